@@ -1,0 +1,105 @@
+"""What a domain must offer: episodes to act in, and words to talk about them.
+
+A new domain is one folder (or one small file, see `examples/`) and one registered name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rlanything.records import Direction, JudgedTrajectory, Messages, Step, Task
+
+
+class EpisodeError(RuntimeError):
+    """An episode could not be played. Names the task."""
+
+    def __init__(self, task_id: str, reason: str) -> None:
+        super().__init__(f"task {task_id}: {reason}")
+        self.task_id = task_id
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[EpisodeError], tuple[str, str]]:
+        return (EpisodeError, (self.task_id, self.reason))
+
+
+class InvalidTask(ValueError):
+    """A proposed task that must not become a candidate; the message is the reason."""
+
+
+class DomainError(ValueError):
+    """A domain cannot be set up as asked; the message is one line that ends with the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the environment shows."""
+
+    text: str
+    choices: tuple[str, ...] | None = None
+    """The actions possible now, where the environment can list them; None: any text."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What came of one response."""
+
+    observation: Observation
+    action: str | None
+    """The action found in the response; None where there was none."""
+    valid: bool
+    """Whether that action was possible."""
+    outcome: int | None = None
+    """+1 or -1 once the episode is over, None before."""
+
+
+class Environment(Protocol):
+    """One episode at a time; a worker may own many. Raises `EpisodeError` with the task id on failure.
+
+    Episodes are deterministic: the same task and the same responses give the same observations, so
+    that an episode lost with its worker can be replayed.
+    """
+
+    def reset(self, task: Task) -> Observation: ...
+
+    def step(self, response: str) -> StepResult: ...
+
+
+class Domain(Protocol):
+    """Everything the loop must know about a kind of task."""
+
+    action_marker: str
+    """The text that separates thought from action in a response: `thought <marker> action`."""
+
+    def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
+        """`count` tasks of a split (`train`, `in_domain`, `ood`, ...), the same for the same seed.
+
+        Raises `DomainError` if the split is unknown or empty."""
+        ...
+
+    def environment(self) -> Environment: ...
+
+    def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
+        """What the policy reads before it answers. Append-only prompts make every token cheap."""
+        ...
+
+    def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
+        """What the judge reads to judge the last of `steps` (its next observation included)."""
+        ...
+
+    def critic_prompt(self, failed: JudgedTrajectory, condemned: Sequence[int]) -> Messages:
+        """Asks the adapter why this episode failed; `condemned`: the steps all m judgements reject."""
+        ...
+
+    def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:
+        """Asks the adapter for a harder or easier version of the slot's root task."""
+        ...
+
+    def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
+        """The proposed task under the given id. Raises `InvalidTask` with the reason."""
+        ...
+
+    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
+        """Ground-truth label (+1 / -1) of each step, or None where there is none."""
+        ...
