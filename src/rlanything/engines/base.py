@@ -1,0 +1,63 @@
+"""Token ids in, token ids and their log-probs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rlanything.records import Completion
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Restricts a response to `free text <marker> one of the options`.
+
+    Token ids throughout. The marker is one token. Once it appears, what follows must be one of
+    `options`, each of which includes its end-of-turn token; after `free_tokens` tokens without a marker
+    the marker is forced. The log-probs are renormalised over the tokens that were possible.
+    """
+
+    marker: int
+    options: tuple[tuple[int, ...], ...]
+    free_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt and the seeds of the samples wanted for it (n = len(seeds))."""
+
+    prompt_ids: tuple[int, ...]
+    seeds: tuple[int, ...]
+    choices: Choices | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to draw tokens. There is no top-k or top-p: both bias the ratio the learner computes."""
+
+    temperature: float
+    """0 takes the most likely token."""
+    max_tokens: int
+    """Of a response; longer ones stop with `stop_reason` "length"."""
+
+
+class Engine(Protocol):
+    """Generates text with one language model.
+
+    The tokens of a sample depend on its prompt, its seed and the weights, not on what else is in the
+    batch (up to the rounding of the arithmetic).
+    """
+
+    def generate(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        on_tokens: Callable[[int], None] | None = None,
+    ) -> list[list[Completion]]:
+        """[requests][n] completions. `on_tokens` hears of every batch of tokens generated."""
+        ...
+
+    def weights_changed(self) -> None:
+        """Forget everything computed with the old weights."""
+        ...

@@ -1,0 +1,80 @@
+"""A key/value cache whose rows have their own lengths and survive from one call to the next.
+
+An agent's next prompt is its last one plus its answer plus what the environment said, so most of a
+prompt is already here. Rows are found again by the tokens they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class RaggedCache:
+    """Keys and values [rows, heads, capacity, head_dim] per layer, right-padded.
+
+    Quacks like a transformers `Cache` as far as a decoder's attention needs it: `update` is called once
+    per layer and forward pass, and writes each row's new tokens behind that row's own length.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: list[list[int]] = []
+        """The tokens each row holds; `len(tokens[row])` is the row's length."""
+        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._rows: Tensor | None = None
+        self._lengths = torch.zeros(0, dtype=torch.long)
+        self._width = 0
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add_rows(self, count: int) -> None:
+        self.tokens.extend([] for _ in range(count))
+
+    def begin(self, rows: Sequence[int], width: int) -> tuple[Tensor, Tensor]:
+        """Prepares a forward pass of `width` new (possibly padded) tokens on each of `rows`.
+
+        Returns position_ids [rows, width] and a boolean mask [rows, 1, width, keys], True where a query
+        may look."""
+        every = len(rows) == len(self.tokens) and all(i == row for i, row in enumerate(rows))
+        self._rows = None if every else torch.tensor(rows, dtype=torch.long)
+        self._lengths = torch.tensor([len(self.tokens[row]) for row in rows], dtype=torch.long)
+        self._width = width
+        positions = self._lengths[:, None] + torch.arange(width)
+        keys = int(positions.max()) + 1
+        mask = torch.arange(keys) <= positions[..., None]
+        return positions, mask[:, None]
+
+    def update(self, keys: Tensor, values: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
+        """Stores new keys and values [rows, heads, width, head_dim]; returns all of them so far."""
+        end = int(self._lengths.max()) + self._width
+        store_k, store_v = self._reserve(layer_idx, keys, end)
+        rows = torch.arange(keys.shape[0]) if self._rows is None else self._rows
+        columns = self._lengths[:, None] + torch.arange(self._width)
+        # [rows, width, heads, head_dim] is what advanced indices on dimensions 0 and 2 address.
+        store_k[rows[:, None], :, columns] = keys.transpose(1, 2)
+        store_v[rows[:, None], :, columns] = values.transpose(1, 2)
+        if self._rows is None:
+            return store_k[: len(rows), :, :end], store_v[: len(rows), :, :end]
+        return store_k[self._rows, :, :end], store_v[self._rows, :, :end]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Decoders ask this to number tokens when position_ids are absent; ours are always given."""
+        return int(self._lengths.max()) if len(self._lengths) else 0
+
+    def _reserve(self, layer: int, like: Tensor, columns: int) -> tuple[Tensor, Tensor]:
+        """Storage of a layer, grown (by half at least, so that growing is rare) to hold `columns`."""
+        rows, (_, heads, _, dim) = len(self.tokens), like.shape
+        old = self._layers.get(layer)
+        if old is not None and old[0].shape[0] >= rows and old[0].shape[2] >= columns:
+            return old
+        capacity = columns + 64 if old is None else max(columns, old[0].shape[2] * 3 // 2)
+        # Zeros, not garbage: a masked NaN would still poison the attention it is masked from.
+        new = tuple(like.new_zeros(rows, heads, capacity, dim) for _ in range(2))
+        if old is not None:
+            for target, source in zip(new, old, strict=True):
+                target[: source.shape[0], :, : source.shape[2]] = source
+        self._layers[layer] = (new[0], new[1])
+        return self._layers[layer]

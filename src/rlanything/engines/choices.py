@@ -1,0 +1,54 @@
+"""Which tokens may come next, and the distribution over just those."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+import torch
+
+from rlanything.engines.base import Choices
+
+
+class ChoiceWalker:
+    """Says which tokens may come next: none listed means any."""
+
+    def __init__(self, choices: Choices) -> None:
+        self._marker = choices.marker
+        self._free_left = choices.free_tokens
+        self._root: dict[int, dict] = {}
+        self._node: dict[int, dict] | None = None
+        for option in choices.options:
+            node = self._root
+            for token in option:
+                node = node.setdefault(token, {})
+
+    def allowed(self) -> tuple[int, ...]:
+        """Token ids that may come next, sorted; empty: the whole vocabulary."""
+        if self._node is not None:
+            return tuple(sorted(self._node))
+        return () if self._free_left > 0 else (self._marker,)
+
+    def advance(self, token: int) -> None:
+        if self._node is not None:
+            self._node = self._node[token]
+        elif token == self._marker:
+            self._node = self._root
+        else:
+            self._free_left -= 1
+
+
+def restricted_logprobs(
+    logits: Tensor, allowed: Sequence[tuple[int, ...]], temperature: float
+) -> Tensor:
+    """Log-probs [positions, vocab] at a temperature, over the allowed tokens (empty: all of them)."""
+    logits = logits.float() / temperature
+    limited = [i for i, tokens in enumerate(allowed) if tokens]
+    if limited:
+        lines = torch.tensor([i for i in limited for _ in allowed[i]])
+        tokens = torch.tensor([token for i in limited for token in allowed[i]])
+        closed = torch.zeros_like(logits, dtype=torch.bool)
+        closed[limited] = True
+        closed[lines, tokens] = False
+        logits = logits.masked_fill(closed, float("-inf"))
+    return logits.log_softmax(-1)

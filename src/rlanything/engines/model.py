@@ -1,0 +1,124 @@
+"""A language model and its tokenizer, as engines and learners share them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+
+class ModelError(ValueError):
+    """A model cannot be used as asked; the message is one line that ends with the remedy."""
+
+
+@dataclass
+class LanguageModel:
+    """A decoder from transformers with its tokenizer.
+
+    `hidden_states` and `logits` are kept apart so that logits exist only where somebody needs them.
+    """
+
+    network: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    autocast: torch.dtype | None = None
+    """Computes in this type while the weights stay in theirs."""
+
+    def __post_init__(self) -> None:
+        self.head: nn.Module = self.network.get_output_embeddings()
+        self.decoder: nn.Module = self.network.get_decoder()
+        eos = self.network.generation_config.eos_token_id if self.network.generation_config else None
+        listed = eos if isinstance(eos, list) else [eos]
+        self.stop_ids: tuple[int, ...] = tuple(
+            sorted({i for i in (*listed, self.tokenizer.eos_token_id) if isinstance(i, int)})
+        )
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.device
+
+    @property
+    def name(self) -> str:
+        return str(self.network.config._name_or_path)
+
+    def hidden_states(
+        self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Any | None = None
+    ) -> Tensor:
+        """[batch, tokens, hidden] for ids [batch, tokens]; mask [batch, 1, tokens, keys], True = look."""
+        with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
+            out = self.decoder(
+                input_ids=ids.to(self.device),
+                position_ids=positions.to(self.device),
+                attention_mask=None if mask is None else mask.to(self.device),
+                past_key_values=cache,
+                use_cache=cache is not None,
+            )
+        return out.last_hidden_state
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., vocab] in float32."""
+        with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
+            return self.head(hidden).float()
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a rendered chat; special tokens are written out in it, none are added."""
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text = self.tokenizer.decode(list(ids), skip_special_tokens=False)
+        return text if isinstance(text, str) else "".join(text)
+
+    def save(self, folder: Path) -> None:
+        """Writes the Hugging Face format: `from_pretrained(folder)` opens it."""
+        self.network.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+
+def load_model(source: str | Path, dtype: str, device: str = "cpu") -> LanguageModel:
+    """A model from a folder or a Hugging Face id. Weights are float32; `dtype` is what it computes in."""
+    try:
+        network = AutoModelForCausalLM.from_pretrained(
+            str(source), dtype=torch.float32, attn_implementation="sdpa"
+        )
+        tokenizer = AutoTokenizer.from_pretrained(str(source))
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(
+            f"cannot load model {str(source)!r}: {reason}. Give a folder with config.json, "
+            "model.safetensors and a tokenizer, a Hugging Face id, or `nano`."
+        ) from error
+    if tokenizer.chat_template is None:
+        raise ModelError(
+            f"model {str(source)!r} has no chat template; choose an instruction-tuned model or add "
+            "chat_template.jinja to its folder."
+        )
+    network.to(torch.device(device))
+    network.requires_grad_(True)
+    autocast = torch.bfloat16 if dtype == "bfloat16" else None
+    model = LanguageModel(network, tokenizer, autocast)
+    _check_head(model, str(source))
+    return model
+
+
+@torch.inference_mode()
+def _check_head(model: LanguageModel, source: str) -> None:
+    """Some architectures scale or cap their logits after the head; ours would then be wrong."""
+    ids = torch.tensor([[0, 1, 2, 3]], device=model.device)
+    positions = torch.arange(4)[None]
+    ours = model.logits(model.hidden_states(ids, positions, None))
+    with torch.autocast(model.device.type, model.autocast, enabled=model.autocast is not None):
+        theirs = model.network(input_ids=ids, position_ids=positions.to(model.device)).logits
+    if not torch.allclose(ours, theirs.float(), atol=1e-3, rtol=1e-3):
+        raise ModelError(
+            f"model {source!r} changes its logits after the output layer, which is not supported; "
+            "choose a Qwen- or Llama-type model."
+        )

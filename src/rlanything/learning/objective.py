@@ -1,0 +1,49 @@
+"""The loss: a clipped surrogate plus beta times the k3 estimate of the KL divergence.
+
+Per response token, with r = exp(clip(logp_new - logp_old, -10, 10)) and d = logp_old - logp_new:
+
+    min(r A, clip(r, 1 - eps, 1 + eps) A) - beta (exp(d) - 1 - d)
+
+to be maximised; mean over the response tokens of a sample, then mean over samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+LOG_RATIO_LIMIT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    clip_range: float = 0.2
+    """eps"""
+    kl_weight: float = 0.01
+    """beta"""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTerms:
+    """What each response token contributes, all [tokens]."""
+
+    loss: Tensor
+    ratio: Tensor
+    clipped: Tensor
+    """True where the clip made the surrogate flat."""
+    kl: Tensor
+    """k3, never negative."""
+
+
+def token_terms(
+    new_logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, objective: Objective
+) -> TokenTerms:
+    """The terms of the loss for tokens [tokens]; the caller weighs and sums them."""
+    log_ratio = (new_logprobs - old_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    ratio = log_ratio.exp()
+    eps = objective.clip_range
+    free, bounded = ratio * advantages, ratio.clamp(1 - eps, 1 + eps) * advantages
+    kl = (-log_ratio).exp() - 1 + log_ratio
+    loss = -free.minimum(bounded) + objective.kl_weight * kl
+    return TokenTerms(loss, ratio, bounded < free, kl)

@@ -1,0 +1,42 @@
+"""A small byte-level BPE tokenizer trained on a domain's own text, with a chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+TURN_END = "<|end|>"
+ROLES = ("system", "user", "assistant")
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|' + message.role + '|>' + message.content + '<|end|>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """Deterministic for the same texts. Any text can be encoded: unknown words fall back to bytes."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            # Numbers stay whole words ("cabinet 12") and punctuation never merges with letters, so
+            # that a name is the same tokens wherever it stands.
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=["<|pad|>", TURN_END, *(f"<|{role}|>" for role in ROLES)],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<|pad|>", eos_token=TURN_END
+    )
+    wrapped.chat_template = CHAT_TEMPLATE
+    return wrapped
