@@ -1,0 +1,207 @@
+"""The signals: what an outcome and the judge's scores teach the policy and the judge.
+
+The paper's Eq. 1 and Eq. 2, their standardization, and who may train: pure functions on arrays.
+Symbols: G trajectories of one task, O an outcome, m judgements of a step, S_ij the score that
+judgement j gives step i, lambda the `weight`. Trajectories differ in length and may have no steps
+at all; m may differ between steps (data from elsewhere), so scores are nested, never padded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+StepScores: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
+"""S_ij of one step, [m]."""
+TrajectoryScores: TypeAlias = Sequence[StepScores] | npt.NDArray[np.integer]
+"""S_ij of one trajectory, [steps][m]."""
+Normalization: TypeAlias = Literal["step", "task"]
+
+UNPARSABLE = -2.0
+"""R^S_ij of a judgement without a readable score: no better than the worst readable one."""
+
+RESOLUTION = 1e-12
+"""Feedback is of order one; a deviation smaller than this is rounding, and counts as none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackSettings:
+    """How outcomes and scores become advantages. Raises ValueError on a setting without meaning."""
+
+    weight: float = 1.0
+    """lambda of the policy's feedback R_i."""
+    judge_weight: float = 1.0
+    """lambda of the R_i inside the judge's feedback R^S_ij."""
+    policy_window: tuple[float, float] = (1 / 8, 7 / 8)
+    """Task accuracies on which the policy trains, both ends included."""
+    judge_window: tuple[float, float] = (0.2, 0.8)
+    """Task accuracies on which the judge trains, both ends included."""
+    judge_normalization: Normalization = "step"
+    """Standardize R^S over the judgements of one step, or over all judgements of the task."""
+
+    def __post_init__(self) -> None:
+        for name, weight in (("weight", self.weight), ("judge_weight", self.judge_weight)):
+            if not (math.isfinite(weight) and weight >= 0):
+                raise ValueError(f"{name} is {weight}: give a finite number, 0 or more")
+        for name, window in (
+            ("policy_window", self.policy_window),
+            ("judge_window", self.judge_window),
+        ):
+            if not 0 <= window[0] <= window[1] <= 1:
+                raise ValueError(f"{name} is {window}: give low <= high, both in [0, 1]")
+        if self.judge_normalization not in ("step", "task"):
+            raise ValueError(
+                f"judge_normalization is {self.judge_normalization!r}: give 'step' or 'task'"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSignals:
+    """What the rollout group of one task teaches. An advantage of exactly 0 does not train."""
+
+    accuracy: float
+    policy: tuple[Floats, ...]
+    """[G] arrays [steps]; all 0 where the accuracy lies outside the policy's window."""
+    judge: tuple[tuple[Floats, ...], ...]
+    """[G][steps] arrays [m]; all 0 where the accuracy lies outside the judge's window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Mean and population standard deviation, of the same shape: [] or one per step index."""
+
+    mean: Floats
+    std: Floats
+
+
+def task_accuracy(outcomes: Sequence[int] | npt.NDArray[np.integer]) -> float:
+    """The fraction of a task's rollouts with O = +1. Raises ValueError without rollouts."""
+    if len(outcomes) == 0:
+        raise ValueError("a task without rollouts has no accuracy")
+    return sum(1 for outcome in outcomes if outcome == 1) / len(outcomes)
+
+
+def in_window(accuracy: float, window: tuple[float, float]) -> bool:
+    """Whether a task of this accuracy trains; both ends of the window do."""
+    return window[0] <= accuracy <= window[1]
+
+
+def mean_score(scores: StepScores) -> float:
+    """(sum_j S_ij) / m of one step. An unparsable 0 counts in m; without judgements it is 0."""
+    return int(sum(scores)) / len(scores) if len(scores) else 0.0
+
+
+def integrated_feedback(outcome: int, mean_scores: npt.ArrayLike, weight: float) -> Floats:
+    """Eq. 1: R_i = O + lambda * (sum_j S_ij) / m, from the mean scores [steps]."""
+    return outcome + weight * np.asarray(mean_scores, dtype=np.float64)
+
+
+def consistency_feedback(feedback: float, scores: StepScores) -> Floats:
+    """Eq. 2: R^S_ij = R_i * S_ij of the judgements [m] of one step; -2 where S_ij is unparsable."""
+    score = np.asarray(scores, dtype=np.float64)
+    return np.where(score == 0, UNPARSABLE, feedback * score)
+
+
+def moments(values: npt.ArrayLike, counts: npt.ArrayLike | None = None) -> Moments:
+    """Mean and population std of `values` [n], each occurring `counts` [n] times (default: once).
+
+    Nothing at all has mean 0 and std 0."""
+    value = np.asarray(values, dtype=np.float64)
+    count = np.ones_like(value) if counts is None else np.asarray(counts, dtype=np.float64)
+    total = count.sum()
+    if total == 0:
+        return Moments(np.zeros(()), np.zeros(()))
+    mean = np.asarray((value * count).sum() / total)
+    return Moments(mean, np.sqrt(((value - mean) ** 2 * count).sum() / total))
+
+
+def step_moments(feedback: Sequence[Floats]) -> Moments:
+    """Moments [longest] of R_i at each step index, over the trajectories that reached it."""
+    longest = max(len(steps) for steps in feedback)
+    table = np.full((len(feedback), longest), np.nan)
+    for row, steps in zip(table, feedback, strict=True):
+        row[: len(steps)] = steps
+    return Moments(np.nanmean(table, axis=0), np.nanstd(table, axis=0))
+
+
+def standardize(values: npt.ArrayLike, over: Moments) -> Floats:
+    """(value - mean) / std, of the shape of `values`; a value equal to the mean gives exactly 0.
+
+    Equal values, and a value with nothing to compare it to, therefore give exactly 0, whatever
+    rounding does to their mean and std."""
+    deviation = np.asarray(values, dtype=np.float64) - over.mean
+    rounding = np.abs(deviation) <= RESOLUTION * np.maximum(1.0, np.abs(over.mean) + over.std)
+    return np.where(rounding, 0.0, deviation / np.where(rounding, 1.0, over.std))
+
+
+def policy_advantages(feedback: Sequence[Floats]) -> tuple[Floats, ...]:
+    """R_i standardized over the trajectories of one task that reached step i: [G] arrays [steps].
+
+    The population std; where it is 0, or one trajectory got that far, there is no signal: 0."""
+    over = step_moments(feedback)
+    return tuple(
+        standardize(steps, Moments(over.mean[: len(steps)], over.std[: len(steps)]))
+        for steps in feedback
+    )
+
+
+def judge_advantages(
+    consistency: Sequence[Sequence[Floats]], normalization: Normalization
+) -> tuple[tuple[Floats, ...], ...]:
+    """R^S_ij standardized over the m judgements of its step, or over all of one task's judgements.
+
+    [G][steps] arrays [m] in and out. The population std; where it is 0 there is no signal: 0."""
+    if normalization == "step":
+        return tuple(
+            tuple(standardize(step, moments(step)) for step in steps) for steps in consistency
+        )
+    every = [step for steps in consistency for step in steps]
+    over = moments(np.concatenate(every) if every else [])
+    return tuple(tuple(standardize(step, over) for step in steps) for steps in consistency)
+
+
+def task_signals(
+    outcomes: Sequence[int] | npt.NDArray[np.integer],
+    scores: Sequence[TrajectoryScores],
+    settings: FeedbackSettings,
+) -> TaskSignals:
+    """Everything the rollout group of one task teaches, from O [G] and S_ij [G][steps][m].
+
+    A step without judgements (m = 0) has R_i = O. Raises ValueError where the two disagree in
+    length, where an outcome is not -1 or +1, or where a score is not -1, 0 or +1."""
+    if len(outcomes) != len(scores):
+        raise ValueError(f"{len(outcomes)} outcomes but scores of {len(scores)} trajectories")
+    for row, (outcome, steps) in enumerate(zip(outcomes, scores, strict=True)):
+        if outcome not in (-1, 1):
+            raise ValueError(f"trajectory {row}: outcome {outcome} is neither -1 nor +1")
+        for i, step in enumerate(steps):
+            if not all(score in (-1, 0, 1) for score in step):
+                raise ValueError(f"trajectory {row}, step {i}: a score is not -1, 0 or +1")
+    accuracy = task_accuracy(outcomes)
+    mean_scores = [np.array([mean_score(step) for step in steps]) for steps in scores]
+
+    def feedback(weight: float) -> list[Floats]:
+        return [
+            integrated_feedback(int(outcome), mean, weight)
+            for outcome, mean in zip(outcomes, mean_scores, strict=True)
+        ]
+
+    if in_window(accuracy, settings.policy_window):
+        policy = policy_advantages(feedback(settings.weight))
+    else:
+        policy = tuple(np.zeros(len(steps)) for steps in scores)
+    if in_window(accuracy, settings.judge_window):
+        consistency = [
+            [consistency_feedback(float(r), step) for r, step in zip(rewards, steps, strict=True)]
+            for rewards, steps in zip(feedback(settings.judge_weight), scores, strict=True)
+        ]
+        judge = judge_advantages(consistency, settings.judge_normalization)
+    else:
+        judge = tuple(tuple(np.zeros(len(step)) for step in steps) for steps in scores)
+    return TaskSignals(accuracy, policy, judge)
