@@ -1,0 +1,275 @@
+"""Which tasks the policy meets: harder ones where it wins, easier ones where it loses.
+
+Every original task owns a `Slot`. A candidate proposed in one iteration is rolled out in the next
+and accepted or rejected by its accuracy there. The rules are pure functions, the records are
+immutable; `Pool` is the one thing that changes. acc(q) is the accuracy of the task a candidate was
+proposed from, acc(q') the candidate's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from rlanything.records import Direction, Task
+
+_FORMAT = 1
+"""Of the pool's JSON; raise it when a change makes old checkpoints unreadable."""
+
+
+def direction(accuracy: float, alpha_low: float, alpha_high: float) -> Direction | None:
+    """Where a task of this accuracy should move; None: it is neither trivial nor hopeless."""
+    if accuracy >= alpha_high:
+        return "harder"
+    if accuracy <= alpha_low:
+        return "easier"
+    return None
+
+
+def rejection(
+    direction: Direction,
+    parent_accuracy: float,
+    candidate_accuracy: float,
+    alpha_low: float,
+    alpha_high: float,
+) -> str | None:
+    """Why a candidate is rejected, in words; None: it is accepted.
+
+    Harder needs alpha_low < acc(q') < acc(q), easier acc(q) < acc(q') < alpha_high."""
+    if candidate_accuracy == 0:
+        return "nobody solved it, so it is not known to be solvable"
+    if direction == "harder":
+        if candidate_accuracy >= parent_accuracy:
+            return "it is not harder than the task it came from"
+        if candidate_accuracy <= alpha_low:
+            return f"it is too hard: alpha_low is {alpha_low:g}"
+        return None
+    if candidate_accuracy <= parent_accuracy:
+        return "it is not easier than the task it came from"
+    if candidate_accuracy >= alpha_high:
+        return f"it is too easy: alpha_high is {alpha_high:g}"
+    return None
+
+
+def accepts(
+    direction: Direction,
+    parent_accuracy: float,
+    candidate_accuracy: float,
+    alpha_low: float,
+    alpha_high: float,
+) -> bool:
+    """Whether a candidate becomes its slot's active task."""
+    return rejection(direction, parent_accuracy, candidate_accuracy, alpha_low, alpha_high) is None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A rewritten task that waits for its first rollouts."""
+
+    task: Task
+    """Rewritten from the slot's root task; its id is new to the slot."""
+    direction: Direction
+    parent_accuracy: float
+    """acc(q): of the slot's active task when the candidate was proposed."""
+    critics: tuple[str, ...]
+    """What the adapter was told about the failures."""
+    proposed_iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One turn in a slot's history."""
+
+    kind: Literal["proposed", "accepted", "rejected"]
+    iteration: int
+    task_id: str
+    instruction: str
+    direction: Direction
+    parent_accuracy: float
+    candidate_accuracy: float | None
+    """acc(q'); None when the candidate was only proposed."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """An original task and what has become of it. Its id is the root task's."""
+
+    root: Task
+    active: Task
+    """The root, or the candidate accepted last."""
+    pending: Candidate | None = None
+    accuracy: float | None = None
+    """Of the active task when it was last rolled out; None: never yet."""
+    history: tuple[Event, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return self.root.id
+
+
+class Pool:
+    """All slots. Every method that names a slot raises KeyError if there is none of that id."""
+
+    def __init__(self, roots: Sequence[Task], alpha_low: float, alpha_high: float) -> None:
+        """One slot per root task. Raises ValueError without tasks, on an id that occurs twice, or
+        unless 0 <= alpha_low < alpha_high <= 1."""
+        if not 0 <= alpha_low < alpha_high <= 1:
+            raise ValueError(
+                f"alpha_low {alpha_low:g}, alpha_high {alpha_high:g}: "
+                "give 0 <= alpha_low < alpha_high <= 1"
+            )
+        if not roots:
+            raise ValueError("a pool needs at least one task")
+        self.alpha_low = alpha_low
+        self.alpha_high = alpha_high
+        self._slots: dict[str, Slot] = {}
+        for root in roots:
+            if root.id in self._slots:
+                raise ValueError(f"task {root.id} occurs twice: give every task an id of its own")
+            self._slots[root.id] = Slot(root, active=root)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """All slots as they are now, in the order of their root tasks."""
+        return tuple(self._slots.values())
+
+    def slot(self, slot_id: str) -> Slot:
+        """The slot as it is now."""
+        return self._slots[slot_id]
+
+    def sample(self, count: int, rng: np.random.Generator) -> list[Slot]:
+        """`count` different slots whose active tasks are to be rolled out, all equally likely.
+
+        Raises ValueError if the pool has fewer."""
+        if not 0 <= count <= len(self._slots):
+            raise ValueError(
+                f"{count} tasks per iteration, but the pool has {len(self._slots)}: "
+                "ask for fewer, or load more"
+            )
+        slots = self.slots
+        return [slots[i] for i in rng.choice(len(slots), size=count, replace=False)]
+
+    def pending(self) -> list[Slot]:
+        """The slots whose candidates wait for their rollouts."""
+        return [slot for slot in self._slots.values() if slot.pending is not None]
+
+    def record(self, slot_id: str, task_id: str, accuracy: float) -> None:
+        """Notes the accuracy of a slot's active task.
+
+        Raises ValueError if the active task is another one: record before `settle` replaces it."""
+        slot = self._slots[slot_id]
+        if task_id != slot.active.id:
+            raise ValueError(f"slot {slot_id}: {task_id} is not active, {slot.active.id} is")
+        self._slots[slot_id] = replace(slot, accuracy=accuracy)
+
+    def propose(self, slot_id: str, candidate: Candidate) -> None:
+        """Hands a slot its candidate.
+
+        Raises ValueError if one is pending already, or if its id was used in this slot before."""
+        slot = self._slots[slot_id]
+        if slot.pending is not None:
+            raise ValueError(f"slot {slot_id}: {slot.pending.task.id} is pending, settle it first")
+        if candidate.task.id in {slot.root.id, *(event.task_id for event in slot.history)}:
+            raise ValueError(f"slot {slot_id}: the id {candidate.task.id} was used before")
+        proposed = _event(
+            candidate,
+            "proposed",
+            candidate.proposed_iteration,
+            None,
+            f"accuracy {candidate.parent_accuracy:.2f} calls for a task that is "
+            f"{candidate.direction}",
+        )
+        self._slots[slot_id] = replace(slot, pending=candidate, history=(*slot.history, proposed))
+
+    def settle(self, slot_id: str, candidate_accuracy: float, iteration: int) -> bool:
+        """Accepts or rejects a slot's candidate by the accuracy of its rollouts; True: accepted.
+
+        Raises ValueError if the slot has no candidate."""
+        slot = self._slots[slot_id]
+        candidate = slot.pending
+        if candidate is None:
+            raise ValueError(f"slot {slot_id}: there is no candidate to settle")
+        reason = rejection(
+            candidate.direction,
+            candidate.parent_accuracy,
+            candidate_accuracy,
+            self.alpha_low,
+            self.alpha_high,
+        )
+        if reason is not None:
+            rejected = _event(candidate, "rejected", iteration, candidate_accuracy, reason)
+            self._slots[slot_id] = replace(slot, pending=None, history=(*slot.history, rejected))
+            return False
+        reason = f"it is {candidate.direction} than the task it came from, and within bounds"
+        accepted = _event(candidate, "accepted", iteration, candidate_accuracy, reason)
+        self._slots[slot_id] = Slot(
+            root=slot.root,
+            active=candidate.task,
+            pending=None,
+            accuracy=candidate_accuracy,
+            history=(*slot.history, accepted),
+        )
+        return True
+
+    def to_json(self) -> str:
+        """The whole pool; `from_json` makes an equal one of it."""
+        return json.dumps(
+            {
+                "format": _FORMAT,
+                "alpha_low": self.alpha_low,
+                "alpha_high": self.alpha_high,
+                "slots": [asdict(slot) for slot in self._slots.values()],
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Pool:
+        """Raises ValueError if the text was written in another format."""
+        saved = json.loads(text)
+        if saved.get("format") != _FORMAT:
+            raise ValueError(
+                f"the pool is saved in format {saved.get('format')}, this version reads "
+                f"{_FORMAT}: resume with the version that saved it"
+            )
+        slots = [_slot(slot) for slot in saved["slots"]]
+        pool = cls([slot.root for slot in slots], saved["alpha_low"], saved["alpha_high"])
+        pool._slots = {slot.id: slot for slot in slots}
+        return pool
+
+
+def _event(
+    candidate: Candidate,
+    kind: Literal["proposed", "accepted", "rejected"],
+    iteration: int,
+    candidate_accuracy: float | None,
+    reason: str,
+) -> Event:
+    return Event(
+        kind=kind,
+        iteration=iteration,
+        task_id=candidate.task.id,
+        instruction=candidate.task.instruction,
+        direction=candidate.direction,
+        parent_accuracy=candidate.parent_accuracy,
+        candidate_accuracy=candidate_accuracy,
+        reason=reason,
+    )
+
+
+def _slot(saved: Mapping[str, Any]) -> Slot:
+    pending = saved["pending"]
+    return Slot(
+        root=Task(**saved["root"]),
+        active=Task(**saved["active"]),
+        pending=pending
+        and Candidate(
+            **{**pending, "task": Task(**pending["task"]), "critics": tuple(pending["critics"])}
+        ),
+        accuracy=saved["accuracy"],
+        history=tuple(Event(**event) for event in saved["history"]),
+    )
