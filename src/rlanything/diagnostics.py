@@ -1,0 +1,156 @@
+"""What is watched as the loop runs: the quantities of Theorems 1 and 2, and the judge's accuracy.
+
+Pure functions on arrays with one row per judged step: `scores` [steps, m] in {-1, 0, +1} (0: no
+score could be parsed), `outcomes` [steps] in {-1, +1}, the outcome of the episode the step belongs
+to, and `labels` [steps] in {-1, +1}, ground truth about the step itself, 0 where there is none. What
+these data leave undefined is None. An unparsable score is neither +1 nor -1 and still counts in m.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.integer]
+
+
+def p_plus(scores: Integers, outcomes: Integers) -> float | None:
+    """p+ = P(S = +1 | won): the share of +1 among the scores on steps of won episodes."""
+    return _share(scores[outcomes == 1] == 1)
+
+
+def p_minus(scores: Integers, outcomes: Integers) -> float | None:
+    """p- = P(S = -1 | lost): the share of -1 among the scores on steps of lost episodes."""
+    return _share(scores[outcomes == -1] == -1)
+
+
+def mu(scores: Integers, outcomes: Integers) -> float | None:
+    """mu = p+ + p-. Theorem 1: more judgements help if and only if it exceeds 1."""
+    plus, minus = p_plus(scores, outcomes), p_minus(scores, outcomes)
+    return None if plus is None or minus is None else plus + minus
+
+
+def reward_precision(scores: Integers, outcomes: Integers) -> float | None:
+    """A = P(mean score of a won step > mean score of a lost step), over all such pairs.
+
+    A tie counts 0: the reward did not tell the two apart."""
+    totals = scores.sum(axis=1)  # m is the same for all, so sums compare as means do, exactly
+    won, lost = totals[outcomes == 1], np.sort(totals[outcomes == -1])
+    if not len(won) or not len(lost):
+        return None
+    return int(np.searchsorted(lost, won, side="left").sum()) / (len(won) * len(lost))
+
+
+def precision_bound(mu: float | None, m: int) -> float | None:
+    """Theorem 1's lower bound on A, 1 - exp(-m (mu - 1)^2 / 4); None unless mu > 1."""
+    if mu is None or mu <= 1:
+        return None
+    return 1 - math.exp(-m * (mu - 1) ** 2 / 4)
+
+
+def weight_ratio(scores: Integers, outcomes: Integers, weight: float) -> float | None:
+    """|f+| / |f-| of Theorem 2, which the difficulty of the tasks must keep near 1.
+
+    f+ = 1 - lambda + 2 lambda p(S = +1) on the steps of won episodes and f- alike with S = -1 on
+    those of lost ones, p being the share among the m scores; `weight` is the judge's lambda. The
+    norms are Euclidean over the steps, so that they vanish with the episodes: 0 where nothing was
+    won, None (unbounded) where |f-| = 0."""
+    m = max(scores.shape[1], 1)
+    plus = 1 - weight + 2 * weight * (scores[outcomes == 1] == 1).sum(axis=1) / m
+    minus = 1 - weight + 2 * weight * (scores[outcomes == -1] == -1).sum(axis=1) / m
+    below = float(np.linalg.norm(minus))
+    return None if below == 0 else float(np.linalg.norm(plus)) / below
+
+
+def majority(scores: Integers) -> Integers:
+    """The judge's majority score [steps]; 0 on a tie, or where nothing could be parsed."""
+    return np.sign(scores.sum(axis=1))
+
+
+def outcome_accuracy(scores: Integers, outcomes: Integers) -> float | None:
+    """How often the majority agrees with the outcome. A majority of 0 agrees with nothing."""
+    return _share(majority(scores) == outcomes)
+
+
+def process_accuracy(scores: Integers, labels: Integers) -> float | None:
+    """How often the majority agrees with the label, over the labelled steps; 0 is always wrong."""
+    labelled = labels != 0
+    return _share(majority(scores)[labelled] == labels[labelled])
+
+
+def balanced_process_accuracy(scores: Integers, labels: Integers) -> float | None:
+    """The mean of the recall on steps labelled +1 and on those labelled -1: 1/2 for a judge that
+    always says the same, however rare the other label is. None if a label never occurs."""
+    verdict = majority(scores)
+    good, bad = _share(verdict[labels == 1] == 1), _share(verdict[labels == -1] == -1)
+    return None if good is None or bad is None else (good + bad) / 2
+
+
+def positive_rate(scores: Integers) -> float | None:
+    """The share of steps whose majority is +1; at 0 or 1 the judge has stopped judging."""
+    return _share(majority(scores) == 1)
+
+
+def unparsable_rate(scores: Integers) -> float | None:
+    """The share of judgements from which no score could be parsed."""
+    return _share(scores == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostics:
+    """All of the above for one set of judged steps."""
+
+    p_plus: float | None
+    p_minus: float | None
+    mu: float | None
+    reward_precision: float | None
+    precision_bound: float | None
+    weight_ratio: float | None
+    outcome_accuracy: float | None
+    process_accuracy: float | None
+    balanced_process_accuracy: float | None
+    positive_rate: float | None
+    unparsable_rate: float | None
+
+
+def diagnose(
+    scores: npt.ArrayLike, outcomes: npt.ArrayLike, labels: npt.ArrayLike, weight: float
+) -> Diagnostics:
+    """Watches one set of judged steps: scores [steps, m], outcomes [steps], labels [steps].
+
+    `weight` is the judge's lambda. Raises ValueError where shapes or values are not as the head of
+    this file says."""
+    s = np.asarray(scores, dtype=np.int64)
+    s = s if len(s) else s.reshape(0, 0)
+    o, y = np.asarray(outcomes, dtype=np.int64), np.asarray(labels, dtype=np.int64)
+    if s.ndim != 2 or (len(s) and not s.size) or o.shape != (len(s),) or y.shape != (len(s),):
+        raise ValueError(
+            f"scores {s.shape}, outcomes {o.shape}, labels {y.shape}: "
+            "give [steps, m] with m > 0, [steps] and [steps]"
+        )
+    for name, array, allowed in (("scores", s, (-1, 0, 1)), ("outcomes", o, (-1, 1))):
+        if not np.isin(array, allowed).all():
+            raise ValueError(f"{name} must be among {allowed}")
+    if not np.isin(y, (-1, 0, 1)).all():
+        raise ValueError("labels must be among (-1, 0, 1)")
+    the_mu = mu(s, o)
+    return Diagnostics(
+        p_plus=p_plus(s, o),
+        p_minus=p_minus(s, o),
+        mu=the_mu,
+        reward_precision=reward_precision(s, o),
+        precision_bound=precision_bound(the_mu, s.shape[1]),
+        weight_ratio=weight_ratio(s, o, weight),
+        outcome_accuracy=outcome_accuracy(s, o),
+        process_accuracy=process_accuracy(s, y),
+        balanced_process_accuracy=balanced_process_accuracy(s, y),
+        positive_rate=positive_rate(s),
+        unparsable_rate=unparsable_rate(s),
+    )
+
+
+def _share(hits: npt.NDArray[np.bool_]) -> float | None:
+    return float(hits.mean()) if hits.size else None
