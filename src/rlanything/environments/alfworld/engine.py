@@ -1,7 +1,7 @@
 """AlfWorld's engine, stepped fast: the transcripts of the stock engine, byte for byte.
 
 The state of the world lives where the stock engine keeps it, in Fast Downward's C library. What is
-ours is the way around it: the stock engine's 25-60 ms a step go into parsing and copying, not playing.
+ours is the way around it: the 25-60 ms of a stock step go into parsing and copying, not playing.
 A command's text is derived once per ground action, where it depends on nothing that can change.
 """
 
@@ -16,7 +16,7 @@ from textworld.generator.game import EntityInfo
 
 from rlanything.environments.alfworld.facts import Assignment, Fact, FactStore, Typed
 from rlanything.environments.alfworld.grammar import Grammar, Scope, parse_grammar
-from rlanything.environments.alfworld.naming import display_names
+from rlanything.environments.alfworld.pddl import player_names
 from rlanything.environments.alfworld.translation import Translation, translate
 
 NOTHING_HAPPENS = "Nothing happens."
@@ -65,12 +65,12 @@ class Engine:
         self._grammar = parse_grammar(game["grammar"])
         self._game = translate(game["pddl_domain"], game["pddl_problem"])
         self._actions = {}
-        self._start()
-        self._entities = _entities(self._game, self._facts)
+        self._entities = {}
 
     def reset(self) -> View:
         """Starts the loaded game from the beginning."""
         self._start()
+        self._entities = self._entities or _entities(self._game, self._facts)
         text = self._grammar.derive("#intro#", self._scope({}, {}))
         return self._show(text)
 
@@ -154,10 +154,8 @@ class Engine:
 
 def _entities(game: Translation, facts: FactStore) -> dict[str, EntityInfo]:
     entities: dict[str, EntityInfo] = {}
-    for identity in facts.names():
-        entity = EntityInfo(identity, game.object_types[identity])
-        entity.definite, entity.indefinite = "the", "a"
+    for identity, name in player_names(facts.names()).items():
+        entity: Any = EntityInfo(identity, game.object_types[identity])
+        entity.name, entity.definite, entity.indefinite = name, "the", "a"
         entities[identity] = entity
-    for identity, name in display_names(entities).items():
-        entities[identity].name = name
     return entities

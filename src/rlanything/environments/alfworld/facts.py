@@ -89,7 +89,7 @@ class FactStore:
         return next(self.assignments(query, given), None) is not None
 
     def assignments(self, query: Query, given: Mapping[Typed, Typed]) -> Iterator[Assignment]:
-        """Every way to fill the query's placeholders, `given` included, distinct ones distinctly."""
+        """Every way to fill the placeholders, `given` included; no object fills two of them."""
         return self._extend(query, dict(given), set(given.values()))
 
     def _extend(self, query: Query, chosen: Assignment, used: set[Typed]) -> Iterator[Assignment]:

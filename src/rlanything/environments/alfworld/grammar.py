@@ -87,7 +87,7 @@ _GRAMMAR_BLOCK = re.compile(r'(grammar\s*::\s*)"""(.*?)"""', re.DOTALL)
 
 
 def parse_grammar(document: str) -> Grammar:
-    """A game's grammar (`.twl2`). Games differ in the task sentence alone, so only it costs time."""
+    """A game's grammar (`.twl2`). Games differ in the task sentence: the rest is parsed once."""
     blocks: list[str] = _GRAMMAR_BLOCK.sub("\0\\2\0", document).split("\0")[1::2]
     skeleton = _GRAMMAR_BLOCK.sub('\\1"""{}"""', document)
     productions: dict[str, Any] = {}
@@ -118,7 +118,7 @@ def _parse_actions(skeleton: str) -> Mapping[str, ActionText]:
 @lru_cache(maxsize=4096)
 def _pieces(text: str) -> tuple[Piece, ...]:
     # TextWorld offers no public way to parse a single right-hand side.
-    symbols = textgen._parse_and_convert(text, rule_name="symbols")
+    symbols: Any = textgen._parse_and_convert(text, rule_name="symbols")
     return tuple(_compile(symbol) for symbol in symbols)
 
 

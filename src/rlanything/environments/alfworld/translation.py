@@ -1,7 +1,7 @@
 """A game's PDDL as the planner's C library reads it, translated once per process.
 
-The stock engine translates twice per load and twice per reset (0.1-0.6 s): once for play, once for a
-planner that play never calls. Here a game is translated once, for play.
+The stock engine translates twice per load and twice per reset (0.1-0.6 s): once for play, once for
+a planner that play never calls. Here a game is translated once, for play.
 """
 
 from __future__ import annotations
@@ -54,9 +54,11 @@ def translate(domain: str, problem: str) -> Translation:
 def _translate(domain: str, problem: str) -> Translation:
     with _contained():
         try:
-            task, sas = fast_downward.pddl2sas(domain, problem)
+            # Annotated wrongly: it returns the parsed task beside the text.
+            translated: Any = fast_downward.pddl2sas(domain, problem)
         except (Exception, SystemExit) as fault:  # the parser raises what it likes, and may exit
             raise ValueError(f"its PDDL cannot be translated: {fault!r}") from fault
+    task, sas = translated
     types = TypeHierarchy()
     for known in task.types:
         if known.name not in {added.name for added in types}:  # PDDL's own `object` comes first
