@@ -30,6 +30,8 @@ class Request:
     prompt_ids: tuple[int, ...]
     seeds: tuple[int, ...]
     choices: Choices | None = None
+    conversation: str = ""
+    """Requests of one conversation are likely to begin alike: a hint for caches, never for results."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,15 @@ prompt is already here. Rows are found again by the tokens they hold.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
+
+KEPT_ROWS = 256
+"""Conversations remembered at once; more only if one call has more."""
 
 
 class RaggedCache:
@@ -22,24 +27,44 @@ class RaggedCache:
     def __init__(self) -> None:
         self.tokens: list[list[int]] = []
         """The tokens each row holds; `len(tokens[row])` is the row's length."""
+        self._conversations: OrderedDict[str, int] = OrderedDict()
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
-        self._rows: Tensor | None = None
+        self._rows: slice | Tensor = slice(0, 0)
         self._lengths = torch.zeros(0, dtype=torch.long)
         self._width = 0
 
-    def __len__(self) -> int:
-        return len(self.tokens)
+    def assign(self, conversations: Sequence[str], prompts: Sequence[Sequence[int]]) -> list[int]:
+        """A row for each prompt, cut to the tokens they share.
 
-    def add_rows(self, count: int) -> None:
-        self.tokens.extend([] for _ in range(count))
+        A conversation keeps its row while it is among the latest. At least one token of a prompt is
+        left to compute, because its logits are needed."""
+        rows: list[int] = []
+        for number, (conversation, prompt) in enumerate(zip(conversations, prompts, strict=True)):
+            name = conversation or f"#{number}"
+            if name not in self._conversations:
+                self._conversations[name] = self._free_row(len(conversations))
+            self._conversations.move_to_end(name)
+            row = self._conversations[name]
+            held = self.tokens[row]
+            del held[min(_shared(held, prompt), len(prompt) - 1) :]
+            rows.append(row)
+        return rows
+
+    def _free_row(self, needed: int) -> int:
+        """A new row, or that of the conversation that was silent longest."""
+        if len(self.tokens) < max(needed, KEPT_ROWS):
+            self.tokens.append([])
+            return len(self.tokens) - 1
+        return self._conversations.popitem(last=False)[1]
 
     def begin(self, rows: Sequence[int], width: int) -> tuple[Tensor, Tensor]:
         """Prepares a forward pass of `width` new (possibly padded) tokens on each of `rows`.
 
         Returns position_ids [rows, width] and a boolean mask [rows, 1, width, keys], True where a query
         may look."""
-        every = len(rows) == len(self.tokens) and all(i == row for i, row in enumerate(rows))
-        self._rows = None if every else torch.tensor(rows, dtype=torch.long)
+        neighbours = all(b == a + 1 for a, b in pairwise(rows))
+        # A slice is a view; an index copies what it selects.
+        self._rows = slice(rows[0], rows[-1] + 1) if neighbours else torch.tensor(rows)
         self._lengths = torch.tensor([len(self.tokens[row]) for row in rows], dtype=torch.long)
         self._width = width
         positions = self._lengths[:, None] + torch.arange(width)
@@ -51,13 +76,13 @@ class RaggedCache:
         """Stores new keys and values [rows, heads, width, head_dim]; returns all of them so far."""
         end = int(self._lengths.max()) + self._width
         store_k, store_v = self._reserve(layer_idx, keys, end)
-        rows = torch.arange(keys.shape[0]) if self._rows is None else self._rows
+        rows = self._rows
+        if isinstance(rows, slice):
+            rows = torch.arange(rows.start, rows.stop)
         columns = self._lengths[:, None] + torch.arange(self._width)
-        # [rows, width, heads, head_dim] is what advanced indices on dimensions 0 and 2 address.
+        # Indices on dimensions 0 and 2 address [rows, width, heads, head_dim].
         store_k[rows[:, None], :, columns] = keys.transpose(1, 2)
         store_v[rows[:, None], :, columns] = values.transpose(1, 2)
-        if self._rows is None:
-            return store_k[: len(rows), :, :end], store_v[: len(rows), :, :end]
         return store_k[self._rows, :, :end], store_v[self._rows, :, :end]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -78,3 +103,15 @@ class RaggedCache:
                 target[: source.shape[0], :, : source.shape[2]] = source
         self._layers[layer] = (new[0], new[1])
         return self._layers[layer]
+
+
+def _shared(held: Sequence[int], prompt: Sequence[int]) -> int:
+    """How many tokens two sequences share from their start, by bisection over slice comparisons."""
+    low, high = 0, min(len(held), len(prompt))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if list(held[low:middle]) == list(prompt[low:middle]):
+            low = middle
+        else:
+            high = middle - 1
+    return low

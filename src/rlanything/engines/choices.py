@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
 import torch
+from torch import Tensor
 
 from rlanything.engines.base import Choices
 

@@ -53,10 +53,10 @@ class HFEngine:
 
     def __init__(self, model: LanguageModel) -> None:
         self._lm = model
-        self._caches: list[RaggedCache] = []
+        self._cache = RaggedCache()
 
     def weights_changed(self) -> None:
-        self._caches.clear()
+        self._cache = RaggedCache()
 
     @torch.inference_mode()
     def generate(
@@ -67,24 +67,23 @@ class HFEngine:
     ) -> list[list[Completion]]:
         self._lm.network.eval()
         completions: list[list[Completion]] = []
-        batches = range(0, len(requests), BATCH_ROWS)
-        del self._caches[len(batches) :]
-        for number, start in enumerate(batches):
-            if number == len(self._caches):
-                self._caches.append(RaggedCache())
+        for start in range(0, len(requests), BATCH_ROWS):
             batch = requests[start : start + BATCH_ROWS]
-            completions += self._generate_batch(self._caches[number], batch, sampling, on_tokens)
+            completions += self._generate_batch(batch, sampling, on_tokens)
         return completions
 
     def _generate_batch(
         self,
-        cache: RaggedCache,
         requests: Sequence[Request],
         sampling: Sampling,
         on_tokens: Callable[[int], None] | None,
     ) -> list[list[Completion]]:
-        rows = _assign_rows(cache, requests)
-        first_logits = self._prefill(cache, rows, requests)
+        cache = self._cache
+        rows = cache.assign(
+            [request.conversation for request in requests],
+            [request.prompt_ids for request in requests],
+        )
+        first_logits = self._prefill(rows, requests)
         completions: list[list[Completion]] = [[] for _ in requests]
         for sample in range(max(len(request.seeds) for request in requests)):
             chosen = [i for i, request in enumerate(requests) if sample < len(request.seeds)]
@@ -93,15 +92,14 @@ class HFEngine:
             drafts = [
                 _draft(rows[i], requests[i], requests[i].seeds[sample], sampling) for i in chosen
             ]
-            self._decode(cache, drafts, first_logits[chosen], sampling, on_tokens)
+            self._decode(drafts, first_logits[chosen], sampling, on_tokens)
             for i, draft in zip(chosen, drafts, strict=True):
                 completions[i].append(self._finish(draft))
         return completions
 
-    def _prefill(
-        self, cache: RaggedCache, rows: Sequence[int], requests: Sequence[Request]
-    ) -> Tensor:
+    def _prefill(self, rows: Sequence[int], requests: Sequence[Request]) -> Tensor:
         """Computes what the cache lacks of each prompt; logits of its last token [requests, vocab]."""
+        cache = self._cache
         suffixes = [
             list(request.prompt_ids[len(cache.tokens[row]) :])
             for row, request in zip(rows, requests, strict=True)
@@ -123,14 +121,13 @@ class HFEngine:
 
     def _decode(
         self,
-        cache: RaggedCache,
         drafts: Sequence[_Draft],
         logits: Tensor,
         sampling: Sampling,
         on_tokens: Callable[[int], None] | None,
     ) -> None:
         """Runs all drafts to their end. `logits` [drafts, vocab] are those of the prompts."""
-        stop = frozenset(self._lm.stop_ids)
+        cache, stop = self._cache, frozenset(self._lm.stop_ids)
         batch = list(drafts)
         while True:
             live = [i for i, draft in enumerate(batch) if not _over(draft, sampling)]
@@ -200,49 +197,6 @@ def _draw(
         tokens = torch.searchsorted(cumulative, target, right=True)[:, 0]
     picked = logprobs.gather(-1, tokens[:, None])[:, 0]
     return tokens.tolist(), picked.tolist()
-
-
-def _assign_rows(cache: RaggedCache, requests: Sequence[Request]) -> list[int]:
-    """A cache row for each request, the one sharing the longest prefix with its prompt if free.
-
-    Rows come out cut to the tokens they share with the prompt (at least one token is left to
-    compute, because its logits are needed). Request i tries row i first: agents keep their places."""
-    if len(cache) < len(requests):
-        cache.add_rows(len(requests) - len(cache))
-    by_first_tokens: dict[tuple[int, ...], list[int]] = {}
-    rows: list[int] = [-1] * len(requests)
-    taken: set[int] = set()
-    for i, request in enumerate(requests):
-        held = cache.tokens[i]
-        if held and _shared(held, request.prompt_ids) == len(held):
-            rows[i] = i
-            taken.add(i)
-    for row in range(len(cache)):
-        if row not in taken and cache.tokens[row]:
-            by_first_tokens.setdefault(tuple(cache.tokens[row][:16]), []).append(row)
-    for i, request in enumerate(requests):
-        if rows[i] < 0:
-            candidates = by_first_tokens.get(request.prompt_ids[:16], [])
-            free = [row for row in candidates if row not in taken]
-            if free:
-                held = cache.tokens
-                rows[i] = max(free, key=lambda row: _shared(held[row], request.prompt_ids))
-                taken.add(rows[i])
-    spare = iter([row for row in range(len(cache)) if row not in taken])
-    for i, request in enumerate(requests):
-        if rows[i] < 0:
-            rows[i] = next(spare)
-        held = cache.tokens[rows[i]]
-        del held[min(_shared(held, request.prompt_ids), len(request.prompt_ids) - 1) :]
-    return rows
-
-
-def _shared(held: Sequence[int], prompt: Sequence[int]) -> int:
-    """How many tokens two sequences share from their start."""
-    limit = min(len(held), len(prompt))
-    if list(held[:limit]) == list(prompt[:limit]):
-        return limit
-    return next(i for i in range(limit) if held[i] != prompt[i])
 
 
 def _length_groups(lengths: Sequence[int]) -> Iterator[list[int]]:

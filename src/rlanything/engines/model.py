@@ -36,7 +36,9 @@ class LanguageModel:
     def __post_init__(self) -> None:
         self.head: nn.Module = self.network.get_output_embeddings()
         self.decoder: nn.Module = self.network.get_decoder()
-        eos = self.network.generation_config.eos_token_id if self.network.generation_config else None
+        eos = (
+            self.network.generation_config.eos_token_id if self.network.generation_config else None
+        )
         listed = eos if isinstance(eos, list) else [eos]
         self.stop_ids: tuple[int, ...] = tuple(
             sorted({i for i in (*listed, self.tokenizer.eos_token_id) if isinstance(i, int)})

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlanything.config import TrainedRole
 from rlanything.engines.choices import restricted_logprobs
 from rlanything.engines.model import LanguageModel
 from rlanything.learning.objective import Objective, token_terms
@@ -19,24 +20,13 @@ from rlanything.learning.packing import Pack, pack
 from rlanything.records import Sample
 
 
-@dataclass(frozen=True, slots=True)
-class LearnerSettings:
-    learning_rate: float
-    updates_per_iteration: int
-    max_grad_norm: float
-    weight_decay: float
-    max_pack_tokens: int
-    temperature: float
-    """Of the sampler: log-probs are compared under the distribution the tokens were drawn from."""
-    objective: Objective = field(default_factory=Objective)
-
-
 class Learner:
     """AdamW on the design's objective. Its state outlives the iteration."""
 
-    def __init__(self, model: LanguageModel, settings: LearnerSettings) -> None:
+    def __init__(self, model: LanguageModel, settings: TrainedRole) -> None:
         self._model = model
         self._settings = settings
+        self._objective = Objective(settings.clip_range, settings.kl_weight)
         self._optimizer = torch.optim.AdamW(
             [p for p in model.network.parameters() if p.requires_grad],
             lr=settings.learning_rate,
@@ -86,7 +76,7 @@ class Learner:
             torch.tensor(values, device=new.device)
             for values in (targets.old_logprobs, targets.advantages, targets.weights)
         )
-        terms = token_terms(new, old, advantages, self._settings.objective)
+        terms = token_terms(new, old, advantages, self._objective)
         loss = (terms.loss * weights).sum()
         loss.backward()
         with torch.no_grad():
@@ -101,9 +91,7 @@ class Learner:
         self._optimizer.load_state_dict(torch.load(path, weights_only=True))
 
 
-def minibatches(
-    samples: Sequence[tuple[str, Sample]], count: int, seed: int
-) -> list[list[Sample]]:
+def minibatches(samples: Sequence[tuple[str, Sample]], count: int, seed: int) -> list[list[Sample]]:
     """At most `count` minibatches of about equal size. A task's samples stay together, in order."""
     groups: dict[str, list[Sample]] = defaultdict(list)
     for task, sample in samples:
@@ -143,7 +131,9 @@ def _targets(part: Pack, batch_size: int) -> _Targets:
             advantages.append(sample.advantage)
             weights.append(1.0 / (len(chosen) * batch_size))
             allowed.append(completion.allowed[i])
-    return _Targets(nodes, torch.tensor(tokens, dtype=torch.long), old, advantages, weights, allowed)
+    return _Targets(
+        nodes, torch.tensor(tokens, dtype=torch.long), old, advantages, weights, allowed
+    )
 
 
 @dataclass(slots=True)

@@ -1,0 +1,258 @@
+"""The recipe's schema. Unknown keys are errors; every field says what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rlanything.feedback import FeedbackSettings
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class RecipeError(ValueError):
+    """A recipe cannot be used; the message names the file, the key and the remedy in one line."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class DomainConfig(_Section):
+    name: str
+    """A registered domain (`alfworld`) or `module:Class`."""
+    options: dict[str, Any] = {}
+    """Passed to the domain, which checks them."""
+
+
+class Role(_Section):
+    """A language model in one of the three roles."""
+
+    model: str = "nano"
+    """`nano` for the model shipped for this role, a folder, or a Hugging Face id."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What the model computes in; weights are always kept in float32."""
+    device: str = "cpu"
+    """A torch device: `cpu`, `cuda`, `cuda:1`."""
+    temperature: Annotated[float, Field(gt=0, le=2)] = 1.0
+    """Of sampling; training compares log-probs at the same temperature."""
+    max_tokens: Count = 48
+    """Longest response, in tokens."""
+
+
+class TrainedRole(Role):
+    """A role that learns."""
+
+    learning_rate: Annotated[float, Field(ge=0)] = 1e-6
+    """Of AdamW. 0 leaves the weights as they are."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Of AdamW."""
+    updates_per_iteration: Count = 1
+    """Optimizer steps per iteration: into how many minibatches its samples are divided."""
+    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    """Gradients are scaled down to this norm."""
+    clip_range: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """eps of the clipped surrogate."""
+    kl_weight: Annotated[float, Field(ge=0)] = 0.01
+    """beta, the weight of the k3 KL estimate."""
+    max_pack_tokens: Count = 1024
+    """Distinct tokens computed together; attention memory grows with its square."""
+
+
+class PolicyConfig(TrainedRole):
+    decoding: Literal["choices", "free"] = "free"
+    """`choices` lets the policy choose, token by token, only among the actions the environment
+    admits (and renormalises log-probs over them); `free` lets it write anything."""
+    thought_tokens: Annotated[int, Field(ge=0)] = 16
+    """With `decoding: choices`, the longest thought before the action, in tokens."""
+
+    @model_validator(mode="after")
+    def _room_for_an_action(self) -> PolicyConfig:
+        if self.decoding == "choices" and self.max_tokens <= self.thought_tokens:
+            raise ValueError("max_tokens must exceed thought_tokens, or no action fits")
+        return self
+
+
+class JudgeConfig(TrainedRole):
+    temperature: Annotated[float, Field(gt=0, le=2)] = 0.8
+    """Of sampling; training compares log-probs at the same temperature."""
+    samples_per_step: Count = 3
+    """m, the judgements of each step."""
+
+
+class AdapterConfig(Role):
+    tries: Count = 8
+    """Answers sampled per proposal; the first valid one becomes the candidate."""
+    critics_per_task: Annotated[int, Field(ge=0)] = 2
+    """Failed rollouts summarised for one proposal."""
+
+
+class FeedbackConfig(_Section):
+    weight: Annotated[float, Field(ge=0)] = 1.0
+    """lambda of the policy's integrated feedback (Eq. 1)."""
+    judge_weight: Annotated[float, Field(ge=0)] = 1.0
+    """lambda inside the judge's consistency feedback (Eq. 2)."""
+    policy_window: tuple[Share, Share] = (1 / 8, 7 / 8)
+    """The policy trains on tasks whose accuracy lies here."""
+    judge_window: tuple[Share, Share] = (0.2, 0.8)
+    """The judge trains on tasks whose accuracy lies here."""
+    judge_normalization: Literal["step", "task"] = "step"
+    """What the judge's advantage is compared over."""
+
+    def settings(self) -> FeedbackSettings:
+        return FeedbackSettings(**self.model_dump())
+
+
+class CurriculumConfig(_Section):
+    adapt_tasks: bool = True
+    """Whether tasks outside the window are rewritten."""
+    alpha_low: Share = 0.2
+    """Tasks of at most this accuracy are made easier."""
+    alpha_high: Share = 0.8
+    """Tasks of at least this accuracy are made harder."""
+
+
+class LoopConfig(_Section):
+    iterations: Annotated[int, Field(ge=0)] = 20
+    """Turns of the loop."""
+    tasks: Count = 64
+    """Original tasks in the pool: one slot each."""
+    tasks_per_iteration: Count = 16
+    """Active tasks sampled in each iteration; pending candidates come on top."""
+    rollouts_per_task: Count = 8
+    """G, the size of a rollout group."""
+    max_steps: Count = 40
+    """An episode that is not won by then has failed."""
+
+    @model_validator(mode="after")
+    def _enough_tasks(self) -> LoopConfig:
+        if self.tasks_per_iteration > self.tasks:
+            raise ValueError(
+                f"tasks_per_iteration ({self.tasks_per_iteration}) exceeds tasks ({self.tasks})"
+            )
+        return self
+
+
+class EnvironmentConfig(_Section):
+    workers: Annotated[int, Field(ge=0)] = 2
+    """Processes that hold environments, many each; 0 keeps them in this process."""
+    timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """A worker that is silent for so long is replaced and its episodes replayed."""
+    parallel_episodes: Count = 128
+    """Episodes played at the same time."""
+
+
+class EvaluationConfig(_Section):
+    episodes: Annotated[int, Field(ge=0)] = 240
+    """Held-out episodes per split, the same ones each time; 0 turns evaluation off."""
+    every: Annotated[int, Field(ge=0)] = 0
+    """Evaluate after every so many iterations; 0: only before the first and after the last."""
+    splits: tuple[str, ...] = ("in_domain", "ood")
+    """Which splits."""
+    max_steps: Count | None = None
+    """Step limit of evaluation; as in training if left out."""
+    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    """Of the policy in evaluation; 0 takes the most likely token."""
+    judged_episodes: Annotated[int, Field(ge=0)] = 64
+    """How many of those episodes the judge scores, to measure its Process Acc and Outcome Acc."""
+
+
+class Recipe(_Section):
+    """A run, described completely."""
+
+    name: str
+    """Names the run; its directory is `runs/<name>` unless `run_dir` says otherwise."""
+    run_dir: Path | None = None
+    """Where the run lives. It must not exist yet."""
+    seed: int = 0
+    """Every random choice derives from it."""
+    threads: Annotated[int, Field(ge=0)] = 0
+    """CPU threads of the language models; 0: as many as there are cores."""
+    domain: DomainConfig
+    policy: PolicyConfig = PolicyConfig()
+    judge: JudgeConfig = JudgeConfig()
+    adapter: AdapterConfig = AdapterConfig()
+    feedback: FeedbackConfig = FeedbackConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
+    loop: LoopConfig = LoopConfig()
+    environment: EnvironmentConfig = EnvironmentConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @property
+    def directory(self) -> Path:
+        return self.run_dir or Path("runs") / self.name
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Reads a YAML recipe; overrides are `section.key=value` with values in YAML.
+
+    Raises `RecipeError` with one line for anything that is wrong."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecipeError(f"{path}: no such recipe; see recipes/ for the shipped ones") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path}: cannot be read ({error})") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or "not valid YAML"
+        raise RecipeError(f"{path}{where}: {problem}; a recipe is a YAML mapping") from None
+    if not isinstance(data, dict):
+        raise RecipeError(f"{path}: a recipe is a YAML mapping with at least `name` and `domain`")
+    for override in overrides:
+        _override(data, override)
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        raise RecipeError(f"{path}: {_first_problem(error)}") from None
+
+
+def _override(data: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise RecipeError(f"override {override!r}: write section.key=value")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise RecipeError(f"override {override!r}: the value is not valid YAML") from None
+    target = data
+    *parents, last = key.split(".")
+    for parent in parents:
+        target = target.setdefault(parent, {})
+        if not isinstance(target, dict):
+            raise RecipeError(f"override {override!r}: {parent!r} is a value, not a section")
+    target[last] = value
+
+
+def _first_problem(error: ValidationError) -> str:
+    """The first of pydantic's complaints as `key: what is wrong`."""
+    problems = error.errors(include_url=False)
+    problem = problems[0]
+    key = ".".join(str(part) for part in problem["loc"]) or "recipe"
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        section = _section(problem["loc"][:-1])
+        known = ", ".join(sorted(section.model_fields)) if section else ""
+        message = f"unknown key; known here: {known}"
+    elif problem["type"] == "missing":
+        message = "missing; add it"
+    else:
+        message = f"{message[0].lower()}{message[1:]} (got {problem['input']!r:.80})"
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{key}: {message}{more}"
+
+
+def _section(location: Sequence[int | str]) -> type[BaseModel] | None:
+    """The section of the schema that a key lies in."""
+    section: type[BaseModel] | None = Recipe
+    for part in location:
+        field = section.model_fields.get(str(part)) if section else None
+        kind = field.annotation if field else None
+        section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    return section

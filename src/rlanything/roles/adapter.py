@@ -1,0 +1,112 @@
+"""The adapter: reads why rollouts failed and rewrites tasks to be harder or easier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlanything.engines.base import Engine, Request, Sampling
+from rlanything.engines.model import LanguageModel
+from rlanything.environments.base import Domain, InvalidTask
+from rlanything.records import Direction, JudgedTrajectory, Task
+from rlanything.roles.chat import Chat
+from rlanything.seeds import derive
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A slot whose task should change."""
+
+    slot: str
+    root: Task
+    active: Task
+    direction: Direction
+    failed: tuple[JudgedTrajectory, ...]
+    """Failed rollouts of the active task, judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What the adapter answered for one slot."""
+
+    slot: str
+    task: Task | None
+    """The first valid candidate; None if no try gave one."""
+    critics: tuple[str, ...]
+    refused: tuple[str, ...]
+    """Why each try before it was refused."""
+
+
+class Adapter:
+    """A language model that is asked twice: for critics of failed rollouts, then for a new task."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        engine: Engine,
+        domain: Domain,
+        sampling: Sampling,
+        tries: int,
+        critics_per_task: int,
+    ) -> None:
+        self._engine = engine
+        self._domain = domain
+        self._sampling = sampling
+        self._tries = tries
+        self._critics_per_task = critics_per_task
+        self._chat = Chat(model)
+
+    def propose(self, asks: Sequence[Ask], iteration: int, seed: int) -> list[Proposal]:
+        """One proposal per ask. All tries are sampled at once; the first valid one wins."""
+        critics = self._summarize(asks, seed)
+        requests = []
+        for ask, texts in zip(asks, critics, strict=True):
+            messages = self._domain.adapter_prompt(ask.root, ask.direction, texts)
+            seeds = tuple(derive(seed, "goal", ask.slot, attempt) for attempt in range(self._tries))
+            requests.append(Request(self._chat.prompt(messages).ids, seeds))
+        answers = self._engine.generate(requests, self._sampling) if requests else []
+        proposals = []
+        for ask, texts, group in zip(asks, critics, answers, strict=True):
+            task, refused = self._first_valid(ask, iteration, [each.text for each in group])
+            proposals.append(Proposal(ask.slot, task, texts, refused))
+        return proposals
+
+    def _summarize(self, asks: Sequence[Ask], seed: int) -> list[tuple[str, ...]]:
+        """Critics per ask, from failed rollouts and the steps all m judgements condemned."""
+        requests: list[Request] = []
+        owners: list[int] = []
+        for number, ask in enumerate(asks):
+            for failed in ask.failed[: self._critics_per_task]:
+                messages = self._domain.critic_prompt(failed, condemned_steps(failed))
+                seeds = (derive(seed, "critic", failed.trajectory.id),)
+                requests.append(Request(self._chat.prompt(messages).ids, seeds))
+                owners.append(number)
+        texts: list[list[str]] = [[] for _ in asks]
+        if requests:
+            for owner, group in zip(
+                owners, self._engine.generate(requests, self._sampling), strict=True
+            ):
+                texts[owner].append(group[0].text.strip())
+        return [tuple(each) for each in texts]
+
+    def _first_valid(
+        self, ask: Ask, iteration: int, answers: Sequence[str]
+    ) -> tuple[Task | None, tuple[str, ...]]:
+        refused: list[str] = []
+        for answer in answers:
+            try:
+                task = self._domain.parse_candidate(ask.root, f"{ask.slot}@{iteration}", answer)
+                if task.instruction == ask.active.instruction:
+                    raise InvalidTask("the slot's active task already asks for this")
+            except InvalidTask as reason:
+                refused.append(f"{answer.strip()!r}: {reason}")
+            else:
+                return task, tuple(refused)
+        return None, tuple(refused)
+
+
+def condemned_steps(judged: JudgedTrajectory) -> list[int]:
+    """The steps that every one of the m judgements scored -1."""
+    return [
+        i for i, scores in enumerate(judged.scores) if scores and all(score == -1 for score in scores)
+    ]

@@ -1,0 +1,95 @@
+"""The judge: the generative reward model that scores every step, m times, after reasoning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from rlanything.engines.base import Engine, Request, Sampling
+from rlanything.engines.model import LanguageModel
+from rlanything.environments.base import Domain
+from rlanything.records import JudgedTrajectory, Judgement, Step, Trajectory
+from rlanything.roles.chat import Chat, without_scores
+from rlanything.seeds import derive
+
+_BOX = re.compile(r"\\boxed\{\s*(\+?1|-1)\s*\}")
+PARALLEL_TRAJECTORIES = 128
+
+
+class Judge:
+    """Judges trajectories with a language model."""
+
+    def __init__(
+        self, model: LanguageModel, engine: Engine, domain: Domain, sampling: Sampling, samples: int
+    ) -> None:
+        self._engine = engine
+        self._domain = domain
+        self._sampling = sampling
+        self._samples = samples
+        self._chat = Chat(model)
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: Callable[[int], None] | None = None,
+    ) -> list[JudgedTrajectory]:
+        """m judgements for every step, [trajectories][steps][m]."""
+        judged: list[JudgedTrajectory] = []
+        for start in range(0, len(trajectories), PARALLEL_TRAJECTORIES):
+            chunk = trajectories[start : start + PARALLEL_TRAJECTORIES]
+            judged += self._judge_chunk(chunk, seed, on_judgements)
+        return judged
+
+    def _judge_chunk(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: Callable[[int], None] | None,
+    ) -> list[JudgedTrajectory]:
+        """Step by step over all trajectories: each prompt then begins as the one before it did."""
+        quoted = [[_defused(step) for step in each.steps] for each in trajectories]
+        results: list[list[tuple[Judgement, ...]]] = [[] for _ in trajectories]
+        for index in range(max((len(steps) for steps in quoted), default=0)):
+            present = [i for i, steps in enumerate(quoted) if len(steps) > index]
+            requests = [
+                self._request(trajectories[i], quoted[i][: index + 1], seed) for i in present
+            ]
+            groups = self._engine.generate(requests, self._sampling)
+            for i, group in zip(present, groups, strict=True):
+                results[i].append(tuple(Judgement(each, parse_score(each.text)) for each in group))
+            if on_judgements is not None:
+                on_judgements(len(present) * self._samples)
+        return [
+            JudgedTrajectory(trajectory, tuple(judgements))
+            for trajectory, judgements in zip(trajectories, results, strict=True)
+        ]
+
+    def _request(self, trajectory: Trajectory, steps: Sequence[Step], seed: int) -> Request:
+        messages = self._domain.judge_prompt(trajectory.task, steps)
+        seeds = tuple(
+            derive(seed, trajectory.id, len(steps) - 1, sample) for sample in range(self._samples)
+        )
+        prompt = self._chat.prompt(messages)
+        return Request(prompt.ids, seeds, conversation=trajectory.id)
+
+
+def parse_score(text: str) -> int:
+    r"""The score of a judgement: +1 or -1 from its last `\boxed{...}`, 0 where that is not a score."""
+    start = text.rfind("\\boxed")
+    found = _BOX.match(text, start) if start >= 0 else None
+    # A box inside an open box is no answer.
+    if found is None or text[:start].rstrip().endswith("{"):
+        return 0
+    return 1 if found[1] in ("1", "+1") else -1
+
+
+def _defused(step: Step) -> Step:
+    """The step with nothing in it that reads as a score, whoever wrote it."""
+    return replace(
+        step,
+        observation=without_scores(step.observation),
+        next_observation=without_scores(step.next_observation),
+        completion=replace(step.completion, text=without_scores(step.completion.text)),
+    )

@@ -1,0 +1,85 @@
+"""The policy: a short thought, then an action."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rlanything.engines.base import Choices, Engine, Request, Sampling
+from rlanything.engines.model import LanguageModel, ModelError
+from rlanything.environments.base import Domain, Observation
+from rlanything.records import Completion, Step, Task
+from rlanything.roles.chat import Chat, Prompt
+
+
+@dataclass(slots=True)
+class Episode:
+    """An episode as the one who acts in it sees it."""
+
+    id: str
+    task: Task
+    observation: Observation
+    steps: list[Step] = field(default_factory=list)
+    prompt: Prompt | None = None
+    """What the last response answered."""
+
+
+class LanguagePolicy:
+    """Asks a language model for each next response.
+
+    `decoding` is "choices" to let it act only as the environment admits (token by token, log-probs
+    renormalised over what was possible), or "free"."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        engine: Engine,
+        domain: Domain,
+        sampling: Sampling,
+        decoding: str,
+        thought_tokens: int,
+    ) -> None:
+        self._model = model
+        self._engine = engine
+        self._domain = domain
+        self._sampling = sampling
+        self._chat = Chat(model)
+        self._thought_tokens = thought_tokens
+        self._marker: int | None = None
+        if decoding == "choices":
+            marker = model.encode(f" {domain.action_marker}")
+            if len(marker) != 1:
+                raise ModelError(
+                    f"decoding: choices needs the action marker {domain.action_marker!r} to be one "
+                    f"token of {model.name}; use decoding: free"
+                )
+            self._marker = marker[0]
+        self._options: dict[str, tuple[int, ...]] = {}
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        """One response per episode; remembers each prompt, so that the next one can continue it."""
+        requests = []
+        for episode, seed in zip(episodes, seeds, strict=True):
+            messages = self._domain.policy_prompt(
+                episode.task, episode.steps, episode.observation.text
+            )
+            if episode.prompt is None:
+                episode.prompt = self._chat.prompt(messages)
+            else:
+                last = episode.steps[-1].completion
+                episode.prompt = self._chat.following(episode.prompt, last, messages)
+            choices = self._choices(episode.observation)
+            requests.append(Request(episode.prompt.ids, (seed,), choices, episode.id))
+        return [group[0] for group in self._engine.generate(requests, self._sampling)]
+
+    def _choices(self, observation: Observation) -> Choices | None:
+        if self._marker is None or observation.choices is None:
+            return None
+        options = tuple(self._option(choice) for choice in observation.choices)
+        return Choices(self._marker, options, self._thought_tokens)
+
+    def _option(self, action: str) -> tuple[int, ...]:
+        if action not in self._options:
+            ids = self._model.encode(f" {action}")
+            self._options[action] = (*ids, self._model.tokenizer.eos_token_id)  # pyright: ignore
+        return self._options[action]
