@@ -61,7 +61,10 @@ class Engine:
         self._view: View
 
     def load(self, game: Mapping[str, Any]) -> None:
-        """Takes the content of a `game.tw-pddl`. Raises `KeyError` or `ValueError` if damaged."""
+        """Takes the content of a `game.tw-pddl`. Raises `ValueError` if it is damaged."""
+        missing = [k for k in ("pddl_domain", "pddl_problem", "grammar") if k not in game]
+        if missing:
+            raise ValueError(f"the game lacks {', '.join(missing)}")
         self._grammar = parse_grammar(game["grammar"])
         self._game = translate(game["pddl_domain"], game["pddl_problem"])
         self._actions = {}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from tatsu.exceptions import ParseException
 from textworld.envs.pddl import textgen
 from textworld.envs.pddl.logic import GameLogic
 from textworld.generator.game import EntityInfo
@@ -87,7 +88,17 @@ _GRAMMAR_BLOCK = re.compile(r'(grammar\s*::\s*)"""(.*?)"""', re.DOTALL)
 
 
 def parse_grammar(document: str) -> Grammar:
-    """A game's grammar (`.twl2`). Games differ in the task sentence: the rest is parsed once."""
+    """A game's grammar (`.twl2`). Games differ in the task sentence: the rest is parsed once.
+
+    Raises `ValueError` where it cannot be parsed."""
+    try:
+        return _parse(document)
+    except (ParseException, SyntaxError, KeyError, TypeError, ValueError) as fault:
+        reason = str(fault).partition("\n")[0]
+        raise ValueError(f"the game's grammar cannot be read: {reason}") from fault
+
+
+def _parse(document: str) -> Grammar:
     blocks: list[str] = _GRAMMAR_BLOCK.sub("\0\\2\0", document).split("\0")[1::2]
     skeleton = _GRAMMAR_BLOCK.sub('\\1"""{}"""', document)
     productions: dict[str, Any] = {}

@@ -24,6 +24,10 @@ CACHED_GAMES = 256
 """About 0.4 MB each."""
 
 
+# What the translator writes in the place of a game whose goal it finds unreachable.
+_UNREACHABLE = "Atom dummy(val1)"
+
+
 @dataclass(frozen=True, slots=True)
 class Translation:
     sas: bytes
@@ -41,7 +45,7 @@ _cache: OrderedDict[bytes, Translation] = OrderedDict()
 
 
 def translate(domain: str, problem: str) -> Translation:
-    """Raises `ValueError` where the PDDL cannot be read."""
+    """Raises `ValueError` where the PDDL cannot be read or the goal is impossible."""
     key = blake2b(f"{len(domain)} {domain}{problem}".encode()).digest()
     if key not in _cache:
         _cache[key] = _translate(domain, problem)
@@ -57,8 +61,10 @@ def _translate(domain: str, problem: str) -> Translation:
             # Annotated wrongly: it returns the parsed task beside the text.
             translated: Any = fast_downward.pddl2sas(domain, problem)
         except (Exception, SystemExit) as fault:  # the parser raises what it likes, and may exit
-            raise ValueError(f"its PDDL cannot be translated: {fault!r}") from fault
+            raise ValueError(f"the game's PDDL cannot be read: {fault!r}") from fault
     task, sas = translated
+    if _UNREACHABLE in sas:
+        raise ValueError("the game's goal is impossible: no action could ever bring it about")
     types = TypeHierarchy()
     for known in task.types:
         if known.name not in {added.name for added in types}:  # PDDL's own `object` comes first
