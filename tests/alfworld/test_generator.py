@@ -12,9 +12,10 @@ import pytest
 from playable import games
 
 from rlanything.environments.alfworld import assets
-from rlanything.environments.alfworld.generator import generate, open_goals
+from rlanything.environments.alfworld.generator import generate
 from rlanything.environments.alfworld.goal import HEAT, KINDS
-from rlanything.environments.alfworld.pddl import player_names, read_facts
+from rlanything.environments.alfworld.goals import scene_goals
+from rlanything.environments.alfworld.pddl import player_names, read_facts, write_scene
 from rlanything.environments.alfworld.scene import ScenePlan, build_scene
 from rlanything.environments.base import DomainError
 
@@ -93,7 +94,7 @@ def test_thinned_kitchens_keep_what_cleaning_heating_and_cooling_need():
 def test_goals_already_reached_are_not_offered():
     for seed in range(20):
         scene = build_scene(ScenePlan("FloorPlan4", seed))
-        for goal in open_goals(scene, ("pick_and_place_simple",)):
+        for goal in scene_goals(write_scene(scene), "pick_and_place_simple"):
             assert not any(
                 thing.type == goal.object and thing.receptacle.type == goal.receptacle
                 for thing in scene.objects

@@ -32,6 +32,10 @@ class Subgoal:
     receptacle: str = ""
     """Where to, or with what; empty where that does not matter."""
 
+    def text(self) -> str:
+        """`clean mug sinkbasin`"""
+        return " ".join(filter(None, (self.verb, self.object, self.receptacle)))
+
 
 def reached(world: World, goal: Goal) -> bool:
     """Whether the game is won."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rlanything.environments.alfworld.goal import LOOK, TWO, Goal
+
+TASK_LINE = re.compile(r'(Your task is to: )([^"\\]*)')
+"""Where a grammar names the task: what precedes the sentence, and the sentence with its stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +42,7 @@ class Game:
             goal=goal,
             goal_pddl=goal.pddl(),
             instruction=sentence,
-            grammar=self.grammar.replace(
-                f"Your task is to: {self.instruction}.", f"Your task is to: {sentence}."
-            ),
+            grammar=TASK_LINE.sub(rf"\g<1>{sentence}.", self.grammar),
         )
 
     def json(self, walkthrough: tuple[str, ...] | list[str] = ()) -> dict[str, Any]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Sequence
-from functools import lru_cache
 
 from rlanything.environments.alfworld import assets
 from rlanything.environments.alfworld.game import Game
-from rlanything.environments.alfworld.goal import KINDS, LOOK, Goal, static_objection
+from rlanything.environments.alfworld.goal import KINDS, Goal
+from rlanything.environments.alfworld.goals import scene_goals
 from rlanything.environments.alfworld.pddl import write_scene
 from rlanything.environments.alfworld.scene import (
     SMALL_OBJECTS,
     SMALL_RECEPTACLES,
     Range,
-    Scene,
     ScenePlan,
     build_scene,
 )
@@ -33,12 +30,13 @@ def generate(
 
     Raises `DomainError` if the room is unknown or the scene allows no such goal."""
     plan = ScenePlan(room, seed, receptacles, objects)
-    goals = open_goals(build_scene(plan), KINDS if kind is None else (kind,))
-    if not goals:
+    scene = write_scene(build_scene(plan))
+    choices = [scene_goals(scene, name) for name in ((kind,) if kind else KINDS)]
+    allowed = [goals for goals in choices if goals]
+    if not allowed:
         raise DomainError(f"{room} with seed {seed} allows no {kind or 'goal'}: try another seed")
     rng = random.Random(f"goal/{room}/{seed}/{kind}")
-    chosen = rng.choice(sorted({goal.kind for goal in goals}))
-    return game_of(plan, rng.choice([goal for goal in goals if goal.kind == chosen]))
+    return game_of(plan, rng.choice(rng.choice(allowed)))
 
 
 def game_of(plan: ScenePlan, goal: Goal) -> Game:
@@ -55,34 +53,3 @@ def game_of(plan: ScenePlan, goal: Goal) -> Game:
         variant=variant,
         room=plan.room,
     )
-
-
-@lru_cache(maxsize=1024)
-def open_goals(scene: Scene, kinds: Sequence[str] = KINDS) -> tuple[Goal, ...]:
-    """Every goal the scene allows that is not already reached, in a fixed order."""
-    counts = Counter(thing.type for thing in scene.objects)
-    homes = Counter((thing.type, thing.receptacle.id) for thing in scene.objects)
-    places = {receptacle.type for receptacle in scene.receptacles}
-    appliance = {
-        "pick_clean_then_place_in_recep": "SinkBasin",
-        "pick_heat_then_place_in_recep": "Microwave",
-        "pick_cool_then_place_in_recep": "Fridge",
-    }
-    found: list[Goal] = []
-    for kind in kinds:
-        if kind in appliance and appliance[kind] not in places:
-            continue
-        lamps = sorted(assets.affording("Toggleable").intersection(counts))
-        for thing in sorted(assets.pickable_types().intersection(counts)):
-            for place in lamps if kind == LOOK else sorted(places):
-                goal = Goal(kind, thing, place)
-                if counts[thing] < goal.count or static_objection(goal):
-                    continue
-                reached = any(
-                    homes[thing, receptacle.id] >= goal.count
-                    for receptacle in scene.receptacles
-                    if receptacle.type == place
-                )
-                if kind in appliance or kind == LOOK or not reached:
-                    found.append(goal)
-    return tuple(found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from rlanything.environments.alfworld import assets
@@ -82,14 +81,3 @@ def _spelled(name: str, known: frozenset[str], what: str) -> str:
         if candidate.lower() == wanted:
             return candidate
     raise InvalidTask(f"unknown {what} type {name!r}")
-
-
-@cache
-def static_objection(goal: Goal) -> str | None:
-    """Why no scene at all could satisfy the goal, or None."""
-    treatment = TREATMENTS.get(goal.kind)
-    if treatment and goal.object not in assets.affording(treatment):
-        return f"a {goal.object.lower()} is not {treatment.lower()}"
-    if goal.kind != LOOK and goal.object not in assets.can_hold(goal.receptacle):
-        return f"a {goal.receptacle.lower()} cannot contain a {goal.object.lower()}"
-    return None

@@ -122,6 +122,14 @@ def room_family(room: str) -> str:
     raise DomainError(f"no room {room!r} in AlfWorld: use FloorPlan1-30, 201-230, 301-330, 401-430")
 
 
+@lru_cache(maxsize=256)
+def room_types(room: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Receptacle types and object types that scenes of this room can have."""
+    receptacles = _all_receptacles(room, random.Random(0))
+    _, classes = assets.layout(room)
+    return frozenset(r.type for r in receptacles), assets.pickable_types().intersection(classes)
+
+
 @lru_cache(maxsize=4096)
 def build_scene(plan: ScenePlan) -> Scene:
     """Furnishes the room of the plan. Raises `DomainError` if the room is unknown."""
