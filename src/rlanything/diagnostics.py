@@ -2,8 +2,8 @@
 
 Pure functions on arrays with one row per judged step: `scores` [steps, m] in {-1, 0, +1} (0: no
 score could be parsed), `outcomes` [steps] in {-1, +1}, the outcome of the episode the step belongs
-to, and `labels` [steps] in {-1, +1}, ground truth about the step itself, 0 where there is none. What
-these data leave undefined is None. An unparsable score is neither +1 nor -1 and still counts in m.
+to, and `labels` [steps] in {-1, +1}, ground truth about the step itself, 0 where there is none.
+What these data leave undefined is None. An unparsable score is neither +1 nor -1, yet counts in m.
 """
 
 from __future__ import annotations

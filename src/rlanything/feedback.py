@@ -102,10 +102,11 @@ def integrated_feedback(outcome: int, mean_scores: npt.ArrayLike, weight: float)
     return outcome + weight * np.asarray(mean_scores, dtype=np.float64)
 
 
-def consistency_feedback(feedback: float, scores: StepScores) -> Floats:
-    """Eq. 2: R^S_ij = R_i * S_ij of the judgements [m] of one step; -2 where S_ij is unparsable."""
+def consistency_feedback(feedback: npt.ArrayLike, scores: npt.ArrayLike) -> Floats:
+    """Eq. 2: R^S_ij = R_i * S_ij, -2 where S_ij is unparsable; R_i and the scores [m] of one step,
+    or any shapes that broadcast."""
     score = np.asarray(scores, dtype=np.float64)
-    return np.where(score == 0, UNPARSABLE, feedback * score)
+    return np.where(score == 0, UNPARSABLE, np.asarray(feedback) * score)
 
 
 def moments(values: npt.ArrayLike, counts: npt.ArrayLike | None = None) -> Moments:
