@@ -131,3 +131,15 @@ def test_a_written_game_holds_what_the_stock_loader_reads(tmp_path):
 def test_an_unknown_room_is_named_in_the_error():
     with pytest.raises(DomainError, match="FloorPlan99"):
         generate("FloorPlan99", 0)
+
+
+def test_without_alfworld_the_error_names_the_remedy(monkeypatch):
+    monkeypatch.setattr(assets.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DomainError, match=r'pip install "rlanything\[alfworld\]"'):
+        assets.package_folder.__wrapped__()
+
+
+def test_comments_and_negations_in_a_problem_are_no_facts():
+    text = "(:init ; (opened x)\n(not (opened y)) (= (total-cost) 0) (opened Z_bar_1))"
+    assert ("opened", "z_bar_1") in set(read_facts(text))
+    assert [fact for fact in read_facts(text) if fact[0] == "opened"] == [("opened", "z_bar_1")]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from copy import copy
+from dataclasses import replace
 
 import pytest
 from playable import BATHROOM, KITCHEN, games
 
 from rlanything.environments.alfworld.expert import reached
 from rlanything.environments.alfworld.generator import generate
-from rlanything.environments.alfworld.goal import KINDS
+from rlanything.environments.alfworld.goal import KINDS, SIMPLE
+from rlanything.environments.alfworld.pddl import read_facts
 from rlanything.environments.alfworld.world import World
 
 DOING = ("take", "move", "open", "heat", "cool", "clean", "use", "slice")
@@ -94,3 +96,25 @@ def test_heating_undoes_cooling():
         assert world.play(f"{verb} {thing} with {place}")
     assert ("hot", thing) in world.state
     assert ("cool", thing) not in world.state
+
+
+def test_receptacles_that_share_a_standing_point_are_played_as_the_engine_plays_them(engine):
+    game = games(SIMPLE, 1)[0]
+    places = sorted(
+        {fact[2] for fact in read_facts(game.scene_pddl) if fact[0] == "receptacleatlocation"}
+    )
+    text = game.scene_pddl.replace(places[0], places[1]).replace(places[2], places[1])
+    # One declaration per location is enough.
+    text = text.replace(f"{places[1]} - location\n", "", 2)
+    game = replace(game, scene_pddl=text)
+    rng = random.Random(1)
+    engine.load(game.json())
+    view, world = engine.reset(), World(text)
+    assert len(set(world.setting.location.values())) == len(world.setting.location) - 2
+    for _ in range(80):
+        assert world.admissible() == list(view.commands)
+        assert reached(world, game.goal) == view.won
+        near = [c for c in view.commands if c.startswith(DOING) or c.startswith("open")]
+        command = rng.choice(near if near and rng.random() < 0.7 else view.commands)
+        view = engine.step(command)
+        world.play(command)

@@ -19,6 +19,7 @@ from typing import Any
 from rlanything.environments.alfworld.game import TASK_LINE, Game
 from rlanything.environments.alfworld.goal import KINDS, LOOK, Goal
 from rlanything.environments.alfworld.pddl import split_problem
+from rlanything.environments.alfworld.world import World
 from rlanything.environments.base import DomainError, InvalidTask
 from rlanything.records import Task
 
@@ -98,6 +99,7 @@ def read_game(path: str) -> Game:
     try:
         scene, goal_pddl = split_problem(content["pddl_problem"])
         goal = read_goal(trajectory["task_type"], goal_pddl)
+        World(scene)  # a scene that cannot be read is better found now than in an episode
     except (ValueError, InvalidTask) as error:
         raise DomainError(f"{file}: {error}: {REMEDY}") from error
     return Game(

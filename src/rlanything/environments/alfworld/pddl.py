@@ -78,6 +78,7 @@ def split_problem(problem: str) -> tuple[str, str]:
     return problem[:start], problem[start:]
 
 
+_COMMENT_OR_NEGATION = re.compile(r";[^\n]*|\(\s*not\s*\([^()]*\)\s*\)")
 _FACT = re.compile(r"\(\s*([A-Za-z_][\w-]*)((?:\s+[\w-]+)*)\s*\)")
 
 
@@ -86,7 +87,8 @@ def read_facts(scene_pddl: str) -> Iterator[tuple[str, ...]]:
     start = scene_pddl.find("(:init")
     if start < 0:
         raise ValueError("the problem has no (:init ...)")
-    for match in _FACT.finditer(scene_pddl, start + len("(:init")):
+    facts = _COMMENT_OR_NEGATION.sub("", scene_pddl[start + len("(:init") :])
+    for match in _FACT.finditer(facts):
         yield (match[1].lower(), *match[2].lower().split())
 
 

@@ -218,14 +218,19 @@ def _read(scene_pddl: str) -> World:
         for identity, kind in (*facts["objecttype"], *facts["receptacletype"])
     }
     name = player_names(kinds)
+    location = {name[r]: place for r, place in facts["receptacleatlocation"] if r in name}
+    if not facts["atlocation"]:
+        raise ValueError("the problem does not say where the agent is")
 
     def names(predicate: str) -> frozenset[str]:
-        return frozenset(name[arguments[0]] for arguments in facts[predicate])
+        return frozenset(name[entity] for entity, *_ in facts[predicate] if entity in name)
 
     setting = Setting(
-        receptacles={name[r]: kinds[r] for r, _ in sorted(facts["receptacletype"])},
+        receptacles={
+            name[r]: kinds[r] for r, _ in sorted(facts["receptacletype"]) if name[r] in location
+        },
         objects={name[o]: kinds[o] for o, _ in sorted(facts["objecttype"])},
-        location={name[r]: place for r, place in facts["receptacleatlocation"]},
+        location=location,
         openable=names("openable"),
         affords={
             predicate: names(predicate)
@@ -240,8 +245,14 @@ def _read(scene_pddl: str) -> World:
     world.setting = setting
     world.at = facts["atlocation"][0][1]
     world.holds = name[facts["holds"][0][1]] if facts["holds"] else None
-    world.inside = {(name[thing], name[place]) for thing, place in facts["inreceptacle"]}
-    world.lying_at = {(name[thing], place) for thing, place in facts["objectatlocation"]}
+    world.inside = {
+        (name[thing], name[place])
+        for thing, place in facts["inreceptacle"]
+        if thing in name and name.get(place) in setting.receptacles
+    }
+    world.lying_at = {
+        (name[thing], place) for thing, place in facts["objectatlocation"] if thing in name
+    }
     world.opened = set(names("opened"))
     world.state = {
         (label, thing)
