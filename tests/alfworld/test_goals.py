@@ -17,7 +17,13 @@ from rlanything.environments.alfworld.goals import (
     scene_inventory,
     valid_goals,
 )
-from rlanything.environments.alfworld.tasks import load_game, tasks, with_goal
+from rlanything.environments.alfworld.tasks import (
+    candidate_goals,
+    goal_split,
+    load_game,
+    tasks,
+    with_goal,
+)
 from rlanything.environments.alfworld.world import World
 from rlanything.environments.base import InvalidTask
 
@@ -142,10 +148,24 @@ def test_an_inventory_counts_what_is_where():
 
 def test_a_task_keeps_its_scene_when_its_goal_is_rewritten():
     for root in tasks("train", 12, 0):
-        for goal in valid_goals(load_game(root.data))[:2]:
+        for goal in candidate_goals(root)[:2]:
             candidate = with_goal(root, "candidate", goal)
             assert candidate.id == "candidate"
             assert candidate.kind == root.kind
             assert candidate.data["scene"] == root.data["scene"]
             assert candidate.instruction != root.instruction
             assert load_game(candidate.data).goal == goal
+
+
+def test_rewrites_of_training_tasks_never_bring_in_held_out_goals():
+    refusals = 0
+    for root in tasks("train", 24, 0):
+        accepted = candidate_goals(root)
+        for goal in valid_goals(load_game(root.data)):
+            if goal in accepted:
+                assert goal_split(goal) == "train"
+            else:
+                with pytest.raises(InvalidTask, match="held out"):
+                    with_goal(root, "candidate", goal)
+                refusals += 1
+    assert refusals > 0

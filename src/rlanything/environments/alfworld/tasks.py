@@ -23,7 +23,7 @@ from rlanything.environments.alfworld.dataset import read_game
 from rlanything.environments.alfworld.game import Game
 from rlanything.environments.alfworld.generator import game_of
 from rlanything.environments.alfworld.goal import KINDS, Goal
-from rlanything.environments.alfworld.goals import rewrite, scene_goals
+from rlanything.environments.alfworld.goals import rewrite, scene_goals, valid_goals
 from rlanything.environments.alfworld.pddl import write_scene
 from rlanything.environments.alfworld.scene import (
     SMALL_OBJECTS,
@@ -33,7 +33,7 @@ from rlanything.environments.alfworld.scene import (
     build_scene,
     room_types,
 )
-from rlanything.environments.base import DomainError
+from rlanything.environments.base import DomainError, InvalidTask
 from rlanything.records import Task
 
 TRAINED_FAMILIES = ("Kitchen", "LivingRoom", "Bedroom")
@@ -140,7 +140,21 @@ def _task(identity: str, data: Mapping[str, Any]) -> Task:
 def with_goal(root: Task, task_id: str, goal: Goal) -> Task:
     """The root task's scene asked for another goal. Raises `InvalidTask` with the reason."""
     rewrite(load_game(root.data), goal)
+    if _held_out(root, goal):
+        raise InvalidTask(f"{goal.sentence()!r} is held out for evaluation")
     return _task(task_id, {**root.data, "goal": goal.to_json()})
+
+
+def candidate_goals(root: Task) -> tuple[Goal, ...]:
+    """Every goal that `with_goal` accepts for this root task, in alphabetical order."""
+    return tuple(goal for goal in valid_goals(load_game(root.data)) if not _held_out(root, goal))
+
+
+def _held_out(root: Task, goal: Goal) -> bool:
+    """Rewrites of training tasks must not bring in goals that other splits own."""
+    if "scene" not in root.data:
+        return False
+    return goal_split(Goal.from_json(root.data["goal"])) == "train" != goal_split(goal)
 
 
 def load_game(data: Mapping[str, Any]) -> Game:
