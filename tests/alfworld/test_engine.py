@@ -119,6 +119,32 @@ def test_a_game_starts_afresh_at_every_reset(engine):
     assert engine.step(start.commands[0]) == moved
 
 
+def test_engines_in_the_same_game_do_not_disturb_each_other():
+    (game,) = games(SIMPLE, 1)
+    seeds = range(4)
+
+    def played(engine: Engine, rng: random.Random, view: View) -> View:
+        return engine.step(rng.choice(view.commands))
+
+    alone: list[list[View]] = []
+    for seed in seeds:
+        engine, rng = Engine(), random.Random(seed)
+        engine.load(game.json())
+        views = [engine.reset()]
+        for _ in range(30):
+            views.append(played(engine, rng, views[-1]))
+        alone.append(views)
+    engines, rngs = [Engine() for _ in seeds], [random.Random(seed) for seed in seeds]
+    for engine in engines:
+        engine.load(game.json())
+    together = [[engine.reset()] for engine in engines]
+    for _ in range(30):
+        for engine, rng, views in zip(engines, rngs, together, strict=True):
+            views.append(played(engine, rng, views[-1]))
+    assert together == alone
+    assert alone[0] != alone[1]
+
+
 def test_only_admissible_commands_change_anything(engine):
     (game,) = games(SIMPLE, 1)
     engine.load(game.json())
@@ -134,7 +160,6 @@ def test_loading_leaves_the_process_as_it_was(engine, monkeypatch, tmp_path: Pat
     output = sys.stdout
     engine.load(generate(KITCHEN, 77).json())
     engine.reset()
-    Engine().close()
     assert sys.argv == ["mine", "--flag"]
     assert sys.stdout is output
     assert list(tmp_path.iterdir()) == []

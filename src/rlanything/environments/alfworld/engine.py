@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
+from weakref import WeakValueDictionary
 
-import fast_downward
 from textworld.generator.game import EntityInfo
 
 from rlanything.environments.alfworld.facts import Assignment, Fact, FactStore, Typed
 from rlanything.environments.alfworld.grammar import Grammar, Scope, parse_grammar
 from rlanything.environments.alfworld.pddl import player_names
+from rlanything.environments.alfworld.planner import Operator, Planner
 from rlanything.environments.alfworld.translation import Translation, translate
 
 NOTHING_HAPPENS = "Nothing happens."
@@ -45,19 +47,14 @@ class _Action:
 
 
 class Engine:
-    """Plays one game at a time; `load` another at will. Creating one costs memory: keep it.
-
-    Every engine owns a copy of the C library, which has one global state. Not thread-safe.
-    """
+    """Plays one game at a time; `load` another at will. Engines that play the same game at the same
+    time share what they know of it. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._library = fast_downward.load_lib()
-        self._game: Translation
-        self._grammar: Grammar
+        self._game: _Game | None = None
         self._facts: FactStore
-        self._entities: dict[str, EntityInfo]
-        self._actions: dict[int, _Action]
-        self._legal: dict[str, tuple[int, int]]
+        self._state: int
+        self._legal: dict[str, Operator]
         self._view: View
 
     def load(self, game: Mapping[str, Any]) -> None:
@@ -65,100 +62,114 @@ class Engine:
         missing = [k for k in ("pddl_domain", "pddl_problem", "grammar") if k not in game]
         if missing:
             raise ValueError(f"the game lacks {', '.join(missing)}")
-        self._grammar = parse_grammar(game["grammar"])
-        self._game = translate(game["pddl_domain"], game["pddl_problem"])
-        self._actions = {}
-        self._entities = {}
+        self._game = _game(game["pddl_domain"], game["pddl_problem"], game["grammar"])
 
     def reset(self) -> View:
         """Starts the loaded game from the beginning."""
-        self._start()
-        self._entities = self._entities or _entities(self._game, self._facts)
-        text = self._grammar.derive("#intro#", self._scope({}, {}))
-        return self._show(text)
+        game = self._loaded()
+        self._state, self._facts = game.planner.start, game.start.copy()
+        return self._show(game, game.grammar.derive("#intro#", game.scope(self._facts, {}, {})))
 
     def step(self, command: str) -> View:
         """Only the exact text of an admissible command changes anything."""
-        legal = self._legal.get(command.strip())
-        if legal is None:
+        operator = self._legal.get(command.strip())
+        if operator is None:
             return View(NOTHING_HAPPENS, self._view.commands, self._view.won)
-        number, effects = legal
-        self._apply(number, effects)
-        action = self._actions[number]
-        scope = self._scope(action.assignment, action.variables)
-        return self._show(self._grammar.derive(action.feedback, scope))
-
-    def close(self) -> None:
-        """Frees the library's copy; the engine is of no use afterwards."""
-        fast_downward.close_lib(self._library)
-
-    def _start(self) -> None:
-        self._library.load_sas(self._game.sas)
-        self._facts = FactStore(self._game.initial, self._game.types)
-        atoms = (fast_downward.Atom * self._library.get_state_size())()
-        self._library.get_state(atoms)
+        game = self._loaded()
+        self._state, atoms = game.planner.apply(self._state, operator)
         for atom in atoms:
-            fact = self._fact(atom)
-            if not fact.name.startswith("not_"):
-                self._facts.add(fact)
-
-    def _apply(self, number: int, effects: int) -> None:
-        atoms = (fast_downward.Atom * effects)()
-        self._library.apply_operator(number, atoms)
-        for atom in atoms:
-            fact = self._fact(atom)
+            fact = game.fact(atom)
             self._facts.remove(fact.negated())
             self._facts.add(fact)
+        action = game.action(operator)
+        scope = game.scope(self._facts, action.assignment, action.variables)
+        return self._show(game, game.grammar.derive(action.feedback, scope))
 
-    def _show(self, text: str) -> View:
+    def close(self) -> None:
+        """Lets go of the game, so that others can have its place in memory."""
+        self._game = None
+
+    def _loaded(self) -> _Game:
+        assert self._game is not None, "load a game first"
+        return self._game
+
+    def _show(self, game: _Game, text: str) -> View:
         self._legal = {}
-        operators = (fast_downward.Operator * self._library.get_applicable_operators_count())()
-        self._library.get_applicable_operators(operators)
-        for operator in operators:
-            number = operator.id
-            action = self._actions.get(number)
-            if action is None:
-                action = self._actions[number] = self._ground(operator.name)
-            command = action.command or self._derive_command(action)
+        for operator in game.planner.operators(self._state):
+            action = game.action(operator)
+            command = action.command or game.derive_command(action, self._facts)
             # Of two actions with the same words the engine takes the first.
-            self._legal.setdefault(command, (number, operator.nb_effect_atoms))
-        self._view = View(text, tuple(sorted(self._legal)), self._library.check_goal())
+            self._legal.setdefault(command, operator)
+        self._view = View(text, tuple(sorted(self._legal)), game.planner.won(self._state))
         return self._view
+
+
+class _Game:
+    """What does not change while a game is played."""
+
+    def __init__(self, translation: Translation, grammar: Grammar) -> None:
+        self.grammar = grammar
+        self.planner = Planner(translation.sas)
+        self._translation = translation
+        self._actions: dict[int, _Action] = {}
+        facts = [self.fact(atom) for atom in self.planner.atoms(self.planner.start)]
+        self.start = FactStore(translation.initial, translation.types)
+        for fact in facts:
+            if not fact.name.startswith("not_"):
+                self.start.add(fact)
+        self._entities: dict[str, EntityInfo] = {}
+        for identity, name in player_names(self.start.names()).items():
+            entity: Any = EntityInfo(identity, translation.object_types[identity])
+            entity.name, entity.definite, entity.indefinite = name, "the", "a"
+            self._entities[identity] = entity
+
+    def action(self, operator: Operator) -> _Action:
+        action = self._actions.get(operator.number)
+        if action is None:
+            action = self._actions[operator.number] = self._ground(operator.name)
+        return action
+
+    def derive_command(self, action: _Action, facts: FactStore) -> str:
+        facts.queried.clear()
+        scope = self.scope(facts, action.assignment, action.variables)
+        command = self.grammar.derive(action.template, scope)
+        if facts.queried.isdisjoint(self._translation.changing):
+            action.command = command
+        return command
+
+    def scope(
+        self, facts: FactStore, assignment: Assignment, variables: dict[str, EntityInfo]
+    ) -> Scope:
+        return Scope(self.grammar, facts, self._entities, assignment, variables)
+
+    def fact(self, atom: str) -> Fact:
+        """From `Atom holds(agent1, apple_bar_...)` or `NegatedAtom ...`."""
+        kind, _, rest = atom.partition(" ")
+        name, _, listed = rest.rstrip(")").partition("(")
+        types = self._translation.object_types
+        arguments = tuple(Typed(a, types[a]) for a in listed.split(", ") if a)
+        return Fact("not_" + name if kind == "NegatedAtom" else name, arguments)
 
     def _ground(self, name: str) -> _Action:
         name, *arguments = name.split()
         assignment = {
             parameter: Typed(argument, parameter.type)
-            for parameter, argument in zip(self._game.parameters[name], arguments, strict=False)
+            for parameter, argument in zip(
+                self._translation.parameters[name], arguments, strict=False
+            )
         }
         variables = {ph.name: self._entities[value.name] for ph, value in assignment.items()}
-        words = self._grammar.actions[name]
+        words = self.grammar.actions[name]
         return _Action(words.template, words.feedback, assignment, variables)
 
-    def _derive_command(self, action: _Action) -> str:
-        self._facts.queried.clear()
-        scope = self._scope(action.assignment, action.variables)
-        command = self._grammar.derive(action.template, scope)
-        if self._facts.queried.isdisjoint(self._game.changing):
-            action.command = command
-        return command
 
-    def _scope(self, assignment: Assignment, variables: dict[str, EntityInfo]) -> Scope:
-        return Scope(self._grammar, self._facts, self._entities, assignment, variables)
-
-    def _fact(self, atom: fast_downward.Atom) -> Fact:
-        """From `Atom holds(agent1, apple_bar_...)` or `NegatedAtom ...`."""
-        kind, _, rest = atom.name.partition(" ")
-        name, _, listed = rest.rstrip(")").partition("(")
-        types = self._game.object_types
-        arguments = tuple(Typed(a, types[a]) for a in listed.split(", ") if a)
-        return Fact("not_" + name if kind == "NegatedAtom" else name, arguments)
+_played: WeakValueDictionary[bytes, _Game] = WeakValueDictionary()
 
 
-def _entities(game: Translation, facts: FactStore) -> dict[str, EntityInfo]:
-    entities: dict[str, EntityInfo] = {}
-    for identity, name in player_names(facts.names()).items():
-        entity: Any = EntityInfo(identity, game.object_types[identity])
-        entity.name, entity.definite, entity.indefinite = name, "the", "a"
-        entities[identity] = entity
-    return entities
+def _game(domain: str, problem: str, grammar: str) -> _Game:
+    texts = "\0".join((domain, problem, grammar))
+    key = blake2b(texts.encode()).digest()
+    game = _played.get(key)
+    if game is None:
+        game = _played[key] = _Game(translate(domain, problem), parse_grammar(grammar))
+    return game

@@ -76,6 +76,11 @@ class FactStore:
     def remove(self, fact: Fact) -> None:
         self._arguments.get(fact.signature, set()).discard(fact.arguments)
 
+    def copy(self) -> FactStore:
+        copied = FactStore((), self._types)
+        copied._arguments = {name: set(known) for name, known in self._arguments.items()}
+        return copied
+
     def names(self) -> set[str]:
         """Of every object that takes part in a fact."""
         return {
