@@ -57,5 +57,10 @@ def paired_difference(
     # A change is -1, 0 or +1, so resampling the episodes is one multinomial draw of their counts.
     counts = np.array([(change == value).sum() for value in (-1, 0, 1)])
     draws = np.random.default_rng(seed).multinomial(one.size, counts / one.size, size=resamples)
-    low, high = np.quantile((draws[:, 2] - draws[:, 0]) / one.size, [0.025, 0.975])
-    return Interval(float(change.mean()), float(low), float(high))
+    return percentile_interval(float(change.mean()), (draws[:, 2] - draws[:, 0]) / one.size)
+
+
+def percentile_interval(estimate: float, resampled: npt.NDArray[np.floating]) -> Interval:
+    """The percentile bootstrap: an estimate with the middle 95% of its resampled values."""
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    return Interval(estimate, float(low), float(high))

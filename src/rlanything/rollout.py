@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rlanything.environments.base import EpisodeError, StepResult
+from rlanything.environments.base import Episode, EpisodeError, StepResult
 from rlanything.environments.workers import EnvironmentPool
 from rlanything.records import Completion, Step, Task, Trajectory
-from rlanything.roles.policy import Episode
 from rlanything.seeds import derive
 
 
@@ -87,8 +86,8 @@ def _play(
             if outcome is not None:
                 ended[i] = outcome
                 del live[i]
-        if on_episodes is not None:
-            on_episodes(len(ended))
+                if on_episodes is not None:
+                    on_episodes(1)
     return [ended[i] for i in range(len(attempts))]
 
 

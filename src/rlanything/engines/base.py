@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,12 +52,9 @@ class Engine(Protocol):
     """
 
     def generate(
-        self,
-        requests: Sequence[Request],
-        sampling: Sampling,
-        on_tokens: Callable[[int], None] | None = None,
+        self, requests: Sequence[Request], sampling: Sampling
     ) -> list[list[Completion]]:
-        """[requests][n] completions. `on_tokens` hears of every batch of tokens generated."""
+        """[requests][n] completions."""
         ...
 
     def weights_changed(self) -> None:

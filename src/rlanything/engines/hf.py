@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,20 +63,18 @@ class HFEngine:
         self,
         requests: Sequence[Request],
         sampling: Sampling,
-        on_tokens: Callable[[int], None] | None = None,
     ) -> list[list[Completion]]:
         self._lm.network.eval()
         completions: list[list[Completion]] = []
         for start in range(0, len(requests), BATCH_ROWS):
             batch = requests[start : start + BATCH_ROWS]
-            completions += self._generate_batch(batch, sampling, on_tokens)
+            completions += self._generate_batch(batch, sampling)
         return completions
 
     def _generate_batch(
         self,
         requests: Sequence[Request],
         sampling: Sampling,
-        on_tokens: Callable[[int], None] | None,
     ) -> list[list[Completion]]:
         cache = self._cache
         rows = cache.assign(
@@ -92,7 +90,7 @@ class HFEngine:
             drafts = [
                 _draft(rows[i], requests[i], requests[i].seeds[sample], sampling) for i in chosen
             ]
-            self._decode(drafts, first_logits[chosen], sampling, on_tokens)
+            self._decode(drafts, first_logits[chosen], sampling)
             for i, draft in zip(chosen, drafts, strict=True):
                 completions[i].append(self._finish(draft))
         return completions
@@ -124,7 +122,6 @@ class HFEngine:
         drafts: Sequence[_Draft],
         logits: Tensor,
         sampling: Sampling,
-        on_tokens: Callable[[int], None] | None,
     ) -> None:
         """Runs all drafts to their end. `logits` [drafts, vocab] are those of the prompts."""
         cache, stop = self._cache, frozenset(self._lm.stop_ids)
@@ -141,8 +138,6 @@ class HFEngine:
             tokens, logprobs = _draw(logits, allowed, [_uniform(d) for d in batch], sampling)
             for i in live:
                 batch[i].take(tokens[i], logprobs[i], allowed[i], stop)
-            if on_tokens is not None:
-                on_tokens(len(live))
             if all(_over(draft, sampling) for draft in batch):
                 return
             positions, mask = cache.begin([draft.row for draft in batch], 1)

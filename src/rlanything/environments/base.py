@@ -6,7 +6,7 @@ A new domain is one folder (or one small file, see `examples/`) and one register
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rlanything.records import Direction, JudgedTrajectory, Messages, Step, Task
@@ -52,6 +52,17 @@ class StepResult:
     """Whether that action was possible."""
     outcome: int | None = None
     """+1 or -1 once the episode is over, None before."""
+
+
+@dataclass(slots=True)
+class Episode:
+    """An episode as the one who acts in it sees it."""
+
+    id: str
+    task: Task
+    observation: Observation
+    """What the next response will answer."""
+    steps: list[Step] = field(default_factory=list)
 
 
 class Environment(Protocol):

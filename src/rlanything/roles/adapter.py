@@ -108,5 +108,7 @@ class Adapter:
 def condemned_steps(judged: JudgedTrajectory) -> list[int]:
     """The steps that every one of the m judgements scored -1."""
     return [
-        i for i, scores in enumerate(judged.scores) if scores and all(score == -1 for score in scores)
+        i
+        for i, scores in enumerate(judged.scores)
+        if scores and all(score == -1 for score in scores)
     ]

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from rlanything.engines.model import LanguageModel
-from rlanything.records import Completion, Message, Messages
+from rlanything.records import Completion, Messages
 
 _SCORE_LIKE = re.compile(r"\\(?=boxed)")
 
@@ -64,5 +64,3 @@ class Chat:
 def without_scores(text: str) -> str:
     r"""Quoted text in which nothing looks like a score: `\boxed{1}` becomes `boxed{1}`."""
     return _SCORE_LIKE.sub("", text)
-
-

@@ -26,7 +26,7 @@ class Judge:
         self._engine = engine
         self._domain = domain
         self._sampling = sampling
-        self._samples = samples
+        self.samples = samples
         self._chat = Chat(model)
 
     def judge(
@@ -60,7 +60,7 @@ class Judge:
             for i, group in zip(present, groups, strict=True):
                 results[i].append(tuple(Judgement(each, parse_score(each.text)) for each in group))
             if on_judgements is not None:
-                on_judgements(len(present) * self._samples)
+                on_judgements(len(present) * self.samples)
         return [
             JudgedTrajectory(trajectory, tuple(judgements))
             for trajectory, judgements in zip(trajectories, results, strict=True)
@@ -69,7 +69,7 @@ class Judge:
     def _request(self, trajectory: Trajectory, steps: Sequence[Step], seed: int) -> Request:
         messages = self._domain.judge_prompt(trajectory.task, steps)
         seeds = tuple(
-            derive(seed, trajectory.id, len(steps) - 1, sample) for sample in range(self._samples)
+            derive(seed, trajectory.id, len(steps) - 1, sample) for sample in range(self.samples)
         )
         prompt = self._chat.prompt(messages)
         return Request(prompt.ids, seeds, conversation=trajectory.id)

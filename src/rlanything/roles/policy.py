@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from rlanything.engines.base import Choices, Engine, Request, Sampling
 from rlanything.engines.model import LanguageModel, ModelError
-from rlanything.environments.base import Domain, Observation
-from rlanything.records import Completion, Step, Task
+from rlanything.environments.base import Domain, Episode, Observation
+from rlanything.records import Completion
 from rlanything.roles.chat import Chat, Prompt
-
-
-@dataclass(slots=True)
-class Episode:
-    """An episode as the one who acts in it sees it."""
-
-    id: str
-    task: Task
-    observation: Observation
-    steps: list[Step] = field(default_factory=list)
-    prompt: Prompt | None = None
-    """What the last response answered."""
 
 
 class LanguagePolicy:
@@ -55,21 +42,25 @@ class LanguagePolicy:
                 )
             self._marker = marker[0]
         self._options: dict[str, tuple[int, ...]] = {}
+        self._prompts: dict[str, Prompt] = {}
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
         """One response per episode; remembers each prompt, so that the next one can continue it."""
-        requests = []
+        requests: list[Request] = []
+        prompts: dict[str, Prompt] = {}
         for episode, seed in zip(episodes, seeds, strict=True):
             messages = self._domain.policy_prompt(
                 episode.task, episode.steps, episode.observation.text
             )
-            if episode.prompt is None:
-                episode.prompt = self._chat.prompt(messages)
+            if not episode.steps:
+                prompt = self._chat.prompt(messages)
             else:
                 last = episode.steps[-1].completion
-                episode.prompt = self._chat.following(episode.prompt, last, messages)
+                prompt = self._chat.following(self._prompts[episode.id], last, messages)
             choices = self._choices(episode.observation)
-            requests.append(Request(episode.prompt.ids, (seed,), choices, episode.id))
+            requests.append(Request(prompt.ids, (seed,), choices, episode.id))
+            prompts[episode.id] = prompt
+        self._prompts = prompts
         return [group[0] for group in self._engine.generate(requests, self._sampling)]
 
     def _choices(self, observation: Observation) -> Choices | None:

@@ -1,0 +1,102 @@
+"""From a recipe to the cast of a run: models, engines, roles, learners."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from rlanything import nano
+from rlanything.config import PolicyConfig, Recipe, Role
+from rlanything.engines.base import Engine, Sampling
+from rlanything.engines.hf import HFEngine
+from rlanything.engines.model import LanguageModel, load_model
+from rlanything.environments.base import Domain
+from rlanything.learning.learner import Learner
+from rlanything.roles.adapter import Adapter
+from rlanything.roles.judge import Judge
+from rlanything.roles.policy import LanguagePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Trainee:
+    """A model that learns, with the engine that samples from it and the learner that moves it."""
+
+    model: LanguageModel
+    engine: Engine
+    learner: Learner
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Everybody who takes part in a run."""
+
+    policy: Trainee
+    judge: Trainee
+    actor: LanguagePolicy
+    """The policy as it acts in training."""
+    examinee: LanguagePolicy
+    """The same policy as it acts in evaluation."""
+    critic: Judge
+    adapter: Adapter
+
+
+def use_threads(threads: int) -> None:
+    """CPU threads of the language models; 0: as many as there are cores."""
+    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+
+
+def assemble(recipe: Recipe, domain: Domain) -> Cast:
+    """Loads the three models. Raises `ModelError` for one that cannot be used."""
+    use_threads(recipe.threads)
+    policy_model, judge_model = (
+        load_role(recipe.policy, "policy"),
+        load_role(recipe.judge, "judge"),
+    )
+    adapter_model = load_role(recipe.adapter, "adapter")
+    policy_engine, judge_engine = HFEngine(policy_model), HFEngine(judge_model)
+    policy_learner = Learner(policy_model, recipe.policy)
+    judge_learner = Learner(judge_model, recipe.judge)
+    return Cast(
+        policy=Trainee(policy_model, policy_engine, policy_learner),
+        judge=Trainee(judge_model, judge_engine, judge_learner),
+        actor=make_policy(
+            policy_model, policy_engine, domain, recipe.policy, recipe.policy.temperature
+        ),
+        examinee=make_policy(
+            policy_model, policy_engine, domain, recipe.policy, recipe.evaluation.temperature
+        ),
+        critic=Judge(
+            judge_model,
+            judge_engine,
+            domain,
+            Sampling(recipe.judge.temperature, recipe.judge.max_tokens),
+            recipe.judge.samples_per_step,
+        ),
+        adapter=Adapter(
+            adapter_model,
+            HFEngine(adapter_model),
+            domain,
+            Sampling(recipe.adapter.temperature, recipe.adapter.max_tokens),
+            recipe.adapter.tries,
+            recipe.adapter.critics_per_task,
+        ),
+    )
+
+
+def load_role(role: Role, name: str) -> LanguageModel:
+    return load_model(nano.resolve(role.model, name), role.dtype, role.device)
+
+
+def make_policy(
+    model: LanguageModel, engine: Engine, domain: Domain, config: PolicyConfig, temperature: float
+) -> LanguagePolicy:
+    return LanguagePolicy(
+        model,
+        engine,
+        domain,
+        Sampling(temperature, config.max_tokens),
+        config.decoding,
+        config.thought_tokens,
+    )

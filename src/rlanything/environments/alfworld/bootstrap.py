@@ -1,0 +1,174 @@
+"""What tiny models are taught before the loop begins: supervised examples for the three roles.
+
+The teacher is deliberately imperfect: it explores without knowing where things are and it slips, so
+that there is something left for reinforcement learning to improve.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from rlanything.environments.alfworld.environment import ACTION_MARKER
+from rlanything.environments.alfworld.expert import Subgoal, next_subgoal, plan
+from rlanything.environments.alfworld.game import Game
+from rlanything.environments.alfworld.goal import Goal
+from rlanything.environments.alfworld.goals import scene_inventory
+from rlanything.environments.alfworld.memory import Memory
+from rlanything.environments.alfworld.tasks import candidate_goals, load_game
+from rlanything.environments.alfworld.world import World
+from rlanything.environments.base import Episode
+from rlanything.records import Completion, Direction, Step, Task
+
+
+class Demonstrator:
+    """Plays as a person would who knows the rules but not the room. With probability `slip` it does
+    anything at all that is possible. An `Agent`: its responses have text and no tokens."""
+
+    def __init__(self, slip: float) -> None:
+        self._slip = slip
+        self._worlds: dict[str, tuple[Game, World, int]] = {}
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        return [
+            _spoken(self._answer(episode, random.Random(seed)))
+            for episode, seed in zip(episodes, seeds, strict=True)
+        ]
+
+    def _answer(self, episode: Episode, rng: random.Random) -> str:
+        game, world = self._follow(episode)
+        choices = episode.observation.choices or ()
+        subgoal = next_subgoal(world, game.goal)
+        action = _pursue(episode, game, world, subgoal, rng)
+        if rng.random() < self._slip or action not in choices:
+            action = rng.choice(choices)
+        return f"{subgoal.text()} {ACTION_MARKER} {action}"
+
+    def _follow(self, episode: Episode) -> tuple[Game, World]:
+        """The hidden state of the episode, kept up to date with what was done."""
+        if not episode.steps:
+            game = load_game(episode.task.data)
+            self._worlds[episode.id] = (game, World(game.scene_pddl), 0)
+        game, world, played = self._worlds[episode.id]
+        for step in episode.steps[played:]:
+            if step.valid and step.action is not None:
+                world.play(step.action)
+        self._worlds[episode.id] = (game, world, len(episode.steps))
+        return game, world
+
+
+def _spoken(text: str) -> Completion:
+    return Completion((), (), (), (), "stop", text)
+
+
+def _pursue(
+    episode: Episode, game: Game, world: World, subgoal: Subgoal, rng: random.Random
+) -> str:
+    if subgoal.verb == "find":
+        memory = knowledge(episode.task.instruction, episode.steps, episode.observation.text)
+        if memory.at in memory.closed:
+            return f"open {memory.at}"
+        if memory.unseen:
+            return f"go to {rng.choice(memory.unseen)}"
+    if subgoal.verb == "take":
+        known = [
+            (name, place)
+            for name, place in sorted(world.inside)
+            if name in world.seen and world.setting.objects[name] == subgoal.object
+        ]
+        targets = world.setting.receptacles_of(game.goal.receptacle.lower())
+        needed = [each for each in known if game.goal.count == 1 or each[1] not in targets]
+        if needed:
+            name, place = min(needed, key=lambda each: not world.here(each[1]))
+            if not world.here(place):
+                return f"go to {place}"
+            return f"take {name} from {place}" if world.accessible(place) else f"open {place}"
+    commands = plan(world, game.goal)
+    return commands[0]
+
+
+def knowledge(task: str, steps: Sequence[Step], observation: str) -> Memory:
+    """What the agent knows after some steps."""
+    memory = Memory.at_start(task, steps[0].observation if steps else observation)
+    for step in steps:
+        memory.read(step.next_observation)
+    return memory
+
+
+def describe_step(task: str, steps: Sequence[Step]) -> str:
+    """The last step in a judge's words: what it does, not whether that was good."""
+    step = steps[-1]
+    before = knowledge(task, steps[:-1], step.observation)
+    if step.action is None:
+        return "no action."
+    if not step.valid:
+        return "nothing happens."
+    verb, _, rest = step.action.partition(" ")
+    if verb == "go":
+        place = rest.removeprefix("to ")
+        return "a new place." if place in before.unseen else "a known place."
+    thing = rest.split(" from ")[0].split(" to ")[0].split(" with ")[0]
+    if verb == "take":
+        return "takes what is wanted." if before.wanted(thing) else "takes something else."
+    if verb == "move":
+        place = rest.rpartition(" to ")[2]
+        return "puts it where it belongs." if before.wanted(place) else "puts it elsewhere."
+    if verb == "open":
+        return "opens a new place." if rest in before.unseen else "opens a known place."
+    return f"{verb} {'what is wanted.' if before.wanted(thing) else 'something else.'}"
+
+
+def explain_failure(task: str, steps: Sequence[Step], condemned: Sequence[int]) -> str:
+    """Two short sentences on why an episode failed."""
+    end = knowledge(task, steps, steps[0].observation)
+    held = end.holds if end.holds is not None and end.wanted(end.holds) else None
+    seen = [name for names in end.contents.values() for name in names if end.wanted(name)]
+    if held is not None:
+        cause = f"The {held.rsplit(' ', 1)[0]} was found but not used as asked."
+    elif seen:
+        cause = f"The {seen[0].rsplit(' ', 1)[0]} was seen but not brought to its place."
+    else:
+        cause = "What is wanted was never found."
+    wasted = len(condemned) * 3 >= len(steps)
+    return f"{cause} {'Many steps were wasted.' if wasted else 'The room was too large.'}"
+
+
+def propose_goal(root: Task, direction: Direction, rng: random.Random) -> str | None:
+    """A good answer to the adapter's question: a goal of the wanted difficulty, or None.
+
+    Difficulty is the expert's plan plus the places that may have to be searched first."""
+    game = load_game(root.data)
+    world = World(game.scene_pddl)
+    inventory = scene_inventory(game)
+
+    def difficulty(goal: Goal) -> float:
+        homes = inventory.objects.get(goal.object.lower(), ())
+        return len(plan(world, goal)) + len(world.setting.receptacles) / max(len(homes), 1)
+
+    here = difficulty(game.goal)
+    fitting = [
+        goal
+        for goal in candidate_goals(root)
+        if (difficulty(goal) > here if direction == "harder" else difficulty(goal) < here)
+    ]
+    if not fitting:
+        return None
+    fitting.sort(key=difficulty, reverse=direction == "harder")
+    goal = rng.choice(fitting[: max(1, len(fitting) // 2)])
+    return f"object: {goal.object.lower()} place: {goal.receptacle.lower()}"
+
+
+class Teacher:
+    """What `rlanything nano build` asks of a domain: examples for each role."""
+
+    def demonstrator(self, slip: float) -> Demonstrator:
+        return Demonstrator(slip)
+
+    def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
+        return f"{describe_step(task.instruction, steps)} \\boxed{{{score}}}"
+
+    def critic(self, task: Task, steps: Sequence[Step], condemned: Sequence[int]) -> str:
+        return explain_failure(task.instruction, steps, condemned)
+
+    def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
+        return propose_goal(root, direction, rng)

@@ -1,0 +1,143 @@
+"""AlfWorld as a domain: household games on the TextWorld engine, in words and in tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rlanything.environments.alfworld.dataset import dataset_tasks
+from rlanything.environments.alfworld.environment import ACTION_MARKER, AlfWorldEnvironment
+from rlanything.environments.alfworld.goal import KINDS, Goal
+from rlanything.environments.alfworld.goals import scene_inventory
+from rlanything.environments.alfworld.memory import Memory, condense
+from rlanything.environments.alfworld.oracle import step_labels
+from rlanything.environments.alfworld.tasks import load_game, tasks, with_goal
+from rlanything.environments.alfworld.templates import Templates
+from rlanything.environments.base import DomainError, InvalidTask
+from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
+
+_ANSWER = re.compile(r"object:\s*(\w+).*?place:\s*(\w+)", re.IGNORECASE | re.DOTALL)
+
+
+class AlfWorld:
+    """Options, all for generated games unless `data` names a folder of downloaded ones.
+
+    `receptacles`, `objects`: fewest and most of each in a scene. `kinds`: the task types. `prompts`: a
+    folder whose .txt files replace the shipped prompts. `data`: AlfWorld's own games (the
+    `json_2.1.1` folder that `alfworld-download` makes); scene sizes are then theirs.
+    Raises `DomainError` for options it cannot use."""
+
+    action_marker = ACTION_MARKER
+
+    def __init__(
+        self,
+        receptacles: Sequence[int] = (5, 9),
+        objects: Sequence[int] = (6, 12),
+        kinds: Sequence[str] = KINDS,
+        prompts: str | None = None,
+        data: str | None = None,
+    ) -> None:
+        self._receptacles = _range("receptacles", receptacles)
+        self._objects = _range("objects", objects)
+        self._kinds = tuple(kinds)
+        self._data = data
+        self._templates = Templates(prompts)
+
+    def tasks(self, split: str, count: int, seed: int) -> list[Task]:
+        if self._data is not None:
+            return dataset_tasks(self._data, split, count, seed, self._kinds)
+        return tasks(split, count, seed, self._receptacles, self._objects, self._kinds)
+
+    def environment(self) -> AlfWorldEnvironment:
+        return AlfWorldEnvironment(idle_actions=False)
+
+    def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
+        """A chat that only ever grows: each turn is one observation and what to remember."""
+        first = steps[0].observation if steps else observation
+        memory = Memory.at_start(task.instruction, first)
+        opening = self._templates.render(
+            "policy", task=task.instruction, observation=condense(first), memory=memory.line()
+        )
+        messages = [Message("user", opening)]
+        for step in steps:
+            memory.read(step.next_observation)
+            turn = self._templates.render(
+                "turn", observation=condense(step.next_observation), memory=memory.line()
+            )
+            messages += [Message("assistant", step.response), Message("user", turn)]
+        return tuple(messages)
+
+    def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
+        """One message: the episode so far, its last step to be judged."""
+        memory = Memory.at_start(task.instruction, steps[0].observation)
+        parts = [
+            self._templates.render(
+                "judge",
+                task=task.instruction,
+                observation=condense(steps[0].observation),
+                memory=memory.line(),
+            )
+        ]
+        for step in steps:
+            memory.read(step.next_observation)
+            parts.append(
+                self._templates.render(
+                    "judge_step",
+                    response=step.response,
+                    observation=condense(step.next_observation),
+                    memory=memory.line(),
+                )
+            )
+        parts.append(self._templates.render("judge_question"))
+        return (Message("user", "".join(parts)),)
+
+    def critic_prompt(self, failed: JudgedTrajectory, condemned: Sequence[int]) -> Messages:
+        trajectory = failed.trajectory
+        memory = Memory.at_start(trajectory.task.instruction, trajectory.steps[0].observation)
+        for step in trajectory.steps:
+            memory.read(step.next_observation)
+        lines = [
+            self._templates.render(
+                "critic_step", mark="(bad) " if i in condemned else "", response=step.response
+            )
+            for i, step in enumerate(trajectory.steps)
+        ]
+        text = self._templates.render(
+            "critic", task=trajectory.task.instruction, steps="".join(lines), memory=memory.line()
+        )
+        return (Message("user", text),)
+
+    def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:
+        game = load_game(root.data)
+        inventory = scene_inventory(game)
+        text = self._templates.render(
+            "adapter",
+            direction=direction,
+            goal=root.instruction,
+            objects=", ".join(
+                f"{kind} {len(places)} ({places[0]})" for kind, places in inventory.objects.items()
+            ),
+            places=", ".join(f"{kind} {count}" for kind, count in inventory.receptacles.items()),
+            critics=" ".join(critics) or "none",
+        )
+        return (Message("user", text),)
+
+    def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
+        """Reads `object: X place: Y`. The task type stays the root task's."""
+        found = _ANSWER.search(completion)
+        if found is None:
+            raise InvalidTask("no `object: ... place: ...` in the answer")
+        kind = load_game(root.data).goal.kind
+        return with_goal(root, task_id, Goal.of(kind, found[1], found[2]))
+
+    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
+        """+1 where a step shortens the expert's plan or explores while something is still unseen."""
+        actions, valid = [step.action for step in steps], [step.valid for step in steps]
+        return step_labels(load_game(task.data), actions, valid)
+
+
+def _range(name: str, given: Sequence[int]) -> tuple[int, int]:
+    low, high = [*given, 0, 0][:2]
+    if len(given) != 2 or not 1 <= low <= high:
+        raise DomainError(f"{name} is {list(given)}: give [fewest, most]")
+    return low, high

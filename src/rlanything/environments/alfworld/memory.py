@@ -1,0 +1,121 @@
+"""What an attentive player would remember: read from the game's own sentences, nothing hidden.
+
+The policy and the judge read it as one line after each observation, so that they need not search a
+long history for where things are and what is still unexplored.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_ROOM = re.compile(r"you see (.+)\.", re.DOTALL)
+_LOOK = re.compile(r"(?:On the (.+?)|The (.+?) is open\. In it), you see (.+?)\.")
+_CLOSED = re.compile(r"The (.+?) is closed\.")
+_ARRIVE = re.compile(r"You arrive at (.+?)\.")
+_TAKE = re.compile(r"You pick up the (.+?) from the (.+?)\.")
+_MOVE = re.compile(r"You move the (.+?) to the (.+?)\.")
+_CHANGE = re.compile(r"You (heat|cool|clean) the (.+?) using the ")
+_LIGHT = re.compile(r"You turn (on|off) the (.+?)\.")
+_NAME = re.compile(r"(?:an?|the) ([a-z]+ \d+)")
+_STATES = {"heat": "hot", "cool": "cool", "clean": "clean"}
+
+
+def names_in(listing: str) -> list[str]:
+    """`a mug 1, and a cup 2` -> [`mug 1`, `cup 2`]; `nothing` -> []."""
+    return _NAME.findall(listing)
+
+
+@dataclass
+class Memory:
+    """The state of knowledge after some steps of an episode."""
+
+    task: str
+    places: list[str]
+    """Every receptacle named when the episode began."""
+    at: str | None = None
+    holds: str | None = None
+    contents: dict[str, list[str]] = field(default_factory=dict)
+    """What was last seen in each place that was looked into."""
+    states: dict[str, str] = field(default_factory=dict)
+    """hot, cool or clean, by object."""
+    lit: str | None = None
+    closed: set[str] = field(default_factory=set)
+
+    @classmethod
+    def at_start(cls, task: str, first_observation: str) -> Memory:
+        listed = _ROOM.search(first_observation)
+        return cls(task, sorted(names_in(listed[1]), key=_natural) if listed else [])
+
+    def read(self, observation: str) -> None:
+        """Takes in one observation."""
+        if found := _ARRIVE.search(observation):
+            self.at = found[1]
+        for on, inside, listing in _LOOK.findall(observation):
+            self.contents[on or inside] = names_in(listing)
+            self.closed.discard(on or inside)
+        if found := _CLOSED.search(observation):
+            self.closed.add(found[1])
+        if found := _TAKE.search(observation):
+            self.holds = found[1]
+            held = self.contents.get(found[2], [])
+            self.contents[found[2]] = [name for name in held if name != found[1]]
+        if found := _MOVE.search(observation):
+            self.holds = None
+            self.contents.setdefault(found[2], []).append(found[1])
+        if found := _CHANGE.search(observation):
+            self.states[found[2]] = _STATES[found[1]]
+        if found := _LIGHT.search(observation):
+            self.lit = found[2] if found[1] == "on" else None
+
+    @property
+    def unseen(self) -> list[str]:
+        """Places whose contents were never seen."""
+        return [place for place in self.places if place not in self.contents]
+
+    def wanted(self, name: str) -> bool:
+        """Whether the task speaks of this kind of thing."""
+        return name.rsplit(" ", 1)[0] in self.task.split()
+
+    def line(self) -> str:
+        """One line, e.g. `[at shelf 1 | hold mug 1 clean | saw mug 2 at shelf 3 | left drawer 1 drawer 2]`."""
+        held = (
+            f"{self.holds} {self.states.get(self.holds, '')}".strip() if self.holds else "nothing"
+        )
+        parts = [f"at {self.at}" if self.at else "at start", f"hold {held}"]
+        saw = [
+            f"{f'{name} {self.states.get(name, str())}'.strip()} at {place}"
+            for place, names in self.contents.items()
+            for name in names
+            if self.wanted(name)
+        ]
+        parts.append(f"saw {', '.join(saw) or 'nothing'}")
+        if self.lit:
+            parts.append(f"lit {self.lit}")
+        parts.append(f"left {' '.join(self.unseen) or 'nothing'}")
+        return f"[{' | '.join(parts)}]"
+
+
+def _natural(name: str) -> tuple[str, int]:
+    kind, number = name.rsplit(" ", 1)
+    return kind, int(number)
+
+
+_CONDENSED = (
+    (
+        re.compile(r"You are in the middle of a room\. Looking quickly around you, you see "),
+        "room: ",
+    ),
+    (re.compile(r"You arrive at [^.]+\. "), ""),
+    (re.compile(r"You open the [^.]+\. The "), ""),
+    (re.compile(r"is open\. In it, you see "), "in: "),
+    (re.compile(r"On the (.+?), you see "), r"\1: "),
+    (re.compile(r"\b(?:[Aa]n?|[Tt]he|and|You) (?=[a-z])"), ""),
+)
+
+
+def condense(observation: str) -> str:
+    """The same facts in fewer words: `On the shelf 1, you see a mug 1.` -> `shelf 1: mug 1.`"""
+    for pattern, replacement in _CONDENSED:
+        observation = pattern.sub(replacement, observation)
+    return " ".join(observation.split())

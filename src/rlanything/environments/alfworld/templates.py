@@ -1,0 +1,58 @@
+"""The domain's prompts: text files with $placeholders. A user may point to a folder of their own."""
+
+from __future__ import annotations
+
+import string
+from importlib import resources
+from pathlib import Path
+
+from rlanything.environments.base import DomainError
+
+PLACEHOLDERS: dict[str, frozenset[str]] = {
+    "policy": frozenset({"task", "observation", "memory"}),
+    "turn": frozenset({"observation", "memory"}),
+    "judge": frozenset({"task", "observation", "memory"}),
+    "judge_step": frozenset({"response", "observation", "memory"}),
+    "judge_question": frozenset(),
+    "critic": frozenset({"task", "steps", "memory"}),
+    "critic_step": frozenset({"mark", "response"}),
+    "adapter": frozenset({"direction", "goal", "objects", "places", "critics"}),
+}
+
+
+class Templates:
+    """`render(name, **values)` fills `<name>.txt`.
+
+    Files missing from the user's folder come from the package. Raises `DomainError` for a folder that
+    is not there, a file that is no template, or a placeholder nobody fills."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._texts: dict[str, string.Template] = {}
+        shipped = resources.files("rlanything.environments.alfworld") / "prompts"
+        if folder is not None and not Path(folder).is_dir():
+            raise DomainError(
+                f"prompts folder {folder!r} does not exist; leave `prompts` out for the shipped ones"
+            )
+        if folder is not None:
+            known = {f"{name}.txt" for name in PLACEHOLDERS}
+            for path in sorted(Path(folder).glob("*.txt")):
+                if path.name not in known:
+                    raise DomainError(
+                        f"{path}: no such prompt; known are {', '.join(sorted(known))}"
+                    )
+        for name, allowed in PLACEHOLDERS.items():
+            own = Path(folder, f"{name}.txt") if folder is not None else None
+            source = own if own is not None and own.is_file() else shipped / f"{name}.txt"
+            template = string.Template(source.read_text(encoding="utf-8"))
+            if not template.is_valid():
+                raise DomainError(f"{source}: write a literal dollar sign as $$")
+            unknown = sorted(set(template.get_identifiers()) - allowed)
+            if unknown:
+                raise DomainError(
+                    f"{source}: unknown placeholder ${unknown[0]}; "
+                    f"allowed are {', '.join('$' + key for key in sorted(allowed)) or 'none'}"
+                )
+            self._texts[name] = template
+
+    def render(self, name: str, **values: str) -> str:
+        return self._texts[name].substitute(values)

@@ -1,0 +1,86 @@
+"""How good is the judge? It judges the same recorded episodes each time it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlanything.diagnostics import Diagnostics, diagnose, majority
+from rlanything.environments.base import Domain
+from rlanything.intervals import Interval, percentile_interval
+from rlanything.records import JudgedTrajectory, Trajectory
+from rlanything.roles.judge import Judge
+from rlanything.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """One sitting: the judged episodes and what they say of the judge."""
+
+    judged: tuple[JudgedTrajectory, ...]
+    diagnostics: Diagnostics
+
+
+class JudgeExam:
+    """Recorded held-out episodes with the oracle's step labels (Process Acc needs an oracle)."""
+
+    def __init__(self, domain: Domain, trajectories: Sequence[Trajectory]) -> None:
+        self._trajectories = trajectories
+        self._labels = oracle_labels(domain, trajectories)
+
+    def sit(self, judge: Judge, weight: float, seed: int, view: View) -> Examination:
+        count = sum(len(each.steps) for each in self._trajectories) * judge.samples
+        with view.phase("eval judge", count, "judgements") as progress:
+            judged = judge.judge(self._trajectories, seed, progress)
+        return Examination(tuple(judged), diagnose_judged(judged, self._labels, weight))
+
+    def gain(self, before: Examination, after: Examination) -> Interval | None:
+        """Balanced Process Acc after minus before, bootstrapped over episodes; None without labels
+        of both kinds."""
+        if not self._labels:
+            return None
+        counts = np.stack([self._recall_counts(before.judged), self._recall_counts(after.judged)])
+        # Episodes, not steps, are resampled: the steps of one episode stand or fall together.
+        drawn = np.random.default_rng(0).integers(counts.shape[1], size=(2000, counts.shape[1]))
+        sums = counts[:, drawn].sum(axis=2)
+        if (sums[..., [1, 3]] == 0).any():
+            return None
+        balanced = (sums[..., 0] / sums[..., 1] + sums[..., 2] / sums[..., 3]) / 2
+        whole = counts.sum(axis=1)
+        estimate = (whole[:, 0] / whole[:, 1] + whole[:, 2] / whole[:, 3]) / 2
+        return percentile_interval(float(estimate[1] - estimate[0]), balanced[1] - balanced[0])
+
+    def _recall_counts(self, judged: Sequence[JudgedTrajectory]) -> np.ndarray:
+        """[episodes, 4]: good steps recognised, good steps, bad steps recognised, bad steps."""
+        rows: list[list[int]] = []
+        for each in judged:
+            labels = np.array(self._labels.get(each.trajectory.id, []))
+            verdict = majority(np.array(each.scores))[: len(labels)]
+            good, bad = labels == 1, labels == -1
+            right = verdict == labels
+            rows.append([int(x.sum()) for x in (right & good, good, right & bad, bad)])
+        return np.array(rows)
+
+
+def oracle_labels(domain: Domain, trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:
+    """The oracle's step labels by trajectory; those it cannot label are missing."""
+    labels: dict[str, list[int]] = {}
+    for each in trajectories:
+        found = domain.oracle(each.task, each.steps)
+        if found is not None:
+            labels[each.id] = found
+    return labels
+
+
+def diagnose_judged(
+    judged: Sequence[JudgedTrajectory], labels: Mapping[str, Sequence[int]], weight: float
+) -> Diagnostics:
+    """All judged steps in one table. `weight` is the judge's lambda."""
+    scores = [step for each in judged for step in each.scores]
+    outcomes = [each.trajectory.outcome for each in judged for _ in each.scores]
+    truth = [
+        label for each in judged for label in labels.get(each.trajectory.id, [0] * len(each.scores))
+    ]
+    return diagnose(scores, outcomes, truth, weight)

@@ -1,0 +1,313 @@
+"""Builds the three nano models from a seed: demonstrate, teach, measure, save.
+
+The policy learns from a demonstrator that explores and slips; the judge from noisy oracle labels on
+the policy's own rollouts; the adapter from failures explained and goals chosen by rule. Each ends
+useful but imperfect. What each reached is measured on the `tune` split, which no benchmark uses.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from rlanything.assembly import make_policy
+from rlanything.config import PolicyConfig
+from rlanything.engines.base import Request, Sampling
+from rlanything.engines.hf import HFEngine
+from rlanything.engines.model import LanguageModel
+from rlanything.environments.base import Domain, InvalidTask
+from rlanything.environments.registry import load_domain
+from rlanything.environments.workers import EnvironmentPool
+from rlanything.evaluation import evaluate
+from rlanything.examination import JudgeExam
+from rlanything.intervals import wilson
+from rlanything.nano.lessons import LessonWriter
+from rlanything.nano.pretrain import Lesson, lessons_of, pretrain
+from rlanything.nano.tokenizer import train_tokenizer
+from rlanything.records import Direction, JudgedTrajectory, Sample, Step, Task, Trajectory
+from rlanything.roles.chat import Chat
+from rlanything.roles.judge import Judge
+from rlanything.rollout import Agent, Attempt, rollout
+from rlanything.seeds import derive
+from rlanything.view import View
+
+
+class Teacher(Protocol):
+    """A domain's examples for each role; found as `Teacher` in its `bootstrap` module."""
+
+    def demonstrator(self, slip: float) -> Agent: ...
+
+    def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str: ...
+
+    def critic(self, task: Task, steps: Sequence[Step], condemned: Sequence[int]) -> str: ...
+
+    def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything the models depend on."""
+
+    seed: int = 0
+    domain: str = "alfworld"
+    receptacles: tuple[int, int] = (4, 7)
+    objects: tuple[int, int] = (5, 9)
+    max_steps: int = 16
+    games: int = 2400
+    """Games for demonstrations and for the policy's rollouts."""
+    demonstrations_per_game: int = 2
+    slip: float = 0.4
+    """How often the demonstrator does anything at all."""
+    policy_epochs: int = 2
+    judged_games: int = 700
+    """Games on which the judge is taught; the policy plays each twice."""
+    label_noise: float = 0.2
+    """Share of the oracle's labels that are flipped before the judge learns from them."""
+    judge_epochs: int = 2
+    adapter_games: int = 2400
+    adapter_epochs: int = 2
+    hidden: int = 128
+    layers: int = 4
+    heads: int = 4
+    vocabulary: int = 1024
+    """Upper limit; byte-pair merging stops once every word is one token."""
+    learning_rate: float = 2e-3
+    episodes: int = 480
+    """Of each measurement."""
+
+
+class Builder:
+    """One build. `build` returns what was measured."""
+
+    def __init__(self, plan: Plan, out: Path, workers: int, view: View) -> None:
+        self._plan, self._out, self._view = plan, out, view
+        self._options = {"receptacles": list(plan.receptacles), "objects": list(plan.objects)}
+        self._domain: Domain = load_domain(plan.domain, self._options)
+        self._teacher = _teacher(self._domain)
+        self._pool = EnvironmentPool(plan.domain, self._options, workers, 120.0)
+        self._config = PolicyConfig(decoding="choices", max_tokens=32, thought_tokens=12)
+
+    def build(self) -> dict[str, Any]:
+        begun = time.perf_counter()
+        plan, measured = self._plan, {}
+        with self._view.live(), self._pool:
+            games = self._domain.tasks("train", plan.games, derive(plan.seed, "games"))
+            demonstrations = self._play(
+                self._teacher.demonstrator(plan.slip), games, plan.demonstrations_per_game, "demos"
+            )
+            tokenizer = train_tokenizer(self._texts(demonstrations), plan.vocabulary)
+            policy = self._new_model(tokenizer, "policy")
+            writer = LessonWriter(policy, self._domain)
+            self._teach(policy, [writer.demonstration(t) for t in demonstrations], "policy")
+            measured["policy"] = self._measure_policy(policy)
+
+            agent = self._agent(policy, 1.0)
+            rollouts = self._play(agent, games[: plan.judged_games], 2, "rollouts")
+            judge = self._new_model(tokenizer, "judge")
+            self._teach(judge, self._judgements(writer, rollouts), "judge")
+            measured["judge"] = self._measure_judge(judge, policy)
+
+            adapter = self._new_model(tokenizer, "adapter")
+            lessons = self._critics(writer, rollouts) + self._proposals(writer)
+            self._teach(adapter, lessons, "adapter")
+            measured["adapter"] = self._measure_adapter(adapter)
+        measured["minutes"] = (time.perf_counter() - begun) / 60
+        card = {"plan": asdict(plan), "measured": measured}
+        (self._out / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+        return measured
+
+    def _play(self, agent: Agent, games: Sequence[Task], times: int, name: str) -> list[Trajectory]:
+        attempts = [
+            Attempt(f"{name}/{t.id}/{k}", t, derive(self._plan.seed, name, t.id, k))
+            for t in games
+            for k in range(times)
+        ]
+        with self._view.phase(name, len(attempts), "episodes") as progress:
+            played = rollout(agent, self._pool, attempts, self._plan.max_steps, 128, progress)
+        return list(played.trajectories)
+
+    def _texts(self, demonstrations: Sequence[Trajectory]) -> list[str]:
+        """Text of every kind the models will read or write."""
+        rng = random.Random(self._plan.seed)
+        texts: list[str] = []
+        for t in demonstrations[:: max(1, len(demonstrations) // 1200)]:
+            last = t.steps[-1].next_observation
+            texts += [m.content for m in self._domain.policy_prompt(t.task, t.steps, last)]
+            texts += [m.content for m in self._domain.judge_prompt(t.task, t.steps)]
+            texts.append(self._teacher.judgement(t.task, t.steps, rng.choice((1, -1))))
+            critic = self._teacher.critic(t.task, t.steps, ())
+            for direction in ("harder", "easier"):
+                prompt = self._domain.adapter_prompt(t.task, direction, (critic,))
+                texts += [m.content for m in prompt]
+                texts.append(self._teacher.proposal(t.task, direction, rng) or "")
+        return texts
+
+    def _new_model(self, tokenizer: Any, role: str) -> LanguageModel:
+        plan = self._plan
+        torch.manual_seed(derive(plan.seed, role))
+        config = Qwen2Config(
+            vocab_size=len(tokenizer),
+            hidden_size=plan.hidden,
+            intermediate_size=3 * plan.hidden,
+            num_hidden_layers=plan.layers,
+            num_attention_heads=plan.heads,
+            num_key_value_heads=plan.heads // 2,
+            max_position_embeddings=4096,
+            tie_word_embeddings=True,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=None,
+        )
+        return LanguageModel(Qwen2ForCausalLM(config), tokenizer)
+
+    def _teach(self, model: LanguageModel, examples: Sequence[Sequence[Sample]], role: str) -> None:
+        plan = self._plan
+        epochs = {
+            "policy": plan.policy_epochs,
+            "judge": plan.judge_epochs,
+            "adapter": plan.adapter_epochs,
+        }[role]
+        lessons: list[Lesson] = list(lessons_of(examples))
+        with self._view.phase(f"teach {role}", len(lessons) * epochs, "lessons") as progress:
+            loss = pretrain(
+                model,
+                lessons,
+                epochs,
+                plan.learning_rate,
+                derive(plan.seed, "order", role),
+                lambda count, _: progress(count),
+            )
+        tokens = sum(len(lesson.ids) for lesson in lessons) * epochs
+        self._view.say(f"{role}: taught on {tokens / 1e6:.1f}M tokens, final loss {loss:.3f}")
+        _save_in_bfloat16(model, self._out / role)
+
+    def _agent(self, policy: LanguageModel, temperature: float) -> Agent:
+        return make_policy(policy, HFEngine(policy), self._domain, self._config, temperature)
+
+    def _measure_policy(self, policy: LanguageModel) -> dict[str, Any]:
+        """Success with its 95% interval, by split and temperature."""
+        measured: dict[str, Any] = {}
+        for split, temperature in (("tune", 1.0), ("tune", 0.5), ("ood", 1.0)):
+            result = evaluate(
+                self._agent(policy, temperature),
+                self._pool,
+                self._domain.tasks(split, self._plan.episodes, derive(self._plan.seed, "measure")),
+                split,
+                max_steps=self._plan.max_steps,
+                parallel_episodes=128,
+                seed=self._plan.seed,
+                view=self._view,
+            )
+            name = f"{split} success at temperature {temperature}"
+            measured[name] = asdict(result.success) if result.success else None
+            self._view.say(f"policy: {name}: {measured[name]}")
+        return measured
+
+    def _judgements(
+        self, writer: LessonWriter, rollouts: Sequence[Trajectory]
+    ) -> list[list[Sample]]:
+        """Every step judged by the oracle, some of its labels flipped.
+
+        Good and bad steps count alike: the surplus of the commoner kind is left out."""
+        rng = np.random.default_rng(derive(self._plan.seed, "noise"))
+        labelled = [(t, self._domain.oracle(t.task, t.steps) or []) for t in rollouts]
+        good = sum(label == 1 for _, labels in labelled for label in labels)
+        bad = sum(label == -1 for _, labels in labelled for label in labels)
+        keep = {1: min(1.0, bad / max(good, 1)), -1: min(1.0, good / max(bad, 1))}
+        lessons: list[list[Sample]] = []
+        for trajectory, labels in labelled:
+            kept: list[Sample] = []
+            for i, label in enumerate(labels):
+                if rng.random() < keep[label]:
+                    score = -label if rng.random() < self._plan.label_noise else label
+                    steps = trajectory.steps[: i + 1]
+                    text = self._teacher.judgement(trajectory.task, steps, score)
+                    messages = self._domain.judge_prompt(trajectory.task, steps)
+                    kept.append(writer.answer(f"{trajectory.id}/{i}", messages, text))
+            lessons.append(kept)
+        return lessons
+
+    def _measure_judge(self, judge: LanguageModel, policy: LanguageModel) -> dict[str, Any]:
+        games = self._domain.tasks("tune", 200, derive(self._plan.seed, "judged"))
+        rollouts = self._play(self._agent(policy, 1.0), games, 1, "judged rollouts")
+        exam = JudgeExam(self._domain, rollouts)
+        role = Judge(judge, HFEngine(judge), self._domain, Sampling(0.8, 24), 3)
+        found = exam.sit(role, 1.0, self._plan.seed, self._view).diagnostics
+        self._view.say(f"judge: {found}")
+        return asdict(found)
+
+    def _critics(self, writer: LessonWriter, rollouts: Sequence[Trajectory]) -> list[list[Sample]]:
+        """Failed rollouts explained, with the oracle's bad steps as the condemned ones."""
+        lessons: list[list[Sample]] = []
+        for trajectory in rollouts:
+            if trajectory.outcome == 1:
+                continue
+            labels = self._domain.oracle(trajectory.task, trajectory.steps) or []
+            condemned = [i for i, label in enumerate(labels) if label == -1]
+            judged = JudgedTrajectory(trajectory, ())
+            text = self._teacher.critic(trajectory.task, trajectory.steps, condemned)
+            messages = self._domain.critic_prompt(judged, condemned)
+            lessons.append([writer.answer(trajectory.id, messages, text)])
+        return lessons
+
+    def _proposals(self, writer: LessonWriter) -> list[list[Sample]]:
+        plan = self._plan
+        rng = random.Random(derive(plan.seed, "proposals"))
+        lessons: list[list[Sample]] = []
+        for root in self._domain.tasks("train", plan.adapter_games, derive(plan.seed, "adapter")):
+            for direction in ("harder", "easier"):
+                for _ in range(2):
+                    text = self._teacher.proposal(root, direction, rng)
+                    if text is not None:
+                        messages = self._domain.adapter_prompt(root, direction, ())
+                        lessons.append([writer.answer(root.id, messages, text)])
+        return lessons
+
+    def _measure_adapter(self, adapter: LanguageModel) -> dict[str, Any]:
+        """Share of single answers, on unseen training rooms, that are valid candidates."""
+        roots = self._domain.tasks("train", 240, derive(self._plan.seed, "adapter check"))
+        chat, engine = Chat(adapter), HFEngine(adapter)
+        directions: tuple[Direction, ...] = ("harder", "easier")
+        requests = [
+            Request(
+                chat.prompt(self._domain.adapter_prompt(root, direction, ())).ids,
+                (derive(self._plan.seed, root.id, direction),),
+            )
+            for root in roots
+            for direction in directions
+        ]
+        answers = engine.generate(requests, Sampling(1.0, 48))
+        valid, reasons = 0, dict[str, int]()
+        for root, group in zip((r for r in roots for _ in directions), answers, strict=True):
+            try:
+                self._domain.parse_candidate(root, "check", group[0].text)
+                valid += 1
+            except InvalidTask as reason:
+                reasons[str(reason)] = reasons.get(str(reason), 0) + 1
+        result = wilson(valid, len(requests))
+        self._view.say(f"adapter: valid answers {result}; refused: {reasons}")
+        return {"valid answers": asdict(result) if result else None}
+
+
+def _teacher(domain: Domain) -> Teacher:
+    package = type(domain).__module__.rpartition(".")[0]
+    make: Callable[[], Teacher] = importlib.import_module(f"{package}.bootstrap").Teacher
+    return make()
+
+
+def _save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
+    """Half the size. The model at hand keeps the rounded weights: what is measured is what ships."""
+    weights = {name: value.to(torch.bfloat16) for name, value in model.network.state_dict().items()}
+    model.network.save_pretrained(folder, state_dict=weights)
+    model.tokenizer.save_pretrained(folder)
+    model.network.load_state_dict(weights)

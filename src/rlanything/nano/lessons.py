@@ -1,0 +1,41 @@
+"""Turns demonstrated or judged episodes into supervised samples."""
+
+from __future__ import annotations
+
+from rlanything.engines.model import LanguageModel
+from rlanything.environments.base import Domain
+from rlanything.records import Completion, Messages, Sample, Trajectory
+from rlanything.roles.chat import Chat, Prompt
+
+
+class LessonWriter:
+    """Writes what a model of this tokenizer should have answered."""
+
+    def __init__(self, model: LanguageModel, domain: Domain) -> None:
+        self._model = model
+        self._domain = domain
+        self._chat = Chat(model)
+
+    def demonstration(self, trajectory: Trajectory) -> list[Sample]:
+        """The demonstrator's responses, each in its place in the chat."""
+        samples: list[Sample] = []
+        prompt: Prompt | None = None
+        for i, step in enumerate(trajectory.steps):
+            messages = self._domain.policy_prompt(
+                trajectory.task, trajectory.steps[:i], step.observation
+            )
+            if prompt is None:
+                prompt = self._chat.prompt(messages)
+            else:
+                prompt = self._chat.following(prompt, samples[-1].completion, messages)
+            samples.append(self._sample(f"{trajectory.id}/{i}", prompt.ids, step.response))
+        return samples
+
+    def answer(self, source: str, messages: Messages, text: str) -> Sample:
+        return self._sample(source, self._chat.prompt(messages).ids, text)
+
+    def _sample(self, source: str, prompt_ids: tuple[int, ...], text: str) -> Sample:
+        ids = (*self._model.encode(text), self._model.stop_ids[0])
+        zeros = (0.0,) * len(ids)
+        completion = Completion(prompt_ids, ids, zeros, ((),) * len(ids), "stop", text)
+        return Sample(source, completion, 1.0)

@@ -1,0 +1,53 @@
+"""Checkpoints: models in Hugging Face format, optimizers, and the pool of tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import torch
+
+from rlanything.curriculum import Pool
+from rlanything.engines.model import LanguageModel
+from rlanything.learning.learner import Learner
+
+
+def checkpoint_name(iteration: int) -> str:
+    return f"iter-{iteration:05d}"
+
+
+def save_checkpoint(
+    folder: Path,
+    iteration: int,
+    *,
+    policy: LanguageModel,
+    judge: LanguageModel,
+    policy_learner: Learner,
+    judge_learner: Learner,
+    pool: Pool,
+) -> str:
+    """Writes `folder/iter-NNNNN` and returns its name. It appears complete or not at all.
+
+    Every random number derives from the run's seed and the iteration, so there is no other state."""
+    name = checkpoint_name(iteration)
+    partial = folder / f".{name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for role, model, learner in (
+        ("policy", policy, policy_learner),
+        ("judge", judge, judge_learner),
+    ):
+        model.save(partial / role)
+        torch.save(learner.state(), partial / role / "optimizer.pt")
+    (partial / "pool.json").write_text(pool.to_json(), encoding="utf-8")
+    (partial / "state.json").write_text(json.dumps({"iteration": iteration}), encoding="utf-8")
+    os.replace(partial, folder / name)
+    return name
+
+
+def latest_checkpoint(folder: Path) -> Path | None:
+    """The newest complete checkpoint of a run, or None."""
+    found = sorted(folder.glob("iter-*"))
+    return found[-1] if found else None

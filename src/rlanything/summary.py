@@ -1,0 +1,104 @@
+"""What a run says: one line an iteration, and at the end what improved and what did not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rlanything.curriculum import Pool
+from rlanything.diagnostics import Diagnostics
+from rlanything.evaluation import Evaluation
+from rlanything.intervals import Interval, paired_difference
+
+
+def percent(interval: Interval | None) -> str:
+    """`41.2% [36.0, 46.6]`"""
+    if interval is None:
+        return "not measured"
+    return f"{interval.estimate:.1%} [{interval.low * 100:.1f}, {interval.high * 100:.1f}]"
+
+
+def points(interval: Interval) -> str:
+    """`+5.1 points [+1.0, +9.2]`"""
+    low, high = interval.low * 100, interval.high * 100
+    return f"{interval.estimate * 100:+.1f} points [{low:+.1f}, {high:+.1f}]"
+
+
+def evaluation_line(iteration: int, result: Evaluation) -> str:
+    when = "before training" if iteration == 0 else f"after iteration {iteration}"
+    unplayable = f", {result.unplayable} unplayable" if result.unplayable else ""
+    return (
+        f"{result.split}, {when}: success {percent(result.success)} over "
+        f"{len(result.trajectories)} episodes{unplayable} ({result.seconds:.0f} s)"
+    )
+
+
+def judge_line(iteration: int, found: Diagnostics) -> str:
+    when = "before training" if iteration == 0 else f"after iteration {iteration}"
+    return (
+        f"judge, {when}: balanced Process Acc {share(found.balanced_process_accuracy)}, "
+        f"Process Acc {share(found.process_accuracy)}, Outcome Acc {share(found.outcome_accuracy)}, "
+        f"says +1 on {share(found.positive_rate)}"
+    )
+
+
+def turn_line(
+    iteration: int, iterations: int, metrics: Mapping[str, float | None], seconds_left: float
+) -> str:
+    """One line that tells how an iteration went."""
+    return (
+        f"iteration {iteration}/{iterations}: success {share(metrics['rollouts/success'])}, "
+        f"judge {share(metrics['judge/balanced_process_accuracy'])} balanced, "
+        f"{metrics['tasks/proposed']:.0f} proposed, {metrics['tasks/accepted']:.0f} accepted, "
+        f"{metrics['tasks/rejected']:.0f} rejected, "
+        f"kl {metrics['policy/kl'] or 0:.4f}/{metrics['judge/kl'] or 0:.4f}, "
+        f"{seconds_left / 60:.1f} min left"
+    )
+
+
+def share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def closing_lines(
+    directory: Path,
+    pool: Pool,
+    evaluations: Sequence[tuple[Evaluation, Evaluation]],
+    judge_gain: Interval | None,
+    seconds: float,
+) -> list[str]:
+    """What improved, by how much, where the run lies and what to try next.
+
+    `evaluations`: (before, after) of every split."""
+    lines: list[str] = []
+    for before, after in evaluations:
+        one, two = before.outcomes(), after.outcomes()
+        shared = sorted(one.keys() & two.keys())
+        gain = paired_difference([one[t] == 1 for t in shared], [two[t] == 1 for t in shared])
+        verdict = f": {points(gain)}, {_verdict(gain)}" if gain else ""
+        lines.append(
+            f"policy, {before.split}: {percent(before.success)} -> {percent(after.success)}{verdict}"
+        )
+    if judge_gain is not None:
+        lines.append(f"judge, balanced Process Acc: {points(judge_gain)}, {_verdict(judge_gain)}")
+    events = Counter(event.kind for slot in pool.slots for event in slot.history)
+    lines.append(
+        f"tasks: {events['proposed']} candidates proposed, {events['accepted']} accepted, "
+        f"{events['rejected']} rejected; {sum(s.active != s.root for s in pool.slots)} of "
+        f"{len(pool.slots)} slots now hold a rewritten task"
+    )
+    lines.append(f"run: {directory} ({seconds / 60:.1f} min)")
+    lines.append(
+        f"next: `rlanything tasks {directory}` shows the rewritten tasks; "
+        f"`rlanything eval {directory} --split ood` plays fresh episodes"
+    )
+    return lines
+
+
+def _verdict(gain: Interval) -> str:
+    if gain.low > 0:
+        return "improved"
+    if gain.high < 0:
+        return "got worse"
+    return "no clear change (the 95% interval holds 0)"

@@ -1,0 +1,72 @@
+"""How a run is watched: live bars in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+
+class View:
+    """Shows the phases of a run and what it says. Measures how long each phase took."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.seconds: dict[str, float] = {}
+        """By phase, since the last `take_seconds`."""
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description:<16}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[unit]}"),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """Bars are drawn inside this context."""
+        with self._progress:
+            yield
+
+    @contextmanager
+    def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+        """A phase of `total` units; yields what to call with each number of units done."""
+        begun = time.perf_counter()
+        task = self._progress.add_task(name, total=total, unit=unit, rate="")
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            rate = done / max(time.perf_counter() - begun, 1e-9)
+            self._progress.update(task, completed=done, rate=f"{rate:.0f}/s")
+
+        try:
+            yield advance
+        finally:
+            self._progress.remove_task(task)
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        self.console.print(line, highlight=False)
+
+    def take_seconds(self) -> dict[str, float]:
+        """Seconds by phase since the last call."""
+        taken, self.seconds = self.seconds, {}
+        return taken
