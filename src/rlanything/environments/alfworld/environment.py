@@ -42,14 +42,7 @@ class AlfWorldEnvironment:
         """The room as first seen. The task sentence is `task.instruction`'s to tell."""
         self._task = task
         try:
-            game = load_game(task.data)
-            self._engine.load(
-                {
-                    "pddl_domain": game.pddl_domain,
-                    "grammar": game.grammar,
-                    "pddl_problem": game.pddl_problem,
-                }
-            )
+            self._engine.load(load_game(task.data).json())
             view = self._engine.reset()
         except Exception as fault:  # a task's data may be damaged in any way; only it must be lost
             raise EpisodeError(task.id, f"the game cannot be loaded ({fault!r})") from fault
