@@ -86,6 +86,7 @@ def _play(
             if outcome is not None:
                 ended[i] = outcome
                 del live[i]
+                pool.forget(i)
                 if on_episodes is not None:
                     on_episodes(1)
     return [ended[i] for i in range(len(attempts))]

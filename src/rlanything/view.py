@@ -16,6 +16,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+LONG_SECONDS = 20.0
+"""Phases that took longer leave a line where there is no terminal to show a bar."""
+
 
 class View:
     """Shows the phases of a run and what it says. Measures how long each phase took."""
@@ -60,7 +63,17 @@ class View:
             yield advance
         finally:
             self._progress.remove_task(task)
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
+            seconds = time.perf_counter() - begun
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+            if seconds > LONG_SECONDS and not self.console.is_terminal:
+                self.say(f"{name}: {done} {unit} in {seconds:.0f} s")
+
+    @contextmanager
+    def bytes_phase(self, name: str) -> Iterator[Callable[[int, int], None]]:
+        """A phase that knows how many bytes of how many it has done."""
+        with self.phase(name, 0, "bytes") as _:
+            task = self._progress.task_ids[-1]
+            yield lambda done, total: self._progress.update(task, completed=done, total=total)
 
     def say(self, line: str) -> None:
         """A line that stays."""

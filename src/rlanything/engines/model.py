@@ -15,6 +15,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils import logging
 
 
 class ModelError(ValueError):
@@ -87,6 +88,8 @@ class LanguageModel:
 
 def load_model(source: str | Path, dtype: str, device: str = "cpu") -> LanguageModel:
     """A model from a folder or a Hugging Face id. Weights are float32; `dtype` is what it computes in."""
+    # Their bars would break into ours.
+    logging.disable_progress_bar()
     try:
         network = AutoModelForCausalLM.from_pretrained(
             str(source), dtype=torch.float32, attn_implementation="sdpa"

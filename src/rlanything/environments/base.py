@@ -114,3 +114,7 @@ class Domain(Protocol):
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
         """Ground-truth label (+1 / -1) of each step, or None where there is none."""
         ...
+
+    def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
+        """The next response of someone who knows everything, or None where there is nobody."""
+        ...

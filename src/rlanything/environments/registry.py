@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -52,6 +54,9 @@ def _registered(name: str) -> Callable[..., Domain]:
 
 def _from_path(path: str) -> Callable[..., Domain]:
     module_name, _, class_name = path.partition(":")
+    if os.getcwd() not in sys.path:
+        # A domain beside one's recipe is found, as it is by `python -m`.
+        sys.path.insert(0, os.getcwd())
     try:
         found = getattr(import_module(module_name), class_name)
     except ModuleNotFoundError as fault:

@@ -156,7 +156,7 @@ class _Totals:
     def add(
         self, part: Pack, loss: Tensor, ratio: Tensor, clipped: Tensor, kl: Tensor, entropy: Tensor
     ) -> None:
-        self.loss += float(loss)
+        self.loss += loss.item()
         self.samples += len(part.samples)
         self.sample_tokens += sum(len(path) for path in part.paths)
         self.computed_tokens += len(part)

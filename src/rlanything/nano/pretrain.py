@@ -14,7 +14,7 @@ from rlanything.learning.packing import Pack, pack
 from rlanything.records import Sample
 
 MAX_LESSON_TOKENS = 1024
-LESSONS_PER_UPDATE = 8
+LESSONS_PER_UPDATE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def pretrain(
         for lesson in batch:
             loss = _loss(model, lesson)
             (loss / total).backward()
-            summed += float(loss)
+            summed += loss.item()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         losses.append(summed / total)

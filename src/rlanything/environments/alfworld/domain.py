@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 from rlanything.environments.alfworld.dataset import dataset_tasks
 from rlanything.environments.alfworld.environment import ACTION_MARKER, AlfWorldEnvironment
+from rlanything.environments.alfworld.expert import plan
 from rlanything.environments.alfworld.goal import KINDS, Goal
 from rlanything.environments.alfworld.goals import scene_inventory
 from rlanything.environments.alfworld.memory import Memory, condense
 from rlanything.environments.alfworld.oracle import step_labels
 from rlanything.environments.alfworld.tasks import load_game, tasks, with_goal
 from rlanything.environments.alfworld.templates import Templates
+from rlanything.environments.alfworld.world import World
 from rlanything.environments.base import DomainError, InvalidTask
 from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
 
@@ -31,8 +33,8 @@ class AlfWorld:
 
     def __init__(
         self,
-        receptacles: Sequence[int] = (5, 9),
-        objects: Sequence[int] = (6, 12),
+        receptacles: Sequence[int] = (4, 7),
+        objects: Sequence[int] = (5, 9),
         kinds: Sequence[str] = KINDS,
         prompts: str | None = None,
         data: str | None = None,
@@ -134,6 +136,12 @@ class AlfWorld:
         """+1 where a step shortens the expert's plan or explores while something is still unseen."""
         actions, valid = [step.action for step in steps], [step.valid for step in steps]
         return step_labels(load_game(task.data), actions, valid)
+
+    def expert(self, task: Task, steps: Sequence[Step]) -> str:
+        """The first command of a shortest plan from where the steps led."""
+        game = load_game(task.data)
+        played = [step.action for step in steps if step.valid and step.action is not None]
+        return f"{ACTION_MARKER} {plan(World(game.scene_pddl).after(played), game.goal)[0]}"
 
 
 def _range(name: str, given: Sequence[int]) -> tuple[int, int]:

@@ -78,11 +78,11 @@ class Memory:
         return name.rsplit(" ", 1)[0] in self.task.split()
 
     def line(self) -> str:
-        """One line, e.g. `[at shelf 1 | hold mug 1 clean | saw mug 2 at shelf 3 | left drawer 1 drawer 2]`."""
-        held = (
-            f"{self.holds} {self.states.get(self.holds, '')}".strip() if self.holds else "nothing"
-        )
-        parts = [f"at {self.at}" if self.at else "at start", f"hold {held}"]
+        """One line: `[put a clean mug in shelf | at shelf 1 | hold mug 1 clean | saw nothing |
+        left drawer 1 drawer 2]`. The task is repeated: what matters now stands close together."""
+        where = f"at {self.at}" if self.at else "at start"
+        held = f"{self.holds} {self.states.get(self.holds, '')}".strip() if self.holds else "nothing"
+        parts = [self.task, where, f"hold {held}"]
         saw = [
             f"{f'{name} {self.states.get(name, str())}'.strip()} at {place}"
             for place, names in self.contents.items()

@@ -1,0 +1,181 @@
+"""The command line. Errors that a user can mend are one line and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from rlanything import __version__
+from rlanything.view import View
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Closed-loop reinforcement learning: a policy, a generative judge and the environment's "
+    "tasks improve one another (RLAnything, arXiv 2602.02488).",
+)
+nano_app = typer.Typer(no_args_is_help=True, help="The tiny models that ship with the package.")
+app.add_typer(nano_app, name="nano")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rlanything {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None: ...
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A YAML recipe; see recipes/.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="section.key=value, e.g. policy.learning_rate=1e-5 run_dir=PATH"),
+    ] = None,
+) -> None:
+    """Run the closed loop that a recipe describes."""
+    from rlanything.config import load_recipe
+    from rlanything.training import Run
+
+    view = View(Console())
+    lines = Run(load_recipe(recipe, overrides or []), view).train()
+    view.console.rule()
+    for line in lines:
+        view.say(line)
+
+
+@app.command("eval")
+def evaluate(
+    target: Annotated[
+        str, typer.Argument(help="A run directory, a model (folder, id or nano), expert or random.")
+    ],
+    split: Annotated[str, typer.Option(help="Which held-out tasks.")] = "in_domain",
+    episodes: Annotated[int, typer.Option(min=1, help="One per task.")] = 240,
+    domain: Annotated[
+        str | None, typer.Option(help="alfworld or module:Class; a run has its own.")
+    ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(min=1, help="Step limit; a run's own, else 40.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, help="Of the policy; a run's own, else 1.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Chooses the tasks and the random numbers.")] = 1,
+    workers: Annotated[int, typer.Option(min=0, help="Environment processes.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Measure success on held-out tasks, with its 95% interval."""
+    from rlanything.targets import EvalRequest, run_eval
+
+    request = EvalRequest(target, split, episodes, domain, max_steps, temperature, seed, workers)
+    view = View(Console(stderr=True))
+    result = run_eval(request, view)
+    if as_json:
+        typer.echo(json.dumps(result.to_json()))
+    else:
+        Console().print(result.table())
+
+
+@app.command()
+def tasks(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Show a run's slots: their tasks, lineage, accuracies and critics."""
+    from rlanything.runs.lineage import lineage_table, read_lineage
+    from rlanything.runs.store import Store
+
+    slots = read_lineage(Store(run / "run.sqlite"))
+    if as_json:
+        typer.echo(json.dumps({"slots": slots}))
+    else:
+        Console().print(lineage_table(slots))
+
+
+@app.command()
+def feedback(
+    rollouts: Annotated[Path, typer.Argument(help="JSONL, one trajectory a line.")],
+    out: Annotated[Path, typer.Option(help="Where the signals go; must not exist.")],
+    weight: Annotated[float, typer.Option(min=0, help="lambda of Eq. 1, for both roles.")] = 1.0,
+    judge_weight: Annotated[
+        float | None, typer.Option(min=0, help="lambda for the judge, if another.")
+    ] = None,
+    policy_window: Annotated[
+        tuple[float, float], typer.Option(help="Accuracies on which the policy trains.")
+    ] = (1 / 8, 7 / 8),
+    judge_window: Annotated[
+        tuple[float, float], typer.Option(help="Accuracies on which the judge trains.")
+    ] = (0.2, 0.8),
+    judge_normalization: Annotated[
+        Literal["step", "task"],
+        typer.Option(help="Compare a judgement with those of its step or its task."),
+    ] = "step",
+) -> None:
+    """Compute step-wise training signals for rollouts from any framework.
+
+    Input lines: {"task", "trajectory", "outcome": 1|-1, "steps": [{"scores": [1, -1, 0, ...]}, ...]}.
+    Output lines, in the same order: {"task", "trajectory", "accuracy", "policy", "judge"}, null where
+    a sample does not train. Kept in memory: each task's id, 33 bytes a trajectory, 4 bytes a step.
+    """
+    from rlanything.feedback import FeedbackSettings
+    from rlanything.interchange import write_signals
+
+    settings = FeedbackSettings(
+        weight=weight,
+        judge_weight=weight if judge_weight is None else judge_weight,
+        policy_window=policy_window,
+        judge_window=judge_window,
+        judge_normalization=judge_normalization,
+    )
+    view = View(Console(stderr=True))
+    with view.live(), view.bytes_phase("reading twice") as progress:
+        summary = write_signals(rollouts, out, settings, progress)
+    view.say(
+        f"{out}: {summary.trajectories} trajectories of {summary.tasks} tasks; "
+        f"{summary.policy_samples} of {summary.steps} steps train the policy, "
+        f"{summary.judge_samples} of {summary.judgements} judgements train the judge"
+    )
+    if summary.single_trajectory_tasks:
+        view.say(
+            f"{summary.single_trajectory_tasks} tasks have one trajectory: nothing to compare it "
+            "with, so it trains nothing; roll out each task several times"
+        )
+
+
+@nano_app.command("build")
+def nano_build(
+    out: Annotated[Path, typer.Option(help="Where the three models go.")],
+    seed: Annotated[int, typer.Option(help="Everything derives from it.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Environment processes.")] = 2,
+) -> None:
+    """Build policy, judge and adapter from a seed, and measure what they can do."""
+    from rlanything.nano.build import Builder, Plan
+
+    view = View(Console())
+    Builder(Plan(seed=seed), out, workers, view).build()
+    view.say(f"written to {out}; what was measured is in {out / 'card.json'}")
+
+
+def main() -> None:
+    """Entry point: turns the errors that users can mend into one line."""
+    try:
+        app()
+    except ValueError as error:
+        if not type(error).__module__.startswith("rlanything."):
+            raise
+        Console(stderr=True).print(f"error: {escape(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(2)

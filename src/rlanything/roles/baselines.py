@@ -1,0 +1,50 @@
+"""Agents without a model: the ceiling and the floor of an evaluation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from rlanything.environments.base import Domain, DomainError, Episode
+from rlanything.records import Completion
+
+
+def spoken(text: str) -> Completion:
+    """A response that no model sampled: it has text and no tokens."""
+    return Completion((), (), (), (), "stop", text)
+
+
+class RandomAgent:
+    """Any admissible action, all equally likely."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._marker = domain.action_marker
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        answers: list[Completion] = []
+        for episode, seed in zip(episodes, seeds, strict=True):
+            if not episode.observation.choices:
+                raise DomainError(
+                    "this domain does not list its actions, so there is no random player; "
+                    "evaluate a model"
+                )
+            action = random.Random(seed).choice(episode.observation.choices)
+            answers.append(spoken(f"{self._marker} {action}"))
+        return answers
+
+
+class ExpertAgent:
+    """Whoever the domain knows to play with full knowledge."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        del seeds  # an expert leaves nothing to chance
+        answers: list[Completion] = []
+        for episode in episodes:
+            response = self._domain.expert(episode.task, episode.steps)
+            if response is None:
+                raise DomainError("this domain has no expert; evaluate a model or `random`")
+            answers.append(spoken(response))
+        return answers

@@ -1,0 +1,199 @@
+"""The whole loop on real models and the real engine; what it did is checked from its store alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rlanything.config import Recipe, load_recipe
+from rlanything.curriculum import accepts
+from rlanything.runs.store import Store
+from rlanything.training import Run
+from rlanything.view import View
+
+TINY = Path(__file__).parent.parent / "recipes" / "tiny.yaml"
+
+
+def run_tiny(folder: Path, *overrides: str) -> Path:
+    recipe = load_recipe(TINY, [f"run_dir={folder}", *overrides])
+    Run(recipe, View(Console(quiet=True))).train()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_tiny(tmp_path_factory.mktemp("tiny") / "run")
+
+
+@pytest.fixture
+def store(run: Path) -> Iterator[Store]:
+    opened = Store(run / "run.sqlite")
+    yield opened
+    opened.close()
+
+
+def recipe_of(store: Store) -> Recipe:
+    return Recipe.model_validate(
+        json.loads(store.query("SELECT value FROM run WHERE key = 'recipe'")[0][0])
+    )
+
+
+def scores_of(store: Store) -> dict[str, list[list[int]]]:
+    """S_ij by trajectory."""
+    scores: dict[str, list[list[int]]] = defaultdict(list)
+    for trajectory, step, judgement, score in store.query(
+        "SELECT trajectory, step, judgement, score FROM judgements ORDER BY 1, 2, 3"
+    ):
+        if judgement == 0:
+            assert len(scores[trajectory]) == step
+            scores[trajectory].append([])
+        scores[trajectory][step].append(score)
+    return scores
+
+
+def standardized(values: list[float]) -> list[float]:
+    mean = sum(values) / len(values)
+    deviation = (sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5
+    return [0.0 if deviation < 1e-9 else (v - mean) / deviation for v in values]
+
+
+def expected_advantages(store: Store) -> tuple[dict[str, float], dict[str, float]]:
+    """Policy and judge advantages by sample, from recorded outcomes and scores: Eq. 1 and Eq. 2,
+    written out a second time, with plain Python."""
+    feedback = recipe_of(store).feedback
+    scores = scores_of(store)
+    policy: dict[str, float] = {}
+    judge: dict[str, float] = {}
+    rejected = {
+        (task, iteration)
+        for task, iteration in store.query(
+            "SELECT task, iteration FROM slot_events WHERE kind = 'rejected'"
+        )
+    }
+    for iteration, task in store.query("SELECT iteration, task FROM groups"):
+        if (task, iteration) in rejected:
+            continue
+        members: list[tuple[str, int]] = store.query(  # type: ignore[assignment]
+            "SELECT id, outcome FROM trajectories WHERE iteration = ? AND task = ?", iteration, task
+        )
+        accuracy = sum(outcome == 1 for _, outcome in members) / len(members)
+        longest = max(len(scores[name]) for name, _ in members)
+        if feedback.policy_window[0] <= accuracy <= feedback.policy_window[1]:
+            for i in range(longest):
+                present = [(n, o) for n, o in members if len(scores[n]) > i]
+                rewards = [o + feedback.weight * mean(scores[n][i]) for n, o in present]
+                for (name, _), advantage in zip(present, standardized(rewards), strict=True):
+                    policy[f"{name}/{i}"] = advantage
+        if feedback.judge_window[0] <= accuracy <= feedback.judge_window[1]:
+            for name, outcome in members:
+                for i, step in enumerate(scores[name]):
+                    reward = outcome + feedback.judge_weight * mean(step)
+                    consistency = [reward * s if s else -2.0 for s in step]
+                    for j, advantage in enumerate(standardized(consistency)):
+                        judge[f"{name}/{i}/{j}"] = advantage
+    return policy, judge
+
+
+def mean(values: list[int]) -> float:
+    return sum(values) / len(values)
+
+
+def test_every_advantage_follows_from_the_recorded_outcomes_and_scores(store: Store) -> None:
+    policy, judge = expected_advantages(store)
+    for role, expected in (("policy", policy), ("judge", judge)):
+        given = dict(store.query("SELECT source, advantage FROM samples WHERE role = ?", role))
+        nonzero = {source for source, advantage in expected.items() if abs(advantage) > 1e-9}
+        assert given.keys() == nonzero
+        for source in nonzero:
+            assert given[source] == pytest.approx(expected[source], abs=1e-9)
+        assert given, f"the {role} must have trained on something for this test to mean anything"
+
+
+def test_every_training_sample_is_the_completion_that_was_sampled(store: Store) -> None:
+    columns = "prompt_hash, token_ids, logprobs"
+    sampled: dict[str, tuple[Any, ...]] = {}
+    for name, i, *tokens in store.query(f"SELECT trajectory, step, {columns} FROM steps"):
+        sampled[f"{name}/{i}"] = tuple(tokens)
+    for name, i, j, *tokens in store.query(
+        f"SELECT trajectory, step, judgement, {columns} FROM judgements"
+    ):
+        sampled[f"{name}/{i}/{j}"] = tuple(tokens)
+    for source, *tokens in store.query(f"SELECT source, {columns} FROM samples"):
+        assert tuple(tokens) == sampled[source]
+
+
+def test_sampled_responses_end_with_the_end_of_turn_token(run: Path, store: Store) -> None:
+    config = json.loads((run / "checkpoints/iter-00002/policy/config.json").read_text())
+    rows = store.query("SELECT token_ids, logprobs FROM steps")
+    ends = []
+    for token_ids, logprobs in rows:
+        ids, values = array("i", token_ids), array("d", logprobs)
+        assert len(ids) == len(values)
+        assert all(value <= 0 for value in values)
+        ends.append(ids[-1] == config["eos_token_id"])
+    assert sum(ends) / len(ends) > 0.9
+
+
+def test_accepted_candidates_satisfy_the_rule_on_recorded_rollouts(store: Store) -> None:
+    curriculum = recipe_of(store).curriculum
+    settled = store.query(
+        "SELECT kind, iteration, task, direction, parent_accuracy, candidate_accuracy"
+        " FROM slot_events WHERE kind IN ('accepted', 'rejected')"
+    )
+    assert settled, "no candidate was settled"
+    for kind, iteration, task, direction, parent, candidate in settled:
+        outcomes = [
+            outcome
+            for (outcome,) in store.query(
+                "SELECT outcome FROM trajectories WHERE iteration = ? AND task = ?", iteration, task
+            )
+        ]
+        assert candidate == sum(outcome == 1 for outcome in outcomes) / len(outcomes)
+        low, high = curriculum.alpha_low, curriculum.alpha_high
+        assert accepts(direction, parent, candidate, low, high) == (kind == "accepted")
+
+
+def test_candidates_are_settled_one_iteration_after_their_proposal(store: Store) -> None:
+    proposed = dict(
+        store.query("SELECT task, iteration FROM slot_events WHERE kind = 'proposed'")
+    )
+    assert proposed
+    for task, iteration in store.query(
+        "SELECT task, iteration FROM slot_events WHERE kind <> 'proposed'"
+    ):
+        assert iteration == proposed[task] + 1
+
+
+def weights(run: Path, iteration: int, role: str) -> str:
+    path = run / f"checkpoints/iter-{iteration:05d}/{role}/model.safetensors"
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_both_trained_roles_move_their_weights(run: Path) -> None:
+    for role in ("policy", "judge"):
+        assert weights(run, 1, role) != weights(run, 2, role)
+
+
+def test_the_same_seed_gives_the_same_metrics_and_weights(run: Path, tmp_path: Path) -> None:
+    # Another number of workers: scheduling must not matter either.
+    again = run_tiny(tmp_path / "again", "environment.workers=1")
+    for role in ("policy", "judge"):
+        assert weights(again, 2, role) == weights(run, 2, role)
+    metrics = "SELECT iteration, name, value FROM metrics WHERE name NOT LIKE 'seconds/%' ORDER BY 1, 2"
+    first, second = Store(run / "run.sqlite"), Store(again / "run.sqlite")
+    assert first.query(metrics) == second.query(metrics)
+    first.close()
+    second.close()
+
+
+def test_another_seed_gives_another_run(run: Path, tmp_path: Path) -> None:
+    other = run_tiny(tmp_path / "other", "seed=1", "loop.iterations=1")
+    assert weights(other, 1, "policy") != weights(run, 1, "policy")
