@@ -104,6 +104,11 @@ class FeedbackConfig(_Section):
     judge_normalization: Literal["step", "task"] = "step"
     """What the judge's advantage is compared over."""
 
+    @model_validator(mode="after")
+    def _meaningful(self) -> FeedbackConfig:
+        self.settings()
+        return self
+
     def settings(self) -> FeedbackSettings:
         return FeedbackSettings(**self.model_dump())
 
@@ -115,6 +120,14 @@ class CurriculumConfig(_Section):
     """Tasks of at most this accuracy are made easier."""
     alpha_high: Share = 0.8
     """Tasks of at least this accuracy are made harder."""
+
+    @model_validator(mode="after")
+    def _thresholds_in_order(self) -> CurriculumConfig:
+        if self.alpha_low >= self.alpha_high:
+            raise ValueError(
+                f"alpha_low ({self.alpha_low}) must be below alpha_high ({self.alpha_high})"
+            )
+        return self
 
 
 class LoopConfig(_Section):
@@ -203,6 +216,9 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         where = f" line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or "not valid YAML"
         raise RecipeError(f"{path}{where}: {problem}; a recipe is a YAML mapping") from None
+    except ValueError as error:
+        # Not of the syntax but of a value: YAML reads `2026-13-01` as a date.
+        raise RecipeError(f"{path}: {error}; quote values that only look like dates") from None
     if not isinstance(data, dict):
         raise RecipeError(f"{path}: a recipe is a YAML mapping with at least `name` and `domain`")
     for override in overrides:
@@ -219,8 +235,8 @@ def _override(data: dict[str, Any], override: str) -> None:
         raise RecipeError(f"override {override!r}: write section.key=value")
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise RecipeError(f"override {override!r}: the value is not valid YAML") from None
+    except (yaml.YAMLError, ValueError):
+        raise RecipeError(f"override {override!r}: the value is not valid YAML; quote it") from None
     target = data
     *parents, last = key.split(".")
     for parent in parents:

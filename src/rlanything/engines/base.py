@@ -14,8 +14,9 @@ class Choices:
     """Restricts a response to `free text <marker> one of the options`.
 
     Token ids throughout. The marker is one token. Once it appears, what follows must be one of
-    `options`, each of which includes its end-of-turn token; after `free_tokens` tokens without a marker
-    the marker is forced. The log-probs are renormalised over the tokens that were possible.
+    `options` (at least one), each of which includes its end-of-turn token; after `free_tokens`
+    tokens without a marker the marker is forced. The log-probs are renormalised over the tokens
+    that were possible. The free text may be anything: a model may end its turn in it.
     """
 
     marker: int
@@ -31,7 +32,7 @@ class Request:
     seeds: tuple[int, ...]
     choices: Choices | None = None
     conversation: str = ""
-    """Requests of one conversation are likely to begin alike: a hint for caches, never for results."""
+    """Requests of one conversation may well begin alike. A hint for caches, never for results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,11 @@ class Sampling:
 class Engine(Protocol):
     """Generates text with one language model.
 
-    The tokens of a sample depend on its prompt, its seed and the weights, not on what else is in the
-    batch (up to the rounding of the arithmetic).
+    The tokens of a sample depend on its prompt, its seed and the weights, not on what else is in
+    the batch (up to the rounding of the arithmetic).
     """
 
-    def generate(
-        self, requests: Sequence[Request], sampling: Sampling
-    ) -> list[list[Completion]]:
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
         """[requests][n] completions."""
         ...
 

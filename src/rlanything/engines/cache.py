@@ -6,7 +6,7 @@ prompt is already here. Rows are found again by the tokens they hold.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -20,14 +20,14 @@ KEPT_ROWS = 256
 class RaggedCache:
     """Keys and values [rows, heads, capacity, head_dim] per layer, right-padded.
 
-    Quacks like a transformers `Cache` as far as a decoder's attention needs it: `update` is called once
-    per layer and forward pass, and writes each row's new tokens behind that row's own length.
+    Quacks like a transformers `Cache` as far as a decoder's attention needs it: `update` is called
+    once per layer and forward pass, and writes each row's new tokens behind that row's own length.
     """
 
     def __init__(self) -> None:
         self.tokens: list[list[int]] = []
         """The tokens each row holds; `len(tokens[row])` is the row's length."""
-        self._conversations: OrderedDict[str, int] = OrderedDict()
+        self._conversations: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
         self._rows: slice | Tensor = slice(0, 0)
         self._lengths = torch.zeros(0, dtype=torch.long)
@@ -36,11 +36,14 @@ class RaggedCache:
     def assign(self, conversations: Sequence[str], prompts: Sequence[Sequence[int]]) -> list[int]:
         """A row for each prompt, cut to the tokens they share.
 
-        A conversation keeps its row while it is among the latest. At least one token of a prompt is
-        left to compute, because its logits are needed."""
+        A conversation keeps its row while it is among the latest; where it is named twice at once,
+        the second has a row of its own. At least one token of a prompt is left to compute, because
+        its logits are needed."""
         rows: list[int] = []
-        for number, (conversation, prompt) in enumerate(zip(conversations, prompts, strict=True)):
-            name = conversation or f"#{number}"
+        seen: Counter[str] = Counter()
+        for conversation, prompt in zip(conversations, prompts, strict=True):
+            name = (conversation, seen[conversation])
+            seen[conversation] += 1
             if name not in self._conversations:
                 self._conversations[name] = self._free_row(len(conversations))
             self._conversations.move_to_end(name)
@@ -60,8 +63,8 @@ class RaggedCache:
     def begin(self, rows: Sequence[int], width: int) -> tuple[Tensor, Tensor]:
         """Prepares a forward pass of `width` new (possibly padded) tokens on each of `rows`.
 
-        Returns position_ids [rows, width] and a boolean mask [rows, 1, width, keys], True where a query
-        may look."""
+        Returns position_ids [rows, width] and a boolean mask [rows, 1, width, keys], True where a
+        query may look."""
         neighbours = all(b == a + 1 for a, b in pairwise(rows))
         # A slice is a view; an index copies what it selects.
         self._rows = slice(rows[0], rows[-1] + 1) if neighbours else torch.tensor(rows)
@@ -86,23 +89,31 @@ class RaggedCache:
         return store_k[self._rows, :, :end], store_v[self._rows, :, :end]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Decoders ask this to number tokens when position_ids are absent; ours are always given."""
+        """Decoders ask this to number tokens where position_ids are absent; ours never are."""
         return int(self._lengths.max()) if len(self._lengths) else 0
 
     def _reserve(self, layer: int, like: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-        """Storage of a layer, grown (by half at least, so that growing is rare) to hold `columns`."""
+        """Storage of a layer that holds every row and at least `columns`."""
         rows, (_, heads, _, dim) = len(self.tokens), like.shape
         old = self._layers.get(layer)
-        if old is not None and old[0].shape[0] >= rows and old[0].shape[2] >= columns:
+        if old is None:
+            columns += 64
+        elif old[0].shape[0] >= rows and old[0].shape[2] >= columns:
             return old
-        capacity = columns + 64 if old is None else max(columns, old[0].shape[2] * 3 // 2)
+        else:
+            rows, columns = _grown(old[0].shape[0], rows), _grown(old[0].shape[2], columns)
         # Zeros, not garbage: a masked NaN would still poison the attention it is masked from.
-        new = tuple(like.new_zeros(rows, heads, capacity, dim) for _ in range(2))
+        new = tuple(like.new_zeros(rows, heads, columns, dim) for _ in range(2))
         if old is not None:
             for target, source in zip(new, old, strict=True):
                 target[: source.shape[0], :, : source.shape[2]] = source
         self._layers[layer] = (new[0], new[1])
         return self._layers[layer]
+
+
+def _grown(capacity: int, needed: int) -> int:
+    """By half at least where it is too small, so that growing is rare."""
+    return capacity if capacity >= needed else max(needed, capacity * 3 // 2)
 
 
 def _shared(held: Sequence[int], prompt: Sequence[int]) -> int:

@@ -14,6 +14,8 @@ class ChoiceWalker:
     """Says which tokens may come next: none listed means any."""
 
     def __init__(self, choices: Choices) -> None:
+        if not all(choices.options) or not choices.options:
+            raise ValueError("choices need options, each with a token; leave choices out otherwise")
         self._marker = choices.marker
         self._free_left = choices.free_tokens
         self._root: dict[int, dict] = {}
@@ -41,7 +43,7 @@ class ChoiceWalker:
 def restricted_logprobs(
     logits: Tensor, allowed: Sequence[tuple[int, ...]], temperature: float
 ) -> Tensor:
-    """Log-probs [positions, vocab] at a temperature, over the allowed tokens (empty: all of them)."""
+    """Log-probs [positions, vocab] at a temperature over the allowed tokens (empty: all)."""
     logits = logits.float() / temperature
     limited = [i for i, tokens in enumerate(allowed) if tokens]
     if limited:

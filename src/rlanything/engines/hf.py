@@ -96,7 +96,8 @@ class HFEngine:
         return completions
 
     def _prefill(self, rows: Sequence[int], requests: Sequence[Request]) -> Tensor:
-        """Computes what the cache lacks of each prompt; logits of its last token [requests, vocab]."""
+        """Computes what the cache lacks of each prompt; returns the logits [requests, vocab] of its
+        last token."""
         cache = self._cache
         suffixes = [
             list(request.prompt_ids[len(cache.tokens[row]) :])
@@ -187,8 +188,9 @@ def _draw(
         tokens = logprobs.argmax(-1)
     else:
         cumulative = logprobs.double().exp().cumsum(-1)
-        # Scaled by the total, so that rounding can never select a token beyond the last possible one.
-        target = torch.tensor(uniforms, dtype=torch.double)[:, None] * cumulative[:, -1:]
+        # Scaled by the total, so that rounding never selects a token beyond the last possible one.
+        drawn = torch.tensor(uniforms, dtype=torch.double, device=cumulative.device)
+        target = drawn[:, None] * cumulative[:, -1:]
         tokens = torch.searchsorted(cumulative, target, right=True)[:, 0]
     picked = logprobs.gather(-1, tokens[:, None])[:, 0]
     return tokens.tolist(), picked.tolist()

@@ -35,7 +35,12 @@ class LanguageModel:
     """Computes in this type while the weights stay in theirs."""
 
     def __post_init__(self) -> None:
-        self.head: nn.Module = self.network.get_output_embeddings()
+        head = self.network.get_output_embeddings()
+        if head is None:
+            raise ModelError(
+                f"model {self.name!r} has no output layer; choose a Qwen- or Llama-type model"
+            )
+        self.head: nn.Module = head
         self.decoder: nn.Module = self.network.get_decoder()
         eos = (
             self.network.generation_config.eos_token_id if self.network.generation_config else None
@@ -56,7 +61,9 @@ class LanguageModel:
     def hidden_states(
         self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Any | None = None
     ) -> Tensor:
-        """[batch, tokens, hidden] for ids [batch, tokens]; mask [batch, 1, tokens, keys], True = look."""
+        """[batch, tokens, hidden] for ids [batch, tokens].
+
+        mask [batch, 1, tokens, keys] is True where a token may look; None: at all before it."""
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
             out = self.decoder(
                 input_ids=ids.to(self.device),
@@ -87,7 +94,9 @@ class LanguageModel:
 
 
 def load_model(source: str | Path, dtype: str, device: str = "cpu") -> LanguageModel:
-    """A model from a folder or a Hugging Face id. Weights are float32; `dtype` is what it computes in."""
+    """A model from a folder or a Hugging Face id. Weights are float32, `dtype` is for computing.
+
+    Raises `ModelError` if it cannot be loaded, put on the device, or used."""
     # Their bars would break into ours.
     logging.disable_progress_bar()
     try:
@@ -106,7 +115,14 @@ def load_model(source: str | Path, dtype: str, device: str = "cpu") -> LanguageM
             f"model {str(source)!r} has no chat template; choose an instruction-tuned model or add "
             "chat_template.jinja to its folder."
         )
-    network.to(torch.device(device))
+    try:
+        nn.Module.to(network, device)
+    except (AssertionError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(
+            f"cannot put model {str(source)!r} on device {device!r}: {reason}. "
+            "Use `cpu`, or `cuda` where there is a GPU with enough memory."
+        ) from error
     network.requires_grad_(True)
     autocast = torch.bfloat16 if dtype == "bfloat16" else None
     model = LanguageModel(network, tokenizer, autocast)

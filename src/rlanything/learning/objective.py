@@ -1,6 +1,6 @@
 """The loss: a clipped surrogate plus beta times the k3 estimate of the KL divergence.
 
-Per response token, with r = exp(clip(logp_new - logp_old, -10, 10)) and d = logp_old - logp_new:
+Per response token, with -d = clip(logp_new - logp_old, -10, 10) and r = exp(-d):
 
     min(r A, clip(r, 1 - eps, 1 + eps) A) - beta (exp(d) - 1 - d)
 
@@ -44,6 +44,7 @@ def token_terms(
     ratio = log_ratio.exp()
     eps = objective.clip_range
     free, bounded = ratio * advantages, ratio.clamp(1 - eps, 1 + eps) * advantages
-    kl = (-log_ratio).exp() - 1 + log_ratio
+    # expm1: near 0 the plain form cancels to rounding noise of either sign.
+    kl = (-log_ratio).expm1() + log_ratio
     loss = -free.minimum(bounded) + objective.kl_weight * kl
     return TokenTerms(loss, ratio, bounded < free, kl)

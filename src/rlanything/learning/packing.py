@@ -63,7 +63,7 @@ class Pack:
         return depth
 
     def mask(self) -> np.ndarray:
-        """[nodes, nodes], True where the row's token sees the column's: its ancestors and itself."""
+        """[nodes, nodes], True where the row's token sees the column's: an ancestor or itself."""
         sees = np.zeros((len(self), len(self)), dtype=bool)
         for node, parent in enumerate(self.parents):
             if parent >= 0:

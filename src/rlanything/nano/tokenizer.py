@@ -18,7 +18,7 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Deterministic for the same texts. Any text can be encoded: unknown words fall back to bytes."""
+    """The same for the same texts. Any text can be encoded: unknown words fall back to bytes."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [

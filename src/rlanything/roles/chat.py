@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rlanything.engines.model import LanguageModel
 from rlanything.records import Completion, Messages
 
-_SCORE_LIKE = re.compile(r"\\(?=boxed)")
+_SCORE_LIKE = re.compile(r"\\+(?=boxed)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,9 @@ class Chat:
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
-        specials = sorted(model.tokenizer.get_added_vocab(), key=len, reverse=True)
+        # Some templates mark turns with added tokens that their tokenizer does not call special.
+        added = (token.content for token in model.tokenizer.added_tokens_decoder.values())
+        specials = sorted((token for token in added if token.strip()), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, specials))) if specials else None
 
     def prompt(self, messages: Messages) -> Prompt:
@@ -34,9 +36,9 @@ class Chat:
     def following(self, previous: Prompt, completion: Completion, messages: Messages) -> Prompt:
         """The prompt after `completion` answered `previous`.
 
-        Where the new chat continues the old one, the old tokens and the sampled ones are kept as they
-        are and only what is new is tokenised. Where the template rewrites history (some drop earlier
-        thoughts), the chat is tokenised afresh."""
+        Where the new chat continues the old one, the old tokens and the sampled ones are kept as
+        they are and only what is new is tokenised. Where the template rewrites history (some drop
+        earlier thoughts), the chat is tokenised afresh."""
         text = self._render(messages)
         so_far = previous.text + self._model.decode(completion.token_ids)
         if not text.startswith(so_far):

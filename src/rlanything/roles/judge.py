@@ -14,6 +14,7 @@ from rlanything.roles.chat import Chat, without_scores
 from rlanything.seeds import derive
 
 _BOX = re.compile(r"\\boxed\{\s*(\+?1|-1)\s*\}")
+_OPEN_BOX = re.compile(r"\\boxed\s*\{\s*\Z")
 PARALLEL_TRAJECTORIES = 128
 
 
@@ -67,7 +68,9 @@ class Judge:
         ]
 
     def _request(self, trajectory: Trajectory, steps: Sequence[Step], seed: int) -> Request:
-        messages = self._domain.judge_prompt(trajectory.task, steps)
+        task = trajectory.task
+        task = replace(task, instruction=without_scores(task.instruction))
+        messages = self._domain.judge_prompt(task, steps)
         seeds = tuple(
             derive(seed, trajectory.id, len(steps) - 1, sample) for sample in range(self.samples)
         )
@@ -76,11 +79,11 @@ class Judge:
 
 
 def parse_score(text: str) -> int:
-    r"""The score of a judgement: +1 or -1 from its last `\boxed{...}`, 0 where that is not a score."""
+    r"""The score of a judgement: +1 or -1 from its last `\boxed{...}`, 0 if that is no score."""
     start = text.rfind("\\boxed")
     found = _BOX.match(text, start) if start >= 0 else None
-    # A box inside an open box is no answer.
-    if found is None or text[:start].rstrip().endswith("{"):
+    # A box that opens another box is no answer.
+    if found is None or _OPEN_BOX.search(text[:start]):
         return 0
     return 1 if found[1] in ("1", "+1") else -1
 
@@ -91,5 +94,6 @@ def _defused(step: Step) -> Step:
         step,
         observation=without_scores(step.observation),
         next_observation=without_scores(step.next_observation),
+        action=None if step.action is None else without_scores(step.action),
         completion=replace(step.completion, text=without_scores(step.completion.text)),
     )

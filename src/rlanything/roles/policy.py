@@ -52,11 +52,11 @@ class LanguagePolicy:
             messages = self._domain.policy_prompt(
                 episode.task, episode.steps, episode.observation.text
             )
-            if not episode.steps:
+            previous = self._prompts.get(episode.id)
+            if not episode.steps or previous is None:
                 prompt = self._chat.prompt(messages)
             else:
-                last = episode.steps[-1].completion
-                prompt = self._chat.following(self._prompts[episode.id], last, messages)
+                prompt = self._chat.following(previous, episode.steps[-1].completion, messages)
             choices = self._choices(episode.observation)
             requests.append(Request(prompt.ids, (seed,), choices, episode.id))
             prompts[episode.id] = prompt
@@ -64,7 +64,7 @@ class LanguagePolicy:
         return [group[0] for group in self._engine.generate(requests, self._sampling)]
 
     def _choices(self, observation: Observation) -> Choices | None:
-        if self._marker is None or observation.choices is None:
+        if self._marker is None or not observation.choices:
             return None
         options = tuple(self._option(choice) for choice in observation.choices)
         return Choices(self._marker, options, self._thought_tokens)
