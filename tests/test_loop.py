@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +195,35 @@ def test_the_same_seed_gives_the_same_metrics_and_weights(run: Path, tmp_path: P
     assert first.query(metrics) == second.query(metrics)
     first.close()
     second.close()
+
+
+class KillingView(View):
+    """Kills a worker in the middle of the first rollouts."""
+
+    run: Run
+    killed = 0
+
+    @contextmanager
+    def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+        with super().phase(name, total, unit) as progress:
+
+            def advance(count: int) -> None:
+                if name == "rollouts" and not self.killed:
+                    self.killed = self.run.environments.process_ids[0]
+                    os.kill(self.killed, signal.SIGKILL)
+                progress(count)
+
+            yield advance
+
+
+def test_a_killed_worker_does_not_lose_the_iteration(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    view = KillingView(Console(quiet=True))
+    view.run = Run(load_recipe(TINY, [f"run_dir={folder}"]), view)
+    view.run.train()
+    assert view.killed
+    for role in ("policy", "judge"):
+        assert weights(folder, 2, role) == weights(run, 2, role)
 
 
 def test_another_seed_gives_another_run(run: Path, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class Run:
                 recipe.domain.name, options, environment.workers, environment.timeout_seconds
             ) as environments,
         ):
-            self._environments = environments
+            self.environments = environments
             loop = Loop(
                 recipe=recipe,
                 pool=self._pool,
@@ -135,7 +135,7 @@ class Run:
         for split, tasks in self._held_out.items():
             result = evaluate(
                 self._cast.examinee,
-                self._environments,
+                self.environments,
                 tasks,
                 split,
                 max_steps=recipe.evaluation.max_steps or recipe.loop.max_steps,

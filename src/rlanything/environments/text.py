@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rlanything.environments.base import Environment, InvalidTask
 from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
 

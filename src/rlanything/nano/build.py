@@ -32,7 +32,7 @@ from rlanything.evaluation import evaluate
 from rlanything.examination import JudgeExam
 from rlanything.intervals import wilson
 from rlanything.nano.lessons import LessonWriter
-from rlanything.nano.pretrain import Lesson, lessons_of, pretrain
+from rlanything.nano.pretrain import Lesson, Renaming, lessons_of, pretrain
 from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.records import Direction, JudgedTrajectory, Sample, Step, Task, Trajectory
 from rlanything.roles.chat import Chat
@@ -46,6 +46,10 @@ class Teacher(Protocol):
     """A domain's examples for each role; found as `Teacher` in its `bootstrap` module."""
 
     def demonstrator(self, slip: float) -> Agent: ...
+
+    def interchangeable(self) -> list[list[str]]:
+        """Groups of words that may be swapped for one another throughout an episode."""
+        ...
 
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str: ...
 
@@ -139,7 +143,9 @@ class Builder:
     def _texts(self, demonstrations: Sequence[Trajectory]) -> list[str]:
         """Text of every kind the models will read or write."""
         rng = random.Random(self._plan.seed)
-        texts: list[str] = []
+        words = [word for group in self._teacher.interchangeable() for word in group]
+        # Often enough that each becomes one token.
+        texts = [f"{word} {word}" for word in words] * 50
         for t in demonstrations[:: max(1, len(demonstrations) // 1200)]:
             last = t.steps[-1].next_observation
             texts += [m.content for m in self._domain.policy_prompt(t.task, t.steps, last)]
@@ -185,11 +191,21 @@ class Builder:
                 epochs,
                 plan.learning_rate,
                 derive(plan.seed, "order", role),
-                lambda count, _: progress(count),
+                self._renaming(model),
+                progress,
             )
         tokens = sum(len(lesson.ids) for lesson in lessons) * epochs
         self._view.say(f"{role}: taught on {tokens / 1e6:.1f}M tokens, final loss {loss:.3f}")
         _save_in_bfloat16(model, self._out / role)
+
+    def _renaming(self, model: LanguageModel) -> Renaming:
+        """Over the interchangeable words that are single tokens, with and without a space before."""
+        groups: list[list[int]] = []
+        for words in self._teacher.interchangeable():
+            for space in (" ", ""):
+                spelled = [model.encode(space + word) for word in words]
+                groups.append([ids[0] for ids in spelled if len(ids) == 1])
+        return Renaming(groups, len(model.tokenizer))
 
     def _agent(self, policy: LanguageModel, temperature: float) -> Agent:
         return make_policy(policy, HFEngine(policy), self._domain, self._config, temperature)
@@ -308,6 +324,6 @@ def _teacher(domain: Domain) -> Teacher:
 def _save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
     """Half the size. The model at hand keeps the rounded weights: what is measured is what ships."""
     weights = {name: value.to(torch.bfloat16) for name, value in model.network.state_dict().items()}
-    model.network.save_pretrained(folder, state_dict=weights)
+    model.network.save_pretrained(folder, state_dict=dict(weights))
     model.tokenizer.save_pretrained(folder)
     model.network.load_state_dict(weights)

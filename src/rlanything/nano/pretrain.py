@@ -15,6 +15,8 @@ from rlanything.records import Sample
 
 MAX_LESSON_TOKENS = 1024
 LESSONS_PER_UPDATE = 4
+SORTED_LESSONS = 64
+"""Neighbours in length train together, within shuffled stretches of so many: less padding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,46 +56,66 @@ def lessons_of(groups: Iterable[Sequence[Sample]]) -> Iterator[Lesson]:
             yield Lesson.of(part)
 
 
+class Renaming:
+    """Words that could be swapped for one another, so that a model learns to read them, not to guess.
+
+    A lesson in which every mug is called a vase teaches the same skill. `groups` hold the token ids
+    of interchangeable words."""
+
+    def __init__(self, groups: Sequence[Sequence[int]], vocabulary: int) -> None:
+        self._groups = [np.array(group) for group in groups]
+        self._vocabulary = vocabulary
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """[vocabulary], what each token becomes."""
+        names = np.arange(self._vocabulary, dtype=np.int32)
+        for group in self._groups:
+            names[group] = rng.permutation(group)
+        return names
+
+
 def pretrain(
     model: LanguageModel,
     lessons: Sequence[Lesson],
     epochs: int,
     learning_rate: float,
     seed: int,
-    on_lessons: Callable[[int, float], None] | None = None,
+    renaming: Renaming,
+    on_lessons: Callable[[int], None] | None = None,
 ) -> float:
     """AdamW with warm-up and cosine decay; returns the mean loss per token of the last tenth."""
     network = model.network.train()
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01
     )
-    order = np.concatenate(
-        [np.random.default_rng([seed, epoch]).permutation(len(lessons)) for epoch in range(epochs)]
-    )
-    updates = math.ceil(len(order) / LESSONS_PER_UPDATE)
+    rng = np.random.default_rng(seed)
+    batches = [batch for _ in range(epochs) for batch in _batches(lessons, rng)]
     losses: list[float] = []
-    for update in range(updates):
+    for update, batch in enumerate(batches):
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * _schedule(update / updates)
-        batch = [
-            lessons[i]
-            for i in order[update * LESSONS_PER_UPDATE : (update + 1) * LESSONS_PER_UPDATE]
-        ]
-        total = sum(len(lesson.tokens) for lesson in batch)
+            group["lr"] = learning_rate * _schedule(update / len(batches))
         optimizer.zero_grad(set_to_none=True)
-        summed = 0.0
-        for lesson in batch:
-            loss = _loss(model, lesson)
-            (loss / total).backward()
-            summed += loss.item()
+        loss = _loss(model, [lessons[i] for i in batch], [renaming.draw(rng) for _ in batch])
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
-        losses.append(summed / total)
+        losses.append(loss.item())
         if on_lessons is not None:
-            on_lessons(len(batch), losses[-1])
+            on_lessons(len(batch))
     network.eval()
     tail = losses[-max(1, len(losses) // 10) :]
     return sum(tail) / len(tail)
+
+
+def _batches(lessons: Sequence[Lesson], rng: np.random.Generator) -> list[np.ndarray]:
+    """Indices of lessons, in shuffled batches of similar length."""
+    order = rng.permutation(len(lessons))
+    batches: list[np.ndarray] = []
+    for start in range(0, len(order), SORTED_LESSONS):
+        stretch = order[start : start + SORTED_LESSONS]
+        stretch = stretch[np.argsort([len(lessons[i].ids) for i in stretch], kind="stable")]
+        batches += np.split(stretch, range(LESSONS_PER_UPDATE, len(stretch), LESSONS_PER_UPDATE))
+    return [batches[i] for i in rng.permutation(len(batches))]
 
 
 def _schedule(progress: float) -> float:
@@ -103,15 +125,32 @@ def _schedule(progress: float) -> float:
     return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup)))
 
 
-def _loss(model: LanguageModel, lesson: Lesson) -> torch.Tensor:
-    """Summed cross-entropy of a lesson's targets."""
-    linear = bool((lesson.parents == np.arange(len(lesson.ids)) - 1).all())
-    part = Pack(lesson.ids.tolist(), lesson.parents.tolist())
-    # A lesson without branches is plain causal attention, for which there is a faster kernel.
-    mask = None if linear else torch.from_numpy(part.mask())[None, None]
+def _loss(
+    model: LanguageModel, lessons: Sequence[Lesson], names: Sequence[np.ndarray]
+) -> torch.Tensor:
+    """Mean cross-entropy of the lessons' targets, with tokens renamed lesson by lesson."""
+    width = max(len(lesson.ids) for lesson in lessons)
+    # Lessons without branches are plain causal attention, for which there is a faster kernel.
+    linear = all((each.parents == np.arange(len(each.ids)) - 1).all() for each in lessons)
+    ids = np.zeros((len(lessons), width), dtype=np.int64)
+    positions = np.tile(np.arange(width), (len(lessons), 1))
+    # Padding looks at itself: a query that sees nothing has no defined attention.
+    mask = None if linear else np.tile(np.eye(width, dtype=bool), (len(lessons), 1, 1, 1))
+    rows: list[int] = []
+    for row, (lesson, name) in enumerate(zip(lessons, names, strict=True)):
+        length = len(lesson.ids)
+        ids[row, :length] = name[lesson.ids]
+        if mask is not None:
+            part = Pack(lesson.ids.tolist(), lesson.parents.tolist())
+            positions[row, :length] = part.positions()
+            mask[row, 0, :length, :length] = part.mask()
+        rows += [row] * len(lesson.nodes)
     hidden = model.hidden_states(
-        torch.from_numpy(lesson.ids).long()[None], torch.from_numpy(part.positions())[None], mask
+        torch.from_numpy(ids),
+        torch.from_numpy(positions),
+        None if mask is None else torch.from_numpy(mask),
     )
-    logits = model.logits(hidden[0, torch.from_numpy(lesson.nodes).long()])
-    targets = torch.from_numpy(lesson.tokens).long().to(logits.device)
-    return torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+    nodes = np.concatenate([lesson.nodes for lesson in lessons])
+    tokens = np.concatenate([n[each.tokens] for each, n in zip(lessons, names, strict=True)])
+    logits = model.logits(hidden[torch.tensor(rows), torch.from_numpy(nodes).long()])
+    return torch.nn.functional.cross_entropy(logits, torch.from_numpy(tokens).long())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from rlanything.environments.alfworld import assets
 from rlanything.environments.alfworld.environment import ACTION_MARKER
 from rlanything.environments.alfworld.expert import Subgoal, next_subgoal, plan
 from rlanything.environments.alfworld.game import Game
@@ -163,6 +164,11 @@ class Teacher:
 
     def demonstrator(self, slip: float) -> Demonstrator:
         return Demonstrator(slip)
+
+    def interchangeable(self) -> list[list[str]]:
+        """Things, apart from the lamp that a task type speaks of. Places keep their names: what can
+        be done there depends on them."""
+        return [sorted(kind.lower() for kind in assets.pickable_types())]
 
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
         return f"{describe_step(task.instruction, steps)} \\boxed{{{score}}}"

@@ -1,0 +1,96 @@
+"""The judge's exam: the same episodes each time, intervals over episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from rlanything.environments.base import Domain
+from rlanything.examination import JudgeExam
+from rlanything.records import (
+    Completion,
+    JudgedTrajectory,
+    Judgement,
+    Step,
+    Task,
+    Trajectory,
+)
+from rlanything.roles.judge import Judge
+from rlanything.view import View
+
+EMPTY = Completion((), (), (), (), "stop", "")
+
+
+class LabelledDomain:
+    """Every other step is good."""
+
+    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
+        del task
+        return [1 if i % 2 == 0 else -1 for i in range(len(steps))]
+
+
+class ScriptedJudge:
+    """Right on the first `right` steps of every episode, wrong after them."""
+
+    samples = 3
+
+    def __init__(self, right: int) -> None:
+        self.right = right
+
+    def judge(
+        self, trajectories: Sequence[Trajectory], seed: int, progress: Any
+    ) -> list[JudgedTrajectory]:
+        del seed, progress
+        labels = [1, -1] * 10
+        return [
+            JudgedTrajectory(
+                each,
+                tuple(
+                    (Judgement(EMPTY, labels[i] if i < self.right else -labels[i]),) * 3
+                    for i in range(len(each.steps))
+                ),
+            )
+            for each in trajectories
+        ]
+
+
+def episodes(count: int, steps: int) -> list[Trajectory]:
+    step = Step("", EMPTY, "go", True, "")
+    return [Trajectory(str(i), Task(str(i), ""), (step,) * steps, 1) for i in range(count)]
+
+
+def sit(exam: JudgeExam, right: int) -> Any:
+    return exam.sit(cast(Judge, ScriptedJudge(right)), 1.0, 0, View(Console(quiet=True)))
+
+
+def test_balanced_accuracy_gain_is_the_difference_of_two_sittings() -> None:
+    exam = JudgeExam(cast(Domain, LabelledDomain()), episodes(20, 4))
+    before, after = sit(exam, 2), sit(exam, 4)
+    assert before.diagnostics.balanced_process_accuracy == 0.5
+    assert after.diagnostics.balanced_process_accuracy == 1.0
+    gain = exam.gain(before, after)
+    assert gain is not None
+    assert gain.estimate == pytest.approx(0.5)
+    assert gain.low <= gain.estimate <= gain.high
+
+
+def test_no_change_has_an_interval_that_holds_zero() -> None:
+    exam = JudgeExam(cast(Domain, LabelledDomain()), episodes(20, 4))
+    gain = exam.gain(sit(exam, 3), sit(exam, 3))
+    assert gain is not None
+    assert gain.low <= 0 <= gain.high
+
+
+def test_without_an_oracle_there_is_no_gain_to_report() -> None:
+    class Unlabelled(LabelledDomain):
+        def oracle(self, task: Task, steps: Sequence[Step]) -> None:  # type: ignore[override]
+            del task, steps
+
+    exam = JudgeExam(cast(Domain, Unlabelled()), episodes(3, 2))
+    sitting = sit(exam, 1)
+    assert sitting.diagnostics.process_accuracy is None
+    assert sitting.diagnostics.outcome_accuracy is not None
+    assert exam.gain(sitting, sitting) is None

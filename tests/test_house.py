@@ -1,0 +1,92 @@
+"""The house is what CONTRIBUTING says: arrows point down, no cycles, no file grows too long."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src"
+FILES = sorted((SOURCE / "rlanything").rglob("*.py"))
+
+# Rooms from the ground up; a room may import itself and those before it.
+ROOMS = (
+    "seeds records",
+    "intervals diagnostics feedback rollout_lines interchange curriculum view",
+    "config",
+    "environments",
+    "engines",
+    "learning",
+    "roles",
+    "rollout experience",
+    "nano assembly evaluation examination loop",
+    "runs summary",
+    "training targets",
+    "cli",
+)
+HEIGHT = {name: height for height, names in enumerate(ROOMS) for name in names.split()}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in FILES}
+
+
+def imports(path: Path) -> set[str]:
+    """The project's modules that a file imports, also inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in MODULES else node.module)
+        elif isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+    return {name for name in found if name in MODULES}
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def test_no_two_files_import_each_other_however_indirectly() -> None:
+    graph = {name: imports(path) - {name} for name, path in MODULES.items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if room(name)])
+def test_arrows_point_down(name: str) -> None:
+    for imported in imports(MODULES[name]):
+        if room(imported):
+            assert HEIGHT[room(imported)] <= HEIGHT[room(name)], f"{name} imports {imported}"
+
+
+def test_environments_and_the_ground_floor_import_no_torch() -> None:
+    for name, path in MODULES.items():
+        if room(name) and HEIGHT[room(name)] <= HEIGHT["environments"]:
+            tree = ast.parse(path.read_text())
+            roots = {
+                (node.module or "").split(".")[0]
+                for node in ast.walk(tree)
+                if isinstance(node, ast.ImportFrom)
+            } | {
+                alias.name.split(".")[0]
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Import)
+                for alias in node.names
+            }
+            assert not roots & {"torch", "transformers"}, name
+
+
+def test_no_file_is_longer_than_an_idea() -> None:
+    lengths = {str(path): len(path.read_text().splitlines()) for path in FILES}
+    assert {path: length for path, length in lengths.items() if length > 400} == {}
+
+
+def test_the_loop_is_short() -> None:
+    assert len((SOURCE / "rlanything" / "loop.py").read_text().splitlines()) < 200
