@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
@@ -104,7 +105,7 @@ def load_model(source: str | Path, dtype: str, device: str = "cpu") -> LanguageM
             str(source), dtype=torch.float32, attn_implementation="sdpa"
         )
         tokenizer = AutoTokenizer.from_pretrained(str(source))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(
             f"cannot load model {str(source)!r}: {reason}. Give a folder with config.json, "
