@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tiny import completion_of
-
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.model import LanguageModel
 from rlanything.environments.base import Environment, InvalidTask
@@ -20,6 +18,7 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
+from tiny import completion_of
 
 
 class ScriptedEngine:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted import Counting, ScriptedEngine, judged
 
 from rlanything.engines.base import Sampling
 from rlanything.engines.model import LanguageModel
 from rlanything.records import JudgedTrajectory, Task
 from rlanything.roles.adapter import Adapter, Ask, condemned_steps
 from rlanything.seeds import derive
+from scripted import Counting, ScriptedEngine, judged
 
 ROOT = Task("root", "count to 3")
 FAILED = (judged("f1", [(-1, -1), (1, -1)]), judged("f2", [(1, 1)]), judged("f3", [(-1, -1)]))

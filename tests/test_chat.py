@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import completion_of, tiny_model
 
 from rlanything.engines.model import LanguageModel
 from rlanything.records import Completion, Message
 from rlanything.roles.chat import Chat, without_scores
+from tiny import completion_of, tiny_model
 
 MODEL = tiny_model()
 END = MODEL.stop_ids[0]

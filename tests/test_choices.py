@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import tiny_model
 
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.choices import ChoiceWalker, restricted_logprobs
 from rlanything.engines.hf import HFEngine
+from tiny import tiny_model
 
 END, MARKER = 1, 69
 OPTIONS = ((80, END), (80, 81, END), (82, 80, END))

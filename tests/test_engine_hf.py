@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny import plain_logits, plain_logprobs, tiny_model
 
 from rlanything.engines import cache as cache_module
 from rlanything.engines.base import Choices, Request, Sampling
@@ -17,6 +16,7 @@ from rlanything.engines.choices import restricted_logprobs
 from rlanything.engines.hf import BATCH_ROWS, HFEngine, _draw
 from rlanything.engines.model import LanguageModel
 from rlanything.records import Completion
+from tiny import plain_logits, plain_logprobs, tiny_model
 
 END = 1
 MARKER = 69

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from scripted import Counting, ScriptedEngine, step, trajectory
 
 from rlanything.engines.base import Sampling
 from rlanything.engines.model import LanguageModel
 from rlanything.records import Task, Trajectory
 from rlanything.roles.judge import PARALLEL_TRAJECTORIES, Judge, parse_score
 from rlanything.seeds import derive
+from scripted import Counting, ScriptedEngine, step, trajectory
 
 SAMPLING = Sampling(0.8, 16)
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import plain_logprobs, sample_of, tiny_model
 
 from rlanything.config import TrainedRole
 from rlanything.engines.base import Choices, Request, Sampling
@@ -18,6 +17,7 @@ from rlanything.engines.model import LanguageModel
 from rlanything.learning.learner import Learner, minibatches
 from rlanything.learning.objective import Objective, token_terms
 from rlanything.records import Sample
+from tiny import plain_logprobs, sample_of, tiny_model
 
 KINDS = {
     "qwen2, grouped heads": ("qwen2", 4, 2),

@@ -165,9 +165,7 @@ def test_accepted_candidates_satisfy_the_rule_on_recorded_rollouts(store: Store)
 
 
 def test_candidates_are_settled_one_iteration_after_their_proposal(store: Store) -> None:
-    proposed = dict(
-        store.query("SELECT task, iteration FROM slot_events WHERE kind = 'proposed'")
-    )
+    proposed = dict(store.query("SELECT task, iteration FROM slot_events WHERE kind = 'proposed'"))
     assert proposed
     for task, iteration in store.query(
         "SELECT task, iteration FROM slot_events WHERE kind <> 'proposed'"
@@ -190,7 +188,9 @@ def test_the_same_seed_gives_the_same_metrics_and_weights(run: Path, tmp_path: P
     again = run_tiny(tmp_path / "again", "environment.workers=1")
     for role in ("policy", "judge"):
         assert weights(again, 2, role) == weights(run, 2, role)
-    metrics = "SELECT iteration, name, value FROM metrics WHERE name NOT LIKE 'seconds/%' ORDER BY 1, 2"
+    metrics = (
+        "SELECT iteration, name, value FROM metrics WHERE name NOT LIKE 'seconds/%' ORDER BY 1, 2"
+    )
     first, second = Store(run / "run.sqlite"), Store(again / "run.sqlite")
     assert first.query(metrics) == second.query(metrics)
     first.close()

@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import plain_logits, tiny_model, tiny_tokenizer
 
 from rlanything.engines.model import LanguageModel, ModelError, load_model
+from tiny import plain_logits, tiny_model, tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()
 

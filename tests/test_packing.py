@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import sample_of
 
 from rlanything.learning.packing import Pack, pack
 from rlanything.records import Sample
+from tiny import sample_of
 
 few_tokens = st.lists(st.integers(0, 2), min_size=1, max_size=7)
 sample_lists = st.lists(

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlanything.assembly import make_policy
+from rlanything.assembly import make_policy, use_threads
 from rlanything.config import PolicyConfig
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf import HFEngine
@@ -67,19 +67,19 @@ class Plan:
     receptacles: tuple[int, int] = (4, 7)
     objects: tuple[int, int] = (5, 9)
     max_steps: int = 16
-    games: int = 2400
+    games: int = 2200
     """Games for demonstrations and for the policy's rollouts."""
     demonstrations_per_game: int = 2
-    slip: float = 0.4
+    slip: float = 0.3
     """How often the demonstrator does anything at all."""
     policy_epochs: int = 2
-    judged_games: int = 700
+    judged_games: int = 400
     """Games on which the judge is taught; the policy plays each twice."""
     label_noise: float = 0.2
     """Share of the oracle's labels that are flipped before the judge learns from them."""
     judge_epochs: int = 2
-    adapter_games: int = 2400
-    adapter_epochs: int = 2
+    adapter_games: int = 2500
+    adapter_epochs: int = 3
     hidden: int = 128
     layers: int = 4
     heads: int = 4
@@ -102,6 +102,7 @@ class Builder:
         self._config = PolicyConfig(decoding="choices", max_tokens=32, thought_tokens=12)
 
     def build(self) -> dict[str, Any]:
+        use_threads(0)
         begun = time.perf_counter()
         plan, measured = self._plan, {}
         with self._view.live(), self._pool:
@@ -121,7 +122,9 @@ class Builder:
             self._teach(judge, self._judgements(writer, rollouts), "judge")
             measured["judge"] = self._measure_judge(judge, policy)
 
+            # Reading names off a list is what the policy has learned already.
             adapter = self._new_model(tokenizer, "adapter")
+            adapter.network.load_state_dict(policy.network.state_dict())
             lessons = self._critics(writer, rollouts) + self._proposals(writer)
             self._teach(adapter, lessons, "adapter")
             measured["adapter"] = self._measure_adapter(adapter)
@@ -191,7 +194,8 @@ class Builder:
                 epochs,
                 plan.learning_rate,
                 derive(plan.seed, "order", role),
-                self._renaming(model),
+                # What can be heated, and where things may lie, is in their names.
+                self._renaming(model) if role != "adapter" else Renaming([], len(model.tokenizer)),
                 progress,
             )
         tokens = sum(len(lesson.ids) for lesson in lessons) * epochs
@@ -280,13 +284,17 @@ class Builder:
         plan = self._plan
         rng = random.Random(derive(plan.seed, "proposals"))
         lessons: list[list[Sample]] = []
+        directions: tuple[Direction, ...] = ("harder", "easier")
         for root in self._domain.tasks("train", plan.adapter_games, derive(plan.seed, "adapter")):
-            for direction in ("harder", "easier"):
-                for _ in range(2):
-                    text = self._teacher.proposal(root, direction, rng)
-                    if text is not None:
-                        messages = self._domain.adapter_prompt(root, direction, ())
-                        lessons.append([writer.answer(root.id, messages, text)])
+            answers: list[Sample] = []
+            for direction in directions:
+                texts = {self._teacher.proposal(root, direction, rng) for _ in range(4)}
+                messages = self._domain.adapter_prompt(root, direction, ())
+                answers += [
+                    writer.answer(root.id, messages, t) for t in sorted(filter(None, texts))
+                ]
+            if answers:
+                lessons.append(answers)
         return lessons
 
     def _measure_adapter(self, adapter: LanguageModel) -> dict[str, Any]:
@@ -311,7 +319,8 @@ class Builder:
             except InvalidTask as reason:
                 reasons[str(reason)] = reasons.get(str(reason), 0) + 1
         result = wilson(valid, len(requests))
-        self._view.say(f"adapter: valid answers {result}; refused: {reasons}")
+        common = sorted(reasons, key=lambda reason: -reasons[reason])[:5]
+        self._view.say(f"adapter: valid answers {result}; refused most: {'; '.join(common)}")
         return {"valid answers": asdict(result) if result else None}
 
 
