@@ -137,7 +137,7 @@ def test_turns_are_single_special_tokens_and_the_last_one_asks_the_assistant():
     )
     assert text == "<|system|>be<|end|><|user|>hi<|end|><|assistant|>"
     vocabulary = TOKENIZER.get_vocab()
-    ids = TOKENIZER.encode(text, add_special_tokens=False)
+    ids = TOKENIZER.encode(str(text), add_special_tokens=False)
     assert [i for i in ids if i < 5] == [
         vocabulary[token]
         for token in ("<|system|>", "<|end|>", "<|user|>", "<|end|>", "<|assistant|>")

@@ -41,7 +41,7 @@ def test_the_defaults_are_the_designs():
 )
 def test_all_terms_equal_a_naive_rewrite(tokens, objective):
     new, old, advantage = (np.array(column) for column in zip(*tokens, strict=True))
-    found = token_terms(*map(torch.tensor, (new, old, advantage)), objective)
+    found = token_terms(torch.tensor(new), torch.tensor(old), torch.tensor(advantage), objective)
     eps, beta = objective.clip_range, objective.kl_weight
     for i in range(len(tokens)):
         difference = min(max(new[i] - old[i], -10), 10)
