@@ -1,6 +1,6 @@
 """Bring your own domain: guess a number between 1 and 8 in four tries.
 
-    rlanything train examples/guess.yaml
+rlanything train examples/guess.yaml
 """
 
 import random

@@ -1,4 +1,4 @@
-"""The example that the README shows: it trains, it is short, and the README shows this very file."""
+"""The example: it trains, it is short, and the README shows this very file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole loop on real models and the real engine; what it did is checked from its store alone."""
+"""The whole loop on real models and the real engine, checked from its store alone."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""Closed-loop reinforcement learning of a policy, a generative judge and the environment's tasks."""
+"""Closed-loop reinforcement learning of a policy, a generative judge and their tasks."""
 
 __version__ = "0.1.0"

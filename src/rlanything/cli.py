@@ -127,9 +127,10 @@ def feedback(
 ) -> None:
     """Compute step-wise training signals for rollouts from any framework.
 
-    Input lines: {"task", "trajectory", "outcome": 1|-1, "steps": [{"scores": [1, -1, 0, ...]}, ...]}.
-    Output lines, in the same order: {"task", "trajectory", "accuracy", "policy", "judge"}, null where
-    a sample does not train. Kept in memory: each task's id, 33 bytes a trajectory, 4 bytes a step.
+    Input lines: {"task", "trajectory", "outcome": 1|-1, "steps": [{"scores": [1, -1, 0]}, ...]}.
+    Output lines, in the same order: {"task", "trajectory", "accuracy", "policy", "judge"}, null
+    where a sample does not train. Kept in memory: each task's id, 33 bytes a trajectory, 4 bytes a
+    step.
     """
     from rlanything.feedback import FeedbackSettings
     from rlanything.interchange import write_signals

@@ -1,4 +1,4 @@
-"""The closed loop: one turn makes experience, judges it, and lets it improve policy, judge and tasks.
+"""The closed loop: a turn makes experience, judges it, and improves policy, judge and tasks by it.
 
 Reads like section 1 of the design; everything else is elsewhere.
 """

@@ -1,7 +1,7 @@
 """What flows through every room of the house. All of it is immutable.
 
-A `Task` is attempted in an episode; its `Trajectory` is a sequence of `Step`s and ends in an outcome;
-the judge writes m `Judgement`s per step; a `Completion` that trains becomes a `Sample`.
+A `Task` is attempted in an episode; its `Trajectory` is a sequence of `Step`s with an outcome; the
+judge writes m `Judgement`s per step; a `Completion` that trains becomes a `Sample`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Messages: TypeAlias = tuple[Message, ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Something to attempt. Only its domain reads `data`, which must survive a trip through JSON."""
+    """Something to attempt. Only its domain reads `data`, which must survive JSON."""
 
     id: str
     instruction: str
@@ -39,7 +39,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a language model answered, exactly as it was sampled. Nothing is ever tokenised again."""
+    """What a language model answered, as it was sampled. Nothing is ever tokenised again."""
 
     prompt_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
@@ -83,7 +83,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One sample of the judge on one step: reasoning, and a score S_ij in {-1, +1}, 0 if unparsable."""
+    """One sample of the judge on one step: reasoning, and a score S_ij; 0 if unparsable."""
 
     completion: Completion
     score: int
@@ -105,9 +105,9 @@ class JudgedTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A completion with the advantage it trains on. One carries the other; they cannot come apart."""
+    """A completion with the advantage it trains on: they cannot come apart."""
 
     source: str
-    """Where it came from: `trajectory/step` for the policy, `trajectory/step/judgement` for the judge."""
+    """`trajectory/step` for the policy, `trajectory/step/judgement` for the judge."""
     completion: Completion
     advantage: float

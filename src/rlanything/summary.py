@@ -38,8 +38,8 @@ def judge_line(iteration: int, found: Diagnostics) -> str:
     when = "before training" if iteration == 0 else f"after iteration {iteration}"
     return (
         f"judge, {when}: balanced Process Acc {share(found.balanced_process_accuracy)}, "
-        f"Process Acc {share(found.process_accuracy)}, Outcome Acc {share(found.outcome_accuracy)}, "
-        f"says +1 on {share(found.positive_rate)}"
+        f"Process Acc {share(found.process_accuracy)}, "
+        f"Outcome Acc {share(found.outcome_accuracy)}, says +1 on {share(found.positive_rate)}"
     )
 
 
@@ -77,9 +77,8 @@ def closing_lines(
         shared = sorted(one.keys() & two.keys())
         gain = paired_difference([one[t] == 1 for t in shared], [two[t] == 1 for t in shared])
         verdict = f": {points(gain)}, {_verdict(gain)}" if gain else ""
-        lines.append(
-            f"policy, {before.split}: {percent(before.success)} -> {percent(after.success)}{verdict}"
-        )
+        rates = f"{percent(before.success)} -> {percent(after.success)}"
+        lines.append(f"policy, {before.split}: {rates}{verdict}")
     if judge_gain is not None:
         lines.append(f"judge, balanced Process Acc: {points(judge_gain)}, {_verdict(judge_gain)}")
     events = Counter(event.kind for slot in pool.slots for event in slot.history)

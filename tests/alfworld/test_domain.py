@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -46,10 +47,8 @@ def steps(domain: AlfWorld, task: Task) -> list[Step]:
 
 
 def test_policy_prompts_only_ever_grow(domain: AlfWorld, task: Task, steps: list[Step]) -> None:
-    chats = [
-        domain.policy_prompt(task, steps[:i], steps[i].observation) for i in range(len(steps))
-    ]
-    for shorter, longer in zip(chats, chats[1:], strict=False):
+    chats = [domain.policy_prompt(task, steps[:i], steps[i].observation) for i in range(len(steps))]
+    for shorter, longer in pairwise(chats):
         assert longer[: len(shorter)] == shorter
         assert len(longer) == len(shorter) + 2
 
@@ -76,7 +75,7 @@ def test_judge_prompts_share_everything_before_the_last_step(
 ) -> None:
     question = "\nJudge the last step."
     texts = [domain.judge_prompt(task, steps[: i + 1])[0].content for i in range(len(steps))]
-    for shorter, longer in zip(texts, texts[1:], strict=False):
+    for shorter, longer in pairwise(texts):
         assert longer.startswith(shorter.removesuffix(question))
 
 

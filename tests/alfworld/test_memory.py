@@ -78,10 +78,14 @@ def test_names_are_read_from_listings(listing: str, names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("observation", "short"),
     [
-        ("You arrive at shelf 1. On the shelf 1, you see a mug 2, and a pan 1.",
-         "shelf 1: mug 2, pan 1."),
-        ("You open the fridge 1. The fridge 1 is open. In it, you see nothing.",
-         "fridge 1 in: nothing."),
+        (
+            "You arrive at shelf 1. On the shelf 1, you see a mug 2, and a pan 1.",
+            "shelf 1: mug 2, pan 1.",
+        ),
+        (
+            "You open the fridge 1. The fridge 1 is open. In it, you see nothing.",
+            "fridge 1 in: nothing.",
+        ),
         ("Nothing happens.", "Nothing happens."),
     ],
 )

@@ -66,7 +66,7 @@ class Episode:
 
 
 class Environment(Protocol):
-    """One episode at a time; a worker may own many. Raises `EpisodeError` with the task id on failure.
+    """One episode at a time; a worker may own many. Failures raise `EpisodeError`.
 
     Episodes are deterministic: the same task and the same responses give the same observations, so
     that an episode lost with its worker can be replayed.
@@ -100,7 +100,7 @@ class Domain(Protocol):
         ...
 
     def critic_prompt(self, failed: JudgedTrajectory, condemned: Sequence[int]) -> Messages:
-        """Asks the adapter why this episode failed; `condemned`: the steps all m judgements reject."""
+        """Asks why this episode failed; all m judgements reject the `condemned` steps."""
         ...
 
     def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:

@@ -11,7 +11,7 @@ from rlanything.records import Direction, JudgedTrajectory, Message, Messages, S
 class TextDomain:
     """Subclass it, define `tasks` and `environment`, override what should differ.
 
-    Responses are `thought > action`; `action_in` finds the action. There is no oracle and no expert,
+    Responses are `thought > action`; `action_in` finds the action. There is no oracle, no expert,
     and tasks are not rewritten unless `parse_candidate` is defined."""
 
     action_marker = ">"
@@ -39,7 +39,9 @@ class TextDomain:
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
         history = _history(steps)
-        question = "Judge the last step. Reason, then write \\boxed{1} if it helps, \\boxed{-1} if not."
+        question = (
+            "Judge the last step. Reason, then write \\boxed{1} if it helps, \\boxed{-1} if not."
+        )
         return (Message("user", f"{task.instruction}\n{history}\n{question}"),)
 
     def critic_prompt(self, failed: JudgedTrajectory, condemned: Sequence[int]) -> Messages:

@@ -1,4 +1,4 @@
-"""Tiny language models, built from a seed by `rlanything nano build` and shipped with the package."""
+"""Tiny language models, made from a seed by `rlanything nano build`; the package ships them."""
 
 from pathlib import Path
 

@@ -203,7 +203,7 @@ class Builder:
         _save_in_bfloat16(model, self._out / role)
 
     def _renaming(self, model: LanguageModel) -> Renaming:
-        """Over the interchangeable words that are single tokens, with and without a space before."""
+        """Over interchangeable words that are single tokens, with and without a space before."""
         groups: list[list[int]] = []
         for words in self._teacher.interchangeable():
             for space in (" ", ""):
@@ -331,7 +331,7 @@ def _teacher(domain: Domain) -> Teacher:
 
 
 def _save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
-    """Half the size. The model at hand keeps the rounded weights: what is measured is what ships."""
+    """Half the size. The model keeps the rounded weights: what is measured is what ships."""
     weights = {name: value.to(torch.bfloat16) for name, value in model.network.state_dict().items()}
     model.network.save_pretrained(folder, state_dict=dict(weights))
     model.tokenizer.save_pretrained(folder)

@@ -57,7 +57,7 @@ def lessons_of(groups: Iterable[Sequence[Sample]]) -> Iterator[Lesson]:
 
 
 class Renaming:
-    """Words that could be swapped for one another, so that a model learns to read them, not to guess.
+    """Swaps interchangeable words, so that a model learns to read them rather than to guess.
 
     A lesson in which every mug is called a vase teaches the same skill. `groups` hold the token ids
     of interchangeable words."""

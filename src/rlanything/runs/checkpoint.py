@@ -30,7 +30,7 @@ def save_checkpoint(
 ) -> str:
     """Writes `folder/iter-NNNNN` and returns its name. It appears complete or not at all.
 
-    Every random number derives from the run's seed and the iteration, so there is no other state."""
+    Random numbers derive from the run's seed and the iteration: there is no other state."""
     name = checkpoint_name(iteration)
     partial = folder / f".{name}.partial"
     shutil.rmtree(partial, ignore_errors=True)

@@ -67,10 +67,8 @@ def lineage_table(slots: list[dict[str, Any]]) -> Table:
         for event in slot["history"]:
             if event["event"] == "proposed":
                 lines += [f"critic: {text}" for text in event["critics"]]
-                lines.append(
-                    f"{event['iteration']}: {event['direction']} than {event['parent_accuracy']:.2f}"
-                    f"? {event['instruction']}"
-                )
+                asked = f"{event['direction']} than {event['parent_accuracy']:.2f}"
+                lines.append(f"{event['iteration']}: {asked}? {event['instruction']}")
             else:
                 lines.append(
                     f"{event['iteration']}: {event['event']} at {event['candidate_accuracy']:.2f}, "

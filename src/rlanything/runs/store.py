@@ -1,7 +1,7 @@
-"""What a run remembers, in one SQLite file: readable while the run goes on, one commit an iteration.
+"""What a run remembers, in one SQLite file: readable while it grows, one commit an iteration.
 
-Everything the feedback is computed from is here: outcomes, scores, sampled tokens and log-probs, and
-the samples the learners were given. A prompt is kept as the hash of its token ids.
+Everything the feedback is computed from is here: outcomes, scores, sampled tokens and log-probs,
+and the samples the learners were given. A prompt is kept as the hash of its token ids.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Store:
     """The `run.sqlite` of a run directory."""
 
     def __init__(self, path: Path) -> None:
-        """Opens an existing store. Raises `StoreError` if there is none or it is another version's."""
+        """Opens a store. Raises `StoreError` if there is none or it is another version's."""
         if not path.is_file():
             raise StoreError(f"{path.parent} is not a run directory: it has no {path.name}")
         self._db = sqlite3.connect(path)

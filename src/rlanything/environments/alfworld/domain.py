@@ -24,9 +24,9 @@ _ANSWER = re.compile(r"object:\s*(\w+).*?place:\s*(\w+)", re.IGNORECASE | re.DOT
 class AlfWorld:
     """Options, all for generated games unless `data` names a folder of downloaded ones.
 
-    `receptacles`, `objects`: fewest and most of each in a scene. `kinds`: the task types. `prompts`: a
-    folder whose .txt files replace the shipped prompts. `data`: AlfWorld's own games (the
-    `json_2.1.1` folder that `alfworld-download` makes); scene sizes are then theirs.
+    `receptacles`, `objects`: fewest and most of each in a scene. `kinds`: the task types.
+    `prompts`: a folder whose .txt files replace the shipped prompts. `data`: AlfWorld's own games
+    (the `json_2.1.1` folder that `alfworld-download` makes); scene sizes are then theirs.
     Raises `DomainError` for options it cannot use."""
 
     action_marker = ACTION_MARKER
@@ -133,7 +133,7 @@ class AlfWorld:
         return with_goal(root, task_id, Goal.of(kind, found[1], found[2]))
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
-        """+1 where a step shortens the expert's plan or explores while something is still unseen."""
+        """+1 where a step shortens the expert's plan, or explores while something is unseen."""
         actions, valid = [step.action for step in steps], [step.valid for step in steps]
         return step_labels(load_game(task.data), actions, valid)
 

@@ -81,7 +81,9 @@ class Memory:
         """One line: `[put a clean mug in shelf | at shelf 1 | hold mug 1 clean | saw nothing |
         left drawer 1 drawer 2]`. The task is repeated: what matters now stands close together."""
         where = f"at {self.at}" if self.at else "at start"
-        held = f"{self.holds} {self.states.get(self.holds, '')}".strip() if self.holds else "nothing"
+        held = (
+            f"{self.holds} {self.states.get(self.holds, '')}".strip() if self.holds else "nothing"
+        )
         parts = [self.task, where, f"hold {held}"]
         saw = [
             f"{f'{name} {self.states.get(name, str())}'.strip()} at {place}"

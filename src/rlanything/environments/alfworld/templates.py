@@ -1,4 +1,4 @@
-"""The domain's prompts: text files with $placeholders. A user may point to a folder of their own."""
+"""The domain's prompts: text files with $placeholders. Users may bring a folder of their own."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
 class Templates:
     """`render(name, **values)` fills `<name>.txt`.
 
-    Files missing from the user's folder come from the package. Raises `DomainError` for a folder that
-    is not there, a file that is no template, or a placeholder nobody fills."""
+    Files missing from the user's folder come from the package. Raises `DomainError` for a folder
+    that is not there, a file that is no template, or a placeholder nobody fills."""
 
     def __init__(self, folder: str | None) -> None:
         self._texts: dict[str, string.Template] = {}
         shipped = resources.files("rlanything.environments.alfworld") / "prompts"
         if folder is not None and not Path(folder).is_dir():
             raise DomainError(
-                f"prompts folder {folder!r} does not exist; leave `prompts` out for the shipped ones"
+                f"prompts folder {folder!r} does not exist; leave `prompts` out to use the shipped"
             )
         if folder is not None:
             known = {f"{name}.txt" for name in PLACEHOLDERS}
