@@ -180,3 +180,7 @@ def main() -> None:
             raise
         Console(stderr=True).print(f"error: {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

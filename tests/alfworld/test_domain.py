@@ -133,8 +133,8 @@ def test_an_answer_that_is_no_goal_is_refused_with_the_reason(
 
 def test_own_prompts_replace_the_shipped_ones(tmp_path: Path, task: Task) -> None:
     (tmp_path / "policy.txt").write_text("Please: $task. You see: $observation")
-    text = AlfWorld(prompts=str(tmp_path)).policy_prompt(task, (), "a room")[0].content
-    assert text == f"Please: {task.instruction}. You see: a room"
+    text = AlfWorld(prompts=str(tmp_path)).policy_prompt(task, (), "Silence.")[0].content
+    assert text == f"Please: {task.instruction}. You see: Silence."
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,8 @@ class Builder:
             self._teach(adapter, lessons, "adapter")
             measured["adapter"] = self._measure_adapter(adapter)
         measured["minutes"] = (time.perf_counter() - begun) / 60
-        card = {"plan": asdict(plan), "measured": measured}
+        command = f"rlanything nano build --seed {plan.seed}"
+        card = {"command": command, "plan": asdict(plan), "measured": measured}
         (self._out / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
         return measured
 
