@@ -69,3 +69,4 @@ test-slow: setup ## the checks that take minutes
 
 bench: setup ## rewrite the figures in benchmarks/
 	$(BIN)/python benchmarks/alfworld_speed.py
+	$(BIN)/python benchmarks/quickstart.py

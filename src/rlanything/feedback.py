@@ -30,9 +30,13 @@ RESOLUTION = 1e-12
 """Feedback is of order one; a deviation smaller than this is rounding, and counts as none."""
 
 
+class SettingsError(ValueError):
+    """A setting without meaning; the message is one line that names it and what it may be."""
+
+
 @dataclass(frozen=True, slots=True)
 class FeedbackSettings:
-    """How outcomes and scores become advantages. Raises ValueError on a setting without meaning."""
+    """How outcomes and scores become advantages. Raises `SettingsError`."""
 
     weight: float = 1.0
     """lambda of the policy's feedback R_i."""
@@ -48,15 +52,15 @@ class FeedbackSettings:
     def __post_init__(self) -> None:
         for name, weight in (("weight", self.weight), ("judge_weight", self.judge_weight)):
             if not (math.isfinite(weight) and weight >= 0):
-                raise ValueError(f"{name} is {weight}: give a finite number, 0 or more")
+                raise SettingsError(f"{name} is {weight}: give a finite number, 0 or more")
         for name, window in (
             ("policy_window", self.policy_window),
             ("judge_window", self.judge_window),
         ):
             if not 0 <= window[0] <= window[1] <= 1:
-                raise ValueError(f"{name} is {window}: give low <= high, both in [0, 1]")
+                raise SettingsError(f"{name} is {window}: give low <= high, both in [0, 1]")
         if self.judge_normalization not in ("step", "task"):
-            raise ValueError(
+            raise SettingsError(
                 f"judge_normalization is {self.judge_normalization!r}: give 'step' or 'task'"
             )
 
