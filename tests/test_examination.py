@@ -21,7 +21,7 @@ from rlanything.records import (
 from rlanything.roles.judge import Judge
 from rlanything.view import View
 
-EMPTY = Completion((), (), (), (), "stop", "")
+EMPTY = Completion.unsampled("")
 
 
 class LabelledDomain:

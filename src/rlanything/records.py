@@ -52,6 +52,11 @@ class Completion:
     text: str
     """The response without its end-of-turn token."""
 
+    @classmethod
+    def unsampled(cls, text: str) -> Completion:
+        """A response that no model sampled: it has text and no tokens."""
+        return cls((), (), (), (), "stop", text)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

@@ -19,7 +19,7 @@ def play(domain: AlfWorld, task: Task, responses: list[str]) -> list[Step]:
     steps: list[Step] = []
     for response in responses:
         result = environment.step(response)
-        completion = Completion((), (), (), (), "stop", response)
+        completion = Completion.unsampled(response)
         steps.append(
             Step(seen.text, completion, result.action, result.valid, result.observation.text)
         )

@@ -259,7 +259,9 @@ class Builder:
         return lessons
 
     def _measure_judge(self, judge: LanguageModel, policy: LanguageModel) -> dict[str, Any]:
-        games = self._domain.tasks("tune", 200, derive(self._plan.seed, "judged"))
+        games = self._domain.tasks(
+            "tune", min(200, self._plan.episodes), derive(self._plan.seed, "judged")
+        )
         rollouts = self._play(self._agent(policy, 1.0), games, 1, "judged rollouts")
         exam = JudgeExam(self._domain, rollouts)
         role = Judge(judge, HFEngine(judge), self._domain, Sampling(0.8, 24), 3)
@@ -300,7 +302,9 @@ class Builder:
 
     def _measure_adapter(self, adapter: LanguageModel) -> dict[str, Any]:
         """Share of single answers, on unseen training rooms, that are valid candidates."""
-        roots = self._domain.tasks("train", 240, derive(self._plan.seed, "adapter check"))
+        roots = self._domain.tasks(
+            "train", min(240, self._plan.episodes), derive(self._plan.seed, "adapter check")
+        )
         chat, engine = Chat(adapter), HFEngine(adapter)
         directions: tuple[Direction, ...] = ("harder", "easier")
         requests = [

@@ -9,11 +9,6 @@ from rlanything.environments.base import Domain, DomainError, Episode
 from rlanything.records import Completion
 
 
-def spoken(text: str) -> Completion:
-    """A response that no model sampled: it has text and no tokens."""
-    return Completion((), (), (), (), "stop", text)
-
-
 class RandomAgent:
     """Any admissible action, all equally likely."""
 
@@ -29,7 +24,7 @@ class RandomAgent:
                     "evaluate a model"
                 )
             action = random.Random(seed).choice(episode.observation.choices)
-            answers.append(spoken(f"{self._marker} {action}"))
+            answers.append(Completion.unsampled(f"{self._marker} {action}"))
         return answers
 
 
@@ -46,5 +41,5 @@ class ExpertAgent:
             response = self._domain.expert(episode.task, episode.steps)
             if response is None:
                 raise DomainError("this domain has no expert; evaluate a model or `random`")
-            answers.append(spoken(response))
+            answers.append(Completion.unsampled(response))
         return answers

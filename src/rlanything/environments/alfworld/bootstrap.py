@@ -32,7 +32,7 @@ class Demonstrator:
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
         return [
-            _spoken(self._answer(episode, random.Random(seed)))
+            Completion.unsampled(self._answer(episode, random.Random(seed)))
             for episode, seed in zip(episodes, seeds, strict=True)
         ]
 
@@ -56,10 +56,6 @@ class Demonstrator:
                 world.play(step.action)
         self._worlds[episode.id] = (game, world, len(episode.steps))
         return game, world
-
-
-def _spoken(text: str) -> Completion:
-    return Completion((), (), (), (), "stop", text)
 
 
 def _pursue(
