@@ -18,9 +18,9 @@ import torch
 import transformers
 
 from rlanything import nano
-from rlanything.intervals import Interval, paired_difference, wilson
+from rlanything.evaluation.intervals import Interval, paired_difference, wilson
 from rlanything.runs.store import Store
-from rlanything.summary import percent, points
+from rlanything.runs.summary import percent, points
 
 HERE = Path(__file__).parent
 RECIPE = HERE.parent / "recipes" / "quickstart.yaml"

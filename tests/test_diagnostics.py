@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlanything.diagnostics import (
+from rlanything.evaluation.diagnostics import (
     balanced_process_accuracy,
     diagnose,
     majority,

@@ -14,15 +14,16 @@ FILES = sorted((SOURCE / "rlanything").rglob("*.py"))
 # Rooms from the ground up; a room may import itself and those before it.
 ROOMS = (
     "seeds records",
-    "intervals diagnostics feedback rollout_lines interchange curriculum view",
+    "feedback curriculum interchange view",
     "config",
     "environments",
     "engines",
     "learning",
     "roles",
     "rollout experience",
-    "nano assembly evaluation examination loop",
-    "runs summary",
+    "evaluation",
+    "nano assembly loop",
+    "runs",
     "training targets",
     "cli",
 )

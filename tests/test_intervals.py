@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlanything.intervals import paired_difference, wilson
+from rlanything.evaluation.intervals import paired_difference, wilson
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def feedback(
     step.
     """
     from rlanything.feedback import FeedbackSettings
-    from rlanything.interchange import write_signals
+    from rlanything.interchange.signals import write_signals
 
     settings = FeedbackSettings(
         weight=weight,

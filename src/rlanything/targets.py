@@ -17,12 +17,12 @@ from rlanything.engines.model import load_model
 from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
-from rlanything.evaluation import Evaluation, evaluate
-from rlanything.intervals import wilson
+from rlanything.evaluation.intervals import wilson
+from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.roles.baselines import ExpertAgent, RandomAgent
 from rlanything.rollout import Agent
 from rlanything.runs.checkpoint import latest_checkpoint
-from rlanything.summary import percent
+from rlanything.runs.summary import percent
 from rlanything.view import View
 
 

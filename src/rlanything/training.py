@@ -20,15 +20,15 @@ from rlanything.curriculum import Pool
 from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
-from rlanything.evaluation import Evaluation, evaluate
-from rlanything.examination import Examination, JudgeExam, diagnose_judged, oracle_labels
+from rlanything.evaluation.judge_exam import Examination, JudgeExam, diagnose_judged, oracle_labels
+from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.loop import Loop, Turn
 from rlanything.records import Task
 from rlanything.runs.checkpoint import save_checkpoint
 from rlanything.runs.metrics import turn_metrics
 from rlanything.runs.store import Store
+from rlanything.runs.summary import closing_lines, evaluation_line, judge_line, turn_line
 from rlanything.seeds import derive
-from rlanything.summary import closing_lines, evaluation_line, judge_line, turn_line
 from rlanything.view import View
 
 

@@ -28,9 +28,9 @@ from rlanything.engines.model import LanguageModel
 from rlanything.environments.base import Domain, InvalidTask
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
-from rlanything.evaluation import evaluate
-from rlanything.examination import JudgeExam
-from rlanything.intervals import wilson
+from rlanything.evaluation.intervals import wilson
+from rlanything.evaluation.judge_exam import JudgeExam
+from rlanything.evaluation.success import evaluate
 from rlanything.nano.lessons import LessonWriter
 from rlanything.nano.pretrain import Lesson, Renaming, lessons_of, pretrain
 from rlanything.nano.tokenizer import train_tokenizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from rlanything.diagnostics import Diagnostics
+from rlanything.evaluation.diagnostics import Diagnostics
 from rlanything.loop import Turn
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlanything.feedback import FeedbackSettings, task_signals
-from rlanything.interchange import RolloutsError, Summary, write_signals
+from rlanything.interchange.signals import RolloutsError, Summary, write_signals
 
 GOOD = {"task": "t", "trajectory": "a", "outcome": 1, "steps": [{"scores": [1, -1, 0]}]}
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlanything.curriculum import Pool
-from rlanything.diagnostics import Diagnostics
-from rlanything.evaluation import Evaluation
-from rlanything.intervals import Interval, paired_difference
+from rlanything.evaluation.diagnostics import Diagnostics
+from rlanything.evaluation.intervals import Interval, paired_difference
+from rlanything.evaluation.success import Evaluation
 
 
 def percent(interval: Interval | None) -> str:

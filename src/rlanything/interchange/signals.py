@@ -39,7 +39,7 @@ from rlanything.feedback import (
     step_moments,
     task_accuracy,
 )
-from rlanything.rollout_lines import (
+from rlanything.interchange.lines import (
     SCORES,
     SHAPE,
     JudgedStep,

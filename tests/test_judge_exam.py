@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from rlanything.environments.base import Domain
-from rlanything.examination import JudgeExam
+from rlanything.evaluation.judge_exam import JudgeExam
 from rlanything.records import (
     Completion,
     JudgedTrajectory,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlanything.diagnostics import Diagnostics, diagnose, majority
 from rlanything.environments.base import Domain
-from rlanything.intervals import Interval, percentile_interval
+from rlanything.evaluation.diagnostics import Diagnostics, diagnose, majority
+from rlanything.evaluation.intervals import Interval, percentile_interval
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judge import Judge
 from rlanything.view import View

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlanything.environments.workers import EnvironmentPool
-from rlanything.intervals import Interval, wilson
+from rlanything.evaluation.intervals import Interval, wilson
 from rlanything.records import Task, Trajectory
 from rlanything.rollout import Agent, Attempt, rollout
 from rlanything.seeds import derive

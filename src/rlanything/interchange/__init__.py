@@ -1,0 +1,1 @@
+"""Rollouts from other frameworks in, step-wise signals out."""
