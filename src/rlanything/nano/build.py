@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import SeedOssConfig, SeedOssForCausalLM
 
 from rlanything.assembly import make_policy, use_threads
 from rlanything.config import PolicyConfig
@@ -78,8 +78,8 @@ class Plan:
     label_noise: float = 0.2
     """Share of the oracle's labels that are flipped before the judge learns from them."""
     judge_epochs: int = 2
-    adapter_games: int = 2500
-    adapter_epochs: int = 3
+    adapter_games: int = 7000
+    adapter_epochs: int = 2
     hidden: int = 128
     layers: int = 4
     heads: int = 4
@@ -118,11 +118,12 @@ class Builder:
 
             agent = self._agent(policy, 1.0)
             rollouts = self._play(agent, games[: plan.judged_games], 2, "rollouts")
+            # Reading a transcript, and names off a list, is what the policy has learned already.
             judge = self._new_model(tokenizer, "judge")
+            judge.network.load_state_dict(policy.network.state_dict())
             self._teach(judge, self._judgements(writer, rollouts), "judge")
             measured["judge"] = self._measure_judge(judge, policy)
 
-            # Reading names off a list is what the policy has learned already.
             adapter = self._new_model(tokenizer, "adapter")
             adapter.network.load_state_dict(policy.network.state_dict())
             lessons = self._critics(writer, rollouts) + self._proposals(writer)
@@ -165,20 +166,28 @@ class Builder:
     def _new_model(self, tokenizer: Any, role: str) -> LanguageModel:
         plan = self._plan
         torch.manual_seed(derive(plan.seed, role))
-        config = Qwen2Config(
+        # Llama's layers with biases on queries, keys and values. Of the architectures like it, this
+        # is one for which AutoTokenizer opens the tokenizer that lies beside the weights.
+        config = SeedOssConfig(
             vocab_size=len(tokenizer),
             hidden_size=plan.hidden,
             intermediate_size=3 * plan.hidden,
             num_hidden_layers=plan.layers,
             num_attention_heads=plan.heads,
             num_key_value_heads=plan.heads // 2,
+            head_dim=plan.hidden // plan.heads,
+            attention_bias=True,
+            attention_out_bias=False,
+            attention_dropout=0.0,
+            residual_dropout=0.0,
             max_position_embeddings=4096,
+            rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
             tie_word_embeddings=True,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
             bos_token_id=None,
         )
-        return LanguageModel(Qwen2ForCausalLM(config), tokenizer)
+        return LanguageModel(SeedOssForCausalLM(config), tokenizer)
 
     def _teach(self, model: LanguageModel, examples: Sequence[Sequence[Sample]], role: str) -> None:
         plan = self._plan
@@ -315,7 +324,7 @@ class Builder:
             for root in roots
             for direction in directions
         ]
-        answers = engine.generate(requests, Sampling(1.0, 48))
+        answers = engine.generate(requests, Sampling(0.7, 48))
         valid, reasons = 0, dict[str, int]()
         for root, group in zip((r for r in roots for _ in directions), answers, strict=True):
             try:
@@ -326,7 +335,7 @@ class Builder:
         result = wilson(valid, len(requests))
         common = sorted(reasons, key=lambda reason: -reasons[reason])[:5]
         self._view.say(f"adapter: valid answers {result}; refused most: {'; '.join(common)}")
-        return {"valid answers": asdict(result) if result else None}
+        return {"valid answers at temperature 0.7": asdict(result) if result else None}
 
 
 def _teacher(domain: Domain) -> Teacher:
