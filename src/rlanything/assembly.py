@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 import torch
+import torch.utils.deterministic
 
 from rlanything import nano
 from rlanything.config import PolicyConfig, Recipe, Role
@@ -42,14 +43,19 @@ class Cast:
     adapter: Adapter
 
 
-def use_threads(threads: int) -> None:
-    """CPU threads of the language models; 0: as many as there are cores."""
+def prepare_torch(threads: int) -> None:
+    """CPU threads of the language models (0: as many as there are cores), and one result per seed.
+
+    Without the second, threads add the gradients of shared tokens in whatever order they arrive."""
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # Filling fresh memory first would cost time and guard against nothing here.
+    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
 
 
 def assemble(recipe: Recipe, domain: Domain) -> Cast:
     """Loads the three models. Raises `ModelError` for one that cannot be used."""
-    use_threads(recipe.threads)
+    prepare_torch(recipe.threads)
     policy_model, judge_model = (
         load_role(recipe.policy, "policy"),
         load_role(recipe.judge, "judge"),

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from rlanything import nano
-from rlanything.assembly import make_policy, use_threads
+from rlanything.assembly import make_policy, prepare_torch
 from rlanything.config import DomainConfig, PolicyConfig, Recipe, RecipeError, load_recipe
 from rlanything.engines.hf import HFEngine
 from rlanything.engines.model import load_model
@@ -143,7 +143,7 @@ def _agent(request: EvalRequest, run: Recipe | None, domain: Domain) -> Agent:
         if checkpoint is None:
             raise RecipeError(f"{request.target} has no checkpoint yet: let it finish an iteration")
         source = str(checkpoint / "policy")
-    use_threads(run.threads if run else 0)
+    prepare_torch(run.threads if run else 0)
     model = load_model(source, policy.dtype, policy.device)
     chosen = temperature if request.temperature is None else request.temperature
     return make_policy(model, HFEngine(model), domain, policy, chosen)

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from transformers import SeedOssConfig, SeedOssForCausalLM
 
-from rlanything.assembly import make_policy, use_threads
+from rlanything.assembly import make_policy, prepare_torch
 from rlanything.config import PolicyConfig
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf import HFEngine
@@ -102,7 +102,7 @@ class Builder:
         self._config = PolicyConfig(decoding="choices", max_tokens=32, thought_tokens=12)
 
     def build(self) -> dict[str, Any]:
-        use_threads(0)
+        prepare_torch(0)
         begun = time.perf_counter()
         plan, measured = self._plan, {}
         with self._view.live(), self._pool:
