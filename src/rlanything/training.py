@@ -90,12 +90,13 @@ class Run:
             episodes = [trajectory for each in first for trajectory in each.trajectories]
             exam = JudgeExam(self._domain, episodes[: recipe.evaluation.judged_episodes])
             judged_first = judged_last = self._examine(exam, 0)
+            turning = time.perf_counter()
             with view.phase("iterations", recipe.loop.iterations, "turns") as progress:
                 for iteration in range(1, recipe.loop.iterations + 1):
                     turn = loop.iterate(iteration)
                     cast.policy.engine.weights_changed()
                     cast.judge.engine.weights_changed()
-                    self._keep(turn, time.perf_counter() - begun)
+                    self._keep(turn, time.perf_counter() - turning)
                     progress(1)
                     if self._evaluates_after(iteration):
                         last = self._evaluate(iteration)
