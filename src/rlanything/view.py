@@ -57,7 +57,7 @@ class View:
             nonlocal done
             done += count
             rate = done / max(time.perf_counter() - begun, 1e-9)
-            self._progress.update(task, completed=done, rate=f"{rate:.0f}/s")
+            self._progress.update(task, completed=done, rate=f"{rate:.{0 if rate >= 10 else 1}f}/s")
 
         try:
             yield advance
