@@ -13,7 +13,8 @@ import torch
 from rlanything.engines import cache as cache_module
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.choices import restricted_logprobs
-from rlanything.engines.hf import BATCH_ROWS, HFEngine, _draw
+from rlanything.engines.draft import draw
+from rlanything.engines.hf import BATCH_ROWS, HFEngine
 from rlanything.engines.model import LanguageModel
 from rlanything.records import Completion
 from tiny import plain_logits, plain_logprobs, tiny_model
@@ -270,7 +271,7 @@ def test_responses_follow_the_models_distribution():
 def test_drawing_inverts_the_cumulative_distribution():
     logits = torch.tensor([[0.0, 0.0, 0.0, 0.0]] * 5).log_softmax(-1)
     uniforms = [0.0, 0.2499, 0.2501, 0.75, np.nextafter(1.0, 0.0)]
-    tokens, logprobs = _draw(logits, [()] * 5, uniforms, Sampling(1.0, 1))
+    tokens, logprobs = draw(logits, [()] * 5, uniforms, Sampling(1.0, 1))
     assert tokens == [0, 0, 1, 3, 3]
     assert logprobs == pytest.approx([np.log(0.25)] * 5)
 
@@ -283,6 +284,6 @@ def test_drawing_never_leaves_the_allowed_tokens():
         for _ in range(200)
     ]
     for uniform in (0.0, 0.5, np.nextafter(1.0, 0.0)):
-        tokens, logprobs = _draw(logits, allowed, [uniform] * 200, Sampling(0.5, 1))
+        tokens, logprobs = draw(logits, allowed, [uniform] * 200, Sampling(0.5, 1))
         assert all(token in may for token, may in zip(tokens, allowed, strict=True))
         assert np.isfinite(logprobs).all()

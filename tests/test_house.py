@@ -25,6 +25,7 @@ ROOMS = (
     "nano assembly loop",
     "runs",
     "training targets",
+    "bench",
     "cli",
 )
 HEIGHT = {name: height for height, names in enumerate(ROOMS) for name in names.split()}

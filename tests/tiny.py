@@ -10,9 +10,13 @@ from torch import Tensor
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
 )
 
 from rlanything.engines.choices import restricted_logprobs
@@ -109,3 +113,49 @@ def sample_of(
     source: str = "trajectory/0",
 ) -> Sample:
     return Sample(source, completion_of(prompt_ids, token_ids, logprobs, allowed), advantage)
+
+
+def tiny_sliding_model(seed: int = 0) -> LanguageModel:
+    """A random Mistral whose tokens see only themselves and the three before them."""
+    tokenizer = tiny_tokenizer()
+    torch.manual_seed(seed)
+    network: Any = MistralForCausalLM(MistralConfig(**_small(tokenizer), sliding_window=4))
+    return LanguageModel(network, tokenizer)
+
+
+def tiny_recurrent_model(seed: int = 0) -> LanguageModel:
+    """A random Qwen3-Next: a layer of linear attention, then one of full attention, no experts."""
+    tokenizer = tiny_tokenizer()
+    torch.manual_seed(seed)
+    config = Qwen3NextConfig(
+        **_small(tokenizer),
+        layer_types=["linear_attention", "full_attention"],
+        mlp_only_layers=[0, 1],
+        head_dim=8,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+    )
+    network: Any = Qwen3NextForCausalLM(config)
+    return LanguageModel(network, tokenizer)
+
+
+def _small(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    """A configuration of two layers and 32 dimensions.
+
+    The weights are smaller than `tiny_model`'s: a recurrence computed token by token rounds
+    differently from one computed at once, the more so the larger they are."""
+    return {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        "initializer_range": 0.2,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": None,
+    }

@@ -11,7 +11,7 @@ import torch.utils.deterministic
 from rlanything import nano
 from rlanything.config import PolicyConfig, Recipe, Role
 from rlanything.engines.base import Engine, Sampling
-from rlanything.engines.hf import HFEngine
+from rlanything.engines.embedded import embedded_engine
 from rlanything.engines.model import LanguageModel, load_model
 from rlanything.environments.base import Domain
 from rlanything.learning.learner import Learner
@@ -61,7 +61,7 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
         load_role(recipe.judge, "judge"),
     )
     adapter_model = load_role(recipe.adapter, "adapter")
-    policy_engine, judge_engine = HFEngine(policy_model), HFEngine(judge_model)
+    policy_engine, judge_engine = embedded_engine(policy_model), embedded_engine(judge_model)
     policy_learner = Learner(policy_model, recipe.policy)
     judge_learner = Learner(judge_model, recipe.judge)
     return Cast(
@@ -82,7 +82,7 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
         ),
         adapter=Adapter(
             adapter_model,
-            HFEngine(adapter_model),
+            embedded_engine(adapter_model),
             domain,
             Sampling(recipe.adapter.temperature, recipe.adapter.max_tokens),
             recipe.adapter.tries,

@@ -60,8 +60,11 @@ class TrainedRole(Role):
     """eps of the clipped surrogate."""
     kl_weight: Annotated[float, Field(ge=0)] = 0.01
     """beta, the weight of the k3 KL estimate."""
-    max_pack_tokens: Count = 1024
-    """Distinct tokens computed together; attention memory grows with its square."""
+    packing: Literal["shared", "padded"] = "shared"
+    """`shared` computes what samples have in common once; `padded` computes each sample alone, for
+    models that cannot share (sliding windows, recurrent layers)."""
+    max_pack_tokens: Count = 4096
+    """Tokens computed together; memory grows with them."""
 
 
 class PolicyConfig(TrainedRole):

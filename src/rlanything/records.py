@@ -52,6 +52,11 @@ class Completion:
     text: str
     """The response without its end-of-turn token."""
 
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """[prompt + response]"""
+        return self.prompt_ids + self.token_ids
+
     @classmethod
     def unsampled(cls, text: str) -> Completion:
         """A response that no model sampled: it has text and no tokens."""

@@ -12,7 +12,7 @@ from rich.table import Table
 from rlanything import nano
 from rlanything.assembly import make_policy, prepare_torch
 from rlanything.config import DomainConfig, PolicyConfig, Recipe, RecipeError, load_recipe
-from rlanything.engines.hf import HFEngine
+from rlanything.engines.embedded import embedded_engine
 from rlanything.engines.model import load_model
 from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
@@ -146,4 +146,4 @@ def _agent(request: EvalRequest, run: Recipe | None, domain: Domain) -> Agent:
     prepare_torch(run.threads if run else 0)
     model = load_model(source, policy.dtype, policy.device)
     chosen = temperature if request.temperature is None else request.temperature
-    return make_policy(model, HFEngine(model), domain, policy, chosen)
+    return make_policy(model, embedded_engine(model), domain, policy, chosen)

@@ -49,7 +49,7 @@ class RaggedCache:
             self._conversations.move_to_end(name)
             row = self._conversations[name]
             held = self.tokens[row]
-            del held[min(_shared(held, prompt), len(prompt) - 1) :]
+            del held[min(shared_length(held, prompt), len(prompt) - 1) :]
             rows.append(row)
         return rows
 
@@ -59,6 +59,13 @@ class RaggedCache:
             self.tokens.append([])
             return len(self.tokens) - 1
         return self._conversations.popitem(last=False)[1]
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Makes a row begin with the first `length` tokens of another, and end there."""
+        self.tokens[target] = self.tokens[source][:length]
+        for keys, values in self._layers.values():
+            for store in (keys, values):
+                store[target, :, :length] = store[source, :, :length]
 
     def begin(self, rows: Sequence[int], width: int) -> tuple[Tensor, Tensor]:
         """Prepares a forward pass of `width` new (possibly padded) tokens on each of `rows`.
@@ -116,7 +123,7 @@ def _grown(capacity: int, needed: int) -> int:
     return capacity if capacity >= needed else max(needed, capacity * 3 // 2)
 
 
-def _shared(held: Sequence[int], prompt: Sequence[int]) -> int:
+def shared_length(held: Sequence[int], prompt: Sequence[int]) -> int:
     """How many tokens two sequences share from their start, by bisection over slice comparisons."""
     low, high = 0, min(len(held), len(prompt))
     while low < high:

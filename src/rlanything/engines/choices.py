@@ -44,7 +44,7 @@ def restricted_logprobs(
     logits: Tensor, allowed: Sequence[tuple[int, ...]], temperature: float
 ) -> Tensor:
     """Log-probs [positions, vocab] at a temperature over the allowed tokens (empty: all)."""
-    logits = logits.float() / temperature
+    logits = logits / temperature
     limited = [i for i, tokens in enumerate(allowed) if tokens]
     if limited:
         lines = torch.tensor([i for i in limited for _ in allowed[i]])

@@ -3,55 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from rlanything.engines.base import Request, Sampling
-from rlanything.engines.cache import RaggedCache
-from rlanything.engines.choices import ChoiceWalker, restricted_logprobs
-from rlanything.engines.model import LanguageModel
+from rlanything.engines.cache import RaggedCache, shared_length
+from rlanything.engines.draft import Draft, draw
+from rlanything.engines.model import LanguageModel, ModelError
 from rlanything.records import Completion
 
 BATCH_ROWS = 128
 PREFILL_TOKENS = 16_384
+MIN_COPIED = 16
+"""Fewer tokens than this are computed again rather than copied from another row."""
 MAX_PADDING = 1.3
 """How many padded tokens a prefill batch may compute per real one."""
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A response in the making."""
-
-    row: int
-    request: Request
-    uniforms: np.ndarray
-    walker: ChoiceWalker | None
-    token_ids: list[int]
-    logprobs: list[float]
-    allowed: list[tuple[int, ...]]
-    stopped: bool = False
-
-    def take(self, token: int, logprob: float, allowed: tuple[int, ...], stop: frozenset[int]):
-        self.token_ids.append(token)
-        self.logprobs.append(logprob)
-        self.allowed.append(allowed)
-        if token in stop:
-            self.stopped = True
-        elif self.walker is not None:
-            self.walker.advance(token)
 
 
 class HFEngine:
     """Generation with a `LanguageModel` that a learner may be training at the same time.
 
-    Prompts are prefilled once: the n samples of a request start from one prefill, and a prompt that
-    begins with the tokens of a recent one reuses its keys and values until `weights_changed`.
+    Prompts are prefilled once: the n samples of a request start from one prefill, prompts of one
+    call compute their common beginning once, and a prompt that begins with the tokens of a recent
+    one of its conversation reuses its keys and values until `weights_changed`.
+
+    Raises `ModelError` for models whose sequences cannot share keys and values.
     """
 
     def __init__(self, model: LanguageModel) -> None:
+        if model.sharing_problem is not None:
+            raise ModelError(
+                f"model {model.name!r} cannot share keys and values: {model.sharing_problem}. "
+                "Use PlainEngine."
+            )
         self._lm = model
         self._cache = RaggedCache()
 
@@ -81,19 +66,53 @@ class HFEngine:
             [request.conversation for request in requests],
             [request.prompt_ids for request in requests],
         )
-        first_logits = self._prefill(rows, requests)
+        first_logits = self._share_prefill(rows, requests)
         completions: list[list[Completion]] = [[] for _ in requests]
         for sample in range(max(len(request.seeds) for request in requests)):
             chosen = [i for i, request in enumerate(requests) if sample < len(request.seeds)]
             for i in chosen:
                 del cache.tokens[rows[i]][len(requests[i].prompt_ids) :]
-            drafts = [
-                _draft(rows[i], requests[i], requests[i].seeds[sample], sampling) for i in chosen
-            ]
-            self._decode(drafts, first_logits[chosen], sampling)
+            drafts = [Draft.begin(requests[i], requests[i].seeds[sample], sampling) for i in chosen]
+            self._decode([rows[i] for i in chosen], drafts, first_logits[chosen], sampling)
             for i, draft in zip(chosen, drafts, strict=True):
-                completions[i].append(self._finish(draft))
+                completions[i].append(draft.completion(self._lm))
         return completions
+
+    def _share_prefill(self, rows: Sequence[int], requests: Sequence[Request]) -> Tensor:
+        """Prefills one prompt of those that begin alike, then what the others do not have of it.
+
+        Returns the logits [requests, vocab] of the prompts' last tokens."""
+        leaders, followers = self._followers(rows, requests)
+        logits: list[Tensor] = [torch.empty(0)] * len(requests)
+        for wave in (leaders, sorted(followers)):
+            if wave is not leaders:
+                for i, (leader, shared) in followers.items():
+                    self._cache.copy(rows[leader], rows[i], shared)
+            if wave:
+                found = self._prefill([rows[i] for i in wave], [requests[i] for i in wave])
+                for i, each in zip(wave, found, strict=True):
+                    logits[i] = each
+        return torch.stack(logits)
+
+    def _followers(
+        self, rows: Sequence[int], requests: Sequence[Request]
+    ) -> tuple[list[int], dict[int, tuple[int, int]]]:
+        """Who prefills in full; and who follows whom, over how many tokens."""
+        leaders: list[int] = []
+        followers: dict[int, tuple[int, int]] = {}
+        # Sorted, prompts that begin alike are neighbours.
+        for i in sorted(range(len(requests)), key=lambda i: requests[i].prompt_ids):
+            prompt = requests[i].prompt_ids
+            shared = 0
+            if leaders:
+                leader = leaders[-1]
+                # The last token is always computed: its logits are needed.
+                shared = min(shared_length(requests[leader].prompt_ids, prompt), len(prompt) - 1)
+            if shared - len(self._cache.tokens[rows[i]]) >= MIN_COPIED:
+                followers[i] = (leaders[-1], shared)
+            else:
+                leaders.append(i)
+        return sorted(leaders), followers
 
     def _prefill(self, rows: Sequence[int], requests: Sequence[Request]) -> Tensor:
         """Computes what the cache lacks of each prompt; returns the logits [requests, vocab] of its
@@ -120,80 +139,36 @@ class HFEngine:
 
     def _decode(
         self,
-        drafts: Sequence[_Draft],
+        rows: Sequence[int],
+        drafts: Sequence[Draft],
         logits: Tensor,
         sampling: Sampling,
     ) -> None:
-        """Runs all drafts to their end. `logits` [drafts, vocab] are those of the prompts."""
+        """Runs all drafts, each on its row of the cache, to their end. `logits` [drafts, vocab] are
+        those of the prompts."""
         cache, stop = self._cache, frozenset(self._lm.stop_ids)
         batch = list(drafts)
         while True:
-            live = [i for i, draft in enumerate(batch) if not _over(draft, sampling)]
+            live = [i for i, draft in enumerate(batch) if not draft.over]
             if not live:
                 return
             if len(live) <= len(batch) // 2:
                 # Ended rows ride along until they are the majority: leaving them out costs a copy.
-                batch, logits = [batch[i] for i in live], logits[live]
+                rows, batch = [rows[i] for i in live], [batch[i] for i in live]
+                logits = logits[live]
                 live = list(range(len(batch)))
-            allowed = [draft.walker.allowed() if draft.walker else () for draft in batch]
-            tokens, logprobs = _draw(logits, allowed, [_uniform(d) for d in batch], sampling)
+            allowed = [draft.next_allowed() for draft in batch]
+            tokens, logprobs = draw(logits, allowed, [d.next_uniform() for d in batch], sampling)
             for i in live:
                 batch[i].take(tokens[i], logprobs[i], allowed[i], stop)
-            if all(_over(draft, sampling) for draft in batch):
+            if all(draft.over for draft in batch):
                 return
-            positions, mask = cache.begin([draft.row for draft in batch], 1)
+            positions, mask = cache.begin(rows, 1)
             ids = torch.tensor([[draft.token_ids[-1]] for draft in batch])
             hidden = self._lm.hidden_states(ids, positions, mask, cache)
             logits = self._lm.logits(hidden[:, 0])
             for i in live:
-                cache.tokens[batch[i].row].append(batch[i].token_ids[-1])
-
-    def _finish(self, draft: _Draft) -> Completion:
-        text_ids = draft.token_ids[:-1] if draft.stopped else draft.token_ids
-        return Completion(
-            prompt_ids=draft.request.prompt_ids,
-            token_ids=tuple(draft.token_ids),
-            logprobs=tuple(draft.logprobs),
-            allowed=tuple(draft.allowed),
-            stop_reason="stop" if draft.stopped else "length",
-            text=self._lm.decode(text_ids),
-        )
-
-
-def _draft(row: int, request: Request, seed: int, sampling: Sampling) -> _Draft:
-    # One uniform number a token, from the sample's own seed: what a sample draws does not depend on
-    # its neighbours in the batch.
-    uniforms = np.random.default_rng(seed).random(sampling.max_tokens)
-    walker = ChoiceWalker(request.choices) if request.choices else None
-    return _Draft(row, request, uniforms, walker, [], [], [])
-
-
-def _over(draft: _Draft, sampling: Sampling) -> bool:
-    return draft.stopped or len(draft.token_ids) >= sampling.max_tokens
-
-
-def _uniform(draft: _Draft) -> float:
-    return float(draft.uniforms[min(len(draft.token_ids), len(draft.uniforms) - 1)])
-
-
-def _draw(
-    logits: Tensor,
-    allowed: Sequence[tuple[int, ...]],
-    uniforms: Sequence[float],
-    sampling: Sampling,
-) -> tuple[list[int], list[float]]:
-    """One token a row by inverting the cumulative distribution, and its log-prob."""
-    logprobs = restricted_logprobs(logits, allowed, sampling.temperature or 1.0)
-    if sampling.temperature == 0:
-        tokens = logprobs.argmax(-1)
-    else:
-        cumulative = logprobs.double().exp().cumsum(-1)
-        # Scaled by the total, so that rounding never selects a token beyond the last possible one.
-        drawn = torch.tensor(uniforms, dtype=torch.double, device=cumulative.device)
-        target = drawn[:, None] * cumulative[:, -1:]
-        tokens = torch.searchsorted(cumulative, target, right=True)[:, 0]
-    picked = logprobs.gather(-1, tokens[:, None])[:, 0]
-    return tokens.tolist(), picked.tolist()
+                cache.tokens[rows[i]].append(batch[i].token_ids[-1])
 
 
 def _length_groups(lengths: Sequence[int]) -> Iterator[list[int]]:

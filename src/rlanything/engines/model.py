@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 from transformers.utils import logging
+
+from rlanything.engines.attention import layout_of
+from rlanything.engines.sharing import sharing_problem
 
 
 class ModelError(ValueError):
@@ -36,6 +40,8 @@ class LanguageModel:
     """Computes in this type while the weights stay in theirs."""
 
     def __post_init__(self) -> None:
+        self.sharing_problem: str | None = sharing_problem(self.network)
+        """Why sequences cannot share their beginnings in a trie; None if they can."""
         head = self.network.get_output_embeddings()
         if head is None:
             raise ModelError(
@@ -65,20 +71,40 @@ class LanguageModel:
         """[batch, tokens, hidden] for ids [batch, tokens].
 
         mask [batch, 1, tokens, keys] is True where a token may look; None: at all before it."""
+        return self._decode(
+            ids,
+            positions,
+            attention_mask=None if mask is None else mask.to(self.device),
+            past_key_values=cache,
+            use_cache=cache is not None,
+        )
+
+    def trie_hidden_states(self, ids: Tensor, positions: Tensor, ends: np.ndarray) -> Tensor:
+        """[nodes, hidden] of a trie whose nodes lie depth first; all arguments [nodes].
+
+        Only for models without a `sharing_problem`; `ends` as in engines/attention.py."""
+        # A mask of four dimensions is passed on untouched, so none is built: the layout is it.
+        mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device)
+        return self._decode(
+            ids[None],
+            positions[None],
+            attention_mask=mask,
+            use_cache=False,
+            layout=layout_of(ends, self.device),
+        )[0]
+
+    def _decode(self, ids: Tensor, positions: Tensor, **more: Any) -> Tensor:
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
             out = self.decoder(
-                input_ids=ids.to(self.device),
-                position_ids=positions.to(self.device),
-                attention_mask=None if mask is None else mask.to(self.device),
-                past_key_values=cache,
-                use_cache=cache is not None,
+                input_ids=ids.to(self.device), position_ids=positions.to(self.device), **more
             )
         return out.last_hidden_state
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """[..., vocab] in float32."""
+        """[..., vocab] in float32, or float64 where the weights are."""
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
-            return self.head(hidden).float()
+            logits = self.head(hidden)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a rendered chat; special tokens are written out in it, none are added."""
@@ -101,9 +127,7 @@ def load_model(source: str | Path, dtype: str, device: str = "cpu") -> LanguageM
     # Their bars would break into ours.
     logging.disable_progress_bar()
     try:
-        network = AutoModelForCausalLM.from_pretrained(
-            str(source), dtype=torch.float32, attn_implementation="sdpa"
-        )
+        network = AutoModelForCausalLM.from_pretrained(str(source), dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(str(source))
     except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]

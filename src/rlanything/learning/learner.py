@@ -4,26 +4,36 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch.nn import functional
 
 from rlanything.config import TrainedRole
 from rlanything.engines.choices import restricted_logprobs
-from rlanything.engines.model import LanguageModel
+from rlanything.engines.model import LanguageModel, ModelError
 from rlanything.learning.objective import Objective, token_terms
-from rlanything.learning.packing import Pack, pack
+from rlanything.learning.packing import pack
+from rlanything.learning.padding import pad
+from rlanything.learning.statistics import Totals
+from rlanything.learning.targets import Batch, find_targets
 from rlanything.records import Sample
 
 
 class Learner:
-    """AdamW on the design's objective. Its state outlives the iteration."""
+    """AdamW on the design's objective. Its state outlives the iteration.
+
+    Raises `ModelError` for a model that cannot be trained as the settings ask."""
 
     def __init__(self, model: LanguageModel, settings: TrainedRole) -> None:
+        if settings.packing == "shared" and model.sharing_problem is not None:
+            raise ModelError(
+                f"model {model.name!r} cannot train with shared prefixes: {model.sharing_problem}. "
+                "Set `packing: padded` in its section of the recipe, or choose a Qwen- or "
+                "Llama-type model."
+            )
         self._model = model
         self._settings = settings
         self._objective = Objective(settings.clip_range, settings.kl_weight)
@@ -45,14 +55,14 @@ class Learner:
         and are refused: the caller decides what trains."""
         if any(sample.advantage == 0 for _, sample in samples):
             raise ValueError("a sample of advantage 0 must not reach the learner")
-        totals = _Totals()
+        totals = Totals()
         self._model.network.train()
-        for batch in minibatches(samples, self._settings.updates_per_iteration, seed):
+        for minibatch in minibatches(samples, self._settings.updates_per_iteration, seed):
             self._optimizer.zero_grad(set_to_none=True)
-            for part in pack(batch, self._settings.max_pack_tokens):
-                self._accumulate(part, len(batch), totals)
+            for batch in self._batches(minibatch):
+                self._accumulate(batch, len(minibatch), totals)
                 if on_samples is not None:
-                    on_samples(len(part.samples))
+                    on_samples(len(batch.samples))
             norm = torch.nn.utils.clip_grad_norm_(
                 self._model.network.parameters(), self._settings.max_grad_norm
             )
@@ -61,28 +71,29 @@ class Learner:
         self._model.network.eval()
         return totals.statistics()
 
-    def _accumulate(self, part: Pack, batch_size: int, totals: _Totals) -> None:
-        """Adds the gradient of a pack's share of the minibatch mean."""
-        targets = _targets(part, batch_size)
-        hidden = self._model.hidden_states(
-            torch.tensor([part.ids]),
-            torch.from_numpy(part.positions())[None],
-            torch.from_numpy(part.mask())[None, None],
-        )
-        logits = self._model.logits(hidden[0, targets.nodes])
+    def _batches(self, minibatch: Sequence[Sample]) -> Sequence[Batch]:
+        arrange = pack if self._settings.packing == "shared" else pad
+        return arrange(minibatch, self._settings.max_pack_tokens)
+
+    def _accumulate(self, batch: Batch, mean_over: int, totals: Totals) -> None:
+        """Adds the gradient of a batch's share of the minibatch mean."""
+        hidden = batch.hidden_states(self._model)
+        targets = find_targets(batch, mean_over, hidden.device)
+        # Logits only where a token was chosen: memory follows responses, not prompts. (A look-up,
+        # because its gradient is summed in a fixed order.)
+        logits = self._model.logits(functional.embedding(targets.nodes, hidden))
         logprobs = restricted_logprobs(logits, targets.allowed, self._settings.temperature)
-        new = logprobs.gather(-1, targets.tokens[:, None].to(logprobs.device))[:, 0]
-        old, advantages, weights = (
-            torch.tensor(values, device=new.device)
-            for values in (targets.old_logprobs, targets.advantages, targets.weights)
+        picked = targets.rows * logprobs.shape[1] + targets.tokens
+        new = logprobs.flatten().gather(0, picked)
+        terms = token_terms(
+            new, targets.old_logprobs.to(new), targets.advantages.to(new), self._objective
         )
-        terms = token_terms(new, old, advantages, self._objective)
-        loss = (terms.loss * weights).sum()
+        loss = (terms.loss * targets.weights.to(new)).sum()
         loss.backward()
         with torch.no_grad():
             finite = logprobs.masked_fill(logprobs.isneginf(), 0.0)
             entropy = -(finite.exp() * finite * ~logprobs.isneginf()).sum(-1)
-            totals.add(part, loss, terms.ratio, terms.clipped, terms.kl, entropy)
+            totals.add(batch, loss, terms, entropy[targets.rows])
 
     def state(self) -> dict[str, Any]:
         return self._optimizer.state_dict()
@@ -102,91 +113,3 @@ def minibatches(samples: Sequence[tuple[str, Sample]], count: int, seed: int) ->
     for group in order:
         min(batches, key=len).extend(group)
     return batches
-
-
-@dataclass(frozen=True, slots=True)
-class _Targets:
-    """The response tokens of a pack that were really chosen, all [targets]."""
-
-    nodes: list[int]
-    """The node whose logits predict the token."""
-    tokens: Tensor
-    old_logprobs: list[float]
-    advantages: list[float]
-    weights: list[float]
-    allowed: list[tuple[int, ...]]
-
-
-def _targets(part: Pack, batch_size: int) -> _Targets:
-    """A token that had no alternative was not sampled: it neither counts nor dilutes the mean."""
-    nodes, tokens, old, advantages, weights, allowed = [], [], [], [], [], []
-    for sample, path in zip(part.samples, part.paths, strict=True):
-        completion = sample.completion
-        start = len(completion.prompt_ids) - 1
-        chosen = [i for i, options in enumerate(completion.allowed) if len(options) != 1]
-        for i in chosen:
-            nodes.append(path[start + i])
-            tokens.append(completion.token_ids[i])
-            old.append(completion.logprobs[i])
-            advantages.append(sample.advantage)
-            weights.append(1.0 / (len(chosen) * batch_size))
-            allowed.append(completion.allowed[i])
-    return _Targets(
-        nodes, torch.tensor(tokens, dtype=torch.long), old, advantages, weights, allowed
-    )
-
-
-@dataclass(slots=True)
-class _Totals:
-    """Running sums behind the statistics of an update."""
-
-    losses: list[float] = field(default_factory=list)
-    norms: list[float] = field(default_factory=list)
-    loss: float = 0.0
-    samples: int = 0
-    tokens: int = 0
-    sample_tokens: int = 0
-    computed_tokens: int = 0
-    ratio: float = 0.0
-    max_ratio: float = 0.0
-    clipped: int = 0
-    kl: float = 0.0
-    entropy: float = 0.0
-
-    def add(
-        self, part: Pack, loss: Tensor, ratio: Tensor, clipped: Tensor, kl: Tensor, entropy: Tensor
-    ) -> None:
-        self.loss += loss.item()
-        self.samples += len(part.samples)
-        self.sample_tokens += sum(len(path) for path in part.paths)
-        self.computed_tokens += len(part)
-        self.tokens += len(ratio)
-        if len(ratio):
-            self.ratio += float(ratio.sum())
-            self.max_ratio = max(self.max_ratio, float(ratio.max()))
-            self.clipped += int(clipped.sum())
-            self.kl += float(kl.sum())
-            self.entropy += float(entropy.sum())
-
-    def end_of_update(self, norm: float) -> None:
-        self.losses.append(self.loss)
-        self.norms.append(norm)
-        self.loss = 0.0
-
-    def statistics(self) -> dict[str, float]:
-        tokens = max(self.tokens, 1)
-        updates = max(len(self.losses), 1)
-        return {
-            "updates": len(self.losses),
-            "samples": self.samples,
-            "loss": sum(self.losses) / updates,
-            "grad_norm": sum(self.norms) / updates,
-            "ratio_mean": self.ratio / tokens,
-            "ratio_max": self.max_ratio,
-            "clip_share": self.clipped / tokens,
-            "kl": self.kl / tokens,
-            "entropy": self.entropy / tokens,
-            "chosen_tokens": self.tokens,
-            "sample_tokens": self.sample_tokens,
-            "computed_tokens": self.computed_tokens,
-        }

@@ -1,88 +1,131 @@
 """Samples that begin alike share their beginning: every distinct token of a pack is computed once.
 
-A pack is a trie over the token ids of its samples. A token sees its ancestors and itself, and its
-position is its depth, so every sample's logits are those it would have alone.
+A pack is a trie over the token ids of its samples, laid out depth first. A token sees its ancestors
+and itself, and its position is its depth, so every sample's logits are those it would have alone.
+
+Sorted samples are the trie's leaves in depth-first order: a sample adds to the trie what follows
+the beginning that it shares with the sample before it. A pack is therefore a stretch of the sorted
+samples, and where one ends and the next begins, that shared beginning is computed twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from rlanything.engines.model import LanguageModel
 from rlanything.records import Sample
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Pack:
-    """A trie in the order its nodes were added: parents come before their children."""
+    """A trie's nodes, depth first: an ancestor comes before its descendants, which lie together."""
 
-    ids: list[int] = field(default_factory=list)
-    """[nodes]"""
-    parents: list[int] = field(default_factory=list)
-    """[nodes], -1 at the roots."""
-    samples: list[Sample] = field(default_factory=list)
-    paths: list[list[int]] = field(default_factory=list)
+    samples: tuple[Sample, ...]
+    paths: tuple[np.ndarray, ...]
     """[samples][prompt + response], the node of every token."""
-    _children: dict[tuple[int, int], int] = field(default_factory=dict)
+    ids: np.ndarray
+    """[nodes], the token of each node."""
+    positions: np.ndarray
+    """[nodes], the depth of each node, 0 at the roots."""
+    ends: np.ndarray
+    """[nodes], one past the last descendant: node q sees node k where k <= q < ends[k]."""
 
-    def __len__(self) -> int:
+    @property
+    def computed_tokens(self) -> int:
         return len(self.ids)
 
-    def new_nodes(self, tokens: Sequence[int]) -> int:
-        """How many nodes adding these tokens would cost."""
-        parent = -1
-        for depth, token in enumerate(tokens):
-            child = self._children.get((parent, token))
-            if child is None:
-                return len(tokens) - depth
-            parent = child
-        return 0
-
-    def add(self, sample: Sample) -> None:
-        parent, path = -1, []
-        for token in (*sample.completion.prompt_ids, *sample.completion.token_ids):
-            child = self._children.get((parent, token))
-            if child is None:
-                child = len(self.ids)
-                self._children[parent, token] = child
-                self.ids.append(token)
-                self.parents.append(parent)
-            path.append(child)
-            parent = child
-        self.samples.append(sample)
-        self.paths.append(path)
-
-    def positions(self) -> np.ndarray:
-        """[nodes], the depth of each node."""
-        depth = np.zeros(len(self), dtype=np.int64)
-        for node, parent in enumerate(self.parents):
-            if parent >= 0:
-                depth[node] = depth[parent] + 1
-        return depth
-
-    def mask(self) -> np.ndarray:
-        """[nodes, nodes], True where the row's token sees the column's: an ancestor or itself."""
-        sees = np.zeros((len(self), len(self)), dtype=bool)
-        for node, parent in enumerate(self.parents):
-            if parent >= 0:
-                sees[node, :node] = sees[parent, :node]
-            sees[node, node] = True
-        return sees
+    def hidden_states(self, model: LanguageModel) -> Tensor:
+        """[nodes, hidden]"""
+        ids, positions = torch.from_numpy(self.ids), torch.from_numpy(self.positions)
+        return model.trie_hidden_states(ids, positions, self.ends)
 
 
-def pack(samples: Sequence[Sample], max_pack_tokens: int) -> Iterator[Pack]:
+def pack(samples: Sequence[Sample], max_pack_tokens: int) -> list[Pack]:
     """Cuts samples into packs of at most `max_pack_tokens` distinct tokens.
 
-    Order is kept, so samples that share a beginning should stand together. A sample that is longer
-    than the limit gets a pack of its own: none is ever dropped."""
-    current = Pack()
-    for sample in samples:
-        tokens = (*sample.completion.prompt_ids, *sample.completion.token_ids)
-        if len(current) and len(current) + current.new_nodes(tokens) > max_pack_tokens:
-            yield current
-            current = Pack()
-        current.add(sample)
-    if len(current):
-        yield current
+    Of all ways to cut the trie between two leaves, the one that computes the fewest tokens twice,
+    and of those one with the fewest packs. A sample that is longer than the limit gets a pack of
+    its own: none is ever dropped."""
+    tokens = [np.array(sample.completion.tokens, dtype=np.int64) for sample in samples]
+    # Big-endian bytes sort as their numbers do, and faster. Backwards, because then what a sample
+    # begins with comes after it and adds nothing.
+    order = sorted(
+        range(len(samples)), key=lambda i: tokens[i].astype(">i8").tobytes(), reverse=True
+    )
+    samples, tokens = [samples[i] for i in order], [tokens[i] for i in order]
+    shared = [0] * min(1, len(tokens))
+    shared += [_shared(before, after) for before, after in pairwise(tokens)]
+    cuts = _cuts([len(each) for each in tokens], shared, max_pack_tokens)
+    return [
+        _pack(samples[start:end], tokens[start:end], [0, *shared[start + 1 : end]])
+        for start, end in pairwise(cuts)
+    ]
+
+
+def _shared(a: np.ndarray, b: np.ndarray) -> int:
+    """How many tokens two sequences share from their start."""
+    size = min(len(a), len(b))
+    differs = a[:size] != b[:size]
+    return int(differs.argmax()) if differs.any() else size
+
+
+def _cuts(lengths: Sequence[int], shared: Sequence[int], limit: int) -> list[int]:
+    """Where packs begin, 0 first, and the number of samples last.
+
+    Dynamic programming: the least cost of samples [0, end) is that of [0, start) plus `shared` at
+    the start of its last pack. Which starts can still reach `end` is a window that only moves on,
+    so its least element is kept in a monotone queue, and all of it takes linear time."""
+    count = len(lengths)
+    added = np.cumsum([0, *(n - s for n, s in zip(lengths, shared, strict=True))]).tolist()
+
+    def fits(start: int, end: int) -> bool:
+        nodes = lengths[start] + added[end] - added[start + 1]
+        return nodes <= max(limit, lengths[start])
+
+    # Of the samples before each one: tokens computed twice, packs; and where the last pack begins.
+    least, begins = [(0, 0)], [0]
+    window: deque[tuple[tuple[int, int], int]] = deque()
+    for end in range(1, count + 1):
+        start = end - 1
+        value = (least[start][0] + shared[start], least[start][1] + 1)
+        while window and window[-1][0] > value:
+            window.pop()
+        window.append((value, start))
+        while not fits(window[0][1], end):
+            window.popleft()
+        least.append(window[0][0])
+        begins.append(window[0][1])
+    cuts = [count]
+    while cuts[-1] > 0:
+        cuts.append(begins[cuts[-1]])
+    return cuts[::-1]
+
+
+def _pack(samples: Sequence[Sample], tokens: Sequence[np.ndarray], shared: Sequence[int]) -> Pack:
+    """The trie of sorted samples, each of which shares so many tokens with the one before it."""
+    new = [len(each) - common for each, common in zip(tokens, shared, strict=True)]
+    starts = np.cumsum([0, *new])
+    size = int(starts[-1])
+    ends = np.full(size, size)
+    paths: list[np.ndarray] = []
+    path = np.zeros(0, dtype=np.int64)
+    for start, count, common in zip(starts.tolist(), new, shared, strict=False):
+        ends[path[common:]] = start
+        path = np.concatenate([path[:common], np.arange(start, start + count)])
+        paths.append(path)
+    return Pack(
+        samples=tuple(samples),
+        paths=tuple(paths),
+        ids=np.concatenate([t[n:] for t, n in zip(tokens, shared, strict=True)]),
+        positions=np.concatenate(
+            [np.arange(n, len(t)) for t, n in zip(tokens, shared, strict=True)]
+        ),
+        ends=ends,
+    )

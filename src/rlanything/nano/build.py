@@ -23,7 +23,7 @@ from transformers import SeedOssConfig, SeedOssForCausalLM
 from rlanything.assembly import make_policy, prepare_torch
 from rlanything.config import PolicyConfig
 from rlanything.engines.base import Request, Sampling
-from rlanything.engines.hf import HFEngine
+from rlanything.engines.embedded import embedded_engine
 from rlanything.engines.model import LanguageModel
 from rlanything.environments.base import Domain, InvalidTask
 from rlanything.environments.registry import load_domain
@@ -222,7 +222,7 @@ class Builder:
         return Renaming(groups, len(model.tokenizer))
 
     def _agent(self, policy: LanguageModel, temperature: float) -> Agent:
-        return make_policy(policy, HFEngine(policy), self._domain, self._config, temperature)
+        return make_policy(policy, embedded_engine(policy), self._domain, self._config, temperature)
 
     def _measure_policy(self, policy: LanguageModel) -> dict[str, Any]:
         """Success with its 95% interval, by split and temperature."""
@@ -273,7 +273,7 @@ class Builder:
         )
         rollouts = self._play(self._agent(policy, 1.0), games, 1, "judged rollouts")
         exam = JudgeExam(self._domain, rollouts)
-        role = Judge(judge, HFEngine(judge), self._domain, Sampling(0.8, 24), 3)
+        role = Judge(judge, embedded_engine(judge), self._domain, Sampling(0.8, 24), 3)
         found = exam.sit(role, 1.0, self._plan.seed, self._view).diagnostics
         self._view.say(f"judge: {found}")
         return asdict(found)
@@ -314,7 +314,7 @@ class Builder:
         roots = self._domain.tasks(
             "train", min(240, self._plan.episodes), derive(self._plan.seed, "adapter check")
         )
-        chat, engine = Chat(adapter), HFEngine(adapter)
+        chat, engine = Chat(adapter), embedded_engine(adapter)
         directions: tuple[Direction, ...] = ("harder", "easier")
         requests = [
             Request(

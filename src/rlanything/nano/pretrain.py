@@ -15,8 +15,6 @@ from rlanything.records import Sample
 
 MAX_LESSON_TOKENS = 1024
 LESSONS_PER_UPDATE = 4
-SORTED_LESSONS = 64
-"""Neighbours in length train together, within shuffled stretches of so many: less padding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +22,10 @@ class Lesson:
     """A pack of examples in arrays: they number thousands."""
 
     ids: np.ndarray
+    """[nodes], as in `Pack`"""
+    positions: np.ndarray
     """[nodes]"""
-    parents: np.ndarray
+    ends: np.ndarray
     """[nodes]"""
     nodes: np.ndarray
     """[targets], the nodes that predict."""
@@ -42,8 +42,9 @@ class Lesson:
             }
         )
         return cls(
-            np.array(part.ids, dtype=np.int32),
-            np.array(part.parents, dtype=np.int32),
+            part.ids.astype(np.int32),
+            part.positions.astype(np.int32),
+            part.ends.astype(np.int32),
             np.array([node for node, _, _ in pairs], dtype=np.int32),
             np.array([token for _, token, _ in pairs], dtype=np.int32),
         )
@@ -108,14 +109,9 @@ def pretrain(
 
 
 def _batches(lessons: Sequence[Lesson], rng: np.random.Generator) -> list[np.ndarray]:
-    """Indices of lessons, in shuffled batches of similar length."""
+    """Indices of lessons, shuffled."""
     order = rng.permutation(len(lessons))
-    batches: list[np.ndarray] = []
-    for start in range(0, len(order), SORTED_LESSONS):
-        stretch = order[start : start + SORTED_LESSONS]
-        stretch = stretch[np.argsort([len(lessons[i].ids) for i in stretch], kind="stable")]
-        batches += np.split(stretch, range(LESSONS_PER_UPDATE, len(stretch), LESSONS_PER_UPDATE))
-    return [batches[i] for i in rng.permutation(len(batches))]
+    return np.split(order, range(LESSONS_PER_UPDATE, len(order), LESSONS_PER_UPDATE))
 
 
 def _schedule(progress: float) -> float:
@@ -129,28 +125,18 @@ def _loss(
     model: LanguageModel, lessons: Sequence[Lesson], names: Sequence[np.ndarray]
 ) -> torch.Tensor:
     """Mean cross-entropy of the lessons' targets, with tokens renamed lesson by lesson."""
-    width = max(len(lesson.ids) for lesson in lessons)
-    # Lessons without branches are plain causal attention, for which there is a faster kernel.
-    linear = all((each.parents == np.arange(len(each.ids)) - 1).all() for each in lessons)
-    ids = np.zeros((len(lessons), width), dtype=np.int64)
-    positions = np.tile(np.arange(width), (len(lessons), 1))
-    # Padding looks at itself: a query that sees nothing has no defined attention.
-    mask = None if linear else np.tile(np.eye(width, dtype=bool), (len(lessons), 1, 1, 1))
-    rows: list[int] = []
-    for row, (lesson, name) in enumerate(zip(lessons, names, strict=True)):
-        length = len(lesson.ids)
-        ids[row, :length] = name[lesson.ids]
-        if mask is not None:
-            part = Pack(lesson.ids.tolist(), lesson.parents.tolist())
-            positions[row, :length] = part.positions()
-            mask[row, 0, :length, :length] = part.mask()
-        rows += [row] * len(lesson.nodes)
-    hidden = model.hidden_states(
-        torch.from_numpy(ids),
-        torch.from_numpy(positions),
-        None if mask is None else torch.from_numpy(mask),
+    # Tries one behind the other are a forest, which is computed like a trie.
+    offsets = np.cumsum([0, *(len(lesson.ids) for lesson in lessons)])[:-1]
+    hidden = model.trie_hidden_states(
+        torch.from_numpy(_joined([n[each.ids] for each, n in zip(lessons, names, strict=True)])),
+        torch.from_numpy(_joined([each.positions for each in lessons])),
+        _joined([each.ends + start for each, start in zip(lessons, offsets, strict=True)]),
     )
-    nodes = np.concatenate([lesson.nodes for lesson in lessons])
-    tokens = np.concatenate([n[each.tokens] for each, n in zip(lessons, names, strict=True)])
-    logits = model.logits(hidden[torch.tensor(rows), torch.from_numpy(nodes).long()])
-    return torch.nn.functional.cross_entropy(logits, torch.from_numpy(tokens).long())
+    nodes = _joined([each.nodes + start for each, start in zip(lessons, offsets, strict=True)])
+    tokens = _joined([n[each.tokens] for each, n in zip(lessons, names, strict=True)])
+    logits = model.logits(torch.nn.functional.embedding(torch.from_numpy(nodes), hidden))
+    return torch.nn.functional.cross_entropy(logits, torch.from_numpy(tokens))
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts).astype(np.int64)

@@ -1,0 +1,211 @@
+"""Attention over a trie: a token sees its ancestors and itself, and nothing else is computed.
+
+A trie is laid out depth first, so that a node's descendants follow it without a gap, and one number
+a node describes it: `ends[k]`, one past the last descendant of k. Then
+
+    q sees k  where  k <= q < ends[k].
+
+`attend` is registered with transformers under the name ATTENTION; without a layout it is SDPA.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+ATTENTION = "rlanything"
+TILE = 128
+"""Queries that look at the same keys; on CPUs 64 and 256 are slower, and it is Flex's own block."""
+
+
+class Layout(Protocol):
+    """How the nodes of a trie look at one another."""
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, dropout: float
+    ) -> Tensor:
+        """[1, nodes, heads, dim] for query [1, heads, nodes, dim] and key and value
+        [1, key_value_heads, nodes, dim]."""
+        ...
+
+
+def layout_of(ends: np.ndarray, device: torch.device) -> Layout:
+    """FlexAttention where there is a backward pass for it, tiles elsewhere."""
+    return FlexLayout(ends, device) if device.type == "cuda" else TileLayout(ends, device)
+
+
+def visible(ends: np.ndarray, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """[queries, keys], True where the query's node sees the key's."""
+    return (keys <= queries[:, None]) & (queries[:, None] < ends[keys])
+
+
+def tile_keys(ends: np.ndarray, start: int) -> np.ndarray:
+    """The nodes that those in the tile at `start` see, in order.
+
+    Depth first, whatever lies before the tile and is an ancestor of one of its nodes is one of its
+    first node: it reaches over that one."""
+    ancestors = np.flatnonzero(ends[:start] > start)
+    return np.concatenate([ancestors, np.arange(start, min(start + TILE, len(ends)))])
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """Tiles with about equally many keys, padded to the most."""
+
+    keys: Tensor
+    """[tiles, keys], node numbers."""
+    sees: Tensor
+    """[tiles, TILE, keys]"""
+
+
+class TileLayout:
+    """Each tile of queries against its ancestors and itself only, by SDPA with a boolean mask.
+
+    The work is a node's depth, not the size of the trie: the dense mask of a trie is mostly empty.
+    """
+
+    def __init__(self, ends: np.ndarray, device: torch.device) -> None:
+        starts = range(0, len(ends), TILE)
+        keys = [tile_keys(ends, start) for start in starts]
+        by_size: dict[int, list[int]] = {}
+        for tile, each in enumerate(keys):
+            by_size.setdefault(-(-len(each) // TILE), []).append(tile)
+        groups = [by_size[size] for size in sorted(by_size)]
+        self._buckets = [
+            _bucket(ends, [starts[tile] for tile in group], [keys[tile] for tile in group], device)
+            for group in groups
+        ]
+        order = np.concatenate(groups)
+        self._order = torch.from_numpy(order).to(device)
+        self._back = torch.from_numpy(np.argsort(order)).to(device)
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, dropout: float
+    ) -> Tensor:
+        heads, nodes, dim = query.shape[1:]
+        shared = key.shape[1]
+        padding = -nodes % TILE
+        # Query heads that share a key head become rows of one tile: keys are never repeated.
+        tiles = functional.pad(query[0], (0, 0, 0, padding))
+        tiles = tiles.view(shared, heads // shared, -1, TILE, dim).permute(2, 0, 1, 3, 4)
+        tiles = _rows(tiles.flatten(1), self._order).view(len(self._order), shared, -1, dim)
+        key_rows, value_rows = (each[0].transpose(0, 1).flatten(1) for each in (key, value))
+        outputs: list[Tensor] = []
+        done = 0
+        for bucket in self._buckets:
+            count, width = bucket.keys.shape
+            keys, values = (
+                _rows(rows, bucket.keys).view(count, width, shared, dim).transpose(1, 2)
+                for rows in (key_rows, value_rows)
+            )
+            outputs.append(
+                functional.scaled_dot_product_attention(
+                    tiles[done : done + count],
+                    keys,
+                    values,
+                    attn_mask=bucket.sees.repeat(1, heads // shared, 1)[:, None],
+                    dropout_p=dropout,
+                    scale=scaling,
+                )
+            )
+            done += count
+        seen = _rows(torch.cat(outputs).flatten(1), self._back)
+        seen = seen.view(-1, heads, TILE, dim).transpose(1, 2).reshape(-1, heads, dim)
+        return seen[None, :nodes]
+
+
+def _bucket(
+    ends: np.ndarray, starts: list[int], keys: list[np.ndarray], device: torch.device
+) -> _Bucket:
+    width = max(len(each) for each in keys)
+    padded = np.zeros((len(keys), width), dtype=np.int64)
+    sees = np.zeros((len(keys), TILE, width), dtype=bool)
+    for row, (start, each) in enumerate(zip(starts, keys, strict=True)):
+        queries = np.arange(start, min(start + TILE, len(ends)))
+        padded[row, : len(each)] = each
+        sees[row, : len(queries), : len(each)] = visible(ends, queries, each)
+        # A row that saw nothing would be NaN, which no mask takes out of a gradient again.
+        sees[row, len(queries) :, 0] = True
+    return _Bucket(torch.from_numpy(padded).to(device), torch.from_numpy(sees).to(device))
+
+
+def _rows(table: Tensor, rows: Tensor) -> Tensor:
+    """Rows of a table [rows, width]. Unlike indexing, an embedding's backward pass adds up what
+    belongs to one row in a fixed order, and fast."""
+    return functional.embedding(rows, table)
+
+
+class FlexLayout:
+    """FlexAttention with a block mask: blocks that no query of a tile sees are skipped."""
+
+    def __init__(self, ends: np.ndarray, device: torch.device) -> None:
+        starts = range(0, len(ends), TILE)
+        seen = [np.unique(tile_keys(ends, start) // TILE) for start in starts]
+        blocks = np.zeros((1, 1, len(seen), len(seen)), dtype=np.int32)
+        for row, each in enumerate(seen):
+            blocks[0, 0, row, : len(each)] = each
+        counts = np.array([[[len(each) for each in seen]]], dtype=np.int32)
+        # Blocks are padded to whole tiles, beyond the last node nobody sees anything.
+        reach = torch.from_numpy(np.pad(ends, (0, -len(ends) % TILE))).to(device)
+
+        def sees(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return (key <= query) & (query < reach[key])
+
+        self._mask = BlockMask.from_kv_blocks(
+            torch.from_numpy(counts).to(device),
+            torch.from_numpy(blocks).to(device),
+            BLOCK_SIZE=TILE,
+            mask_mod=sees,
+            seq_lengths=(len(ends), len(ends)),
+        )
+        self._kernel: Any = _compiled_flex if device.type == "cuda" else flex_attention
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, dropout: float
+    ) -> Tensor:
+        if dropout:
+            raise NotImplementedError("FlexAttention has no dropout; set attention_dropout to 0")
+        seen = self._kernel(
+            query, key, value, block_mask=self._mask, scale=scaling, enable_gqa=True
+        )
+        return seen.transpose(1, 2)
+
+
+_compiled_flex: Any = torch.compile(flex_attention)
+
+
+def attend(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    layout: Layout | None = None,
+    **more: Any,
+) -> tuple[Tensor, None]:
+    """What transformers calls in every layer. The layout comes through the decoder's arguments.
+
+    Raises `NotImplementedError` for attention that is more than a scaled dot product."""
+    if layout is None:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **more
+        )
+    for name in ("sliding_window", "softcap", "position_bias", "s_aux"):
+        if more.get(name) is not None:
+            raise NotImplementedError(f"its attention has {name}")
+    return layout.attend(query, key, value, scaling, dropout), None
+
+
+AttentionInterface.register(ATTENTION, attend)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)

@@ -1,0 +1,63 @@
+"""Samples as separate sequences, padded to rows of one length: what packs are measured against, and
+the way to train models that cannot share beginnings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlanything.engines.model import LanguageModel
+from rlanything.records import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Sequences one below the other, padded on the right."""
+
+    samples: tuple[Sample, ...]
+    ids: np.ndarray
+    """[samples, longest], 0 where a sequence has ended."""
+
+    @property
+    def computed_tokens(self) -> int:
+        return self.ids.size
+
+    @property
+    def paths(self) -> tuple[np.ndarray, ...]:
+        """[samples][prompt + response], where each token stands when rows follow one another."""
+        width = self.ids.shape[1]
+        return tuple(
+            row * width + np.arange(len(sample.completion.tokens))
+            for row, sample in enumerate(self.samples)
+        )
+
+    def hidden_states(self, model: LanguageModel) -> Tensor:
+        """[samples * longest, hidden]"""
+        ids = torch.from_numpy(self.ids)
+        positions = torch.arange(ids.shape[1]).expand(ids.shape)
+        # No mask but the causal one: nothing that counts stands behind padding.
+        return model.hidden_states(ids, positions, None).flatten(0, 1)
+
+
+def pad(samples: Sequence[Sample], max_tokens: int) -> list[Rows]:
+    """Rows of similar length, at most `max_tokens` with their padding; a longer sample is alone."""
+    groups: list[list[Sample]] = []
+    # The longest first: it is what the others of its group are padded to.
+    for sample in sorted(samples, key=lambda each: -len(each.completion.tokens)):
+        if groups and (len(groups[-1]) + 1) * len(groups[-1][0].completion.tokens) <= max_tokens:
+            groups[-1].append(sample)
+        else:
+            groups.append([sample])
+    return [_rows(group) for group in groups]
+
+
+def _rows(samples: Sequence[Sample]) -> Rows:
+    tokens = [sample.completion.tokens for sample in samples]
+    ids = np.zeros((len(tokens), max(len(each) for each in tokens)), dtype=np.int64)
+    for row, each in enumerate(tokens):
+        ids[row, : len(each)] = each
+    return Rows(tuple(samples), ids)

@@ -1,0 +1,65 @@
+"""What an update says about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from rlanything.learning.objective import TokenTerms
+from rlanything.learning.targets import Batch
+
+
+@dataclass(slots=True)
+class Totals:
+    """Running sums behind the statistics of an update."""
+
+    losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    loss: float = 0.0
+    samples: int = 0
+    tokens: int = 0
+    sample_tokens: int = 0
+    computed_tokens: int = 0
+    ratio: float = 0.0
+    max_ratio: float = 0.0
+    clipped: int = 0
+    kl: float = 0.0
+    entropy: float = 0.0
+
+    def add(self, batch: Batch, loss: Tensor, terms: TokenTerms, entropy: Tensor) -> None:
+        """One forward pass; `entropy` [targets] is that of the distributions drawn from."""
+        self.loss += loss.item()
+        self.samples += len(batch.samples)
+        self.sample_tokens += sum(len(path) for path in batch.paths)
+        self.computed_tokens += batch.computed_tokens
+        self.tokens += len(terms.ratio)
+        if len(terms.ratio):
+            self.ratio += float(terms.ratio.sum())
+            self.max_ratio = max(self.max_ratio, float(terms.ratio.max()))
+            self.clipped += int(terms.clipped.sum())
+            self.kl += float(terms.kl.sum())
+            self.entropy += float(entropy.sum())
+
+    def end_of_update(self, norm: float) -> None:
+        self.losses.append(self.loss)
+        self.norms.append(norm)
+        self.loss = 0.0
+
+    def statistics(self) -> dict[str, float]:
+        tokens = max(self.tokens, 1)
+        updates = max(len(self.losses), 1)
+        return {
+            "updates": len(self.losses),
+            "samples": self.samples,
+            "loss": sum(self.losses) / updates,
+            "grad_norm": sum(self.norms) / updates,
+            "ratio_mean": self.ratio / tokens,
+            "ratio_max": self.max_ratio,
+            "clip_share": self.clipped / tokens,
+            "kl": self.kl / tokens,
+            "entropy": self.entropy / tokens,
+            "chosen_tokens": self.tokens,
+            "sample_tokens": self.sample_tokens,
+            "computed_tokens": self.computed_tokens,
+        }
