@@ -33,12 +33,13 @@ SMALL: dict[str, Any] = {
     "num_key_value_heads": 2,
     "pad_token_id": 0,
 }
-LONG: dict[str, Any] = {
+STRETCHED: dict[str, Any] = {
     "rope_type": "longrope",
     "rope_theta": 1e4,
     "original_max_position_embeddings": 64,
+    "short_factor": [1.0] * 4,
+    "long_factor": [2.0] * 4,
 }
-FACTORS = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
 
 REFUSED = {
     "a window": (lambda: tiny_sliding_model().network, "window of 4 tokens"),
