@@ -1,0 +1,71 @@
+"""The ways to make one optimizer step on a minibatch, side by side."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from rlanything.bench import trl
+from rlanything.config import TrainedRole
+from rlanything.engines.model import LanguageModel
+from rlanything.learning.learner import Learner
+from rlanything.learning.padding import pad
+from rlanything.records import Sample
+
+Step = Callable[[Sequence[Sample]], None]
+ROW_TOKENS = (1024, 2048, 4096)
+"""Padded tokens computed together, of which the fastest counts. Fewer or more were slower."""
+
+
+def comparable(settings: TrainedRole) -> TrainedRole:
+    """A learning rate of 0, so that every step is taken from the same weights; no KL, for TRL's
+    is another."""
+    return settings.model_copy(
+        update={"learning_rate": 0.0, "kl_weight": 0.0, "updates_per_iteration": 1}
+    )
+
+
+class Arm:
+    """One way, with a model of its own."""
+
+    def __init__(self, network: nn.Module, step: Step) -> None:
+        self._network = network
+        self.step = step
+
+    def gradient(self) -> Tensor:
+        """[weights], as the last step left it: clipped."""
+        return torch.cat(
+            [w.grad.flatten() for w in self._network.parameters() if w.grad is not None]
+        )
+
+
+def learner_arm(
+    model: LanguageModel,
+    settings: TrainedRole,
+    packing: Literal["shared", "padded"],
+    max_tokens: int,
+) -> Arm:
+    """Our learner, with shared beginnings or with separate sequences."""
+    own = LanguageModel(copy.deepcopy(model.network), model.tokenizer, model.autocast)
+    chosen = comparable(settings).model_copy(
+        update={"packing": packing, "max_pack_tokens": max_tokens}
+    )
+    learner = Learner(own, chosen)
+    return Arm(own.network, lambda samples: _discard(learner.update([("", s) for s in samples], 0)))
+
+
+def trl_arm(model: LanguageModel, settings: TrainedRole, max_tokens: int) -> Arm:
+    """TRL's GRPO step on rows of similar length, which its own loader would not arrange."""
+    stepper = trl.TRLStep(model, comparable(settings))
+    return Arm(
+        stepper.network,
+        lambda samples: _discard(stepper.update([r.samples for r in pad(samples, max_tokens)])),
+    )
+
+
+def _discard(_result: object) -> None:
+    return None

@@ -1,0 +1,93 @@
+"""What the learner is measured on: samples of a real iteration, and made-up episodes of any length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rlanything.assembly import Cast
+from rlanything.config import Recipe
+from rlanything.curriculum import Pool
+from rlanything.environments.base import Domain
+from rlanything.environments.workers import EnvironmentPool
+from rlanything.learning.learner import Learner
+from rlanything.loop import Loop
+from rlanything.records import Completion, Sample
+from rlanything.seeds import derive
+from rlanything.view import View
+
+Tagged = list[tuple[str, Sample]]
+"""Samples with the id of their task, as learners take them."""
+
+
+class _Recorder(Learner):
+    """Stands where a learner would, and keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.samples: Tagged = []
+
+    def update(
+        self,
+        samples: Sequence[tuple[str, Sample]],
+        seed: int,
+        on_samples: Callable[[int], None] | None = None,
+    ) -> dict[str, float]:
+        self.samples = list(samples)
+        return {}
+
+
+def recorded(recipe: Recipe, domain: Domain, cast: Cast, view: View) -> tuple[Tagged, Tagged]:
+    """Plays and judges the first iteration of a recipe; the samples of policy and judge."""
+    policy, judge = _Recorder(), _Recorder()
+    roots = domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
+    environment = recipe.environment
+    with EnvironmentPool(
+        recipe.domain.name, recipe.domain.options, environment.workers, environment.timeout_seconds
+    ) as environments:
+        Loop(
+            recipe=recipe,
+            pool=Pool(roots, recipe.curriculum.alpha_low, recipe.curriculum.alpha_high),
+            policy=cast.actor,
+            judge=cast.critic,
+            adapter=cast.adapter,
+            policy_learner=policy,
+            judge_learner=judge,
+            environments=environments,
+            view=view,
+        ).iterate(1)
+    return policy.samples, judge.samples
+
+
+OPENING, OBSERVATION, RESPONSE = 150, 25, 9
+"""Tokens, about those of the quickstart."""
+
+
+def episodes(steps: int, rollouts: int, vocabulary: int, seed: int) -> list[Sample]:
+    """The policy's samples of a rollout group of made-up episodes, one a step.
+
+    Tokens are random; what counts is how they overlap: rollouts share their opening, and a step's
+    prompt is the one before it with its response and what was seen then."""
+    rng = np.random.default_rng(seed)
+
+    def some(count: int) -> tuple[int, ...]:
+        return tuple(rng.integers(0, vocabulary, count).tolist())
+
+    opening = some(OPENING)
+    samples: list[Sample] = []
+    for rollout in range(rollouts):
+        prompt = opening
+        for step in range(steps):
+            response = some(RESPONSE)
+            samples.append(
+                Sample(f"{rollout}/{step}", _completion(prompt, response, vocabulary), rng.normal())
+            )
+            prompt = prompt + response + some(OBSERVATION)
+    return samples
+
+
+def _completion(prompt: tuple[int, ...], response: tuple[int, ...], vocabulary: int) -> Completion:
+    count = len(response)
+    logprobs = (-math.log(vocabulary),) * count
+    return Completion(prompt, response, logprobs, ((),) * count, "length", "")

@@ -1,0 +1,189 @@
+"""`rlanything bench learner`: shared beginnings against separate sequences, and against TRL."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rlanything.assembly import assemble
+from rlanything.bench import memory, trl
+from rlanything.bench.arms import ROW_TOKENS, Arm, learner_arm, trl_arm
+from rlanything.bench.experience import Tagged, episodes, recorded
+from rlanything.config import Recipe, TrainedRole
+from rlanything.engines.model import LanguageModel
+from rlanything.environments.registry import load_domain
+from rlanything.learning.learner import minibatches
+from rlanything.learning.packing import pack
+from rlanything.learning.padding import pad
+from rlanything.records import Sample
+from rlanything.seeds import derive
+from rlanything.view import View
+
+QUICK_TASKS = 2
+QUICK_ROW_TOKENS = 2048
+REPEATS = 5
+EPISODE_STEPS = (5, 10, 20, 40)
+EPISODE_ROLLOUTS = 4
+TRIAL_SHARE = 6
+"""Row sizes are tried on every so manieth sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One minibatch, and what a step on it takes in each way."""
+
+    name: str
+    samples: int
+    sample_tokens: int
+    distinct_tokens: int
+    """Nodes of the trie of all its samples."""
+    computed_tokens: int
+    padded_tokens: int
+    row_tokens: dict[str, int]
+    """The row size that was fastest, by arm."""
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    """By arm, one a round."""
+    megabytes: dict[str, float] = field(default_factory=dict)
+    """By arm, at the peak of a step."""
+    differences: dict[str, float] = field(default_factory=dict)
+    """By arm, the relative difference of its gradient to that of `shared`."""
+
+    def speedup(self, arm: str) -> float | None:
+        """Median seconds of an arm over those of `shared`."""
+        if arm not in self.seconds:
+            return None
+        return statistics.median(self.seconds[arm]) / statistics.median(self.seconds["shared"])
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All rows: policy and judge first, then episodes of growing length."""
+
+    rows: tuple[Row, ...]
+    repeats: int
+
+    def to_json(self) -> dict[str, float | int | None]:
+        """Tokens of policy and judge together."""
+        policy, judge = real = self.rows[:2]
+        ours = sum(statistics.median(row.seconds["shared"]) for row in real)
+        has_trl = all("trl" in row.seconds for row in real)
+        theirs = sum(statistics.median(row.seconds["trl"]) for row in real) if has_trl else None
+        return {
+            "sample_tokens": sum(row.sample_tokens for row in real),
+            "distinct_tokens": sum(row.distinct_tokens for row in real),
+            "computed_tokens": sum(row.computed_tokens for row in real),
+            "speedup_policy": policy.speedup("padded"),
+            "speedup_judge": judge.speedup("padded"),
+            "speedup_trl": None if theirs is None else theirs / ours,
+        }
+
+
+def bench_learner(recipe: Recipe, quick: bool, view: View) -> Result:
+    """Records the first iteration of a recipe and measures steps on it.
+
+    Raises `ModelError` or `DomainError` where the recipe cannot be set up, `BenchError` where no
+    sample of an iteration trains."""
+    if quick:
+        loop = recipe.loop.model_copy(update={"tasks_per_iteration": QUICK_TASKS})
+        recipe = recipe.model_copy(update={"loop": loop})
+    domain = load_domain(recipe.domain.name, recipe.domain.options)
+    cast = assemble(recipe, domain)
+    policy, judge = recorded(recipe, domain, cast, view)
+    seed = derive(recipe.seed, 1, "minibatches")
+    cases: list[tuple[str, LanguageModel, TrainedRole, Sequence[Sample]]] = [
+        ("policy", cast.policy.model, recipe.policy, _minibatch(policy, recipe.policy, seed)),
+        ("judge", cast.judge.model, recipe.judge, _minibatch(judge, recipe.judge, seed)),
+    ]
+    if not quick:
+        vocabulary = len(cast.policy.model.tokenizer)
+        cases += [
+            (
+                f"{steps} steps",
+                cast.policy.model,
+                recipe.policy,
+                episodes(steps, EPISODE_ROLLOUTS, vocabulary, seed),
+            )
+            for steps in EPISODE_STEPS
+        ]
+    repeats = 1 if quick else REPEATS
+    arms = 3 if trl.available() else 2
+    with view.phase("steps", len(cases) * repeats * arms, "steps") as progress:
+        rows = tuple(
+            _measure(name, model, settings, samples, repeats, quick, progress)
+            for name, model, settings, samples in cases
+        )
+    return Result(rows, repeats)
+
+
+class BenchError(ValueError):
+    """There is nothing to measure; the message is one line with the remedy."""
+
+
+def _minibatch(samples: Tagged, settings: TrainedRole, seed: int) -> list[Sample]:
+    if not samples:
+        raise BenchError("no sample of the first iteration trains: try another seed, seed=1")
+    return minibatches(samples, settings.updates_per_iteration, seed)[0]
+
+
+def _measure(
+    name: str,
+    model: LanguageModel,
+    settings: TrainedRole,
+    samples: Sequence[Sample],
+    repeats: int,
+    quick: bool,
+    progress: Callable[[int], None],
+) -> Row:
+    """Rounds of one step in every way; one more, not timed, to warm up and compare gradients."""
+    build: dict[str, Callable[[int], Arm]] = {
+        "padded": lambda tokens: learner_arm(model, settings, "padded", tokens)
+    }
+    if trl.available():
+        build["trl"] = lambda tokens: trl_arm(model, settings, tokens)
+    fastest = {
+        arm: QUICK_ROW_TOKENS if quick else _fastest(make, samples[::TRIAL_SHARE])
+        for arm, make in build.items()
+    }
+    arms = {"shared": learner_arm(model, settings, "shared", settings.max_pack_tokens)}
+    arms |= {arm: make(fastest[arm]) for arm, make in build.items()}
+    packs = pack(samples, settings.max_pack_tokens)
+    row = Row(
+        name=name,
+        samples=len(samples),
+        sample_tokens=sum(len(sample.completion.tokens) for sample in samples),
+        distinct_tokens=sum(each.computed_tokens for each in pack(samples, 1 << 62)),
+        computed_tokens=sum(each.computed_tokens for each in packs),
+        padded_tokens=sum(each.computed_tokens for each in pad(samples, fastest["padded"])),
+        row_tokens=fastest,
+    )
+    for arm, each in arms.items():
+        # A few samples warm every kernel up; the whole minibatch is needed to compare gradients.
+        few = samples[::TRIAL_SHARE]
+        each.step(few if quick else samples)
+        difference = each.gradient() - arms["shared"].gradient()
+        row.differences[arm] = float(difference.norm() / arms["shared"].gradient().norm())
+    for _ in range(repeats):
+        for arm, each in arms.items():
+            row.seconds.setdefault(arm, []).append(_seconds(each, samples))
+            progress(1)
+    if memory.measurable() and not quick:
+        for arm, each in arms.items():
+            row.megabytes[arm] = memory.peak_megabytes(lambda each=each: each.step(samples))
+    return row
+
+
+def _fastest(make: Callable[[int], Arm], samples: Sequence[Sample]) -> int:
+    """The row size that takes the least time, of two tries each."""
+    tried = {tokens: make(tokens) for tokens in ROW_TOKENS}
+    seconds = {
+        tokens: min(_seconds(arm, samples) for _ in range(2)) for tokens, arm in tried.items()
+    }
+    return min(seconds, key=lambda tokens: seconds[tokens])
+
+
+def _seconds(arm: Arm, samples: Sequence[Sample]) -> float:
+    begun = time.perf_counter()
+    arm.step(samples)
+    return time.perf_counter() - begun
