@@ -64,9 +64,19 @@ lint: setup ## ruff and pyright
 test: lint ## every check that CI runs
 	$(BIN)/python -m pytest -m "not slow"
 
-test-slow: setup ## the checks that take minutes
+# TRL, which benchmarks compare with: large, and of no use otherwise.
+RIVALS := $(VENV)/.rivals
+$(RIVALS): $(STAMP)
+	@echo "installing what benchmarks compare with"
+	@$(INSTALL) --editable '.[bench]'
+	@touch $@
+
+test-slow: setup $(RIVALS) ## the checks that take minutes
 	$(BIN)/python -m pytest -m slow
 
-bench: setup ## rewrite the figures in benchmarks/
+bench: setup $(RIVALS) ## rewrite the figures in benchmarks/ (about two hours)
+	$(BIN)/rlanything bench learner --out benchmarks/learner.md
+	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/alfworld_speed.py
+	$(BIN)/python benchmarks/packing.py
 	$(BIN)/python benchmarks/quickstart.py

@@ -22,6 +22,7 @@ from rlanything.records import Sample
 from tiny import plain_logprobs, sample_of, tiny_model
 
 pytest.importorskip("trl", reason="pip install 'rlanything[bench]'")
+pytestmark = pytest.mark.slow  # not for its time: `make test-slow` installs TRL
 
 
 def role(**settings: float) -> TrainedRole:

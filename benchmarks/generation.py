@@ -1,0 +1,307 @@
+"""What the embedded engine saves by reusing keys and values: writes benchmarks/generation.md.
+
+    python benchmarks/generation.py [--tasks 4] [--repeats 3]
+
+Engines that reuse one thing more each play the same episodes with the quickstart's policy and judge
+the same recorded trajectories with its judge, in turns, so that a busy machine slows them all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+import transformers
+from rich.progress import track
+
+from rlanything.assembly import Cast, assemble, make_policy
+from rlanything.config import Recipe, load_recipe
+from rlanything.engines.base import Request, Sampling
+from rlanything.engines.hf import HFEngine
+from rlanything.engines.model import LanguageModel
+from rlanything.environments.base import Domain
+from rlanything.environments.registry import load_domain
+from rlanything.environments.workers import EnvironmentPool
+from rlanything.records import Completion, Trajectory
+from rlanything.roles.judge import Judge
+from rlanything.rollout import Attempt, rollout
+from rlanything.seeds import derive
+
+HERE = Path(__file__).parent
+RECIPE = HERE.parent / "recipes" / "quickstart.yaml"
+REPORT = HERE / "generation.md"
+ITERATION = 1
+
+Responses = list[list[tuple[int, ...]]]
+"""Token ids, [trajectories][responses]."""
+
+
+class AllReused(HFEngine):
+    """The engine as it is, but it counts tokens and seconds."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        super().__init__(model)
+        self.prompt_tokens = 0
+        """Of every sample: what would be prefilled without any reuse."""
+        self.prefilled = 0
+        self.seconds = 0.0
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+        self.prompt_tokens += sum(len(each.prompt_ids) * len(each.seeds) for each in requests)
+        begun = time.perf_counter()
+        completions = super().generate(requests, sampling)
+        self.seconds += time.perf_counter() - begun
+        return completions
+
+    def _prefill(self, rows: Sequence[int], requests: Sequence[Request]) -> torch.Tensor:
+        for row, request in zip(rows, requests, strict=True):
+            self.prefilled += len(request.prompt_ids) - len(self._cache.tokens[row])
+        return super()._prefill(rows, requests)
+
+
+class OwnOpenings(AllReused):
+    """No prompt takes its beginning from another one of its call."""
+
+    def _followers(
+        self, rows: Sequence[int], requests: Sequence[Request]
+    ) -> tuple[list[int], dict[int, tuple[int, int]]]:
+        return list(range(len(requests))), {}
+
+
+class OwnSteps(OwnOpenings):
+    """Nor from its conversation's last call."""
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+        # A new cache, not an emptied one: its rows lie in the order of the requests.
+        self.weights_changed()
+        return super().generate(requests, sampling)
+
+
+class NothingReused(OwnSteps):
+    """Nor from the other samples of its request.
+
+    Samples are decoded one after the other, as they are by the engine as it is: all that differs is
+    that each computes its prompt."""
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+        completions: list[list[Completion]] = [[] for _ in requests]
+        for seeds in zip(*(request.seeds for request in requests), strict=True):
+            alone = [replace(r, seeds=(seed,)) for r, seed in zip(requests, seeds, strict=True)]
+            for i, (found,) in enumerate(super().generate(alone, sampling)):
+                completions[i].append(found)
+        return completions
+
+
+ARMS: dict[str, type[AllReused]] = {
+    "nothing reused": NothingReused,
+    "+ samples of a request": OwnSteps,
+    "+ from step to step": OwnOpenings,
+    "+ openings shared (the engine as it is)": AllReused,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The first iteration of a recipe, without its training."""
+
+    recipe: Recipe
+    domain: Domain
+    cast: Cast
+    environments: EnvironmentPool
+    attempts: Sequence[Attempt]
+
+    def play(self, engine: HFEngine) -> tuple[Trajectory, ...]:
+        settings = self.recipe.policy
+        policy = make_policy(
+            self.cast.policy.model, engine, self.domain, settings, settings.temperature
+        )
+        return rollout(
+            policy,
+            self.environments,
+            self.attempts,
+            self.recipe.loop.max_steps,
+            self.recipe.environment.parallel_episodes,
+        ).trajectories
+
+    def judge(self, engine: HFEngine, trajectories: Sequence[Trajectory]) -> Responses:
+        settings = self.recipe.judge
+        judge = Judge(
+            self.cast.judge.model,
+            engine,
+            self.domain,
+            Sampling(settings.temperature, settings.max_tokens),
+            settings.samples_per_step,
+        )
+        judged = judge.judge(trajectories, derive(self.recipe.seed, ITERATION, "judge"))
+        return [
+            [judgement.completion.token_ids for step in each.judgements for judgement in step]
+            for each in judged
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one arm, in one repeat."""
+
+    prompt_tokens: int
+    prefilled: int
+    seconds: float
+    responses: int
+    differing: int
+    """Trajectories in which a response has other tokens than the reference."""
+
+
+def responses(trajectories: Sequence[Trajectory]) -> Responses:
+    return [[step.completion.token_ids for step in each.steps] for each in trajectories]
+
+
+def measured(
+    arm: type[AllReused],
+    model: LanguageModel,
+    work: Callable[[HFEngine], Responses],
+    reference: Responses,
+) -> Figures:
+    engine = arm(model)
+    found = work(engine)
+    return Figures(
+        prompt_tokens=engine.prompt_tokens,
+        prefilled=engine.prefilled,
+        seconds=engine.seconds,
+        responses=sum(map(len, found)),
+        differing=sum(a != b for a, b in zip(found, reference, strict=True)),
+    )
+
+
+def compare(
+    model: LanguageModel,
+    work: Callable[[HFEngine], Responses],
+    reference: Responses,
+    repeats: int,
+    title: str,
+) -> dict[str, list[Figures]]:
+    """The figures of every arm, one a repeat."""
+    figures: dict[str, list[Figures]] = {name: [] for name in ARMS}
+    # Every repeat begins with another arm.
+    order = [(n + repeat) % len(ARMS) for repeat in range(repeats) for n in range(len(ARMS))]
+    for name in track([list(ARMS)[n] for n in order], description=title):
+        figures[name].append(measured(ARMS[name], model, work, reference))
+    return figures
+
+
+def table(figures: dict[str, list[Figures]], unit: str) -> list[str]:
+    lines = [
+        f"| | {unit} | prompt tokens | prefilled | fewer | seconds | faster than nothing reused | "
+        "than the row above | trajectories that differ |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    first = above = None
+    for name, mine in figures.items():
+        each = mine[0]
+        cells = [
+            name,
+            f"{each.responses:,}",
+            f"{each.prompt_tokens:,}",
+            f"{each.prefilled:,}",
+            f"{each.prompt_tokens / each.prefilled:.1f}x",
+            f"{statistics.median(f.seconds for f in mine):.2f}",
+            faster(mine, first) if first else "",
+            faster(mine, above) if above else "",
+            f"{max(f.differing for f in mine)}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+        first, above = first or mine, mine
+    return lines
+
+
+def faster(mine: Sequence[Figures], others: Sequence[Figures]) -> str:
+    """The median over the repeats, and the range."""
+    ratios = [other.seconds / own.seconds for own, other in zip(mine, others, strict=True)]
+    return f"{statistics.median(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f})"
+
+
+def report(tasks: int, repeats: int) -> str:
+    load = os.getloadavg()[0]
+    recipe = load_recipe(RECIPE)
+    domain = load_domain(recipe.domain.name, recipe.domain.options)
+    cast = assemble(recipe, domain)
+    rollouts = recipe.loop.rollouts_per_task
+    attempts = [
+        Attempt(f"{ITERATION}/{task.id}/{g}", task, derive(recipe.seed, ITERATION, task.id, g))
+        for task in domain.tasks("train", tasks, derive(recipe.seed, "roots"))
+        for g in range(rollouts)
+    ]
+    environment = recipe.environment
+    with EnvironmentPool(
+        recipe.domain.name, recipe.domain.options, environment.workers, environment.timeout_seconds
+    ) as environments:
+        setting = Setting(recipe, domain, cast, environments, attempts)
+        # What is compared with, and a warm-up of models and workers.
+        recorded = setting.play(HFEngine(cast.policy.model))
+        policy = compare(
+            cast.policy.model,
+            lambda engine: responses(setting.play(engine)),
+            responses(recorded),
+            repeats,
+            "rollouts",
+        )
+    judged = setting.judge(HFEngine(cast.judge.model), recorded)
+    judge = compare(
+        cast.judge.model,
+        lambda engine: setting.judge(engine, recorded),
+        judged,
+        repeats,
+        "judgements",
+    )
+    return "\n".join(
+        [
+            "# Generation: what reused keys and values save",
+            "",
+            f"`python benchmarks/generation.py --tasks {tasks} --repeats {repeats}` wrote this "
+            f"page. Python {platform.python_version()}, torch {torch.__version__}, transformers "
+            f"{transformers.__version__}, {torch.get_num_threads()} thread(s) on "
+            f"{len(os.sched_getaffinity(0))} core(s) ({platform.machine()}). Load average at the "
+            f"start {load:.1f}.",
+            "",
+            f"The quickstart's models as shipped; training tasks: {tasks}, rollouts of each: "
+            f"{rollouts}, alternations: {repeats}. Every row reuses what the row above does, and "
+            "one thing more. Prompt tokens: of every sample, what would be computed without reuse; "
+            "prefilled: what was computed; fewer: the first over the second. Seconds: inside "
+            "`generate`, decoding included, the median. Faster: the median of the alternations' "
+            "ratios, and their range. Trajectories that differ: in any token from what the engine "
+            "as it is generated before; rounding is all that may do it.",
+            "",
+            "## Policy",
+            "",
+            f"{len(recorded)} rollouts. One sample a prompt: the first two rows do the same work.",
+            "",
+            *table(policy, "steps"),
+            "",
+            "## Judge",
+            "",
+            f"{recipe.judge.samples_per_step} judgements a step, of the same {len(recorded)} "
+            "recorded trajectories for every row.",
+            "",
+            *table(judge, "judgements"),
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tasks", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    REPORT.write_text(report(arguments.tasks, arguments.repeats), encoding="utf-8")
+    print(REPORT.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()
