@@ -14,7 +14,7 @@ from rlanything.engines import cache as cache_module
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.choices import restricted_logprobs
 from rlanything.engines.draft import draw
-from rlanything.engines.hf import BATCH_ROWS, HFEngine
+from rlanything.engines.hf import BATCH_ROWS, MIN_COPIED, HFEngine
 from rlanything.engines.model import LanguageModel
 from rlanything.records import Completion
 from tiny import plain_logits, plain_logprobs, tiny_model
@@ -103,6 +103,37 @@ def test_a_prompt_that_only_begins_like_the_last_one_is_still_exact(frozen_model
     for prompt in (long, long[: len(long) // 2], (*long[:3], 7, 7, 7), long[1:], long, long):
         groups = engine.generate([Request(prompt, (1, 2), conversation="same")], SAMPLING)
         assert_exact(frozen_model, flat(groups), SAMPLING.temperature)
+
+
+def test_prompts_of_one_call_that_begin_alike_compute_their_beginning_once(
+    frozen_model, monkeypatch
+):
+    stem, other = prompts(3, longest=80)[1:], prompts(9, seed=1)[1:]
+    long = stem[0] * 3 + stem[1]
+    assert len(long) >= 3 * MIN_COPIED
+    endings = [(), (), *other, long]
+    requests = [Request(long + end, (i,), None, f"c{i}") for i, end in enumerate(endings)]
+    computed: list[int] = []
+    prefill = HFEngine._prefill
+
+    def counted(engine, rows, batch):
+        held = [len(engine._cache.tokens[row]) for row in rows]
+        computed.append(sum(len(r.prompt_ids) - n for r, n in zip(batch, held, strict=True)))
+        return prefill(engine, rows, batch)
+
+    monkeypatch.setattr(HFEngine, "_prefill", counted)
+    engine = HFEngine(frozen_model)
+    groups = engine.generate(requests, SAMPLING)
+    # The one whole prompt and of the others their ends; equal prompts still compute one token each.
+    everything = sum(len(request.prompt_ids) for request in requests)
+    assert sum(computed) <= everything - (len(requests) - 1) * (len(long) - 1)
+    assert_exact(frozen_model, flat(groups), SAMPLING.temperature)
+    # Rows that were copied are as good as computed ones when the conversation goes on.
+    further = [
+        replace(request, prompt_ids=(*request.prompt_ids, *group[0].token_ids, 7, 8))
+        for request, group in zip(requests, groups, strict=True)
+    ]
+    assert_exact(frozen_model, flat(engine.generate(further, SAMPLING)), SAMPLING.temperature)
 
 
 def test_requests_that_share_a_conversation_in_one_call_do_not_share_keys(frozen_model):

@@ -1,4 +1,4 @@
-"""What the learner is measured on: samples of a real iteration, and made-up episodes of any length."""
+"""What learners are measured on: the samples of a real iteration, and made-up episodes."""
 
 from __future__ import annotations
 
