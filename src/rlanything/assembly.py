@@ -9,14 +9,15 @@ import torch
 import torch.utils.deterministic
 
 from rlanything import nano
-from rlanything.config import PolicyConfig, Recipe, Role
+from rlanything.config import JudgeConfig, PolicyConfig, Recipe, Role, TrainedRole
 from rlanything.engines.base import Engine, Sampling
 from rlanything.engines.embedded import embedded_engine
 from rlanything.engines.model import LanguageModel, load_model
 from rlanything.environments.base import Domain
 from rlanything.learning.learner import Learner
 from rlanything.roles.adapter import Adapter
-from rlanything.roles.judge import Judge
+from rlanything.roles.judge import Critic, Judge
+from rlanything.roles.oracle import OracleJudge
 from rlanything.roles.policy import LanguagePolicy
 
 
@@ -34,12 +35,13 @@ class Cast:
     """Everybody who takes part in a run."""
 
     policy: Trainee
-    judge: Trainee
+    judge: Trainee | None
+    """None where the oracle judges."""
     actor: LanguagePolicy
     """The policy as it acts in training."""
     examinee: LanguagePolicy
     """The same policy as it acts in evaluation."""
-    critic: Judge
+    critic: Critic
     adapter: Adapter
 
 
@@ -56,30 +58,18 @@ def prepare_torch(threads: int) -> None:
 def assemble(recipe: Recipe, domain: Domain) -> Cast:
     """Loads the three models. Raises `ModelError` for one that cannot be used."""
     prepare_torch(recipe.threads)
-    policy_model, judge_model = (
-        load_role(recipe.policy, "policy"),
-        load_role(recipe.judge, "judge"),
-    )
-    adapter_model = load_role(recipe.adapter, "adapter")
-    policy_engine, judge_engine = embedded_engine(policy_model), embedded_engine(judge_model)
-    policy_learner = Learner(policy_model, recipe.policy)
-    judge_learner = Learner(judge_model, recipe.judge)
+    policy, adapter_model = _trainee(recipe.policy, "policy"), load_role(recipe.adapter, "adapter")
+    judge = _trainee(recipe.judge, "judge") if recipe.judge.oracle_noise is None else None
     return Cast(
-        policy=Trainee(policy_model, policy_engine, policy_learner),
-        judge=Trainee(judge_model, judge_engine, judge_learner),
+        policy=policy,
+        judge=judge,
         actor=make_policy(
-            policy_model, policy_engine, domain, recipe.policy, recipe.policy.temperature
+            policy.model, policy.engine, domain, recipe.policy, recipe.policy.temperature
         ),
         examinee=make_policy(
-            policy_model, policy_engine, domain, recipe.policy, recipe.evaluation.temperature
+            policy.model, policy.engine, domain, recipe.policy, recipe.evaluation.temperature
         ),
-        critic=Judge(
-            judge_model,
-            judge_engine,
-            domain,
-            Sampling(recipe.judge.temperature, recipe.judge.max_tokens),
-            recipe.judge.samples_per_step,
-        ),
+        critic=_critic(recipe.judge, judge, domain),
         adapter=Adapter(
             adapter_model,
             embedded_engine(adapter_model),
@@ -88,6 +78,23 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
             recipe.adapter.tries,
             recipe.adapter.critics_per_task,
         ),
+    )
+
+
+def _trainee(role: TrainedRole, name: str) -> Trainee:
+    model = load_role(role, name)
+    return Trainee(model, embedded_engine(model), Learner(model, role))
+
+
+def _critic(config: JudgeConfig, judge: Trainee | None, domain: Domain) -> Critic:
+    if judge is None:
+        return OracleJudge(domain, config.oracle_noise or 0.0, config.samples_per_step)
+    return Judge(
+        judge.model,
+        judge.engine,
+        domain,
+        Sampling(config.temperature, config.max_tokens),
+        config.samples_per_step,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -86,6 +87,19 @@ class JudgeConfig(TrainedRole):
     """Of sampling; training compares log-probs at the same temperature."""
     samples_per_step: Count = 3
     """m, the judgements of each step."""
+    oracle_noise: Share | None = None
+    """If given, no model judges: scores are the domain's own step labels, each wrong with this
+    probability. A diagnostic; `judge: oracle(noise=0.28)` says the same."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _oracle(cls, section: Any) -> Any:
+        if not isinstance(section, str):
+            return section
+        found = re.fullmatch(r"oracle\(\s*(?:noise\s*=\s*([0-9.eE+-]+)\s*)?\)", section.strip())
+        if found is None:
+            raise ValueError("a section of keys, or oracle(noise=0.28) with a number from 0 to 1")
+        return {"oracle_noise": found[1] or "0"}
 
 
 class AdapterConfig(Role):

@@ -18,7 +18,7 @@ from rlanything.experience import Entry, Group, grouped
 from rlanything.learning.learner import Learner
 from rlanything.records import Sample
 from rlanything.roles.adapter import Adapter, Ask, Proposal
-from rlanything.roles.judge import Judge
+from rlanything.roles.judge import Critic
 from rlanything.rollout import Agent, Attempt, rollout
 from rlanything.seeds import derive
 from rlanything.view import View
@@ -48,10 +48,11 @@ class Loop:
     recipe: Recipe
     pool: Pool
     policy: Agent
-    judge: Judge
+    judge: Critic
     adapter: Adapter
     policy_learner: Learner
-    judge_learner: Learner
+    judge_learner: Learner | None
+    """None where no model judges."""
     environments: EnvironmentPool
     view: View
 
@@ -139,7 +140,9 @@ class Loop:
         judge = [(g.entry.task.id, sample) for g in trained for sample in g.judge_samples()]
         with self.view.phase("policy update", len(policy), "samples") as progress:
             turn.policy_statistics = self.policy_learner.update(policy, seed, progress)
+        turn.policy_samples = [sample for _, sample in policy]
+        if self.judge_learner is None:
+            return
         with self.view.phase("judge update", len(judge), "samples") as progress:
             turn.judge_statistics = self.judge_learner.update(judge, seed, progress)
-        turn.policy_samples = [sample for _, sample in policy]
         turn.judge_samples = [sample for _, sample in judge]

@@ -82,7 +82,7 @@ class Run:
                 judge=cast.critic,
                 adapter=cast.adapter,
                 policy_learner=cast.policy.learner,
-                judge_learner=cast.judge.learner,
+                judge_learner=cast.judge.learner if cast.judge else None,
                 environments=environments,
                 view=view,
             )
@@ -95,7 +95,8 @@ class Run:
                 for iteration in range(1, recipe.loop.iterations + 1):
                     turn = loop.iterate(iteration)
                     cast.policy.engine.weights_changed()
-                    cast.judge.engine.weights_changed()
+                    if cast.judge is not None:
+                        cast.judge.engine.weights_changed()
                     self._keep(turn, time.perf_counter() - turning)
                     progress(1)
                     if self._evaluates_after(iteration):
@@ -178,11 +179,8 @@ class Run:
         checkpoint = save_checkpoint(
             self._directory / "checkpoints",
             turn.iteration,
-            policy=cast.policy.model,
-            judge=cast.judge.model,
-            policy_learner=cast.policy.learner,
-            judge_learner=cast.judge.learner,
-            pool=self._pool,
+            {"policy": cast.policy, **({"judge": cast.judge} if cast.judge else {})},
+            self._pool,
         )
         metrics = turn_metrics(turn, diagnostics, self._view.take_seconds())
         self._store.record_iteration(

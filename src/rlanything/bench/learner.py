@@ -90,6 +90,8 @@ def bench_learner(recipe: Recipe, quick: bool, view: View) -> Result:
         recipe = recipe.model_copy(update={"loop": loop})
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     cast = assemble(recipe, domain)
+    if cast.judge is None:
+        raise BenchError("this recipe's judge is the oracle, which learns nothing: choose a model")
     policy, judge = recorded(recipe, domain, cast, view)
     seed = derive(recipe.seed, 1, "minibatches")
     cases: list[tuple[str, LanguageModel, TrainedRole, Sequence[Sample]]] = [

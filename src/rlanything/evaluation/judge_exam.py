@@ -11,7 +11,7 @@ from rlanything.environments.base import Domain
 from rlanything.evaluation.diagnostics import Diagnostics, diagnose, majority
 from rlanything.evaluation.intervals import Interval, percentile_interval
 from rlanything.records import JudgedTrajectory, Trajectory
-from rlanything.roles.judge import Judge
+from rlanything.roles.judge import Critic
 from rlanything.view import View
 
 
@@ -30,7 +30,7 @@ class JudgeExam:
         self._trajectories = trajectories
         self._labels = oracle_labels(domain, trajectories)
 
-    def sit(self, judge: Judge, weight: float, seed: int, view: View) -> Examination:
+    def sit(self, judge: Critic, weight: float, seed: int, view: View) -> Examination:
         count = sum(len(each.steps) for each in self._trajectories) * judge.samples
         with view.phase("eval judge", count, "judgements") as progress:
             judged = judge.judge(self._trajectories, seed, progress)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from rlanything.engines.base import Engine, Request, Sampling
 from rlanything.engines.model import LanguageModel
@@ -16,6 +17,22 @@ from rlanything.seeds import derive
 _BOX = re.compile(r"\\boxed\{\s*(\+?1|-1)\s*\}")
 _OPEN_BOX = re.compile(r"\\boxed\s*\{\s*\Z")
 PARALLEL_TRAJECTORIES = 128
+
+
+class Critic(Protocol):
+    """Whoever scores steps."""
+
+    samples: int
+    """m, the judgements of each step."""
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: Callable[[int], None] | None = None,
+    ) -> list[JudgedTrajectory]:
+        """m judgements for every step, [trajectories][steps][m]."""
+        ...
 
 
 class Judge:

@@ -5,13 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from rlanything.curriculum import Pool
 from rlanything.engines.model import LanguageModel
 from rlanything.learning.learner import Learner
+
+
+class Trained(Protocol):
+    """A model and the learner that moves it."""
+
+    @property
+    def model(self) -> LanguageModel: ...
+
+    @property
+    def learner(self) -> Learner: ...
 
 
 def checkpoint_name(iteration: int) -> str:
@@ -21,11 +33,7 @@ def checkpoint_name(iteration: int) -> str:
 def save_checkpoint(
     folder: Path,
     iteration: int,
-    *,
-    policy: LanguageModel,
-    judge: LanguageModel,
-    policy_learner: Learner,
-    judge_learner: Learner,
+    roles: Mapping[str, Trained],
     pool: Pool,
 ) -> str:
     """Writes `folder/iter-NNNNN` and returns its name. It appears complete or not at all.
@@ -35,12 +43,9 @@ def save_checkpoint(
     partial = folder / f".{name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    for role, model, learner in (
-        ("policy", policy, policy_learner),
-        ("judge", judge, judge_learner),
-    ):
-        model.save(partial / role)
-        torch.save(learner.state(), partial / role / "optimizer.pt")
+    for role, trained in roles.items():
+        trained.model.save(partial / role)
+        torch.save(trained.learner.state(), partial / role / "optimizer.pt")
     (partial / "pool.json").write_text(pool.to_json(), encoding="utf-8")
     (partial / "state.json").write_text(json.dumps({"iteration": iteration}), encoding="utf-8")
     os.replace(partial, folder / name)

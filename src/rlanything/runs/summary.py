@@ -52,7 +52,7 @@ def turn_line(
         f"judge {share(metrics['judge/balanced_process_accuracy'])} balanced, "
         f"{metrics['tasks/proposed']:.0f} proposed, {metrics['tasks/accepted']:.0f} accepted, "
         f"{metrics['tasks/rejected']:.0f} rejected, "
-        f"kl {metrics['policy/kl'] or 0:.4f}/{metrics['judge/kl'] or 0:.4f}, "
+        f"kl {metrics['policy/kl'] or 0:.4f}/{metrics.get('judge/kl') or 0:.4f}, "
         f"{seconds_left / 60:.1f} min left"
     )
 
