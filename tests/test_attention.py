@@ -49,7 +49,7 @@ def dense(query: Tensor, key: Tensor, value: Tensor, ends: np.ndarray) -> Tensor
 def test_tiles_and_their_gradients_are_those_of_a_dense_mask(nodes, heads, shared):
     ends = random_ends(nodes, nodes)
     inputs = random_inputs(nodes, nodes, heads, shared)
-    found = TileLayout(ends, CPU).attend(*inputs, 0.3, 0.0)
+    found = TileLayout(ends, CPU).attend(*inputs, 0.3)
     expected = dense(*inputs, ends)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
     weights = torch.randn_like(expected)
@@ -75,7 +75,7 @@ def test_flex_attention_sees_what_tiles_see(nodes):
     # On CPUs FlexAttention has no backward pass; elsewhere the test below asks for its gradients.
     ends = random_ends(nodes, nodes)
     query, key, value = (each.detach() for each in random_inputs(nodes, nodes, 4, 2))
-    found = FlexLayout(ends, CPU).attend(query, key, value, 0.3, 0.0)
+    found = FlexLayout(ends, CPU).attend(query, key, value, 0.3)
     torch.testing.assert_close(found, dense(query, key, value, ends), rtol=1e-10, atol=1e-12)
 
 
@@ -89,7 +89,7 @@ def test_on_a_gpu_flex_attention_and_its_gradients_are_those_of_a_dense_mask():
     ]
     layout = layout_of(ends, device)
     assert isinstance(layout, FlexLayout)
-    found = layout.attend(query, key, value, 0.3, 0.0)
+    found = layout.attend(query, key, value, 0.3)
     expected = dense(query, key, value, ends)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
     for one, other in zip(

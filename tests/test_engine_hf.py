@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from rlanything.config import TrainedRole
 from rlanything.engines import cache as cache_module
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.choices import restricted_logprobs
 from rlanything.engines.draft import draw
 from rlanything.engines.hf import BATCH_ROWS, MIN_COPIED, HFEngine
 from rlanything.engines.model import LanguageModel
-from rlanything.records import Completion
+from rlanything.learning.learner import Learner
+from rlanything.records import Completion, Sample
 from tiny import plain_logits, plain_logprobs, tiny_model
 
 END = 1
@@ -134,6 +136,47 @@ def test_prompts_of_one_call_that_begin_alike_compute_their_beginning_once(
         for request, group in zip(requests, groups, strict=True)
     ]
     assert_exact(frozen_model, flat(engine.generate(further, SAMPLING)), SAMPLING.temperature)
+
+
+def test_tasks_under_one_system_prompt_share_it_and_their_rollouts_share_the_task(
+    frozen_model, monkeypatch
+):
+    rng = np.random.default_rng(2)
+    system = rng.integers(5, 320, 20).tolist()
+    tasks = [rng.integers(5, 320, 60).tolist() for _ in range(3)]
+    requests = [
+        Request((*system, *task), (g,), None, f"{t}/{g}")
+        for g in range(4)
+        for t, task in enumerate(tasks)
+    ]
+    computed: list[int] = []
+    prefill = HFEngine._prefill
+
+    def counted(engine, rows, batch):
+        held = [len(engine._cache.tokens[row]) for row in rows]
+        computed.append(sum(len(r.prompt_ids) - n for r, n in zip(batch, held, strict=True)))
+        return prefill(engine, rows, batch)
+
+    monkeypatch.setattr(HFEngine, "_prefill", counted)
+    groups = HFEngine(frozen_model).generate(requests, SAMPLING)
+    # The system prompt, three tasks, and one token of each prompt that is computed already.
+    assert sum(computed) == 20 + 3 * 60 + 9
+    assert len(computed) == 3
+    assert_exact(frozen_model, flat(groups), SAMPLING.temperature)
+
+
+def test_in_bfloat16_the_engine_generates_what_the_learner_computes():
+    model = tiny_model(4)
+    half = LanguageModel(model.network, model.tokenizer, torch.bfloat16)
+    requests = [Request(prompt, (1, 2)) for prompt in prompts(6)]
+    samples = [
+        Sample("a/0", each, 1.0) for each in flat(HFEngine(half).generate(requests, SAMPLING))
+    ]
+    settings = TrainedRole(learning_rate=0, temperature=SAMPLING.temperature)
+    statistics = Learner(half, settings).update([("a", sample) for sample in samples], seed=0)
+    # bfloat16 has three digits; a wrong row or position would be off by far more.
+    assert statistics["ratio_mean"] == pytest.approx(1, abs=0.05)
+    assert statistics["kl"] < 0.02
 
 
 def test_requests_that_share_a_conversation_in_one_call_do_not_share_keys(frozen_model):

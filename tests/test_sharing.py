@@ -60,11 +60,11 @@ REFUSED = {
     ),
     "positions counted from the mask": (
         lambda: BloomForCausalLM(BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4)),
-        "",
+        "cannot compute a trie",
     ),
     "no attention": (
         lambda: MambaForCausalLM(MambaConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2)),
-        "",
+        "linear_attention",
     ),
 }
 
@@ -97,6 +97,20 @@ def test_plain_attention_can_share(kind):
     assert sharing_problem(network) is None
     assert network.config._attn_implementation == ATTENTION
     assert network.training == tiny_model(kind=kind).network.training
+
+
+@pytest.mark.parametrize("error", [NotImplementedError(), KeyError("layout"), AssertionError("")])
+def test_a_decoder_that_fails_on_a_trie_is_refused_not_fatal(error, monkeypatch):
+    network = tiny_model().network
+    real = type(network.model).forward
+
+    def forward(self, *args, layout=None, **more):
+        if layout is not None:
+            raise error
+        return real(self, *args, **more)
+
+    monkeypatch.setattr(type(network.model), "forward", forward)
+    assert "cannot compute a trie" in (sharing_problem(network) or "")
 
 
 def test_a_decoder_that_ignores_the_layout_is_found_out():

@@ -5,8 +5,9 @@ Reads like section 1 of the design; everything else is elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from rlanything.curriculum import Candidate, Pool, direction
 from rlanything.environments.base import EpisodeError
 from rlanything.environments.workers import EnvironmentPool
 from rlanything.experience import Entry, Group, grouped
-from rlanything.learning.learner import Learner
 from rlanything.records import Sample
 from rlanything.roles.adapter import Adapter, Ask, Proposal
 from rlanything.roles.judge import Critic
@@ -41,6 +41,17 @@ class Turn:
     judge_statistics: dict[str, float] = field(default_factory=dict)
 
 
+class Updates(Protocol):
+    """A learner, as far as the loop knows it."""
+
+    def update(
+        self,
+        samples: Sequence[tuple[str, Sample]],
+        seed: int,
+        on_samples: Callable[[int], None] | None = None,
+    ) -> dict[str, float]: ...
+
+
 @dataclass(slots=True)
 class Loop:
     """The three that improve one another, and the pool of tasks between them."""
@@ -50,8 +61,8 @@ class Loop:
     policy: Agent
     judge: Critic
     adapter: Adapter
-    policy_learner: Learner
-    judge_learner: Learner | None
+    policy_learner: Updates
+    judge_learner: Updates | None
     """None where no model judges."""
     environments: EnvironmentPool
     view: View

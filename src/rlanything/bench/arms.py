@@ -23,9 +23,14 @@ ROW_TOKENS = (1024, 2048, 4096)
 
 def comparable(settings: TrainedRole) -> TrainedRole:
     """A learning rate of 0, so that every step is taken from the same weights; no KL, for TRL's
-    is another."""
+    is another; no clipping, which would hide a factor between gradients."""
     return settings.model_copy(
-        update={"learning_rate": 0.0, "kl_weight": 0.0, "updates_per_iteration": 1}
+        update={
+            "learning_rate": 0.0,
+            "kl_weight": 0.0,
+            "max_grad_norm": 1e9,
+            "updates_per_iteration": 1,
+        }
     )
 
 
@@ -37,7 +42,7 @@ class Arm:
         self.step = step
 
     def gradient(self) -> Tensor:
-        """[weights], as the last step left it: clipped."""
+        """[weights], as the last step left it."""
         return torch.cat(
             [w.grad.flatten() for w in self._network.parameters() if w.grad is not None]
         )

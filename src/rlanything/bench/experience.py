@@ -12,7 +12,6 @@ from rlanything.config import Recipe
 from rlanything.curriculum import Pool
 from rlanything.environments.base import Domain
 from rlanything.environments.workers import EnvironmentPool
-from rlanything.learning.learner import Learner
 from rlanything.loop import Loop
 from rlanything.records import Completion, Sample
 from rlanything.seeds import derive
@@ -22,7 +21,7 @@ Tagged = list[tuple[str, Sample]]
 """Samples with the id of their task, as learners take them."""
 
 
-class _Recorder(Learner):
+class _Recorder:
     """Stands where a learner would, and keeps what it is given."""
 
     def __init__(self) -> None:

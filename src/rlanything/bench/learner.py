@@ -92,6 +92,12 @@ def bench_learner(recipe: Recipe, quick: bool, view: View) -> Result:
     cast = assemble(recipe, domain)
     if cast.judge is None:
         raise BenchError("this recipe's judge is the oracle, which learns nothing: choose a model")
+    for role in (cast.policy, cast.judge):
+        if role.model.sharing_problem is not None:
+            raise BenchError(
+                f"model {role.model.name!r} cannot share beginnings: {role.model.sharing_problem}. "
+                "There is nothing to compare; choose a Qwen- or Llama-type model"
+            )
     policy, judge = recorded(recipe, domain, cast, view)
     seed = derive(recipe.seed, 1, "minibatches")
     cases: list[tuple[str, LanguageModel, TrainedRole, Sequence[Sample]]] = [
@@ -178,10 +184,10 @@ def _measure(
 
 def _fastest(make: Callable[[int], Arm], samples: Sequence[Sample]) -> int:
     """The row size that takes the least time, of two tries each."""
-    tried = {tokens: make(tokens) for tokens in ROW_TOKENS}
-    seconds = {
-        tokens: min(_seconds(arm, samples) for _ in range(2)) for tokens, arm in tried.items()
-    }
+    seconds: dict[int, float] = {}
+    for tokens in ROW_TOKENS:
+        arm = make(tokens)
+        seconds[tokens] = min(_seconds(arm, samples) for _ in range(2))
     return min(seconds, key=lambda tokens: seconds[tokens])
 
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
 
 MEGABYTE = 1e6
+_RESET = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
 
 
 def measurable() -> bool:
     """Only Linux tells, and glibc gives freed memory back when asked."""
-    return platform.system() == "Linux" and platform.libc_ver()[0] == "glibc"
+    return platform.libc_ver()[0] == "glibc" and os.access(_RESET, os.W_OK)
 
 
 def peak_megabytes(work: Callable[[], object]) -> float:
     """The largest resident set while `work` runs, less that before it. See `measurable`."""
     ctypes.CDLL("libc.so.6").malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
+    _RESET.write_text(_RESET_PEAK)
     before = _status("VmRSS")
     work()
     return (_status("VmHWM") - before) / MEGABYTE

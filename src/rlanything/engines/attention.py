@@ -30,9 +30,7 @@ TILE = 128
 class Layout(Protocol):
     """How the nodes of a trie look at one another."""
 
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, dropout: float
-    ) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         """[1, nodes, heads, dim] for query [1, heads, nodes, dim] and key and value
         [1, key_value_heads, nodes, dim]."""
         ...
@@ -88,9 +86,7 @@ class TileLayout:
         self._order = torch.from_numpy(order).to(device)
         self._back = torch.from_numpy(np.argsort(order)).to(device)
 
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, dropout: float
-    ) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         heads, nodes, dim = query.shape[1:]
         shared = key.shape[1]
         padding = -nodes % TILE
@@ -104,7 +100,7 @@ class TileLayout:
         for bucket in self._buckets:
             count, width = bucket.keys.shape
             keys, values = (
-                _rows(rows, bucket.keys).view(count, width, shared, dim).transpose(1, 2)
+                _rows(rows, bucket.keys).view(count, width, shared, -1).transpose(1, 2)
                 for rows in (key_rows, value_rows)
             )
             outputs.append(
@@ -113,13 +109,12 @@ class TileLayout:
                     keys,
                     values,
                     attn_mask=bucket.sees.repeat(1, heads // shared, 1)[:, None],
-                    dropout_p=dropout,
                     scale=scaling,
                 )
             )
             done += count
         seen = _rows(torch.cat(outputs).flatten(1), self._back)
-        seen = seen.view(-1, heads, TILE, dim).transpose(1, 2).reshape(-1, heads, dim)
+        seen = seen.view(len(self._back), heads, TILE, -1).transpose(1, 2).flatten(0, 1)
         return seen[None, :nodes]
 
 
@@ -154,8 +149,9 @@ class FlexLayout:
         for row, each in enumerate(seen):
             blocks[0, 0, row, : len(each)] = each
         counts = np.array([[[len(each) for each in seen]]], dtype=np.int32)
-        # Blocks are padded to whole tiles, beyond the last node nobody sees anything.
-        reach = torch.from_numpy(np.pad(ends, (0, -len(ends) % TILE))).to(device)
+        # Padding to whole tiles sees itself: a query that sees nothing has no defined attention.
+        padding = np.arange(len(ends), len(seen) * TILE) + 1
+        reach = torch.from_numpy(np.concatenate([ends, padding])).to(device)
 
         def sees(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             return (key <= query) & (query < reach[key])
@@ -165,22 +161,23 @@ class FlexLayout:
             torch.from_numpy(blocks).to(device),
             BLOCK_SIZE=TILE,
             mask_mod=sees,
-            seq_lengths=(len(ends), len(ends)),
+            seq_lengths=(len(reach), len(reach)),
         )
         self._kernel: Any = _compiled_flex if device.type == "cuda" else flex_attention
 
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, dropout: float
-    ) -> Tensor:
-        if dropout:
-            raise NotImplementedError("FlexAttention has no dropout; set attention_dropout to 0")
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+        nodes = query.shape[2]
+        query, key, value = (
+            functional.pad(each, (0, 0, 0, -nodes % TILE)) for each in (query, key, value)
+        )
         seen = self._kernel(
             query, key, value, block_mask=self._mask, scale=scaling, enable_gqa=True
         )
-        return seen.transpose(1, 2)
+        return seen[:, :, :nodes].transpose(1, 2)
 
 
-_compiled_flex: Any = torch.compile(flex_attention)
+# Whole: where it cannot be compiled it fails, rather than fall back to a dense mask in silence.
+_compiled_flex: Any = torch.compile(flex_attention, fullgraph=True)
 
 
 def attend(
@@ -190,7 +187,6 @@ def attend(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
-    dropout: float = 0.0,
     layout: Layout | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
@@ -199,12 +195,16 @@ def attend(
     Raises `NotImplementedError` for attention that is more than a scaled dot product."""
     if layout is None:
         return sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **more
+            module, query, key, value, attention_mask, scaling=scaling, **more
         )
+    if more.get("dropout"):
+        raise NotImplementedError("dropout would tear sampler and learner apart; use eval()")
     for name in ("sliding_window", "softcap", "position_bias", "s_aux"):
         if more.get(name) is not None:
             raise NotImplementedError(f"its attention has {name}")
-    return layout.attend(query, key, value, scaling, dropout), None
+    # With autocast queries and keys leave RoPE in float32.
+    query, key = query.to(value.dtype), key.to(value.dtype)
+    return layout.attend(query, key, value, scaling), None
 
 
 AttentionInterface.register(ATTENTION, attend)

@@ -34,6 +34,10 @@ class Request:
     conversation: str = ""
     """Requests of one conversation may well begin alike. A hint for caches, never for results."""
 
+    def __post_init__(self) -> None:
+        if not self.prompt_ids:
+            raise ValueError("a request without prompt tokens has nothing to predict from")
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:

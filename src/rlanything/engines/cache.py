@@ -85,7 +85,7 @@ class RaggedCache:
     def update(self, keys: Tensor, values: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """Stores new keys and values [rows, heads, width, head_dim]; returns all of them so far."""
         end = int(self._lengths.max()) + self._width
-        store_k, store_v = self._reserve(layer_idx, keys, end)
+        store_k, store_v = self._reserve(layer_idx, keys, values, end)
         rows = self._rows
         if isinstance(rows, slice):
             rows = torch.arange(rows.start, rows.stop)
@@ -99,9 +99,13 @@ class RaggedCache:
         """Decoders ask this to number tokens where position_ids are absent; ours never are."""
         return int(self._lengths.max()) if len(self._lengths) else 0
 
-    def _reserve(self, layer: int, like: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-        """Storage of a layer that holds every row and at least `columns`."""
-        rows, (_, heads, _, dim) = len(self.tokens), like.shape
+    def _reserve(
+        self, layer: int, keys: Tensor, values: Tensor, columns: int
+    ) -> tuple[Tensor, Tensor]:
+        """Storage of a layer that holds every row and at least `columns`.
+
+        Keys and values may differ in type: with autocast only values leave a matrix product."""
+        rows = len(self.tokens)
         old = self._layers.get(layer)
         if old is None:
             columns += 64
@@ -110,7 +114,9 @@ class RaggedCache:
         else:
             rows, columns = _grown(old[0].shape[0], rows), _grown(old[0].shape[2], columns)
         # Zeros, not garbage: a masked NaN would still poison the attention it is masked from.
-        new = tuple(like.new_zeros(rows, heads, columns, dim) for _ in range(2))
+        new = tuple(
+            like.new_zeros(rows, like.shape[1], columns, like.shape[3]) for like in (keys, values)
+        )
         if old is not None:
             for target, source in zip(new, old, strict=True):
                 target[: source.shape[0], :, : source.shape[2]] = source

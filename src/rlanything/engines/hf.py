@@ -79,40 +79,50 @@ class HFEngine:
         return completions
 
     def _share_prefill(self, rows: Sequence[int], requests: Sequence[Request]) -> Tensor:
-        """Prefills one prompt of those that begin alike, then what the others do not have of it.
+        """Prefills in waves: a prompt that begins like another waits for that one's keys and
+        values, and computes what it has of its own.
 
         Returns the logits [requests, vocab] of the prompts' last tokens."""
-        leaders, followers = self._followers(rows, requests)
         logits: list[Tensor] = [torch.empty(0)] * len(requests)
-        for wave in (leaders, sorted(followers)):
-            if wave is not leaders:
-                for i, (leader, shared) in followers.items():
-                    self._cache.copy(rows[leader], rows[i], shared)
-            if wave:
-                found = self._prefill([rows[i] for i in wave], [requests[i] for i in wave])
-                for i, each in zip(wave, found, strict=True):
-                    logits[i] = each
+        for wave in self._waves(rows, requests):
+            for i, (source, shared) in wave.items():
+                if shared > len(self._cache.tokens[rows[i]]):
+                    self._cache.copy(rows[source], rows[i], shared)
+            found = self._prefill([rows[i] for i in wave], [requests[i] for i in wave])
+            for i, each in zip(wave, found, strict=True):
+                logits[i] = each
         return torch.stack(logits)
 
-    def _followers(
+    def _waves(
         self, rows: Sequence[int], requests: Sequence[Request]
-    ) -> tuple[list[int], dict[int, tuple[int, int]]]:
-        """Who prefills in full; and who follows whom, over how many tokens."""
-        leaders: list[int] = []
-        followers: dict[int, tuple[int, int]] = {}
-        # Sorted, prompts that begin alike are neighbours.
+    ) -> list[dict[int, tuple[int, int]]]:
+        """Waves of requests, each with the one it copies from and how many tokens; itself and 0
+        where it copies nothing. Sources are in earlier waves.
+
+        Sorted, a prompt shares most with its neighbour, and as much with the first of all since
+        then that share it: copying from that one keeps waves few."""
+        waves: list[dict[int, tuple[int, int]]] = [{}]
+        # First prompts of ever longer beginnings: request, wave, tokens shared with the one before.
+        path: list[tuple[int, int, int]] = []
+        before: tuple[int, ...] = ()
         for i in sorted(range(len(requests)), key=lambda i: requests[i].prompt_ids):
             prompt = requests[i].prompt_ids
-            shared = 0
-            if leaders:
-                leader = leaders[-1]
-                # The last token is always computed: its logits are needed.
-                shared = min(shared_length(requests[leader].prompt_ids, prompt), len(prompt) - 1)
-            if shared - len(self._cache.tokens[rows[i]]) >= MIN_COPIED:
-                followers[i] = (leaders[-1], shared)
+            common = shared_length(before, prompt)
+            while path and path[-1][2] >= common:
+                path.pop()
+            before = prompt
+            # The last token is always computed: its logits are needed.
+            shared = min(common, len(prompt) - 1)
+            source, wave = i, 0
+            if path and shared - len(self._cache.tokens[rows[i]]) >= MIN_COPIED:
+                source, wave = path[-1][0], path[-1][1] + 1
             else:
-                leaders.append(i)
-        return sorted(leaders), followers
+                shared = 0
+            if wave == len(waves):
+                waves.append({})
+            waves[wave][i] = (source, shared)
+            path.append((i, wave, common))
+        return [dict(sorted(wave.items())) for wave in waves]
 
     def _prefill(self, rows: Sequence[int], requests: Sequence[Request]) -> Tensor:
         """Computes what the cache lacks of each prompt; returns the logits [requests, vocab] of its

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rlanything.engines.attention import ATTENTION, TileLayout
+from rlanything.engines.attention import ATTENTION, layout_of
 
 _PREFIX, _BRANCH = 5, 4
 _TOLERANCE = 1e-3
@@ -30,10 +30,18 @@ def sharing_problem(network: PreTrainedModel) -> str | None:
     window = None if layers else getattr(config, "sliding_window", None)
     if window and getattr(config, "use_sliding_window", True):
         return f"its attention slides over a window of {window} tokens"
-    rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") in ("dynamic", "longrope"):
-        return f"its positions ({rope['rope_type']} RoPE) depend on the length of a sequence"
+    if (rope := stretched_positions(network)) is not None:
+        return f"its positions ({rope} RoPE) depend on the length of a sequence"
     return _measured_problem(network)
+
+
+def stretched_positions(network: PreTrainedModel) -> str | None:
+    """The kind of RoPE whose angles change with the longest sequence of a batch, if it has one."""
+    rope = getattr(network.config.get_text_config(decoder=True), "rope_parameters", None) or {}
+    for each in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+        if each.get("rope_type") in ("dynamic", "longrope"):
+            return each["rope_type"]
+    return None
 
 
 @torch.inference_mode()
@@ -56,14 +64,15 @@ def _measured_problem(network: PreTrainedModel) -> str | None:
             position_ids=torch.from_numpy(positions)[None].to(network.device),
             attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=network.device),
             use_cache=False,
-            layout=TileLayout(ends, network.device),
+            layout=layout_of(ends, network.device),
         ).last_hidden_state
         difference = (together[:, second] - alone).norm() / alone.norm()
         if not difference <= _TOLERANCE:
             problem = f"as a trie it computes something else (relative difference {difference:.1g})"
-    except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:
         # Whatever a model does that does not fit a trie, it cannot share, and says why.
-        problem = str(error).strip().splitlines()[0] or type(error).__name__
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        problem = f"it cannot compute a trie ({reason})"
     finally:
         network.train(training)
     if problem is not None and before is not None:

@@ -14,6 +14,7 @@ from torch.nn import functional
 from rlanything.config import TrainedRole
 from rlanything.engines.choices import restricted_logprobs
 from rlanything.engines.model import LanguageModel, ModelError
+from rlanything.engines.sharing import stretched_positions
 from rlanything.learning.objective import Objective, token_terms
 from rlanything.learning.packing import pack
 from rlanything.learning.padding import pad
@@ -28,6 +29,12 @@ class Learner:
     Raises `ModelError` for a model that cannot be trained as the settings ask."""
 
     def __init__(self, model: LanguageModel, settings: TrainedRole) -> None:
+        if (rope := stretched_positions(model.network)) is not None:
+            raise ModelError(
+                f"model {model.name!r} cannot train: its positions ({rope} RoPE) change with the "
+                "length of a sequence, so a token is not trained as it was sampled. Choose a model "
+                "with plain RoPE, or set rope_parameters in its config.json."
+            )
         if settings.packing == "shared" and model.sharing_problem is not None:
             raise ModelError(
                 f"model {model.name!r} cannot train with shared prefixes: {model.sharing_problem}. "
@@ -52,11 +59,14 @@ class Learner:
         """Trains once on (task id, sample) pairs and returns statistics of the update.
 
         Minibatches are made of whole tasks, in seeded order. Samples of advantage 0 carry no signal
-        and are refused: the caller decides what trains."""
+        and are refused: the caller decides what trains. So are samples without a prompt."""
         if any(sample.advantage == 0 for _, sample in samples):
             raise ValueError("a sample of advantage 0 must not reach the learner")
+        if not all(sample.completion.prompt_ids for _, sample in samples):
+            raise ValueError("a sample without a prompt has nothing to predict its first token")
         totals = Totals()
-        self._model.network.train()
+        # Not in training mode: dropout would make the ratio to the sampler noise.
+        self._model.network.eval()
         for minibatch in minibatches(samples, self._settings.updates_per_iteration, seed):
             self._optimizer.zero_grad(set_to_none=True)
             for batch in self._batches(minibatch):
@@ -68,7 +78,6 @@ class Learner:
             )
             self._optimizer.step()
             totals.end_of_update(float(norm))
-        self._model.network.eval()
         return totals.statistics()
 
     def _batches(self, minibatch: Sequence[Sample]) -> Sequence[Batch]:

@@ -51,8 +51,8 @@ def pack(samples: Sequence[Sample], max_pack_tokens: int) -> list[Pack]:
     """Cuts samples into packs of at most `max_pack_tokens` distinct tokens.
 
     Of all ways to cut the trie between two leaves, the one that computes the fewest tokens twice,
-    and of those one with the fewest packs. A sample that is longer than the limit gets a pack of
-    its own: none is ever dropped."""
+    and of those one with the fewest packs. No sample is ever dropped: one that is longer than the
+    limit has a pack of its own, with others that add at most a quarter of the limit to it."""
     tokens = [np.array(sample.completion.tokens, dtype=np.int64) for sample in samples]
     # Big-endian bytes sort as their numbers do, and faster. Backwards, because then what a sample
     # begins with comes after it and adds nothing.
@@ -87,7 +87,8 @@ def _cuts(lengths: Sequence[int], shared: Sequence[int], limit: int) -> list[int
 
     def fits(start: int, end: int) -> bool:
         nodes = lengths[start] + added[end] - added[start + 1]
-        return nodes <= max(limit, lengths[start])
+        longest = lengths[start]
+        return nodes <= (limit if longest <= limit else longest + limit // 4)
 
     # Of the samples before each one: tokens computed twice, packs; and where the last pack begins.
     least, begins = [(0, 0)], [0]

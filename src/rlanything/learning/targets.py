@@ -62,7 +62,8 @@ class Targets:
 def find_targets(batch: Batch, mean_over: int, device: torch.device) -> Targets:
     """The targets of a batch whose loss is part of a mean over `mean_over` samples.
 
-    A token that had no alternative was not sampled: it neither counts nor dilutes the mean."""
+    A token that had no alternative was not sampled: it neither counts nor dilutes its sample's
+    mean. A sample of such tokens only is 0, and counts."""
     row_of: dict[tuple[int, tuple[int, ...]], int] = {}
     rows, tokens = [], []
     old, advantages, weights = [], [], []

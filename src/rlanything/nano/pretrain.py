@@ -34,19 +34,17 @@ class Lesson:
 
     @classmethod
     def of(cls, part: Pack) -> Lesson:
-        pairs = sorted(
-            {
-                (path[i - 1], part.ids[path[i]], copy)
-                for copy, (sample, path) in enumerate(zip(part.samples, part.paths, strict=True))
-                for i in range(len(sample.completion.prompt_ids), len(path))
-            }
-        )
+        pairs = [
+            (path[i - 1], part.ids[path[i]])
+            for sample, path in zip(part.samples, part.paths, strict=True)
+            for i in range(len(sample.completion.prompt_ids), len(path))
+        ]
         return cls(
             part.ids.astype(np.int32),
             part.positions.astype(np.int32),
             part.ends.astype(np.int32),
-            np.array([node for node, _, _ in pairs], dtype=np.int32),
-            np.array([token for _, token, _ in pairs], dtype=np.int32),
+            np.array([node for node, _ in pairs], dtype=np.int32),
+            np.array([token for _, token in pairs], dtype=np.int32),
         )
 
 
@@ -134,8 +132,9 @@ def _loss(
     )
     nodes = _joined([each.nodes + start for each, start in zip(lessons, offsets, strict=True)])
     tokens = _joined([n[each.tokens] for each, n in zip(lessons, names, strict=True)])
-    logits = model.logits(torch.nn.functional.embedding(torch.from_numpy(nodes), hidden))
-    return torch.nn.functional.cross_entropy(logits, torch.from_numpy(tokens))
+    where = torch.from_numpy(nodes).to(hidden.device)
+    logits = model.logits(torch.nn.functional.embedding(where, hidden))
+    return torch.nn.functional.cross_entropy(logits, torch.from_numpy(tokens).to(hidden.device))
 
 
 def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
