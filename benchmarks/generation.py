@@ -69,10 +69,10 @@ class AllReused(HFEngine):
 class OwnOpenings(AllReused):
     """No prompt takes its beginning from another one of its call."""
 
-    def _followers(
+    def _waves(
         self, rows: Sequence[int], requests: Sequence[Request]
-    ) -> tuple[list[int], dict[int, tuple[int, int]]]:
-        return list(range(len(requests))), {}
+    ) -> list[dict[int, tuple[int, int]]]:
+        return [{i: (i, 0) for i in range(len(requests))}]
 
 
 class OwnSteps(OwnOpenings):
