@@ -44,6 +44,20 @@ def assert_exact(model: LanguageModel, completions: Sequence[Completion], temper
         torch.testing.assert_close(torch.tensor(each.logprobs), expected, atol=1e-4, rtol=0)
 
 
+def prefilled_tokens(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many prompt tokens each wave of prefills computes from now on."""
+    computed: list[int] = []
+    prefill = HFEngine._prefill
+
+    def counted(engine, rows, batch):
+        held = [len(engine._cache.tokens[row]) for row in rows]
+        computed.append(sum(len(r.prompt_ids) - n for r, n in zip(batch, held, strict=True)))
+        return prefill(engine, rows, batch)
+
+    monkeypatch.setattr(HFEngine, "_prefill", counted)
+    return computed
+
+
 @pytest.mark.parametrize("choices", [None, CHOICES])
 def test_logprobs_of_mixed_prompts_and_several_samples_are_those_of_a_plain_forward(
     frozen_model, choices
@@ -115,15 +129,7 @@ def test_prompts_of_one_call_that_begin_alike_compute_their_beginning_once(
     assert len(long) >= 3 * MIN_COPIED
     endings = [(), (), *other, long]
     requests = [Request(long + end, (i,), None, f"c{i}") for i, end in enumerate(endings)]
-    computed: list[int] = []
-    prefill = HFEngine._prefill
-
-    def counted(engine, rows, batch):
-        held = [len(engine._cache.tokens[row]) for row in rows]
-        computed.append(sum(len(r.prompt_ids) - n for r, n in zip(batch, held, strict=True)))
-        return prefill(engine, rows, batch)
-
-    monkeypatch.setattr(HFEngine, "_prefill", counted)
+    computed = prefilled_tokens(monkeypatch)
     engine = HFEngine(frozen_model)
     groups = engine.generate(requests, SAMPLING)
     # The one whole prompt and of the others their ends; equal prompts still compute one token each.
@@ -149,15 +155,7 @@ def test_tasks_under_one_system_prompt_share_it_and_their_rollouts_share_the_tas
         for g in range(4)
         for t, task in enumerate(tasks)
     ]
-    computed: list[int] = []
-    prefill = HFEngine._prefill
-
-    def counted(engine, rows, batch):
-        held = [len(engine._cache.tokens[row]) for row in rows]
-        computed.append(sum(len(r.prompt_ids) - n for r, n in zip(batch, held, strict=True)))
-        return prefill(engine, rows, batch)
-
-    monkeypatch.setattr(HFEngine, "_prefill", counted)
+    computed = prefilled_tokens(monkeypatch)
     groups = HFEngine(frozen_model).generate(requests, SAMPLING)
     # The system prompt, three tasks, and one token of each prompt that is computed already.
     assert sum(computed) == 20 + 3 * 60 + 9
