@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from rlanything.assembly import assemble
 from rlanything.bench import memory, trl
@@ -45,8 +46,8 @@ class Row:
     """The row size that was fastest, by arm."""
     seconds: dict[str, list[float]] = field(default_factory=dict)
     """By arm, one a round."""
-    megabytes: dict[str, float] = field(default_factory=dict)
-    """By arm, at the peak of a step."""
+    megabytes: dict[str, list[float]] = field(default_factory=dict)
+    """By arm, at the peak of a step, one a round; none where it cannot be measured."""
     differences: dict[str, float] = field(default_factory=dict)
     """By arm, the relative difference of its gradient to that of `shared`."""
 
@@ -174,11 +175,12 @@ def _measure(
         row.differences[arm] = float(difference.norm() / arms["shared"].gradient().norm())
     for _ in range(repeats):
         for arm, each in arms.items():
-            row.seconds.setdefault(arm, []).append(_seconds(each, samples))
+            work = partial(_time, each, samples, row.seconds.setdefault(arm, []))
+            if memory.measurable():
+                row.megabytes.setdefault(arm, []).append(memory.peak_megabytes(work))
+            else:
+                work()
             progress(1)
-    if memory.measurable() and not quick:
-        for arm, each in arms.items():
-            row.megabytes[arm] = memory.peak_megabytes(lambda each=each: each.step(samples))
     return row
 
 
@@ -187,11 +189,14 @@ def _fastest(make: Callable[[int], Arm], samples: Sequence[Sample]) -> int:
     seconds: dict[int, float] = {}
     for tokens in ROW_TOKENS:
         arm = make(tokens)
-        seconds[tokens] = min(_seconds(arm, samples) for _ in range(2))
+        rounds: list[float] = []
+        for _ in range(2):
+            _time(arm, samples, rounds)
+        seconds[tokens] = min(rounds)
     return min(seconds, key=lambda tokens: seconds[tokens])
 
 
-def _seconds(arm: Arm, samples: Sequence[Sample]) -> float:
+def _time(arm: Arm, samples: Sequence[Sample], seconds: list[float]) -> None:
     begun = time.perf_counter()
     arm.step(samples)
-    return time.perf_counter() - begun
+    seconds.append(time.perf_counter() - begun)

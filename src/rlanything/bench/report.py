@@ -37,7 +37,7 @@ def page(result: Result, command: str) -> str:
             "",
             f"`{command}` wrote this page. Python {platform.python_version()}, torch "
             f"{torch.__version__}, transformers {transformers.__version__}{theirs}, "
-            f"{os.cpu_count()} cores ({platform.machine()}).",
+            f"{os.cpu_count()} cores ({platform.machine()}), {_accelerator()}.",
             "",
             "A row is one optimizer step on one minibatch. `policy` and `judge` are the first "
             "minibatches of a real iteration of the recipe; the others are made-up episodes of so "
@@ -61,9 +61,9 @@ def page(result: Result, command: str) -> str:
             "on the same sorted rows; generation, data loading and its outer loop do not run. "
             "padded and TRL use the row size that was fastest for them "
             f"({_row_sizes(result.rows)}). MB: peak of the resident set in a step beyond what "
-            "there was before it. gradient: relative difference to that of `shared`; TRL knows no "
-            "restricted choices, so where the policy chose among listed actions its loss is "
-            "another.",
+            "there was before it, and its ratio to `shared`. gradient: relative difference to "
+            "that of `shared`; TRL knows no restricted choices, so where the policy chose among "
+            "listed actions its loss is another.",
             "",
         ]
     )
@@ -91,10 +91,7 @@ def _times(row: Row) -> list[str]:
         f"{statistics.median(row.seconds['shared']):.2f}",
         _ratio(row, "padded"),
         _ratio(row, "trl"),
-        *(
-            f"{row.megabytes[arm]:.0f}" if arm in row.megabytes else "-"
-            for arm in ("shared", "padded", "trl")
-        ),
+        *(_megabytes(row, arm) for arm in ("shared", "padded", "trl")),
         *(
             f"{row.differences[arm]:.0e}" if arm in row.differences else "-"
             for arm in ("padded", "trl")
@@ -109,6 +106,18 @@ def _ratio(row: Row, arm: str) -> str:
     pairs = zip(row.seconds[arm], row.seconds["shared"], strict=True)
     rounds = [theirs / ours for theirs, ours in pairs]
     return f"{speedup:.1f}x [{min(rounds):.1f}, {max(rounds):.1f}]"
+
+
+def _megabytes(row: Row, arm: str) -> str:
+    """The median, and its ratio to that of `shared`."""
+    if arm not in row.megabytes:
+        return "-"
+    median, ours = (statistics.median(row.megabytes[each]) for each in (arm, "shared"))
+    return f"{median:.0f}" if arm == "shared" else f"{median:.0f} ({median / ours:.1f}x)"
+
+
+def _accelerator() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
 
 
 def _row_sizes(rows: tuple[Row, ...]) -> str:
