@@ -24,7 +24,7 @@ SMALL = ["loop.max_steps=10", "environment.workers=0", "threads=1"]
 
 def row(name: str, shared: list[float], padded: list[float]) -> Row:
     seconds = {"shared": shared, "padded": padded}
-    return Row(name, 2, 40, 10, 12, 44, {"padded": 1024}, seconds, {"shared": [3.0]})
+    return Row(name, 2, 40, 10, 12, {"padded": 1024}, seconds, {"shared": [3.0]})
 
 
 def test_the_command_prints_one_object_with_what_a_script_reads(pytestconfig):

@@ -44,6 +44,12 @@ class Cast:
     critic: Critic
     adapter: Adapter
 
+    @property
+    def trainees(self) -> dict[str, Trainee]:
+        """Those who learn, by role."""
+        judge = {} if self.judge is None else {"judge": self.judge}
+        return {"policy": self.policy, **judge}
+
 
 def prepare_torch(threads: int) -> None:
     """CPU threads of the language models (0: as many as there are cores), and one result per seed.

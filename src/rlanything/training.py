@@ -94,9 +94,8 @@ class Run:
             with view.phase("iterations", recipe.loop.iterations, "turns") as progress:
                 for iteration in range(1, recipe.loop.iterations + 1):
                     turn = loop.iterate(iteration)
-                    cast.policy.engine.weights_changed()
-                    if cast.judge is not None:
-                        cast.judge.engine.weights_changed()
+                    for trainee in cast.trainees.values():
+                        trainee.engine.weights_changed()
                     self._keep(turn, time.perf_counter() - turning)
                     progress(1)
                     if self._evaluates_after(iteration):
@@ -179,7 +178,7 @@ class Run:
         checkpoint = save_checkpoint(
             self._directory / "checkpoints",
             turn.iteration,
-            {"policy": cast.policy, **({"judge": cast.judge} if cast.judge else {})},
+            cast.trainees,
             self._pool,
         )
         metrics = turn_metrics(turn, diagnostics, self._view.take_seconds())

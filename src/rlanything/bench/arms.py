@@ -16,7 +16,7 @@ from rlanything.learning.learner import Learner
 from rlanything.learning.padding import pad
 from rlanything.records import Sample
 
-Step = Callable[[Sequence[Sample]], None]
+Step = Callable[[Sequence[Sample]], object]
 ROW_TOKENS = (1024, 2048, 4096)
 """Padded tokens computed together, of which the fastest counts. Fewer or more were slower."""
 
@@ -60,7 +60,7 @@ def learner_arm(
         update={"packing": packing, "max_pack_tokens": max_tokens}
     )
     learner = Learner(own, chosen)
-    return Arm(own.network, lambda samples: _discard(learner.update([("", s) for s in samples], 0)))
+    return Arm(own.network, lambda samples: learner.update([("", s) for s in samples], 0))
 
 
 def trl_arm(model: LanguageModel, settings: TrainedRole, max_tokens: int) -> Arm:
@@ -68,9 +68,5 @@ def trl_arm(model: LanguageModel, settings: TrainedRole, max_tokens: int) -> Arm
     stepper = trl.TRLStep(model, comparable(settings))
     return Arm(
         stepper.network,
-        lambda samples: _discard(stepper.update([r.samples for r in pad(samples, max_tokens)])),
+        lambda samples: stepper.update([rows.samples for rows in pad(samples, max_tokens)]),
     )
-
-
-def _discard(_result: object) -> None:
-    return None

@@ -17,7 +17,6 @@ from rlanything.engines.model import LanguageModel
 from rlanything.environments.registry import load_domain
 from rlanything.learning.learner import minibatches
 from rlanything.learning.packing import pack
-from rlanything.learning.padding import pad
 from rlanything.records import Sample
 from rlanything.seeds import derive
 from rlanything.view import View
@@ -41,7 +40,6 @@ class Row:
     distinct_tokens: int
     """Nodes of the trie of all its samples."""
     computed_tokens: int
-    padded_tokens: int
     row_tokens: dict[str, int]
     """The row size that was fastest, by arm."""
     seconds: dict[str, list[float]] = field(default_factory=dict)
@@ -164,7 +162,6 @@ def _measure(
         sample_tokens=sum(len(sample.completion.tokens) for sample in samples),
         distinct_tokens=sum(each.computed_tokens for each in pack(samples, 1 << 62)),
         computed_tokens=sum(each.computed_tokens for each in packs),
-        padded_tokens=sum(each.computed_tokens for each in pad(samples, fastest["padded"])),
         row_tokens=fastest,
     )
     for arm, each in arms.items():

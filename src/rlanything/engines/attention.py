@@ -41,6 +41,14 @@ def layout_of(ends: np.ndarray, device: torch.device) -> Layout:
     return FlexLayout(ends, device) if device.type == "cuda" else TileLayout(ends, device)
 
 
+def trie_arguments(ends: np.ndarray, device: torch.device) -> dict[str, Any]:
+    """What a decoder is called with, beside ids and positions, to compute a trie.
+
+    A mask of four dimensions is passed on untouched, so none is built: the layout is it."""
+    mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)
+    return {"attention_mask": mask, "use_cache": False, "layout": layout_of(ends, device)}
+
+
 def visible(ends: np.ndarray, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """[queries, keys], True where the query's node sees the key's."""
     return (keys <= queries[:, None]) & (queries[:, None] < ends[keys])

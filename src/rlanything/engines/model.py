@@ -19,7 +19,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from rlanything.engines.attention import layout_of
+from rlanything.engines.attention import trie_arguments
 from rlanything.engines.sharing import sharing_problem
 
 
@@ -83,15 +83,7 @@ class LanguageModel:
         """[nodes, hidden] of a trie whose nodes lie depth first; all arguments [nodes].
 
         Only for models without a `sharing_problem`; `ends` as in engines/attention.py."""
-        # A mask of four dimensions is passed on untouched, so none is built: the layout is it.
-        mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device)
-        return self._decode(
-            ids[None],
-            positions[None],
-            attention_mask=mask,
-            use_cache=False,
-            layout=layout_of(ends, self.device),
-        )[0]
+        return self._decode(ids[None], positions[None], **trie_arguments(ends, self.device))[0]
 
     def _decode(self, ids: Tensor, positions: Tensor, **more: Any) -> Tensor:
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):

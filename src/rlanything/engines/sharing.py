@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rlanything.engines.attention import ATTENTION, layout_of
+from rlanything.engines.attention import ATTENTION, trie_arguments
 
 _PREFIX, _BRANCH = 5, 4
 _TOLERANCE = 1e-3
@@ -62,9 +62,7 @@ def _measured_problem(network: PreTrainedModel) -> str | None:
         together: Tensor = decoder(
             input_ids=ids[None],
             position_ids=torch.from_numpy(positions)[None].to(network.device),
-            attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=network.device),
-            use_cache=False,
-            layout=layout_of(ends, network.device),
+            **trie_arguments(ends, network.device),
         ).last_hidden_state
         difference = (together[:, second] - alone).norm() / alone.norm()
         if not difference <= _TOLERANCE:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlanything.engines.cache import shared_length
 from rlanything.engines.model import LanguageModel
 from rlanything.records import Sample
 
@@ -61,19 +62,15 @@ def pack(samples: Sequence[Sample], max_pack_tokens: int) -> list[Pack]:
     )
     samples, tokens = [samples[i] for i in order], [tokens[i] for i in order]
     shared = [0] * min(1, len(tokens))
-    shared += [_shared(before, after) for before, after in pairwise(tokens)]
+    shared += [
+        shared_length(before.completion.tokens, after.completion.tokens)
+        for before, after in pairwise(samples)
+    ]
     cuts = _cuts([len(each) for each in tokens], shared, max_pack_tokens)
     return [
         _pack(samples[start:end], tokens[start:end], [0, *shared[start + 1 : end]])
         for start, end in pairwise(cuts)
     ]
-
-
-def _shared(a: np.ndarray, b: np.ndarray) -> int:
-    """How many tokens two sequences share from their start."""
-    size = min(len(a), len(b))
-    differs = a[:size] != b[:size]
-    return int(differs.argmax()) if differs.any() else size
 
 
 def _cuts(lengths: Sequence[int], shared: Sequence[int], limit: int) -> list[int]:

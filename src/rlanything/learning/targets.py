@@ -55,9 +55,6 @@ class Targets:
     weights: Tensor
     """[targets], their share in the mean over samples of means over tokens."""
 
-    def __len__(self) -> int:
-        return len(self.tokens)
-
 
 def find_targets(batch: Batch, mean_over: int, device: torch.device) -> Targets:
     """The targets of a batch whose loss is part of a mean over `mean_over` samples.
