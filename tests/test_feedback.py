@@ -15,6 +15,7 @@ from rlanything.feedback import (
     judge_advantages,
     mean_score,
     moments,
+    outcome_balance,
     policy_advantages,
     standardize,
     task_accuracy,
@@ -107,6 +108,24 @@ def test_judgements_that_all_agree_teach_the_judge_nothing_unless_it_is_compared
     assert not any(step.any() for steps in by_step.judge for step in steps)
     assert by_task.judge[0][0] == pytest.approx([1, 1, 1])
     assert by_task.judge[1][0] == pytest.approx([-1, -1, -1])
+
+
+@given(group)
+def test_balanced_steps_of_won_and_lost_episodes_weigh_the_same(rollouts):
+    outcomes, scores = [o for o, _ in rollouts], [s for _, s in rollouts]
+    plain = task_signals(outcomes, scores, FeedbackSettings(judge_window=(0, 1)))
+    balanced = task_signals(
+        outcomes, scores, FeedbackSettings(judge_window=(0, 1), judge_balance="outcome")
+    )
+    lengths = {
+        o: sum(len(s) for s, p in zip(scores, outcomes, strict=True) if p == o) for o in (1, -1)
+    }
+    total = sum(lengths.values())
+    for outcome, before, after in zip(outcomes, plain.judge, balanced.judge, strict=True):
+        for one, two in zip(before, after, strict=True):
+            assert two * total == pytest.approx(one * 2 * lengths[-outcome])
+    weights = outcome_balance(lengths[1], lengths[-1])
+    assert weights[1] * lengths[1] == pytest.approx(weights[-1] * lengths[-1])
 
 
 def test_the_judges_weight_leaves_the_policy_alone():
@@ -213,6 +232,7 @@ def test_impossible_input_is_refused_with_its_place(outcomes, scores, place):
         {"policy_window": (0.8, 0.2)},
         {"judge_window": (0.0, 1.5)},
         {"judge_normalization": "steps"},
+        {"judge_balance": "won"},
     ],
 )
 def test_a_setting_without_meaning_is_refused_by_name(wrong):

@@ -71,6 +71,7 @@ windows = st.sampled_from([(0.0, 1.0), (1 / 8, 7 / 8), (0.2, 0.8)])
         policy_window=windows,
         judge_window=windows,
         judge_normalization=st.sampled_from(["step", "task"]),
+        judge_balance=st.sampled_from(["none", "outcome"]),
     ),
 )
 def test_a_file_gives_the_signals_that_the_loop_would_compute(rollouts, chosen):

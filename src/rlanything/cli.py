@@ -126,6 +126,10 @@ def feedback(
         Literal["step", "task"],
         typer.Option(help="Compare a judgement with those of its step or its task."),
     ] = "step",
+    judge_balance: Annotated[
+        Literal["none", "outcome"],
+        typer.Option(help="Give steps of won and of lost episodes equal weight for the judge."),
+    ] = "none",
 ) -> None:
     """Compute step-wise training signals for rollouts from any framework.
 
@@ -143,6 +147,7 @@ def feedback(
         policy_window=policy_window,
         judge_window=judge_window,
         judge_normalization=judge_normalization,
+        judge_balance=judge_balance,
     )
     view = View(Console(stderr=True))
     with view.live(), view.bytes_phase("reading twice") as progress:

@@ -120,6 +120,10 @@ class FeedbackConfig(_Section):
     """The judge trains on tasks whose accuracy lies here."""
     judge_normalization: Literal["step", "task"] = "step"
     """What the judge's advantage is compared over."""
+    judge_balance: Literal["none", "outcome"] = "none"
+    """`outcome` gives the steps of won and of lost episodes of a task equal total weight in what
+    the judge learns, which keeps a weak policy's judge from learning to say -1 everywhere
+    (measured in benchmarks/nano-log.md); `none` counts every step alike, as the paper does."""
 
     @model_validator(mode="after")
     def _meaningful(self) -> FeedbackConfig:
@@ -158,6 +162,9 @@ class LoopConfig(_Section):
     """G, the size of a rollout group."""
     max_steps: Count = 40
     """An episode that is not won by then has failed."""
+    shuffle_advantages: bool = False
+    """A control: advantages are dealt out at random among an iteration's samples, so that nothing
+    can be learned and nothing should improve."""
 
     @model_validator(mode="after")
     def _enough_tasks(self) -> LoopConfig:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from rlanything.feedback import FeedbackSettings, TaskSignals, task_accuracy, task_signals
 from rlanything.records import JudgedTrajectory, Sample, Task
@@ -49,6 +51,15 @@ class Group:
                     if advantage:
                         source = f"{each.trajectory.id}/{i}/{j}"
                         yield Sample(source, judgements[j].completion, float(advantage))
+
+
+def shuffled(samples: Sequence[tuple[str, Sample]], seed: int) -> list[tuple[str, Sample]]:
+    """The same (task id, sample) pairs, their advantages dealt out anew: training on nothing."""
+    order = np.random.default_rng(seed).permutation(len(samples))
+    return [
+        (task, replace(sample, advantage=samples[other][1].advantage))
+        for (task, sample), other in zip(samples, order, strict=True)
+    ]
 
 
 def grouped(

@@ -22,6 +22,7 @@ StepScores: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
 TrajectoryScores: TypeAlias = Sequence[StepScores] | npt.NDArray[np.integer]
 """S_ij of one trajectory, [steps][m]."""
 Normalization: TypeAlias = Literal["step", "task"]
+Balance: TypeAlias = Literal["none", "outcome"]
 
 UNPARSABLE = -2.0
 """R^S_ij of a judgement without a readable score: no better than the worst readable one."""
@@ -48,6 +49,8 @@ class FeedbackSettings:
     """Task accuracies on which the judge trains, both ends included."""
     judge_normalization: Normalization = "step"
     """Standardize R^S over the judgements of one step, or over all judgements of the task."""
+    judge_balance: Balance = "none"
+    """Whether the steps of won and of lost episodes weigh the same in what the judge learns."""
 
     def __post_init__(self) -> None:
         for name, weight in (("weight", self.weight), ("judge_weight", self.judge_weight)):
@@ -62,6 +65,10 @@ class FeedbackSettings:
         if self.judge_normalization not in ("step", "task"):
             raise SettingsError(
                 f"judge_normalization is {self.judge_normalization!r}: give 'step' or 'task'"
+            )
+        if self.judge_balance not in ("none", "outcome"):
+            raise SettingsError(
+                f"judge_balance is {self.judge_balance!r}: give 'none' or 'outcome'"
             )
 
 
@@ -171,6 +178,17 @@ def judge_advantages(
     return tuple(tuple(standardize(step, over) for step in steps) for steps in consistency)
 
 
+def outcome_balance(won_steps: int, lost_steps: int) -> dict[int, float]:
+    """By outcome, the weight that gives the steps of a task's won and lost episodes equal totals.
+
+    Not in the paper. Lost episodes are longer and, with a weak policy, more: at lambda = 1 the sign
+    of R_i is the outcome's, so that "always -1" agrees with most steps. Twice the share of the
+    *other* outcome's steps bounds the weights by 2, and is 0 where a task has one outcome only:
+    there is then nothing to tell apart."""
+    total = max(won_steps + lost_steps, 1)
+    return {1: 2 * lost_steps / total, -1: 2 * won_steps / total}
+
+
 def task_signals(
     outcomes: Sequence[int] | npt.NDArray[np.integer],
     scores: Sequence[TrajectoryScores],
@@ -207,6 +225,16 @@ def task_signals(
             for rewards, steps in zip(feedback(settings.judge_weight), scores, strict=True)
         ]
         judge = judge_advantages(consistency, settings.judge_normalization)
+        if settings.judge_balance == "outcome":
+            steps_of = {
+                o: sum(len(s) for s, p in zip(scores, outcomes, strict=True) if p == o)
+                for o in (1, -1)
+            }
+            weights = outcome_balance(steps_of[1], steps_of[-1])
+            judge = tuple(
+                tuple(weights[int(outcome)] * step for step in steps)
+                for outcome, steps in zip(outcomes, judge, strict=True)
+            )
     else:
         judge = tuple(tuple(np.zeros(len(step)) for step in steps) for steps in scores)
     return TaskSignals(accuracy, policy, judge)

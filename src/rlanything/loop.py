@@ -15,7 +15,7 @@ from rlanything.config import Recipe
 from rlanything.curriculum import Candidate, Pool, direction
 from rlanything.environments.base import EpisodeError
 from rlanything.environments.workers import EnvironmentPool
-from rlanything.experience import Entry, Group, grouped
+from rlanything.experience import Entry, Group, grouped, shuffled
 from rlanything.records import Sample
 from rlanything.roles.adapter import Adapter, Ask, Proposal
 from rlanything.roles.judge import Critic
@@ -149,6 +149,8 @@ class Loop:
         seed = derive(self.recipe.seed, turn.iteration, "minibatches")
         policy = [(g.entry.task.id, sample) for g in trained for sample in g.policy_samples()]
         judge = [(g.entry.task.id, sample) for g in trained for sample in g.judge_samples()]
+        if self.recipe.loop.shuffle_advantages:
+            policy, judge = (shuffled(samples, seed) for samples in (policy, judge))
         with self.view.phase("policy update", len(policy), "samples") as progress:
             turn.policy_statistics = self.policy_learner.update(policy, seed, progress)
         turn.policy_samples = [sample for _, sample in policy]

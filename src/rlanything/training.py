@@ -105,6 +105,7 @@ class Run:
             self._directory,
             self._pool,
             list(zip(first, last, strict=True)),
+            (judged_first.diagnostics, judged_last.diagnostics),
             exam.gain(judged_first, judged_last) if episodes else None,
             time.perf_counter() - begun,
         )

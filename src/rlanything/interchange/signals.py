@@ -35,6 +35,7 @@ from rlanything.feedback import (
     in_window,
     integrated_feedback,
     moments,
+    outcome_balance,
     standardize,
     step_moments,
     task_accuracy,
@@ -52,6 +53,8 @@ from rlanything.interchange.lines import (
 __all__ = ["RolloutsError", "Summary", "write_signals"]
 
 Progress: TypeAlias = Callable[[int, int], None]
+
+UNBALANCED = {1: 1.0, -1: 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +224,20 @@ class _Survey:
 class _JudgeSignals:
     """The advantages of judgements, as JSON, standardized over their step or over a whole task."""
 
-    def __init__(self, survey: _Survey, consistency: dict[int, Floats], over: Moments | None):
+    def __init__(
+        self,
+        survey: _Survey,
+        consistency: dict[int, Floats],
+        over: Moments | None,
+        balance: dict[int, float],
+    ) -> None:
         """`consistency`: by outcome, R^S [codes, 3] of the scores in the order of a tally; `over`:
-        the moments of the task, or None to take those of each step."""
+        the moments of the task, or None to take those of each step; `balance`: by outcome, what an
+        advantage is multiplied by."""
         self._survey = survey
         self._consistency = consistency
         self._over = over
+        self._balance = balance
         self._known: dict[tuple[int, Tally], tuple[dict[int, str], int]] = {}
 
     def step(self, outcome: int, step: JudgedStep) -> tuple[str, int]:
@@ -242,7 +253,7 @@ class _JudgeSignals:
         values = self._consistency[outcome][self._survey.codes[tally]][occurring]
         counts = [tally[i] for i in occurring]
         over = self._over or moments(values, counts)
-        advantages = standardize(values, over).tolist()
+        advantages = (self._balance[outcome] * standardize(values, over)).tolist()
         numbers = dict(zip([SCORES[i] for i in occurring], _numbers(advantages), strict=True))
         trained = sum(count for count, a in zip(counts, advantages, strict=True) if a)
         return numbers, trained
@@ -258,6 +269,14 @@ def _task_moments(survey: _Survey, group: list[int], consistency: dict[int, Floa
         values.append(consistency[outcome][codes].ravel())
         counts.append((survey.tallies[codes] * times[:, None]).ravel())
     return moments(np.concatenate(values), np.concatenate(counts))
+
+
+def _task_balance(survey: _Survey, group: list[int]) -> dict[int, float]:
+    won, lost = (
+        sum(len(survey.steps(g)) for g in group if survey.outcome[g] == outcome)
+        for outcome in (1, -1)
+    )
+    return outcome_balance(won, lost)
 
 
 class _TaskSignals:
@@ -282,9 +301,14 @@ class _TaskSignals:
         self._judge: _JudgeSignals | None = None
         if in_window(self.accuracy, settings.judge_window):
             self._judge = by_step
-            if settings.judge_normalization == "task":
-                over = _task_moments(survey, group, consistency)
-                self._judge = _JudgeSignals(survey, consistency, over)
+            by_task, balanced = (
+                settings.judge_normalization == "task",
+                settings.judge_balance == "outcome",
+            )
+            if by_task or balanced:
+                over = _task_moments(survey, group, consistency) if by_task else None
+                balance = _task_balance(survey, group) if balanced else UNBALANCED
+                self._judge = _JudgeSignals(survey, consistency, over, balance)
 
     def policy(self, trajectory: int) -> list[str]:
         """The advantages [steps] of a trajectory."""
@@ -320,7 +344,7 @@ def _write(
         )
         for outcome in (1, -1)
     }
-    by_step = _JudgeSignals(survey, consistency, over=None)
+    by_step = _JudgeSignals(survey, consistency, over=None, balance=UNBALANCED)
     written = judgements = policy_samples = judge_samples = 0
     for trajectory, (_, rollout) in enumerate(lines):
         task = survey.tasks.get(rollout.task)

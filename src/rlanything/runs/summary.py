@@ -65,12 +65,13 @@ def closing_lines(
     directory: Path,
     pool: Pool,
     evaluations: Sequence[tuple[Evaluation, Evaluation]],
+    judge: tuple[Diagnostics, Diagnostics],
     judge_gain: Interval | None,
     seconds: float,
 ) -> list[str]:
     """What improved, by how much, where the run lies and what to try next.
 
-    `evaluations`: (before, after) of every split."""
+    `evaluations`: (before, after) of every split; `judge`: before and after."""
     lines: list[str] = []
     for before, after in evaluations:
         one, two = before.outcomes(), after.outcomes()
@@ -80,7 +81,7 @@ def closing_lines(
         rates = f"{percent(before.success)} -> {percent(after.success)}"
         lines.append(f"policy, {before.split}: {rates}{verdict}")
     if judge_gain is not None:
-        lines.append(f"judge, balanced Process Acc: {points(judge_gain)}, {_verdict(judge_gain)}")
+        lines.append(_judge_verdict(*judge, judge_gain))
     events = Counter(event.kind for slot in pool.slots for event in slot.history)
     lines.append(
         f"tasks: {events['proposed']} candidates proposed, {events['accepted']} accepted, "
@@ -100,4 +101,19 @@ def _verdict(gain: Interval) -> str:
         return "improved"
     if gain.high < 0:
         return "got worse"
-    return "no clear change (the 95% interval holds 0)"
+    return "not clearly improved (the 95% interval holds 0)"
+
+
+COLLAPSED = 0.1
+"""A judge that gives one of its two answers less often than this tells nothing apart."""
+
+
+def _judge_verdict(before: Diagnostics, after: Diagnostics, gain: Interval) -> str:
+    one = after.positive_rate
+    collapsed = one is not None and not COLLAPSED <= one <= 1 - COLLAPSED
+    return (
+        f"judge, balanced Process Acc: {share(before.balanced_process_accuracy)} -> "
+        f"{share(after.balanced_process_accuracy)}: {points(gain)}, {_verdict(gain)}; says +1 on "
+        f"{share(before.positive_rate)} -> {share(one)}"
+        f"{', collapsed to one answer' if collapsed else ''}"
+    )
