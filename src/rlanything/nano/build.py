@@ -73,11 +73,13 @@ class Plan:
     slip: float = 0.3
     """How often the demonstrator does anything at all."""
     policy_epochs: int = 2
-    judged_games: int = 400
+    judged_games: int = 1000
     """Games on which the judge is taught; the policy plays each twice."""
-    label_noise: float = 0.2
+    label_noise: float = 0.3
     """Share of the oracle's labels that are flipped before the judge learns from them."""
     judge_epochs: int = 2
+    criticised_games: int = 400
+    """Those among them on which the adapter is taught to explain failures."""
     adapter_games: int = 7000
     adapter_epochs: int = 2
     hidden: int = 128
@@ -126,7 +128,9 @@ class Builder:
 
             adapter = self._new_model(tokenizer, "adapter")
             adapter.network.load_state_dict(policy.network.state_dict())
-            lessons = self._critics(writer, rollouts) + self._proposals(writer)
+            lessons = self._critics(
+                writer, rollouts[: 2 * plan.criticised_games]
+            ) + self._proposals(writer)
             self._teach(adapter, lessons, "adapter")
             measured["adapter"] = self._measure_adapter(adapter)
         measured["minutes"] = (time.perf_counter() - begun) / 60

@@ -54,11 +54,15 @@ class Judge:
         on_judgements: Callable[[int], None] | None = None,
     ) -> list[JudgedTrajectory]:
         """m judgements for every step, [trajectories][steps][m]."""
-        judged: list[JudgedTrajectory] = []
-        for start in range(0, len(trajectories), PARALLEL_TRAJECTORIES):
-            chunk = trajectories[start : start + PARALLEL_TRAJECTORIES]
-            judged += self._judge_chunk(chunk, seed, on_judgements)
-        return judged
+        # Longest first: those still to be judged are then neighbours in the engine's cache, which
+        # reads neighbours without copying them.
+        order = sorted(range(len(trajectories)), key=lambda i: -len(trajectories[i].steps))
+        judged: dict[int, JudgedTrajectory] = {}
+        for start in range(0, len(order), PARALLEL_TRAJECTORIES):
+            chunk = order[start : start + PARALLEL_TRAJECTORIES]
+            results = self._judge_chunk([trajectories[i] for i in chunk], seed, on_judgements)
+            judged.update(zip(chunk, results, strict=True))
+        return [judged[i] for i in range(len(trajectories))]
 
     def _judge_chunk(
         self,

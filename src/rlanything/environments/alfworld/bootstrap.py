@@ -7,6 +7,7 @@ that there is something left for reinforcement learning to improve.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 
 from rlanything.environments.alfworld import assets
@@ -92,27 +93,49 @@ def knowledge(task: str, steps: Sequence[Step], observation: str) -> Memory:
     return memory
 
 
-def describe_step(task: str, steps: Sequence[Step]) -> str:
-    """The last step in a judge's words: what it does, not whether that was good."""
-    step = steps[-1]
-    before = knowledge(task, steps[:-1], step.observation)
+def describe_step(task: Task, steps: Sequence[Step]) -> str:
+    """The last step in a judge's words: what was to be done, as far as could be known, and what was
+    done instead or indeed. `find mug: a known place.` Not whether that was good."""
+    game = load_game(task.data)
+    world = World(game.scene_pddl)
+    for step in steps[:-1]:
+        if step.valid and step.action is not None:
+            world.play(step.action)
+    aim = next_subgoal(world, game.goal)
+    return f"{aim.text()}: {_deed(world, aim, steps[-1])}"
+
+
+def _deed(world: World, aim: Subgoal, step: Step) -> str:
     if step.action is None:
         return "no action."
     if not step.valid:
         return "nothing happens."
     verb, _, rest = step.action.partition(" ")
-    if verb == "go":
+    if verb in ("go", "open"):
         place = rest.removeprefix("to ")
-        return "a new place." if place in before.unseen else "a known place."
-    thing = rest.split(" from ")[0].split(" to ")[0].split(" with ")[0]
-    if verb == "take":
-        return "takes what is wanted." if before.wanted(thing) else "takes something else."
+        if aim.verb == "find":
+            known = world.visited if verb == "go" else world.opened_before
+            return "a known place." if place in known else "a new place."
+        return "the right place." if _serves(world, aim, place) else "a wrong place."
     if verb == "move":
         place = rest.rpartition(" to ")[2]
-        return "puts it where it belongs." if before.wanted(place) else "puts it elsewhere."
-    if verb == "open":
-        return "opens a new place." if rest in before.unseen else "opens a known place."
-    return f"{verb} {'what is wanted.' if before.wanted(thing) else 'something else.'}"
+        right = aim.verb == "drop" or (aim.verb == "bring" and _serves(world, aim, place))
+        return "the right place." if right else "a wrong place."
+    if verb != aim.verb:
+        return "not now."
+    kind = world.setting.objects.get(re.split(" from | with ", rest)[0])
+    return "the right thing." if kind in (aim.object, aim.receptacle) else "a wrong thing."
+
+
+def _serves(world: World, aim: Subgoal, place: str) -> bool:
+    """Whether a place is where the next thing to do can be done, for all that was shown."""
+    if aim.receptacle and world.setting.receptacles.get(place) == aim.receptacle:
+        return True
+    wanted = {"take": aim.object, "use": aim.object}.get(aim.verb)
+    return any(
+        inside == place and name in world.seen and world.setting.objects[name] == wanted
+        for name, inside in world.inside
+    )
 
 
 def explain_failure(task: str, steps: Sequence[Step], condemned: Sequence[int]) -> str:
@@ -167,7 +190,7 @@ class Teacher:
         return [sorted(kind.lower() for kind in assets.pickable_types())]
 
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
-        return f"{describe_step(task.instruction, steps)} \\boxed{{{score}}}"
+        return f"{describe_step(task, steps)} \\boxed{{{score}}}"
 
     def critic(self, task: Task, steps: Sequence[Step], condemned: Sequence[int]) -> str:
         return explain_failure(task.instruction, steps, condemned)

@@ -1,0 +1,243 @@
+"""Does a recipe learn? Runs it over several seeds, and as controls in which nothing can be learned.
+
+python benchmarks/learning.py RECIPE [--seeds 0 1 2 3 4] [--controls] [--parallel 1] [--keep FOLDER]
+
+Writes benchmarks/NAME.md, and the curves of every run to benchmarks/NAME.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+
+from rlanything import nano
+from rlanything.config import Recipe, load_recipe
+from rlanything.evaluation.intervals import Interval, mean_of_few, paired_difference, wilson
+from rlanything.runs.store import Store
+from rlanything.runs.summary import percent, points
+
+HERE = Path(__file__).parent
+EVENTS = ("proposed", "accepted", "rejected")
+CONTROLS = {
+    "shuffled advantages": ["loop.shuffle_advantages=true"],
+    "learning rate 0": ["policy.learning_rate=0", "judge.learning_rate=0"],
+}
+PROCESS, POSITIVE = "balanced_process_accuracy", "positive_rate"
+CURVES = (
+    "rollouts/success",
+    "tasks/active_accuracy",
+    "tasks/accepted",
+    f"judge/{PROCESS}",
+    f"judge/{POSITIVE}",
+    "policy/kl",
+    "policy/entropy",
+    "judge/kl",
+    "judge/entropy",
+)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that has ended."""
+
+    name: str
+    store: Store
+    minutes: float
+
+    def outcomes(self, split: str, iteration: int) -> dict[str, bool]:
+        """Won or not, by task."""
+        rows = self.store.query(
+            "SELECT task, outcome FROM evaluations WHERE iteration = ? AND split = ?",
+            iteration,
+            split,
+        )
+        return {task: outcome == 1 for task, outcome in rows}
+
+    def evaluated(self) -> list[int]:
+        """The iterations after which held-out success was measured; 0 is before training."""
+        query = "SELECT DISTINCT iteration FROM evaluations ORDER BY 1"
+        return [iteration for (iteration,) in self.store.query(query)]
+
+    def gain(self, split: str, iteration: int) -> Interval | None:
+        one, two = self.outcomes(split, 0), self.outcomes(split, iteration)
+        shared = sorted(one.keys() & two.keys())
+        return paired_difference([one[t] for t in shared], [two[t] for t in shared])
+
+    def metric(self, name: str) -> dict[int, float]:
+        """By iteration."""
+        query = "SELECT iteration, value FROM metrics WHERE name = ? ORDER BY iteration"
+        return dict(self.store.query(query, name))
+
+    def judge(self, name: str) -> tuple[float, float]:
+        """Before and after, on recorded held-out episodes."""
+        values = list(self.metric(f"evaluation/judge/{name}").values())
+        return values[0], values[-1]
+
+    def closing(self, start: str) -> str:
+        lines = json.loads(self.store.query("SELECT value FROM run WHERE key = 'closing'")[0][0])
+        return next((line for line in lines if line.startswith(start)), "")
+
+    def events(self) -> str:
+        counts = dict(self.store.query("SELECT kind, COUNT(*) FROM slot_events GROUP BY kind"))
+        return "/".join(str(counts.get(kind, 0)) for kind in EVENTS)
+
+
+def run(recipe: Path, name: str, folder: Path, overrides: list[str]) -> Finished:
+    begun = time.perf_counter()
+    command = [sys.executable, "-m", "rlanything.cli", "train", str(recipe)]
+    subprocess.run(
+        [*command, f"run_dir={folder}", *overrides],
+        check=True,
+        stdout=(folder.parent / f"{folder.name}.log").open("w"),
+    )
+    return Finished(name, Store(folder / "run.sqlite"), (time.perf_counter() - begun) / 60)
+
+
+def row(finished: Finished, splits: tuple[str, ...]) -> str:
+    last = finished.evaluated()[-1]
+    cells = [finished.name, f"{finished.minutes:.1f}"]
+    for split in splits:
+        before, after = (finished.outcomes(split, i).values() for i in (0, last))
+        gain = finished.gain(split, last)
+        cells.append(f"{sum(before) / len(before):.1%} -> {sum(after) / len(after):.1%}")
+        cells.append(points(gain) if gain else "-")
+    for name in (PROCESS, POSITIVE):
+        before, after = finished.judge(name)
+        cells.append(f"{before:.1%} -> {after:.1%}")
+    cells.append(finished.events())
+    return f"| {' | '.join(cells)} |"
+
+
+def table(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
+    heads = ["run", "minutes"]
+    heads += [head for split in splits for head in (split, "gain")]
+    heads += ["judge, balanced Process Acc", "judge says +1", "proposed/accepted/rejected"]
+    return [
+        f"| {' | '.join(heads)} |",
+        "|---" * len(heads) + "|",
+        *(row(finished, splits) for finished in runs),
+    ]
+
+
+def over_seeds(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
+    """The mean gains, with Student's interval: seeds are what varies independently."""
+    gains = {
+        split: [g.estimate for each in runs if (g := each.gain(split, each.evaluated()[-1]))]
+        for split in splits
+    }
+    judged = [each.judge(PROCESS) for each in runs]
+    gains["judge, balanced Process Acc"] = [after - before for before, after in judged]
+    return [
+        f"- {name}: {points(found)}"
+        for name, values in gains.items()
+        if (found := mean_of_few(values))
+    ]
+
+
+def curves(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
+    """Held-out success along the way, where it was measured along the way."""
+    lines = ["| run | iteration | " + " | ".join(splits) + " | judge, balanced Process Acc |"]
+    lines.append("|---" * (len(splits) + 3) + "|")
+    for each in runs:
+        judged = each.metric(f"evaluation/judge/{PROCESS}")
+        for iteration in each.evaluated():
+            rates = [
+                percent(wilson(sum(won), len(won)))
+                for split in splits
+                if (won := list(each.outcomes(split, iteration).values()))
+            ]
+            cells = [each.name, str(iteration), *rates, f"{judged[iteration]:.1%}"]
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def write_csv(path: Path, runs: list[Finished], splits: tuple[str, ...]) -> None:
+    names = [*CURVES, *(f"evaluation/{s}/success" for s in splits), f"evaluation/judge/{PROCESS}"]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["run", "iteration", *names])
+        for each in runs:
+            values = [each.metric(name) for name in names]
+            for iteration in sorted(set().union(*values)):
+                row = [value.get(iteration) for value in values]
+                writer.writerow(
+                    [each.name, iteration, *("" if v is None else f"{v:.5g}" for v in row)]
+                )
+
+
+def page(
+    recipe: Recipe, arguments: argparse.Namespace, seeds: list[Finished], controls: list[Finished]
+) -> list[str]:
+    splits = recipe.evaluation.splits
+    card = json.loads((nano.MODELS / "card.json").read_text())
+    at_once = f", {arguments.parallel} runs at once" if arguments.parallel > 1 else ""
+    lines = [
+        f"# What {recipe.name} learns",
+        "",
+        f"`python {shlex.join(sys.argv)}`, python {platform.python_version()}, torch "
+        f"{torch.__version__}, transformers {transformers.__version__}, {platform.machine()}, "
+        f"{os.cpu_count()} cores{at_once}. Minutes include evaluation, not set-up. Held-out "
+        f"success over {recipe.evaluation.episodes} games, gains paired by game with 95% "
+        f"intervals over episodes. Nano models: `{card['command']}`.",
+        "",
+        *table(seeds, splits),
+    ]
+    if len(seeds) > 1:
+        lines += ["", f"Mean gain over the {len(seeds)} seeds, 95% interval over seeds:", ""]
+        lines += over_seeds(seeds, splits)
+    lines += ["", "Each run's own judge line:", ""]
+    lines += [f"- {each.name}: {each.closing('judge')}" for each in seeds]
+    if controls:
+        lines += ["", "Controls, in which nothing can be learned:", "", *table(controls, splits)]
+    if len(seeds[0].evaluated()) > 2:
+        lines += ["", "Along the way:", "", *curves(seeds, splits)]
+    return [*lines, "", f"Every iteration's figures: [{recipe.name}.csv]({recipe.name}.csv).", ""]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("recipe", type=Path)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--controls", action="store_true", help="with the first seed")
+    parser.add_argument("--parallel", type=int, default=1, help="runs at once, sharing the cores")
+    parser.add_argument("--keep", type=Path, help="keep the runs in this folder")
+    arguments = parser.parse_args()
+    recipe = load_recipe(arguments.recipe)
+    folder = arguments.keep or Path(tempfile.mkdtemp())
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = {f"seed {seed}": [f"seed={seed}"] for seed in arguments.seeds}
+    if arguments.controls:
+        first = f"seed={arguments.seeds[0]}"
+        wanted |= {name: [first, *overrides] for name, overrides in CONTROLS.items()}
+    share = [f"threads={max(1, (os.cpu_count() or 1) // arguments.parallel)}"]
+    with ThreadPoolExecutor(arguments.parallel) as executor:
+        runs = list(
+            executor.map(
+                lambda item: run(
+                    arguments.recipe, item[0], folder / item[0].replace(" ", "-"), item[1] + share
+                ),
+                wanted.items(),
+            )
+        )
+    count = len(arguments.seeds)
+    lines = page(recipe, arguments, runs[:count], runs[count:])
+    (HERE / f"{recipe.name}.md").write_text("\n".join(lines), encoding="utf-8")
+    write_csv(HERE / f"{recipe.name}.csv", runs, recipe.evaluation.splits)
+
+
+if __name__ == "__main__":
+    main()
