@@ -74,9 +74,10 @@ $(RIVALS): $(STAMP)
 test-slow: setup $(RIVALS) ## the checks that take minutes
 	$(BIN)/python -m pytest -m slow
 
-bench: setup $(RIVALS) ## rewrite the figures in benchmarks/ (about two hours)
+bench: setup $(RIVALS) ## rewrite the figures in benchmarks/ (about four hours)
 	$(BIN)/rlanything bench learner --out benchmarks/learner.md
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/alfworld_speed.py
 	$(BIN)/python benchmarks/packing.py
-	$(BIN)/python benchmarks/quickstart.py
+	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls
+	$(BIN)/python benchmarks/learning.py recipes/alfworld-nano.yaml --seeds 0
