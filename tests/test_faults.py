@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import signal
 import subprocess
@@ -22,8 +21,6 @@ from rlanything.engines.base import Request, Sampling
 from rlanything.engines.deadline import GenerationTimeout, TimedEngine
 from rlanything.engines.hf import HFEngine
 from rlanything.engines.model import ModelError
-from rlanything.environments.base import Observation, StepResult
-from rlanything.environments.text import TextDomain
 from rlanything.learning.learner import DivergedError, Learner
 from rlanything.records import Completion, Sample, Task
 from rlanything.runs.checkpoint import CheckpointError
@@ -112,40 +109,14 @@ def test_a_generation_call_that_hangs_meets_its_time_out():
     assert TimedEngine(SleepingEngine(0), 5, "judge").generate([], Sampling(1.0, 1)) == []
 
 
-class Deadly(TextDomain):
-    """One of its tasks kills whoever plays it; one stops its worker for good."""
-
-    action_marker = ">"
-
-    def tasks(self, split: str, count: int, seed: int) -> list[Task]:
-        harm = {0: "kill", 1: "stop"} if split == "train" else {}
-        return [Task(f"{split}{i}", "say go", data={"harm": harm.get(i)}) for i in range(count)]
-
-    def environment(self) -> DeadlyEnvironment:
-        return DeadlyEnvironment()
-
-
-class DeadlyEnvironment:
-    def reset(self, task: Task) -> Observation:
-        if task.data["harm"]:
-            number = signal.SIGKILL if task.data["harm"] == "kill" else signal.SIGSTOP
-            os.kill(os.getpid(), number)
-        return Observation("?", ("go", "stay"))
-
-    def step(self, response: str) -> StepResult:
-        action = TextDomain.action_in(response)
-        won = 1 if action == "go" else -1
-        return StepResult(Observation("!", ("go", "stay")), action, action is not None, won)
-
-
-def test_tasks_that_kill_or_stop_their_workers_are_quarantined_and_the_rest_is_trained(
+def test_tasks_that_kill_or_stop_their_workers_are_quarantined_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     run = tmp_path / "run"
-    changes = [f"run_dir={run}", f"domain={{name: '{__name__}:Deadly'}}"]
+    changes = [f"run_dir={run}", "domain={name: 'deadly:Deadly'}"]
     changes += ["environment.timeout_seconds=1", "loop.tasks=3", "loop.tasks_per_iteration=3"]
-    changes += ["evaluation.episodes=0", "loop.iterations=2", "loop.rollouts_per_task=2"]
+    changes += ["evaluation.episodes=0", "loop.iterations=2", "loop.rollouts_per_task=1"]
     Run(load_recipe(TINY, changes), QUIET).train()
     store = Store(run / "run.sqlite")
     slots = {slot["slot"]: slot for slot in read_lineage(store)}
@@ -153,7 +124,7 @@ def test_tasks_that_kill_or_stop_their_workers_are_quarantined_and_the_rest_is_t
     assert slots["train0"]["quarantined"] == slots["train1"]["quarantined"] == reason
     assert slots["train2"]["quarantined"] is None
     played = store.query("SELECT iteration, task FROM trajectories ORDER BY 1, 2")
-    assert [row for row in played if row[0] == 2] == [(2, "train2")] * 2
+    assert [row for row in played if row[0] == 2] == [(2, "train2")]
     store.close()
 
 
@@ -196,6 +167,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_stops_the_run_with_one_line_and_a_store_that_opens(small_disk: Path) -> None:
     run = small_disk / "run"
     changes = [f"run_dir={run}", "loop.iterations=3", "evaluation.episodes=0", "checkpoints.keep=9"]
+    changes += ["loop.tasks_per_iteration=2", "loop.rollouts_per_task=2"]
     with pytest.raises((CheckpointError, StoreError)) as caught:
         Run(load_recipe(TINY, changes), QUIET).train()
     assert "\n" not in str(caught.value)

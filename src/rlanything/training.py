@@ -187,6 +187,7 @@ class Run:
             roots = self._domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
             self._pool = Pool(roots, curriculum.alpha_low, curriculum.alpha_high)
         self._store.write_pool(self._pool)
+        self._retain(self._at.iteration)
         self._view.say(f"resuming after iteration {self._at.iteration}")
 
     def _turn(self, loop: Loop) -> None:
@@ -299,8 +300,15 @@ class Run:
                 checkpoint=checkpoint,
                 finished=_now(),
             )
-        prune(folder, recipe.checkpoints.keep, recipe.checkpoints.every)
+        self._retain(turn.iteration)
         self._view.say(turn_line(turn.iteration, recipe.loop.iterations, metrics, seconds_left))
+
+    def _retain(self, iteration: int) -> None:
+        """Lets go of what the recipe does not keep, after an iteration that is kept."""
+        recipe = self._recipe
+        prune(self._directory / CHECKPOINTS, recipe.checkpoints.keep, recipe.checkpoints.every)
+        if recipe.store.keep_iterations:
+            self._store.forget_texts(iteration - recipe.store.keep_iterations + 1)
 
 
 def _now() -> str:
