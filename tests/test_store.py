@@ -675,7 +675,7 @@ def test_lineage_says_which_tasks_are_quarantined_and_why(store: Store) -> None:
     assert [each["quarantined"] for each in slots["t1"]["history"]] == ["its workers died"] * 2
     assert "quarantined: it hung twice" in printed(list(slots.values()))
     assert dict(store.query("SELECT task, iteration FROM quarantine"))["t0"] == 2
-    store.forget_after(1)
+    store.forget_after(0)
     store.write_pool(new_pool())
     assert [slot["quarantined"] for slot in read_lineage(store)] == [None] * 3
 
