@@ -96,7 +96,8 @@ class Finished:
         return "/".join(str(counts.get(kind, 0)) for kind in EVENTS)
 
 
-def run(recipe: Path, name: str, folder: Path, overrides: list[str]) -> Finished:
+def run(recipe: Path, folder: Path, overrides: list[str]) -> float:
+    """Minutes."""
     begun = time.perf_counter()
     command = [sys.executable, "-m", "rlanything.cli", "train", str(recipe)]
     subprocess.run(
@@ -104,7 +105,7 @@ def run(recipe: Path, name: str, folder: Path, overrides: list[str]) -> Finished
         check=True,
         stdout=(folder.parent / f"{folder.name}.log").open("w"),
     )
-    return Finished(name, Store(folder / "run.sqlite"), (time.perf_counter() - begun) / 60)
+    return (time.perf_counter() - begun) / 60
 
 
 def row(finished: Finished, splits: tuple[str, ...]) -> str:
@@ -224,15 +225,15 @@ def main() -> None:
         first = f"seed={arguments.seeds[0]}"
         wanted |= {name: [first, *overrides] for name, overrides in CONTROLS.items()}
     share = [f"threads={max(1, (os.cpu_count() or 1) // arguments.parallel)}"]
+    places = {name: folder / name.replace(" ", "-") for name in wanted}
     with ThreadPoolExecutor(arguments.parallel) as executor:
-        runs = list(
-            executor.map(
-                lambda item: run(
-                    arguments.recipe, item[0], folder / item[0].replace(" ", "-"), item[1] + share
-                ),
-                wanted.items(),
-            )
+        minutes = executor.map(
+            lambda name: run(arguments.recipe, places[name], wanted[name] + share), wanted
         )
+        runs = [
+            Finished(name, Store(places[name] / "run.sqlite"), each)
+            for name, each in zip(wanted, minutes, strict=True)
+        ]
     count = len(arguments.seeds)
     lines = page(recipe, arguments, runs[:count], runs[count:])
     (HERE / f"{recipe.name}.md").write_text("\n".join(lines), encoding="utf-8")

@@ -23,10 +23,12 @@ from rlanything.training import Run
 from rlanything.view import View
 
 TINY = Path(__file__).parent.parent / "recipes" / "tiny.yaml"
+# Two iterations of groups of four in which candidates are made and settled.
+EAGER = ("seed=2", "curriculum.alpha_low=0.25", "curriculum.alpha_high=0.75")
 
 
 def run_tiny(folder: Path, *overrides: str) -> Path:
-    recipe = load_recipe(TINY, [f"run_dir={folder}", *overrides])
+    recipe = load_recipe(TINY, [f"run_dir={folder}", *EAGER, *overrides])
     Run(recipe, View(Console(quiet=True))).train()
     return folder
 
@@ -233,7 +235,7 @@ class KillingView(View):
 def test_a_killed_worker_does_not_lose_the_iteration(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     view = KillingView(Console(quiet=True))
-    view.run = Run(load_recipe(TINY, [f"run_dir={folder}"]), view)
+    view.run = Run(load_recipe(TINY, [f"run_dir={folder}", *EAGER]), view)
     view.run.train()
     assert view.killed
     for role in ("policy", "judge"):

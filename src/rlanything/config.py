@@ -209,6 +209,8 @@ class StoreConfig(_Section):
 class EvaluationConfig(_Section):
     episodes: Annotated[int, Field(ge=0)] = 240
     """Held-out episodes per split, the same ones each time; 0 turns evaluation off."""
+    seed: int = 0
+    """Chooses the held-out tasks: runs that share it are compared on the same ones."""
     every: Annotated[int, Field(ge=0)] = 0
     """Evaluate after every so many iterations; 0: only before the first and after the last."""
     splits: tuple[str, ...] = ("in_domain", "ood")

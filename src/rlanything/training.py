@@ -111,11 +111,11 @@ class Run:
                 trainee.learner.load_state(checkpoint / role / OPTIMIZER)
 
     def _load_held_out(self) -> dict[str, Sequence[Task]]:
-        # One fixed seed for all runs: they are compared on the same games.
-        evaluation = self._recipe.evaluation
-        if not evaluation.episodes:
+        # Not the run's own seed: runs are compared on the same games.
+        wanted = self._recipe.evaluation
+        if not wanted.episodes:
             return {}
-        return {s: self._domain.tasks(s, evaluation.episodes, 0) for s in evaluation.splits}
+        return {s: self._domain.tasks(s, wanted.episodes, wanted.seed) for s in wanted.splits}
 
     def train(self) -> list[str]:
         """Runs to the end; returns the closing lines.
