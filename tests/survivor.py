@@ -1,10 +1,11 @@
 """Runs a recipe to its end while killing it again and again; a script, run by test_survival.py.
 
-python survivor.py RECIPE DIRECTORY KILLS SEED [override ...]
+python survivor.py RECIPE DIRECTORY LIKE KILLS SEED [override ...]
 
 Every attempt is a forked child, so that torch is imported once. A child is killed with SIGKILL from
-a thread of its own, a random time after a phase began or ended: anywhere, then, also within a
-checkpoint or a transaction. Prints one JSON object: where it was killed, and how often in all.
+a thread of its own, a random time after a phase began, within what that phase took in the finished
+run LIKE: anywhere, then, also within a checkpoint or a transaction. Prints one JSON object: how
+many kills were aimed at each phase and fell.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,46 +25,57 @@ from pathlib import Path
 from rich.console import Console
 
 from rlanything.config import load_recipe
+from rlanything.runs.store import Store
 from rlanything.training import Run
 from rlanything.view import View
 
-PHASES = {
-    "eval in_domain": 0.6,
-    "eval ood": 0.6,
-    "eval judge": 0.5,
-    "rollouts": 0.8,
-    "judgements": 1.0,
-    "proposals": 0.1,
-    "policy update": 0.3,
-    "judge update": 0.3,
-    "after judge update": 0.25,
-}
-"""How long each may last, in seconds, so that kills fall inside. The last is when a checkpoint and
-the store are written."""
+ORDER = (
+    "eval in_domain",
+    "eval ood",
+    "eval judge",
+    "rollouts",
+    "judgements",
+    "proposals",
+    "policy update",
+    "judge update",
+    "checkpoint",
+    "store",
+)
+"""The phases kills are aimed at, one after the other."""
+LATER = 0.25
+"""How often a kill waits for the second time its phase begins: an iteration is kept in between."""
+
+
+def durations(run: Path) -> dict[str, float]:
+    """Seconds that the phases of a finished run took, at most."""
+    store = Store(run / "run.sqlite")
+    rows = store.query(
+        "SELECT name, MAX(value) FROM metrics WHERE name LIKE 'seconds/%' GROUP BY name"
+    )
+    store.close()
+    taken = {name.removeprefix("seconds/"): seconds for name, seconds in rows}
+    return {phase: taken[phase.replace(" ", "_")] for phase in ORDER}
 
 
 class DeadlyView(View):
-    """Kills its process `delay` seconds after a phase began."""
+    """Kills its process `delay` seconds after a phase began for the `nth` time."""
 
-    def __init__(self, phase: str, delay: float) -> None:
+    def __init__(self, phase: str, nth: int, delay: float) -> None:
         super().__init__(Console(quiet=True))
-        self._phase, self._delay = phase, delay
+        self._phase, self._left, self._delay = phase, nth, delay
 
     @contextmanager
     def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
         if name == self._phase:
-            self._doom()
+            self._left -= 1
+            if not self._left:
+                threading.Thread(target=self._kill, daemon=True).start()
         with super().phase(name, total, unit) as progress:
             yield progress
-        if f"after {name}" == self._phase:
-            self._doom()
 
-    def _doom(self) -> None:
-        def kill() -> None:
-            time.sleep(self._delay)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        threading.Thread(target=kill, daemon=True).start()
+    def _kill(self) -> None:
+        time.sleep(self._delay)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def attempt(recipe: Path, directory: Path, overrides: list[str], workers: int, view: View) -> int:
@@ -87,25 +100,24 @@ def attempt(recipe: Path, directory: Path, overrides: list[str], workers: int, v
 
 
 def main() -> None:
-    recipe, directory, kills, seed, *overrides = sys.argv[1:]
+    recipe, directory, like, kills, seed, *overrides = sys.argv[1:]
     rng = random.Random(int(seed))
-    killed: dict[str, int] = {}
-    names = list(PHASES)
-    while sum(killed.values()) < int(kills):
-        phase = names[sum(killed.values()) % len(names)]
-        view = DeadlyView(phase, rng.uniform(0, PHASES[phase]))
+    seconds = durations(Path(like))
+    killed: Counter[str] = Counter()
+    while True:
+        alive = killed.total() == int(kills)
+        phase = ORDER[killed.total() % len(ORDER)]
+        nth = 2 if not phase.startswith("eval") and rng.random() < LATER else 1
+        view = DeadlyView(phase, nth, rng.uniform(0, seconds[phase]))
+        view = View(Console(quiet=True)) if alive else view
         status = attempt(Path(recipe), Path(directory), overrides, rng.choice([1, 2, 4]), view)
-        if os.WIFSIGNALED(status):
-            killed[phase] = killed.get(phase, 0) + 1
+        if os.WIFSIGNALED(status) and not alive:
+            killed[phase] += 1
         elif status:
             sys.exit(f"an attempt failed with status {status}")
         else:
-            break  # it reached its end before the blow
-    view = View(Console(quiet=True))
-    status = attempt(Path(recipe), Path(directory), overrides, rng.choice([1, 2, 4]), view)
-    if status:
-        sys.exit(f"the last attempt failed with status {status}")
-    print(json.dumps({"killed": killed, "kills": sum(killed.values())}))
+            break  # it reached its end, perhaps before the blow
+    print(json.dumps(killed))
 
 
 if __name__ == "__main__":

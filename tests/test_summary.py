@@ -29,7 +29,7 @@ def closing(
             "evaluation/judge/balanced_process_accuracy": 0.5 if iteration == 0 else 0.9,
             "evaluation/judge/positive_rate": positive,
         }
-        recalls = {} if recall is None else {str(i): counts for i in range(20)}
+        recalls = {str(i): counts for i in range(20) if counts is not None}
         store.record_sitting(iteration, {"in_domain": rows}, recalls, metrics)
     pool = Pool([Task("root", "", "", {})], 0.2, 0.8)
     lines = closing_lines(folder, store, ["in_domain"], pool, 60.0)
