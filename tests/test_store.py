@@ -188,6 +188,25 @@ def test_whatever_a_model_writes_comes_back() -> None:
     assert found.judgements[1][0].token_ids == ()
 
 
+def test_half_a_character_loses_no_iteration(store: Store) -> None:
+    odd = "go \ud83d"
+
+    def change(given: dict[str, Any]) -> None:
+        group, *others = given["groups"]
+        first, *rest = group.judged
+        steps = tuple(replace(step, action=odd) for step in first.trajectory.steps)
+        first = replace(first, trajectory=replace(first.trajectory, steps=steps))
+        given["groups"] = [replace(group, judged=(first, *rest)), *others]
+        given["failures"] = [("t1", odd)]
+
+    pool = new_pool()
+    pool.propose("t0", Candidate(Task("t0@1", odd), "harder", 0.9, (odd,), 1))
+    record(store, 1, pool, change)
+    assert ("go ?",) in store.query("SELECT action FROM steps")
+    assert store.query("SELECT reason FROM failures") == [("go ?",)]
+    assert store.query("SELECT instruction FROM tasks WHERE id = 't0@1'") == [("go ?",)]
+
+
 def test_an_observation_is_kept_once_and_one_that_jumps_is_refused() -> None:
     judged = episode("e", ROOTS[0], 1, 0)
     assert unpack(pack(judged)).observations == tuple(f"e sees {i} é" for i in range(STEPS + 1))
@@ -247,7 +266,15 @@ def test_a_sample_that_is_not_what_was_sampled_is_refused(
 def test_a_sitting_is_read_back(store: Store) -> None:
     rows = [("a", "pick", 1, 4), ("b", "look", -1, 9)]
     assert store.sittings() == []
-    store.record_sitting(0, {"ood": rows}, {"e1": (1, 2, 3, 4)}, {"evaluation/ood/success": 0.5})
+    held_out = episode("e1", ROOTS[0], 1, 0).trajectory
+    metrics = {"evaluation/ood/success": 0.5}
+    store.record_sitting(0, {"ood": rows}, {"e1": (1, 2, 3, 4)}, metrics, [held_out])
+    (read,) = store.exam()
+    assert (read.id, read.task, read.outcome) == (held_out.id, held_out.task, held_out.outcome)
+    assert [replace(step, completion=None) for step in read.steps] == [
+        replace(step, completion=None) for step in held_out.steps
+    ]
+    assert [s.response for s in read.steps] == [s.response for s in held_out.steps]
     store.record_sitting(3, {"ood": rows[:1]}, {}, {})
     assert store.sittings() == [0, 3]
     assert store.outcomes(0, "ood") == {"a": 1, "b": -1}
@@ -436,7 +463,6 @@ def live(store: Store, pool: Pool, iteration: int) -> None:
         pool.quarantine("t0", "t0", "it hung twice", iteration)
     record(store, iteration, pool)
     store.record_sitting(iteration, {"ood": [("a", "pick", 1, 4)]}, {"e": (1, 2, 3, 4)}, {"m": 1})
-    store.record_quarantine(iteration, [(f"t{iteration % 3}@{iteration}", "its workers died")])
 
 
 def test_what_is_forgotten_was_never_there(tmp_path: Path) -> None:
@@ -668,11 +694,9 @@ def test_lineage_says_which_tasks_are_quarantined_and_why(store: Store) -> None:
     pool = new_pool()
     for iteration in (1, 2, 3):
         live(store, pool, iteration)
-    store.record_quarantine(3, [("t0", "it hung again")])
     slots = {slot["slot"]: slot for slot in read_lineage(store)}
     assert slots["t0"]["quarantined"] == "it hung twice"
-    assert slots["t1"]["quarantined"] == "its workers died"  # as is t1@1, which was accepted
-    assert [each["quarantined"] for each in slots["t1"]["history"]] == ["its workers died"] * 2
+    assert slots["t1"]["quarantined"] is None
     assert "quarantined: it hung twice" in printed(list(slots.values()))
     assert dict(store.query("SELECT task, iteration FROM quarantine"))["t0"] == 2
     store.forget_after(0)

@@ -53,12 +53,12 @@ def survive(directory: Path, like: Path, kills: int, seed: int) -> dict[str, int
 
 
 def fingerprint(run: Path) -> dict[str, str]:
-    """Of everything that a run leaves but times: the last weights, the exam, and the store."""
+    """Of everything that a run leaves but times: the last checkpoint and the store."""
     last = sorted((run / "checkpoints").glob("iter-*"))[-1]
     files = [*last.glob("*/model.safetensors"), *last.glob("*/optimizer.pt"), last / "pool.json"]
     found = {
         file.relative_to(run).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in [*files, run / "exam.json"]
+        for file in files
     }
     store = Store(run / "run.sqlite")
     found["store"] = hashlib.sha256("\n".join(store.dump()).encode()).hexdigest()

@@ -30,9 +30,8 @@ from rlanything.environments.workers import EnvironmentPool
 from rlanything.evaluation.judge_exam import JudgeExam, diagnose_judged, oracle_labels
 from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.loop import Loop, Turn
-from rlanything.records import Task
-from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint, write_synced
-from rlanything.runs.episodes import read_episodes, write_episodes
+from rlanything.records import Task, Trajectory
+from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint, sync
 from rlanything.runs.lock import RunLock, killed_holder
 from rlanything.runs.metrics import turn_metrics
 from rlanything.runs.recovery import Position, recover
@@ -42,7 +41,7 @@ from rlanything.runs.summary import closing_lines, evaluation_line, judge_line, 
 from rlanything.seeds import derive
 from rlanything.view import View
 
-RECIPE, STORE, EXAM, CHECKPOINTS = "recipe.yaml", "run.sqlite", "exam.json", "checkpoints"
+RECIPE, STORE, CHECKPOINTS = "recipe.yaml", "run.sqlite", "checkpoints"
 
 MAY_CHANGE = ("environment.", "checkpoints.", "store.", "loop.iterations")
 """What a resumed run may do otherwise: it changes no result, or how many there are."""
@@ -65,9 +64,6 @@ class Run:
             )
         self._at = Position(0, None)
         self._set_up()
-        roots = self._domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
-        curriculum = recipe.curriculum
-        self._pool = Pool(roots, curriculum.alpha_low, curriculum.alpha_high)
         self._new = True
 
     @classmethod
@@ -93,7 +89,7 @@ class Run:
         return run
 
     def _set_up(self) -> None:
-        """The parts that do not change: domain, held-out tasks, and models as they stand."""
+        """Domain and held-out tasks, and pool, models and optimizers as they stand at `_at`."""
         recipe, checkpoint = self._recipe, self._at.checkpoint
         if checkpoint is not None:
             trained = ["policy"] if recipe.judge.oracle_noise is not None else ["policy", "judge"]
@@ -105,7 +101,11 @@ class Run:
         self._domain: Domain = load_domain(recipe.domain.name, recipe.domain.options)
         self._held_out = self._load_held_out()
         self._cast: Cast = assemble(recipe, self._domain)
-        if checkpoint is not None:
+        if checkpoint is None:
+            curriculum = recipe.curriculum
+            roots = self._domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
+            self._pool = Pool(roots, curriculum.alpha_low, curriculum.alpha_high)
+        else:
             self._pool = load_pool(checkpoint)
             for role, trainee in self._cast.trainees.items():
                 trainee.learner.load_state(checkpoint / role / OPTIMIZER)
@@ -182,10 +182,6 @@ class Run:
         """To the last iteration that is whole."""
         self._at = recover(self._directory, self._store, self._view.say)
         self._set_up()
-        if self._at.checkpoint is None:
-            recipe, curriculum = self._recipe, self._recipe.curriculum
-            roots = self._domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
-            self._pool = Pool(roots, curriculum.alpha_low, curriculum.alpha_high)
         self._store.write_pool(self._pool)
         self._retain(self._at.iteration)
         self._view.say(f"resuming after iteration {self._at.iteration}")
@@ -220,16 +216,20 @@ class Run:
             f"# rlanything {__version__}, python {platform.python_version()}, "
             f"torch {torch.__version__}, transformers {transformers.__version__}\n"
         )
-        write_synced(partial / RECIPE, header + yaml.safe_dump(recipe, sort_keys=False))
+        path = partial / RECIPE
+        path.write_text(header + yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
         store = Store.create(partial / STORE)
         store.describe({"recipe": json.dumps(recipe), "version": __version__, "begun": _now()})
         store.close()
+        sync(path)
+        sync(partial)
         partial.rename(self._directory)
+        sync(self._directory.parent)
 
     def _sit(self, iteration: int) -> None:
         """Policy and judge are examined on what they never train on, if it is time; stored and
         said. The judge always reads the episodes that were played before training."""
-        recipe, view, place = self._recipe, self._view, self._directory / EXAM
+        recipe, view = self._recipe, self._view
         last, every = recipe.loop.iterations, recipe.evaluation.every
         due = iteration in (0, last) or (every and iteration % every == 0)
         if not due or not self._held_out or iteration in self._store.sittings():
@@ -237,10 +237,11 @@ class Run:
         evaluations = [self._evaluate(split) for split in self._held_out]
         for each in evaluations:
             view.say(evaluation_line(iteration, each))
+        played: list[Trajectory] = []
         if iteration == 0:
-            episodes = [trajectory for each in evaluations for trajectory in each.trajectories]
-            write_episodes(place, episodes[: recipe.evaluation.judged_episodes])
-        exam = JudgeExam(self._domain, read_episodes(place))
+            played = [trajectory for each in evaluations for trajectory in each.trajectories]
+            played = played[: recipe.evaluation.judged_episodes]
+        exam = JudgeExam(self._domain, played or self._store.exam())
         seed = derive(recipe.seed, "examination")
         found = exam.sit(self._cast.critic, recipe.feedback.judge_weight, seed, view)
         if exam.trajectories:
@@ -258,7 +259,7 @@ class Run:
             for result in evaluations
         }
         with self._stopper.deferred():
-            self._store.record_sitting(iteration, rows, found.recalls, metrics)
+            self._store.record_sitting(iteration, rows, found.recalls, metrics, played)
 
     def _evaluate(self, split: str) -> Evaluation:
         """The policy on a held-out split."""

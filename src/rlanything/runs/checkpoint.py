@@ -130,15 +130,6 @@ def forget(folder: Path, iterations: Iterable[int]) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def write_synced(path: Path, text: str) -> None:
-    """Replaces a file; after a crash it has the old content or the new."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    sync(partial)
-    os.replace(partial, path)
-    sync(path.parent)
-
-
 def sync(path: Path) -> None:
     """Returns when a file, or a folder's list of names, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -1,44 +1,37 @@
-"""Episodes on disk, as far as a judge reads them: the exam's, which every sitting judges again."""
+"""Episodes as text, as far as a judge reads them: those of its exam, which it judges again and
+again."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from rlanything.records import Completion, Step, Task, Trajectory
-from rlanything.runs.checkpoint import write_synced
 
 
-def write_episodes(path: Path, trajectories: Sequence[Trajectory]) -> None:
-    """Texts, actions and outcomes; no tokens, for nobody trains on these."""
-    write_synced(path, json.dumps([_as_json(each) for each in trajectories]))
-
-
-def read_episodes(path: Path) -> list[Trajectory]:
-    return [_trajectory(each) for each in json.loads(path.read_text(encoding="utf-8"))]
-
-
-def _as_json(trajectory: Trajectory) -> dict[str, Any]:
+def to_json(trajectory: Trajectory) -> str:
+    """Texts, actions and outcome; no tokens, for nobody trains on these."""
     task = trajectory.task
-    return {
-        "id": trajectory.id,
-        "task": {
-            "id": task.id,
-            "instruction": task.instruction,
-            "kind": task.kind,
-            "data": task.data,
-        },
-        "steps": [
-            [s.observation, s.response, s.action, s.valid, s.next_observation]
-            for s in trajectory.steps
-        ],
-        "outcome": trajectory.outcome,
-    }
+    return json.dumps(
+        {
+            "id": trajectory.id,
+            "task": {
+                "id": task.id,
+                "instruction": task.instruction,
+                "kind": task.kind,
+                "data": task.data,
+            },
+            "steps": [
+                [s.observation, s.response, s.action, s.valid, s.next_observation]
+                for s in trajectory.steps
+            ],
+            "outcome": trajectory.outcome,
+        }
+    )
 
 
-def _trajectory(saved: dict[str, Any]) -> Trajectory:
+def from_json(text: str) -> Trajectory:
+    """The inverse of `to_json`, but for the tokens."""
+    saved = json.loads(text)
     steps = tuple(
         Step(observation, Completion.unsampled(response), action, valid, after)
         for observation, response, action, valid, after in saved["steps"]

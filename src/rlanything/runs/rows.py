@@ -12,6 +12,12 @@ from rlanything.records import Completion, JudgedTrajectory, Sample
 from rlanything.runs.codec import pack
 
 
+def storable(text: str) -> str:
+    """Halves of surrogate pairs, which SQLite takes in no text, become question marks. In the
+    transcripts they stay what they are."""
+    return text.encode("utf-8", "replace").decode()
+
+
 class Trained:
     """The samples of both roles, until each is found at the step or judgement it is of."""
 
@@ -50,7 +56,7 @@ def write_pool(db: sqlite3.Connection, pool: Pool, iteration: int) -> None:
                 data = json.dumps(task.data, sort_keys=True)
                 db.execute(
                     "INSERT INTO tasks VALUES (?, ?, ?, ?, ?)",
-                    (task.id, slot.id, task.instruction, task.kind, data),
+                    (task.id, slot.id, storable(task.instruction), task.kind, data),
                 )
     db.executemany(
         "INSERT INTO slots VALUES (?1, ?2, ?3, ?4)"
@@ -104,7 +110,7 @@ def write_trajectory(
             (
                 number,
                 i,
-                step.action,
+                storable(step.action) if step.action is not None else None,
                 step.valid,
                 known[i] if known is not None else None,
                 trained.advantage("policy", f"{name}/{i}", step.completion),

@@ -78,6 +78,8 @@ CREATE TABLE recalls (
   iteration INTEGER NOT NULL, trajectory TEXT NOT NULL, good_recognised INTEGER NOT NULL,
   good INTEGER NOT NULL, bad_recognised INTEGER NOT NULL, bad INTEGER NOT NULL,
   PRIMARY KEY (iteration, trajectory)) WITHOUT ROWID;
+-- The held-out episodes that every sitting of the judge is about.
+CREATE TABLE exam (number INTEGER PRIMARY KEY, episode TEXT NOT NULL);
 """
 
 BY_ITERATION = ("iterations", "metrics", "evaluations", "recalls", "quarantine", "slot_events")
@@ -89,6 +91,7 @@ CONTENT = {
     "metrics": "SELECT * FROM metrics WHERE name NOT LIKE 'seconds/%' ORDER BY 1, 2",
     "evaluations": "SELECT * FROM evaluations ORDER BY 1, 2, 3",
     "recalls": "SELECT * FROM recalls ORDER BY 1, 2",
+    "exam": "SELECT * FROM exam ORDER BY 1",
     "tasks": "SELECT * FROM tasks ORDER BY 1",
     "slots": "SELECT * FROM slots ORDER BY 1",
     "slot_events": "SELECT * FROM slot_events ORDER BY 1, 2",

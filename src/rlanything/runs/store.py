@@ -14,10 +14,12 @@ from typing import Any
 
 from rlanything.curriculum import Pool
 from rlanything.experience import Group
-from rlanything.records import Sample
+from rlanything.records import Sample, Trajectory
 from rlanything.runs.database import Database, StoreError
+from rlanything.runs.episodes import from_json, to_json
 from rlanything.runs.rows import (
     Trained,
+    storable,
     write_evaluation,
     write_metrics,
     write_pool,
@@ -114,7 +116,7 @@ class Store:
             )
             db.executemany(
                 "INSERT INTO failures VALUES (?, ?, ?)",
-                [(iteration, task, reason) for task, reason in failures],
+                [(iteration, task, storable(reason)) for task, reason in failures],
             )
             write_metrics(db, iteration, metrics)
 
@@ -124,12 +126,14 @@ class Store:
         judged: Mapping[str, Sequence[tuple[str, str, int, int]]],
         recalls: Mapping[str, tuple[int, int, int, int]],
         metrics: Mapping[str, float | None],
+        exam: Sequence[Trajectory] = (),
     ) -> None:
         """An evaluation of policy and judge after an iteration (0: before training), in one
         transaction.
 
         `judged`: rows of (task, kind, outcome, steps) by split. `recalls`: the judge's on each
-        episode of its exam (good steps recognised, good steps, bad steps recognised, bad steps)."""
+        episode of its exam (good steps recognised, good steps, bad steps recognised, bad steps).
+        `exam`: those episodes, where they are new."""
         with self._db.transaction() as db:
             for split, rows in judged.items():
                 write_evaluation(db, iteration, split, rows)
@@ -137,26 +141,8 @@ class Store:
                 "INSERT INTO recalls VALUES (?, ?, ?, ?, ?, ?)",
                 [(iteration, trajectory, *counts) for trajectory, counts in recalls.items()],
             )
+            db.executemany("INSERT INTO exam (episode) VALUES (?)", [(to_json(t),) for t in exam])
             write_metrics(db, iteration, metrics)
-
-    def record_evaluation(
-        self, iteration: int, split: str, judged: Sequence[tuple[str, str, int, int]]
-    ) -> None:
-        """Rows of (task, kind, outcome, steps)."""
-        with self._db.transaction() as db:
-            write_evaluation(db, iteration, split, judged)
-
-    def record_metrics(self, iteration: int, metrics: Mapping[str, float | None]) -> None:
-        with self._db.transaction() as db:
-            write_metrics(db, iteration, metrics)
-
-    def record_quarantine(self, iteration: int, rows: Sequence[tuple[str, str]]) -> None:
-        """Rows of (task, reason), beside those that a pool brings along. The first reason stays."""
-        with self._db.transaction() as db:
-            db.executemany(
-                "INSERT OR IGNORE INTO quarantine VALUES (?, ?, ?)",
-                [(task, iteration, reason) for task, reason in rows],
-            )
 
     # --- going back, and forgetting
 
@@ -224,6 +210,12 @@ class Store:
         steps."""
         rows = self.query("SELECT * FROM recalls WHERE iteration = ? ORDER BY 2", iteration)
         return {name: (one, two, three, four) for _, name, one, two, three, four in rows}
+
+    def exam(self) -> list[Trajectory]:
+        """The held-out episodes that the judge is examined on, as far as a judge reads them."""
+        return [
+            from_json(text) for (text,) in self.query("SELECT episode FROM exam ORDER BY number")
+        ]
 
     def dump(self) -> list[str]:
         """Everything the run did, a line for each row, in an order that depends on nothing else:
