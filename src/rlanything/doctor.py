@@ -6,7 +6,6 @@ import importlib.util
 import os
 import platform
 import shutil
-import sqlite3
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 from rlanything import __version__, nano
 from rlanything.config import RecipeError, load_recipe
 from rlanything.runs.checkpoint import checkpoint_name, problems, saved_iterations
-from rlanything.runs.lock import killed_holder
+from rlanything.runs.lock import find_holder
 from rlanything.runs.store import Store, StoreError
 
 LITTLE_SPACE = 2 * 2**30
@@ -52,6 +51,7 @@ def check_run(directory: Path) -> list[Finding]:
     """Recipe, store and checkpoints of a run."""
     return [
         _recipe(directory / "recipe.yaml"),
+        *_lock(directory),
         *_store(directory),
         *_checkpoints(directory / "checkpoints"),
         _space(directory),
@@ -108,6 +108,17 @@ def _recipe(path: Path) -> Finding:
     return Finding("recipe", True, f"{recipe.name}, {recipe.loop.iterations} iterations")
 
 
+def _lock(directory: Path) -> list[Finding]:
+    holder = find_holder(directory)
+    if holder is None:
+        return []
+    if holder.at_work:
+        text = f"process {holder.pid} is at work in it, so that what is found here may be old"
+    else:
+        text = f"process {holder.pid} ended without a word; `rlanything resume {directory}` goes on"
+    return [Finding("lock", True, text)]
+
+
 def _store(directory: Path) -> list[Finding]:
     path = directory / "run.sqlite"
     try:
@@ -116,32 +127,25 @@ def _store(directory: Path) -> list[Finding]:
         return [Finding("store", False, str(error))]
     try:
         found = store.check()
-        last = store.last_iteration()
-    except sqlite3.DatabaseError as error:
-        found, last = [f"{path}: {error}; restore a copy"], None
+        last = store.last_iteration() if not found else None
     finally:
         store.close()
-    holder = killed_holder(directory)
-    findings = [Finding("store", False, problem) for problem in found]
-    if not findings:
-        findings.append(Finding("store", True, f"whole, {last[0] if last else 0} iterations"))
-    if holder is not None:
-        text = f"process {holder} ended without a word; `rlanything resume {directory}` goes on"
-        findings.append(Finding("lock", True, text))
+    if found:
+        return [Finding("store", False, problem) for problem in found]
+    findings = [Finding("store", True, f"whole, {last[0] if last else 0} iterations")]
     if last is not None and not (directory / "checkpoints" / last[1]).is_dir():
         text = f"the store's last one, {last[1]}, is missing; resume takes the one before it"
-        findings.append(Finding("checkpoints", False, text))
+        findings.append(Finding("checkpoint", False, text))
     return findings
 
 
 def _checkpoints(folder: Path) -> list[Finding]:
     findings: list[Finding] = []
     for iteration in saved_iterations(folder):
-        place = folder / checkpoint_name(iteration)
-        found = problems(place)
-        if found:
+        name = checkpoint_name(iteration)
+        if found := problems(folder / name):
             text = f"{'; '.join(found)}; resume goes back to the one before it"
             findings.append(Finding("checkpoint", False, text))
         else:
-            findings.append(Finding("checkpoint", True, f"{place.name} is as it was written"))
+            findings.append(Finding("checkpoint", True, f"{name} is as it was written"))
     return findings

@@ -32,7 +32,7 @@ from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.loop import Loop, Turn
 from rlanything.records import Task, Trajectory
 from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint, sync
-from rlanything.runs.lock import RunLock, killed_holder
+from rlanything.runs.lock import RunLock, find_holder
 from rlanything.runs.metrics import turn_metrics
 from rlanything.runs.recovery import Position, recover
 from rlanything.runs.stopping import Stopped, Stopper
@@ -128,10 +128,10 @@ class Run:
         self._stopper = Stopper()
         try:
             with self._stopper.listening():
-                killed = killed_holder(self._directory)
+                holder = find_holder(self._directory)
                 with RunLock(self._directory):
-                    if killed is not None:
-                        self._view.say(f"process {killed} ended here without a word")
+                    if holder is not None:
+                        self._view.say(f"process {holder.pid} ended here without a word")
                     return self._train(begun)
         except (Exception, Stopped) as error:
             error.add_note(f"go on with `rlanything resume {self._directory}`")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -54,12 +55,24 @@ class RunLock:
             self._file = None
 
 
-def killed_holder(directory: Path) -> int | None:
-    """The process that had the lock and ended without giving it back, if one did."""
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a run directory's lock, or ended without giving it back."""
+
+    pid: int
+    at_work: bool
+
+
+def find_holder(directory: Path) -> Holder | None:
+    """None where nobody has the lock and the last one gave it back."""
     try:
         with (directory / "lock").open("r+", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             pid = file.read().strip()
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                at_work = False
+            except BlockingIOError:
+                at_work = True
     except OSError:
         return None
-    return int(pid) if pid.isdigit() else None
+    return Holder(int(pid), at_work) if pid.isdigit() else None
