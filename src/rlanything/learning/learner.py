@@ -92,7 +92,6 @@ class Learner:
                 totals.end_of_update(float(norm))
             else:
                 self._skip(totals)
-        self._optimizer.zero_grad(set_to_none=True)
         return totals.statistics()
 
     def _skip(self, totals: Totals) -> None:
