@@ -24,7 +24,7 @@ ROOMS = (
     "evaluation",
     "nano assembly loop",
     "runs",
-    "training targets",
+    "training targets doctor",
     "bench",
     "cli",
 )

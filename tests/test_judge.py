@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -31,7 +32,7 @@ def judge_with(model: LanguageModel, script, samples: int = 3) -> tuple[Judge, S
         ("\\boxed{-1}", -1),
         ("\\boxed{ -1 }.", -1),
         ("First I thought \\boxed{1}, but no: \\boxed{-1}", -1),
-        ("\\boxed{-1 \\boxed{oops \\boxed{1} done", 1),
+        ("\\boxed{-1 or {so}} \\boxed{oops} \\boxed{1} done", 1),
         ("so {\\boxed{1}}", 1),
         ("$\\boxed{1}$ is my answer {sic}", 1),
     ],
@@ -62,6 +63,8 @@ def test_the_last_box_is_the_score(text, score):
         "\\boxed{one}",
         "\\boxed{\\boxed{1}}",
         "\\boxed{ \\boxed{-1} }",
+        "\\boxed{so \\boxed{1}}",
+        "\\boxed{-1 \\boxed{oops \\boxed{1} done",
         "\\boxed{1} and then \\boxed{maybe}",
         "\\boxed{1} and then \\boxed{",
         "\\Boxed{1}",
@@ -85,7 +88,9 @@ def test_malformed_text_scores_only_where_its_last_box_holds_exactly_a_score(tex
     inside, closed, _ = after.partition("}")
     content = inside[1:].strip() if box and closed and inside.startswith("{") else ""
     expected = {"1": 1, "+1": 1, "-1": -1}.get(content, 0)
-    if before.rstrip().endswith("{") and before.rstrip()[:-1].rstrip().endswith("\\boxed"):
+    while before != (paired := re.sub(r"\{[^{}]*\}", "()", before)):
+        before = paired
+    if re.search(r"\\boxed\s*\{", before):  # a box that is still open around this one
         expected = 0
     assert score == expected
 

@@ -486,4 +486,6 @@ def test_each_minibatch_is_one_optimizer_step():
     samples = [(f"task {i}", sample) for i, sample in enumerate(random_samples(7, 5))]
     learner = Learner(model, role(updates_per_iteration=3))
     assert learner.update(samples, seed=0)["updates"] == 3
-    assert {float(state["step"]) for state in learner.state()["state"].values()} == {3.0}
+    assert {float(state["step"]) for state in learner.state()["optimizer"]["state"].values()} == {
+        3.0
+    }

@@ -6,19 +6,19 @@ import hashlib
 import json
 import os
 import signal
-from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 
 from rlanything.config import Recipe, load_recipe
 from rlanything.curriculum import accepts
+from rlanything.runs.codec import Written
 from rlanything.runs.store import Store
+from rlanything.runs.stored import StoredTrajectory
 from rlanything.training import Run
 from rlanything.view import View
 
@@ -55,7 +55,8 @@ def scores_of(store: Store) -> dict[str, list[list[int]]]:
     """S_ij by trajectory."""
     scores: dict[str, list[list[int]]] = defaultdict(list)
     for trajectory, step, judgement, score in store.query(
-        "SELECT trajectory, step, judgement, score FROM judgements ORDER BY 1, 2, 3"
+        "SELECT id, step, judgement, score FROM judgements JOIN trajectories ON number = trajectory"
+        " ORDER BY 1, 2, 3"
     ):
         if judgement == 0:
             assert len(scores[trajectory]) == step
@@ -122,28 +123,41 @@ def test_every_advantage_follows_from_the_recorded_outcomes_and_scores(store: St
         assert given, f"the {role} must have trained on something for this test to mean anything"
 
 
-def test_every_training_sample_is_the_completion_that_was_sampled(store: Store) -> None:
-    columns = "prompt_hash, token_ids, logprobs"
-    sampled: dict[str, tuple[Any, ...]] = {}
-    for name, i, *tokens in store.query(f"SELECT trajectory, step, {columns} FROM steps"):
-        sampled[f"{name}/{i}"] = tuple(tokens)
-    for name, i, j, *tokens in store.query(
-        f"SELECT trajectory, step, judgement, {columns} FROM judgements"
-    ):
-        sampled[f"{name}/{i}/{j}"] = tuple(tokens)
-    for source, *tokens in store.query(f"SELECT source, {columns} FROM samples"):
-        assert tuple(tokens) == sampled[source]
+def trajectories_of(store: Store) -> list[StoredTrajectory]:
+    return [store.trajectory(name) for (name,) in store.query("SELECT id FROM trajectories")]
+
+
+def test_every_training_sample_has_its_tokens_in_the_store(store: Store) -> None:
+    written: dict[str, Written] = {}
+    for trajectory in trajectories_of(store):
+        for i, step in enumerate(trajectory.steps):
+            written[f"{trajectory.id}/{i}"] = step.completion
+            for j, judgement in enumerate(step.judgements):
+                written[f"{trajectory.id}/{i}/{j}"] = judgement.completion
+    sources = [source for (source,) in store.query("SELECT source FROM samples")]
+    assert len(sources) == len(set(sources))
+    for source in sources:
+        assert written[source].token_ids
+        assert len(written[source].token_ids) == len(written[source].logprobs)
+
+
+def test_the_judgements_of_a_step_answer_one_prompt_of_its_own(store: Store) -> None:
+    hashes = [
+        {judgement.completion.prompt_hash for judgement in step.judgements}
+        for trajectory in trajectories_of(store)
+        for step in trajectory.steps
+    ]
+    assert all(len(each) == 1 for each in hashes)
+    assert len(set[bytes]().union(*hashes)) > len(hashes) / 2
 
 
 def test_sampled_responses_end_with_the_end_of_turn_token(run: Path, store: Store) -> None:
     config = json.loads((run / "checkpoints/iter-00002/policy/config.json").read_text())
-    rows = store.query("SELECT token_ids, logprobs FROM steps")
     ends = []
-    for token_ids, logprobs in rows:
-        ids, values = array("i", token_ids), array("d", logprobs)
-        assert len(ids) == len(values)
-        assert all(value <= 0 for value in values)
-        ends.append(ids[-1] == config["eos_token_id"])
+    for trajectory in trajectories_of(store):
+        for step in trajectory.steps:
+            assert all(logprob <= 0 for logprob in step.completion.logprobs)
+            ends.append(step.completion.token_ids[-1] == config["eos_token_id"])
     assert sum(ends) / len(ends) > 0.9
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from rlanything.engines.model import LanguageModel, ModelError, load_model
 from tiny import plain_logits, tiny_model, tiny_tokenizer
@@ -36,6 +37,15 @@ def test_a_saved_model_loads_with_the_same_logits_and_tokens(folder):
     assert model.stop_ids == original.stop_ids
     assert model.tokenizer.chat_template == original.tokenizer.chat_template
     assert all(weight.requires_grad for weight in model.network.parameters())
+
+
+def test_weights_lie_where_the_allocator_puts_them_whatever_file_they_come_from(folder):
+    state = load_file(folder / "model.safetensors")
+    for padding in range(8):
+        # The header's length moves the tensors behind it; a file is mapped, not read.
+        save_file(state, folder / "model.safetensors", {"format": "pt", "x": "x" * padding})
+        network = load_model(folder, "float32").network
+        assert {weight.data_ptr() % 64 for weight in network.parameters()} == {0}
 
 
 def test_hidden_states_then_logits_is_the_models_forward(frozen_model):

@@ -72,7 +72,7 @@ def test_a_run_with_the_oracle_trains_the_policy_and_has_no_judge_to_keep(tmp_pa
     recipe = load_recipe(TINY, [f"run_dir={tmp_path / 'run'}", *settings])
     Run(recipe, View(Console(quiet=True))).train()
     [checkpoint] = (tmp_path / "run" / "checkpoints").iterdir()
-    assert {each.name for each in checkpoint.iterdir()} == {"policy", "pool.json", "state.json"}
+    assert {each.name for each in checkpoint.iterdir()} == {"policy", "pool.json", "manifest.json"}
     store = Store(tmp_path / "run" / "run.sqlite")
     assert store.query("SELECT COUNT(*) FROM judgements WHERE score != 0")[0][0] > 0
     metrics = dict(store.query("SELECT name, value FROM metrics WHERE iteration = 1"))

@@ -11,6 +11,7 @@ import torch.utils.deterministic
 from rlanything import nano
 from rlanything.config import JudgeConfig, PolicyConfig, Recipe, Role, TrainedRole
 from rlanything.engines.base import Engine, Sampling
+from rlanything.engines.deadline import TimedEngine
 from rlanything.engines.embedded import embedded_engine
 from rlanything.engines.model import LanguageModel, load_model
 from rlanything.environments.base import Domain
@@ -43,6 +44,8 @@ class Cast:
     """The same policy as it acts in evaluation."""
     critic: Critic
     adapter: Adapter
+    engines: tuple[Engine, ...]
+    """All of them, the adapter's too."""
 
     @property
     def trainees(self) -> dict[str, Trainee]:
@@ -66,6 +69,7 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
     prepare_torch(recipe.threads)
     policy, adapter_model = _trainee(recipe.policy, "policy"), load_role(recipe.adapter, "adapter")
     judge = _trainee(recipe.judge, "judge") if recipe.judge.oracle_noise is None else None
+    adapter_engine = _engine(adapter_model, recipe.adapter, "adapter")
     return Cast(
         policy=policy,
         judge=judge,
@@ -78,18 +82,23 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
         critic=_critic(recipe.judge, judge, domain),
         adapter=Adapter(
             adapter_model,
-            embedded_engine(adapter_model),
+            adapter_engine,
             domain,
             Sampling(recipe.adapter.temperature, recipe.adapter.max_tokens),
             recipe.adapter.tries,
             recipe.adapter.critics_per_task,
         ),
+        engines=(policy.engine, *([judge.engine] if judge else []), adapter_engine),
     )
 
 
 def _trainee(role: TrainedRole, name: str) -> Trainee:
     model = load_role(role, name)
-    return Trainee(model, embedded_engine(model), Learner(model, role))
+    return Trainee(model, _engine(model, role, name), Learner(model, role))
+
+
+def _engine(model: LanguageModel, role: Role, name: str) -> Engine:
+    return TimedEngine(embedded_engine(model), role.timeout_seconds, name)
 
 
 def _critic(config: JudgeConfig, judge: Trainee | None, domain: Domain) -> Critic:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -13,6 +14,9 @@ from rich.markup import escape
 
 from rlanything import __version__
 from rlanything.view import View
+
+if TYPE_CHECKING:
+    from rlanything.training import Run
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -54,10 +58,47 @@ def train(
     from rlanything.training import Run
 
     view = View(Console())
-    lines = Run(load_recipe(recipe, overrides or []), view).train()
+    _to_the_end(Run(load_recipe(recipe, overrides or []), view), view)
+
+
+@app.command()
+def resume(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="environment.*, checkpoints.*, store.* or loop.iterations=value"),
+    ] = None,
+) -> None:
+    """Go on with a run that was stopped, with the results it would have had."""
+    from rlanything.training import Run
+
+    view = View(Console())
+    _to_the_end(Run.resume(run, overrides or [], view), view)
+
+
+def _to_the_end(run: Run, view: View) -> None:
+    lines = run.train()
     view.console.rule()
     for line in lines:
         view.say(line)
+
+
+@app.command()
+def doctor(
+    run: Annotated[Path | None, typer.Argument(help="A run directory to examine too.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Check the installation, and a run's files, in plain words; exit code 1 where one is bad."""
+    from rlanything.doctor import check_installation, check_run
+
+    findings = check_installation() + (check_run(run) if run else [])
+    if as_json:
+        typer.echo(json.dumps({"findings": [asdict(each) for each in findings]}))
+    else:
+        for each in findings:
+            typer.echo(each.line())
+    if not all(each.well for each in findings):
+        raise typer.Exit(1)
 
 
 @app.command("eval")
@@ -211,14 +252,25 @@ def bench_learner(
 
 
 def main() -> None:
-    """Entry point: turns the errors that users can mend into one line."""
+    """Entry point: turns the errors that users can mend into one line, with what to do next."""
+    from rlanything.runs.stopping import Stopped
+
     try:
         app()
     except ValueError as error:
         if not type(error).__module__.startswith("rlanything."):
             raise
-        Console(stderr=True).print(f"error: {escape(str(error))}", soft_wrap=True, highlight=False)
+        _say_error(f"error: {error}", error)
         sys.exit(2)
+    except Stopped as stop:
+        _say_error(f"stopped by {stop}: the unfinished iteration is left out", stop)
+        sys.exit(stop.exit_code)
+
+
+def _say_error(line: str, error: BaseException) -> None:
+    notes = "; ".join(getattr(error, "__notes__", ()))
+    text = f"{line}{f'; {notes}' if notes else ''}"
+    Console(stderr=True).print(escape(text), soft_wrap=True, highlight=False)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rlanything.feedback import FeedbackSettings
+from rlanything.interchange.strict_yaml import YamlError, dotted, read_yaml, visible
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -44,6 +45,8 @@ class Role(_Section):
     """Of sampling; training compares log-probs at the same temperature."""
     max_tokens: Count = 48
     """Longest response, in tokens."""
+    timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
+    """A single batch of generation that takes longer stops the run."""
 
 
 class TrainedRole(Role):
@@ -57,6 +60,8 @@ class TrainedRole(Role):
     """Optimizer steps per iteration: into how many minibatches its samples are divided."""
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     """Gradients are scaled down to this norm."""
+    max_skipped_updates: Count = 3
+    """So many updates in a row whose loss or gradient is not finite stop the run."""
     clip_range: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """eps of the clipped surrogate."""
     kl_weight: Annotated[float, Field(ge=0)] = 0.01
@@ -184,6 +189,23 @@ class EnvironmentConfig(_Section):
     """Episodes played at the same time."""
 
 
+class CheckpointsConfig(_Section):
+    """Which checkpoints stay; one is written every iteration."""
+
+    keep: Count = 2
+    """The newest so many."""
+    every: Annotated[int, Field(ge=0)] = 0
+    """Those of every so many iterations as well; 0: no others."""
+
+
+class StoreConfig(_Section):
+    """What a run's `run.sqlite` keeps. Outcomes, actions, scores, labels, advantages and metrics it
+    always keeps."""
+
+    keep_iterations: Annotated[int, Field(ge=0)] = 0
+    """Texts, tokens and log-probs of so many latest iterations are kept; 0: of all."""
+
+
 class EvaluationConfig(_Section):
     episodes: Annotated[int, Field(ge=0)] = 240
     """Held-out episodes per split, the same ones each time; 0 turns evaluation off."""
@@ -221,6 +243,8 @@ class Recipe(_Section):
     loop: LoopConfig = LoopConfig()
     environment: EnvironmentConfig = EnvironmentConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    store: StoreConfig = StoreConfig()
+    checkpoints: CheckpointsConfig = CheckpointsConfig()
 
     @property
     def directory(self) -> Path:
@@ -231,53 +255,73 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Reads a YAML recipe; overrides are `section.key=value` with values in YAML.
 
     Raises `RecipeError` with one line for anything that is wrong."""
+    place = visible(path)
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise RecipeError(f"{path}: no such recipe; see recipes/ for the shipped ones") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path}: cannot be read ({error})") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or "not valid YAML"
-        raise RecipeError(f"{path}{where}: {problem}; a recipe is a YAML mapping") from None
-    except ValueError as error:
-        # Not of the syntax but of a value: YAML reads `2026-13-01` as a date.
-        raise RecipeError(f"{path}: {error}; quote values that only look like dates") from None
+        raise RecipeError(f"{place}: no such recipe; see recipes/ for the shipped ones") from None
+    except (OSError, ValueError) as error:  # not UTF-8, or a path that no file can have
+        raise RecipeError(f"{place}: cannot be read ({error})") from None
+    try:
+        data = read_yaml(text)
+    except YamlError as error:
+        where = f"line {error.line}: " if error.line is not None else ""
+        raise RecipeError(f"{place}: {where}{error}; a recipe is a YAML mapping") from None
     if not isinstance(data, dict):
-        raise RecipeError(f"{path}: a recipe is a YAML mapping with at least `name` and `domain`")
+        raise RecipeError(f"{place}: a recipe is a YAML mapping with at least `name` and `domain`")
     for override in overrides:
         _override(data, override)
     try:
-        return Recipe.model_validate(data)
+        recipe = Recipe.model_validate(data)
     except ValidationError as error:
-        raise RecipeError(f"{path}: {_first_problem(error)}") from None
+        raise RecipeError(f"{place}: {_first_problem(error)}") from None
+    for problem in _misread(data, recipe.model_dump(), ()):
+        raise RecipeError(f"{place}: {problem}")
+    return recipe
 
 
 def _override(data: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise RecipeError(f"override {override!r}: write section.key=value")
+    shown = f"{override!r:.80}"
+    *parents, last = parts = key.split(".")
+    if not equals or not key or not key.isprintable():
+        raise RecipeError(f"override {shown}: write section.key=value")
     try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError):
-        raise RecipeError(f"override {override!r}: the value is not valid YAML; quote it") from None
+        value = read_yaml(text, tuple(parts))
+    except YamlError as error:
+        raise RecipeError(
+            f"override {shown}: the value is not valid YAML ({error}); quote it"
+        ) from None
     target = data
-    *parents, last = key.split(".")
     for parent in parents:
         target = target.setdefault(parent, {})
         if not isinstance(target, dict):
-            raise RecipeError(f"override {override!r}: {parent!r} is a value, not a section")
+            raise RecipeError(f"override {shown}: {parent!r} is a value, not a section")
     target[last] = value
+
+
+def _misread(given: Any, read: Any, key: tuple[Any, ...]) -> Iterator[str]:
+    """What the schema lets pass and nobody means: numbers without end, `yes` for a number."""
+    if isinstance(read, dict):
+        for name, value in read.items():
+            known = given.get(name) if isinstance(given, dict) else None
+            yield from _misread(known, value, (*key, name))
+    elif isinstance(read, list | tuple):
+        known = given if isinstance(given, list) else [None] * len(read)
+        for i, (one, value) in enumerate(zip(known, read, strict=False)):
+            yield from _misread(one, value, (*key, i))
+    elif isinstance(read, float) and not math.isfinite(read):
+        yield f"{dotted(key)}: give a finite number (got {given!r})"
+    elif isinstance(given, bool) and not isinstance(read, bool):
+        yield f"{dotted(key)}: give a number, not yes or no (got {given!r})"
 
 
 def _first_problem(error: ValidationError) -> str:
     """The first of pydantic's complaints as `key: what is wrong`."""
     problems = error.errors(include_url=False)
     problem = problems[0]
-    key = ".".join(str(part) for part in problem["loc"]) or "recipe"
-    message = problem["msg"].removeprefix("Value error, ")
+    key = dotted(problem["loc"]) or "recipe"
+    message = " ".join(problem["msg"].removeprefix("Value error, ").split())
     if problem["type"] == "extra_forbidden":
         section = _section(problem["loc"][:-1])
         known = ", ".join(sorted(section.model_fields)) if section else ""

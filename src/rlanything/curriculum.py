@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import ClassVar, Literal
 
 import numpy as np
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from rlanything.records import Direction, Task
 
-_FORMAT = 1
+_FORMAT = 2
 """Of the pool's JSON; raise it when a change makes old checkpoints unreadable."""
 
 
@@ -91,7 +92,7 @@ class Event:
     direction: Direction
     parent_accuracy: float
     candidate_accuracy: float | None
-    """acc(q'); None when the candidate was only proposed."""
+    """acc(q'); None when the candidate was only proposed, or could not be played."""
     reason: str
 
 
@@ -106,10 +107,36 @@ class Slot:
     accuracy: float | None = None
     """Of the active task when it was last rolled out; None: never yet."""
     history: tuple[Event, ...] = ()
+    quarantined: Mapping[str, str] = field(default_factory=dict)
+    """Task id -> why: tasks of this slot that nobody shall meet again."""
 
     @property
     def id(self) -> str:
         return self.root.id
+
+    @property
+    def usable(self) -> bool:
+        """Whether its active task may be rolled out."""
+        return self.active.id not in self.quarantined
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """A pool as it lies in a checkpoint."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    format: int
+    alpha_low: float
+    alpha_high: float
+    slots: tuple[Slot, ...]
+
+
+_SAVED = TypeAdapter(_Saved)
+
+
+class PoolError(ValueError):
+    """A saved pool cannot be used; the message is one line with the remedy."""
 
 
 class Pool:
@@ -143,15 +170,19 @@ class Pool:
         return self._slots[slot_id]
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Slot]:
-        """`count` different slots whose active tasks are to be rolled out, all equally likely.
+        """`count` different slots whose active tasks are to be rolled out, all equally likely; or
+        as many as quarantine leaves.
 
-        Raises ValueError if the pool has fewer."""
+        Raises ValueError if the pool has fewer, or if every slot is quarantined."""
         if not 0 <= count <= len(self._slots):
             raise ValueError(
                 f"{count} tasks per iteration, but the pool has {len(self._slots)}: "
                 "ask for fewer, or load more"
             )
-        slots = self.slots
+        slots = [slot for slot in self._slots.values() if slot.usable]
+        if count and not slots:
+            raise ValueError("every task is quarantined: mend the environment, then start anew")
+        count = min(count, len(slots))
         return [slots[i] for i in rng.choice(len(slots), size=count, replace=False)]
 
     def pending(self) -> list[Slot]:
@@ -213,33 +244,57 @@ class Pool:
             pending=None,
             accuracy=candidate_accuracy,
             history=(*slot.history, accepted),
+            quarantined=slot.quarantined,
         )
         return True
 
+    def quarantine(self, slot_id: str, task_id: str, reason: str, iteration: int) -> None:
+        """Keeps a task from ever being met again. A candidate is rejected; a rewritten active task
+        gives way to its root; a root takes its slot with it."""
+        slot = self._slots[slot_id]
+        banned = {**slot.quarantined, task_id: reason}
+        if slot.pending is not None and slot.pending.task.id == task_id:
+            event = _event(slot.pending, "rejected", iteration, None, f"quarantined: {reason}")
+            slot = replace(slot, pending=None, history=(*slot.history, event))
+        elif task_id == slot.active.id and slot.active != slot.root:
+            slot = replace(slot, active=slot.root, accuracy=None)
+        self._slots[slot_id] = replace(slot, quarantined=banned)
+
     def to_json(self) -> str:
         """The whole pool; `from_json` makes an equal one of it."""
-        return json.dumps(
-            {
-                "format": _FORMAT,
-                "alpha_low": self.alpha_low,
-                "alpha_high": self.alpha_high,
-                "slots": [asdict(slot) for slot in self._slots.values()],
-            }
-        )
+        return json.dumps(asdict(_Saved(_FORMAT, self.alpha_low, self.alpha_high, self.slots)))
 
     @classmethod
     def from_json(cls, text: str) -> Pool:
-        """Raises ValueError if the text was written in another format."""
-        saved = json.loads(text)
-        if saved.get("format") != _FORMAT:
-            raise ValueError(
-                f"the pool is saved in format {saved.get('format')}, this version reads "
-                f"{_FORMAT}: resume with the version that saved it"
+        """Raises `PoolError` if the text is damaged or was written in another format."""
+        try:
+            read = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise _damaged(str(error)) from None
+        written = read.get("format") if isinstance(read, dict) else None
+        if isinstance(written, int) and written != _FORMAT:
+            raise PoolError(
+                f"the pool is saved in format {written}, this version reads {_FORMAT}: "
+                "resume with the version that saved it"
             )
-        slots = [_slot(slot) for slot in saved["slots"]]
-        pool = cls([slot.root for slot in slots], saved["alpha_low"], saved["alpha_high"])
-        pool._slots = {slot.id: slot for slot in slots}
+        try:
+            saved = _SAVED.validate_python(read)
+            pool = cls([slot.root for slot in saved.slots], saved.alpha_low, saved.alpha_high)
+            pool._slots = {slot.id: slot for slot in saved.slots}
+            # What validation filled in or converted was not written by `to_json`.
+            if json.loads(pool.to_json()) != read:
+                raise ValueError("something in it is missing, or of another kind")
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            place = ".".join(map(str, problem["loc"]))
+            raise _damaged(f"{place or 'all of it'!r}: {problem['msg']}") from None
+        except (ValueError, RecursionError) as error:
+            raise _damaged(str(error)) from None
         return pool
+
+
+def _damaged(reason: str) -> PoolError:
+    return PoolError(f"the pool is damaged ({reason}): go back to an earlier checkpoint")
 
 
 def _event(
@@ -258,18 +313,4 @@ def _event(
         parent_accuracy=candidate.parent_accuracy,
         candidate_accuracy=candidate_accuracy,
         reason=reason,
-    )
-
-
-def _slot(saved: Mapping[str, Any]) -> Slot:
-    pending = saved["pending"]
-    return Slot(
-        root=Task(**saved["root"]),
-        active=Task(**saved["active"]),
-        pending=pending
-        and Candidate(
-            **{**pending, "task": Task(**pending["task"]), "critics": tuple(pending["critics"])}
-        ),
-        accuracy=saved["accuracy"],
-        history=tuple(Event(**event) for event in saved["history"]),
     )

@@ -34,6 +34,8 @@ class Turn:
     accepted: list[str] = field(default_factory=list)
     """Slots whose candidate became their active task."""
     rejected: list[str] = field(default_factory=list)
+    quarantined: dict[str, str] = field(default_factory=dict)
+    """Tasks that killed their workers, and how: nobody meets them again."""
     proposals: list[Proposal] = field(default_factory=list)
     policy_samples: list[Sample] = field(default_factory=list)
     judge_samples: list[Sample] = field(default_factory=list)
@@ -112,11 +114,16 @@ class Loop:
     def _settle(self, entries: Sequence[Entry], turn: Turn) -> None:
         """Candidates are accepted or rejected by the accuracy of their rollouts."""
         accuracies = {group.entry.task.id: group.accuracy for group in turn.groups}
+        turn.quarantined = {each.task_id: each.reason for each in turn.failures if each.deadly}
         for entry in entries:
             if not entry.candidate and entry.task.id in accuracies:
                 self.pool.record(entry.slot, entry.task.id, accuracies[entry.task.id])
         for entry in entries:
-            if entry.candidate:
+            if entry.task.id in turn.quarantined:
+                reason = turn.quarantined[entry.task.id]
+                self.pool.quarantine(entry.slot, entry.task.id, reason, turn.iteration)
+                turn.rejected += [entry.slot] if entry.candidate else []
+            elif entry.candidate:
                 # A candidate that could not be played at all was solved by nobody.
                 accuracy = accuracies.get(entry.task.id, 0.0)
                 accepted = self.pool.settle(entry.slot, accuracy, turn.iteration)
@@ -129,7 +136,7 @@ class Loop:
         for group in turn.groups:
             slot = self.pool.slot(group.entry.slot)
             wanted = direction(group.accuracy, settings.alpha_low, settings.alpha_high)
-            if settings.adapt_tasks and wanted and group.entry.task == slot.active:
+            if settings.adapt_tasks and wanted and slot.usable and group.entry.task == slot.active:
                 asks.append(Ask(slot.id, slot.root, slot.active, wanted, group.failed))
         with self.view.phase("proposals", len(asks), "tasks") as progress:
             seed = derive(self.recipe.seed, turn.iteration, "adapter")

@@ -1,13 +1,20 @@
-"""A run from its recipe to its closing lines: set up, evaluate, turn the loop, keep everything."""
+"""A run from its recipe to its closing lines: set up, evaluate, turn the loop, keep everything.
+
+Whenever it is stopped, `Run.resume` goes on at the last iteration that was kept, and the result is
+bit for bit that of a run that was never stopped.
+"""
 
 from __future__ import annotations
 
 import json
 import platform
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
 
 import torch
 import transformers
@@ -15,28 +22,36 @@ import yaml
 
 from rlanything import __version__
 from rlanything.assembly import Cast, assemble
-from rlanything.config import Recipe, RecipeError
+from rlanything.config import Recipe, RecipeError, load_recipe
 from rlanything.curriculum import Pool
 from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
-from rlanything.evaluation.judge_exam import Examination, JudgeExam, diagnose_judged, oracle_labels
+from rlanything.evaluation.judge_exam import JudgeExam, diagnose_judged, oracle_labels
 from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.loop import Loop, Turn
-from rlanything.records import Task
-from rlanything.runs.checkpoint import save_checkpoint
+from rlanything.records import Task, Trajectory
+from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint, sync
+from rlanything.runs.lock import RunLock, find_holder
 from rlanything.runs.metrics import turn_metrics
+from rlanything.runs.recovery import Position, recover
+from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store import Store
 from rlanything.runs.summary import closing_lines, evaluation_line, judge_line, turn_line
 from rlanything.seeds import derive
 from rlanything.view import View
+
+RECIPE, STORE, CHECKPOINTS = "recipe.yaml", "run.sqlite", "checkpoints"
+
+MAY_CHANGE = ("environment.", "checkpoints.", "store.", "loop.iterations")
+"""What a resumed run may do otherwise: it changes no result, or how many there are."""
 
 
 class Run:
     """One training run and its directory."""
 
     def __init__(self, recipe: Recipe, view: View) -> None:
-        """Checks and loads everything before anything is written.
+        """A new run. Checks and loads everything before anything is written.
 
         Raises `RecipeError` if the directory exists, `DomainError` or `ModelError` if a part cannot
         be set up."""
@@ -44,15 +59,56 @@ class Run:
         self._directory = recipe.directory
         if self._directory.exists():
             raise RecipeError(
-                f"run directory {self._directory} exists already; choose another with run_dir=PATH "
-                "or remove it"
+                f"run directory {self._directory} exists already; go on with it by `rlanything "
+                f"resume {self._directory}`, or choose another with run_dir=PATH"
             )
+        self._at = Position(0, None)
+        self._set_up()
+        self._new = True
+
+    @classmethod
+    def resume(cls, directory: Path, overrides: Sequence[str], view: View) -> Self:
+        """A run that was stopped, however it was. It goes on when it is told to `train`.
+
+        Raises `RecipeError` for a directory that is no run's and for overrides that would make it
+        another run, and what `__init__` raises."""
+        path = directory / RECIPE
+        if not path.is_file() or not (directory / STORE).is_file():
+            raise RecipeError(f"{directory} is no run directory: it has no {RECIPE} or no {STORE}")
+        for override in overrides:
+            if not override.startswith(MAY_CHANGE):
+                raise RecipeError(
+                    f"override {override!r}: a resumed run stays the run it was; only "
+                    f"{', '.join(each.rstrip('.') for each in MAY_CHANGE)} may change. Train "
+                    "another run for anything else"
+                )
+        run = cls.__new__(cls)
+        recipe = load_recipe(path, overrides)
+        run._recipe, run._view = recipe.model_copy(update={"run_dir": directory}), view
+        run._directory, run._new = directory, False
+        return run
+
+    def _set_up(self) -> None:
+        """Domain and held-out tasks, and pool, models and optimizers as they stand at `_at`."""
+        recipe, checkpoint = self._recipe, self._at.checkpoint
+        if checkpoint is not None:
+            trained = ["policy"] if recipe.judge.oracle_noise is not None else ["policy", "judge"]
+            roles = {
+                role: getattr(recipe, role).model_copy(update={"model": str(checkpoint / role)})
+                for role in trained
+            }
+            recipe = recipe.model_copy(update=roles)
         self._domain: Domain = load_domain(recipe.domain.name, recipe.domain.options)
-        roots = self._domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
-        curriculum = recipe.curriculum
-        self._pool = Pool(roots, curriculum.alpha_low, curriculum.alpha_high)
         self._held_out = self._load_held_out()
         self._cast: Cast = assemble(recipe, self._domain)
+        if checkpoint is None:
+            curriculum = recipe.curriculum
+            roots = self._domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
+            self._pool = Pool(roots, curriculum.alpha_low, curriculum.alpha_high)
+        else:
+            self._pool = load_pool(checkpoint)
+            for role, trainee in self._cast.trainees.items():
+                trainee.learner.load_state(checkpoint / role / OPTIMIZER)
 
     def _load_held_out(self) -> dict[str, Sequence[Task]]:
         # Not the run's own seed: runs are compared on the same games.
@@ -62,144 +118,198 @@ class Run:
         return {s: self._domain.tasks(s, wanted.episodes, wanted.seed) for s in wanted.splits}
 
     def train(self) -> list[str]:
-        """Runs to the end; returns the closing lines."""
-        recipe, view, cast = self._recipe, self._view, self._cast
-        begun = time.perf_counter()
-        self._store = self._create_directory()
-        options = recipe.domain.options
-        environment = recipe.environment
-        with (
-            view.live(),
-            EnvironmentPool(
-                recipe.domain.name, options, environment.workers, environment.timeout_seconds
-            ) as environments,
-        ):
-            self.environments = environments
-            loop = Loop(
-                recipe=recipe,
-                pool=self._pool,
-                policy=cast.actor,
-                judge=cast.critic,
-                adapter=cast.adapter,
-                policy_learner=cast.policy.learner,
-                judge_learner=cast.judge.learner if cast.judge else None,
-                environments=environments,
-                view=view,
-            )
-            first = last = self._evaluate(0)
-            episodes = [trajectory for each in first for trajectory in each.trajectories]
-            exam = JudgeExam(self._domain, episodes[: recipe.evaluation.judged_episodes])
-            judged_first = judged_last = self._examine(exam, 0)
-            turning = time.perf_counter()
-            with view.phase("iterations", recipe.loop.iterations, "turns") as progress:
-                for iteration in range(1, recipe.loop.iterations + 1):
-                    turn = loop.iterate(iteration)
-                    for trainee in cast.trainees.values():
-                        trainee.engine.weights_changed()
-                    self._keep(turn, time.perf_counter() - turning)
-                    progress(1)
-                    if self._evaluates_after(iteration):
-                        last = self._evaluate(iteration)
-                        judged_last = self._examine(exam, iteration)
-        lines = closing_lines(
-            self._directory,
-            self._pool,
-            list(zip(first, last, strict=True)),
-            (judged_first.diagnostics, judged_last.diagnostics),
-            exam.gain(judged_first, judged_last) if episodes else None,
-            time.perf_counter() - begun,
-        )
-        self._store.describe({"closing": json.dumps(lines), "finished": _now()})
-        self._store.close()
-        return lines
+        """Runs to the end; returns the closing lines.
 
-    def _create_directory(self) -> Store:
-        self._directory.mkdir(parents=True)
+        Raises `LockedError` if another process is at it, `Stopped` on SIGINT and SIGTERM; whatever
+        it raises has a note that says how to go on."""
+        begun = time.perf_counter()
+        if self._new:
+            self._create_directory()
+        self._stopper = Stopper()
+        try:
+            with self._stopper.listening():
+                holder = find_holder(self._directory)
+                with RunLock(self._directory):
+                    if holder is not None:
+                        self._view.say(f"process {holder.pid} ended here without a word")
+                    return self._train(begun)
+        except (Exception, Stopped) as error:
+            error.add_note(f"go on with `rlanything resume {self._directory}`")
+            raise
+
+    def _train(self, begun: float) -> list[str]:
+        recipe, view = self._recipe, self._view
+        self._store = Store(self._directory / STORE)
+        try:
+            if not self._new:
+                self._go_back()
+            environment, cast = recipe.environment, self._cast
+            with (
+                view.live(),
+                EnvironmentPool(
+                    recipe.domain.name,
+                    recipe.domain.options,
+                    environment.workers,
+                    environment.timeout_seconds,
+                ) as environments,
+            ):
+                self.environments = environments
+                loop = Loop(
+                    recipe=recipe,
+                    pool=self._pool,
+                    policy=cast.actor,
+                    judge=cast.critic,
+                    adapter=cast.adapter,
+                    policy_learner=cast.policy.learner,
+                    judge_learner=cast.judge.learner if cast.judge else None,
+                    environments=environments,
+                    view=view,
+                )
+                self._turn(loop)
+            lines = closing_lines(
+                self._directory,
+                self._store,
+                recipe.evaluation.splits,
+                self._pool,
+                time.perf_counter() - begun,
+            )
+            self._store.describe({"closing": json.dumps(lines), "finished": _now()})
+            return lines
+        finally:
+            self._store.close()
+
+    def _go_back(self) -> None:
+        """To the last iteration that is whole."""
+        self._at = recover(self._directory, self._store, self._view.say)
+        self._set_up()
+        self._store.write_pool(self._pool)
+        self._retain(self._at.iteration)
+        self._view.say(f"resuming after iteration {self._at.iteration}")
+
+    def _turn(self, loop: Loop) -> None:
+        done, iterations = self._at.iteration, self._recipe.loop.iterations
+        self._sit(done)
+        turning = time.perf_counter()
+        with self._view.phase("iterations", iterations, "turns") as progress:
+            progress(done)
+            for iteration in range(done + 1, iterations + 1):
+                # What an engine remembers changes no answer but for rounding; a resumed run's
+                # remembers nothing.
+                for engine in self._cast.engines:
+                    engine.weights_changed()
+                turn = loop.iterate(iteration)
+                for trainee in self._cast.trainees.values():
+                    trainee.engine.weights_changed()
+                seconds = (time.perf_counter() - turning) / (iteration - done)
+                with self._stopper.deferred():
+                    self._keep(turn, seconds * (iterations - iteration))
+                progress(1)
+                self._sit(iteration)
+
+    def _create_directory(self) -> None:
+        """Recipe and store appear together or not at all."""
+        partial = self._directory.with_name(f".{self._directory.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
         recipe = self._recipe.model_dump(mode="json")
         header = (
             f"# rlanything {__version__}, python {platform.python_version()}, "
             f"torch {torch.__version__}, transformers {transformers.__version__}\n"
         )
-        text = header + yaml.safe_dump(recipe, sort_keys=False)
-        (self._directory / "recipe.yaml").write_text(text, encoding="utf-8")
-        store = Store.create(self._directory / "run.sqlite")
+        path = partial / RECIPE
+        path.write_text(header + yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
+        store = Store.create(partial / STORE)
         store.describe({"recipe": json.dumps(recipe), "version": __version__, "begun": _now()})
-        return store
+        store.close()
+        sync(path)
+        sync(partial)
+        partial.rename(self._directory)
+        sync(self._directory.parent)
 
-    def _evaluates_after(self, iteration: int) -> bool:
-        every = self._recipe.evaluation.every
-        return iteration == self._recipe.loop.iterations or bool(every and iteration % every == 0)
-
-    def _evaluate(self, iteration: int) -> list[Evaluation]:
-        """The policy on every held-out split; stored and said."""
-        recipe = self._recipe
-        results: list[Evaluation] = []
-        for split, tasks in self._held_out.items():
-            result = evaluate(
-                self._cast.examinee,
-                self.environments,
-                tasks,
-                split,
-                max_steps=recipe.evaluation.max_steps or recipe.loop.max_steps,
-                parallel_episodes=recipe.environment.parallel_episodes,
-                seed=derive(recipe.seed, "evaluation"),
-                view=self._view,
-            )
-            rows = [(t.task.id, t.task.kind, t.outcome, len(t.steps)) for t in result.trajectories]
-            self._store.record_evaluation(iteration, split, rows)
-            self._view.say(evaluation_line(iteration, result))
-            results.append(result)
+    def _sit(self, iteration: int) -> None:
+        """Policy and judge are examined on what they never train on, if it is time; stored and
+        said. The judge always reads the episodes that were played before training."""
+        recipe, view = self._recipe, self._view
+        last, every = recipe.loop.iterations, recipe.evaluation.every
+        due = iteration in (0, last) or (every and iteration % every == 0)
+        if not due or not self._held_out or iteration in self._store.sittings():
+            return
+        evaluations = [self._evaluate(split) for split in self._held_out]
+        for each in evaluations:
+            view.say(evaluation_line(iteration, each))
+        played: list[Trajectory] = []
+        if iteration == 0:
+            played = [trajectory for each in evaluations for trajectory in each.trajectories]
+            played = played[: recipe.evaluation.judged_episodes]
+        exam = JudgeExam(self._domain, played or self._store.exam())
+        seed = derive(recipe.seed, "examination")
+        found = exam.sit(self._cast.critic, recipe.feedback.judge_weight, seed, view)
+        if exam.trajectories:
+            view.say(judge_line(iteration, found.diagnostics))
         metrics = {
             f"evaluation/{each.split}/success": each.success.estimate
-            for each in results
+            for each in evaluations
             if each.success is not None
         }
-        self._store.record_metrics(iteration, metrics)
-        return results
+        metrics |= {f"evaluation/judge/{k}": v for k, v in asdict(found.diagnostics).items()}
+        rows = {
+            result.split: [
+                (t.task.id, t.task.kind, t.outcome, len(t.steps)) for t in result.trajectories
+            ]
+            for result in evaluations
+        }
+        with self._stopper.deferred():
+            self._store.record_sitting(iteration, rows, found.recalls, metrics, played)
 
-    def _examine(self, exam: JudgeExam, iteration: int) -> Examination:
-        """The judge on recorded held-out episodes; stored and said."""
+    def _evaluate(self, split: str) -> Evaluation:
+        """The policy on a held-out split."""
         recipe = self._recipe
-        seed = derive(recipe.seed, "examination")
-        result = exam.sit(self._cast.critic, recipe.feedback.judge_weight, seed, self._view)
-        found = asdict(result.diagnostics)
-        self._store.record_metrics(
-            iteration, {f"evaluation/judge/{name}": value for name, value in found.items()}
+        return evaluate(
+            self._cast.examinee,
+            self.environments,
+            self._held_out[split],
+            split,
+            max_steps=recipe.evaluation.max_steps or recipe.loop.max_steps,
+            parallel_episodes=recipe.environment.parallel_episodes,
+            seed=derive(recipe.seed, "evaluation"),
+            view=self._view,
         )
-        if result.judged:
-            self._view.say(judge_line(iteration, result.diagnostics))
-        return result
 
-    def _keep(self, turn: Turn, seconds: float) -> None:
-        """Checkpoint first, then one transaction that names it."""
-        recipe, cast = self._recipe, self._cast
+    def _keep(self, turn: Turn, seconds_left: float) -> None:
+        """Checkpoint first, then one transaction that names it, then older ones may go."""
+        recipe, folder = self._recipe, self._directory / CHECKPOINTS
         judged = [each for group in turn.groups for each in group.judged]
         labels = oracle_labels(self._domain, [each.trajectory for each in judged])
         diagnostics = diagnose_judged(judged, labels, recipe.feedback.judge_weight)
-        checkpoint = save_checkpoint(
-            self._directory / "checkpoints",
-            turn.iteration,
-            cast.trainees,
-            self._pool,
-        )
+        with self._view.phase("checkpoint", 1, "checkpoint"):
+            checkpoint = save_checkpoint(folder, turn.iteration, self._cast.trainees, self._pool)
+        # The store's own seconds are counted with the next iteration's.
         metrics = turn_metrics(turn, diagnostics, self._view.take_seconds())
-        self._store.record_iteration(
-            turn.iteration,
-            groups=turn.groups,
-            labels=labels,
-            samples={"policy": turn.policy_samples, "judge": turn.judge_samples},
-            proposals=[
-                (p.slot, p.task.id if p.task else None, p.critics, p.refused)
-                for p in turn.proposals
-            ],
-            failures=[(failure.task_id, failure.reason) for failure in turn.failures],
-            pool=self._pool,
-            metrics=metrics,
-            checkpoint=checkpoint,
-            finished=_now(),
-        )
-        left = seconds / turn.iteration * (recipe.loop.iterations - turn.iteration)
-        self._view.say(turn_line(turn.iteration, recipe.loop.iterations, metrics, left))
+        with self._view.phase("store", 1, "transaction"):
+            self._store.record_iteration(
+                turn.iteration,
+                groups=turn.groups,
+                labels=labels,
+                samples={"policy": turn.policy_samples, "judge": turn.judge_samples},
+                proposals=[
+                    (p.slot, p.task.id if p.task else None, p.critics, p.refused)
+                    for p in turn.proposals
+                ],
+                failures=[(failure.task_id, failure.reason) for failure in turn.failures],
+                pool=self._pool,
+                metrics=metrics,
+                checkpoint=checkpoint,
+                finished=_now(),
+            )
+        self._retain(turn.iteration)
+        self._view.say(turn_line(turn.iteration, recipe.loop.iterations, metrics, seconds_left))
+
+    def _retain(self, iteration: int) -> None:
+        """Lets go of what the recipe does not keep, after an iteration that is kept."""
+        recipe = self._recipe
+        prune(self._directory / CHECKPOINTS, recipe.checkpoints.keep, recipe.checkpoints.every)
+        if recipe.store.keep_iterations:
+            self._store.forget_texts(iteration - recipe.store.keep_iterations + 1)
 
 
 def _now() -> str:

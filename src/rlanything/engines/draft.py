@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.choices import ChoiceWalker, restricted_logprobs
-from rlanything.engines.model import LanguageModel
+from rlanything.engines.model import LanguageModel, ModelError
 from rlanything.records import Completion
 
 
@@ -74,15 +74,26 @@ def draw(
     sampling: Sampling,
 ) -> tuple[list[int], list[float]]:
     """One token for each row of logits [rows, vocab] by inverting the cumulative distribution, and
-    its log-prob."""
+    its log-prob. Raises `ModelError` where the model gives no probabilities."""
     logprobs = restricted_logprobs(logits, allowed, sampling.temperature or 1.0)
     if sampling.temperature == 0:
         tokens = logprobs.argmax(-1)
     else:
         cumulative = logprobs.double().exp().cumsum(-1)
+        if not cumulative[:, -1].isfinite().all():
+            raise _no_probabilities()
         # Scaled by the total, so that rounding never selects a token beyond the last possible one.
         drawn = torch.tensor(uniforms, dtype=torch.double, device=cumulative.device)
         target = drawn[:, None] * cumulative[:, -1:]
         tokens = torch.searchsorted(cumulative, target, right=True)[:, 0]
     picked = logprobs.gather(-1, tokens[:, None])[:, 0]
+    if picked.isnan().any():
+        raise _no_probabilities()
     return tokens.tolist(), picked.tolist()
+
+
+def _no_probabilities() -> ModelError:
+    return ModelError(
+        "the model's logits are not numbers: its weights are damaged, or it diverged. Resume from "
+        "an earlier checkpoint with a lower learning_rate"
+    )

@@ -140,11 +140,22 @@ def load_model(source: str | Path, dtype: str, device: str = "cpu") -> LanguageM
             f"cannot put model {str(source)!r} on device {device!r}: {reason}. "
             "Use `cpu`, or `cuda` where there is a GPU with enough memory."
         ) from error
+    if device == "cpu":
+        _own_memory(network)
     network.requires_grad_(True)
     autocast = torch.bfloat16 if dtype == "bfloat16" else None
     model = LanguageModel(network, tokenizer, autocast)
     _check_head(model, str(source))
     return model
+
+
+def _own_memory(network: nn.Module) -> None:
+    """Weights that lie in a mapped file are copied out of it.
+
+    There they begin at any byte, and a matrix product of small matrices rounds otherwise where its
+    operands lie otherwise: a run that goes on from its checkpoint would not be the same run."""
+    for weights in (*network.parameters(), *network.buffers()):
+        weights.data = weights.data.clone()
 
 
 @torch.inference_mode()

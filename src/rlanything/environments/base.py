@@ -13,15 +13,18 @@ from rlanything.records import Direction, JudgedTrajectory, Messages, Step, Task
 
 
 class EpisodeError(RuntimeError):
-    """An episode could not be played. Names the task."""
+    """An episode could not be played. Names the task.
 
-    def __init__(self, task_id: str, reason: str) -> None:
+    `deadly`: it did not only fail, its workers died or hung, one after the other."""
+
+    def __init__(self, task_id: str, reason: str, deadly: bool = False) -> None:
         super().__init__(f"task {task_id}: {reason}")
         self.task_id = task_id
         self.reason = reason
+        self.deadly = deadly
 
-    def __reduce__(self) -> tuple[type[EpisodeError], tuple[str, str]]:
-        return (EpisodeError, (self.task_id, self.reason))
+    def __reduce__(self) -> tuple[type[EpisodeError], tuple[str, str, bool]]:
+        return (EpisodeError, (self.task_id, self.reason, self.deadly))
 
 
 class InvalidTask(ValueError):

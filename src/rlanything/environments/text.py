@@ -7,6 +7,18 @@ from collections.abc import Sequence
 from rlanything.environments.base import Environment, InvalidTask
 from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
 
+_BLANKS = " \t\r\n"
+
+
+def action_after(marker: str, response: str) -> str | None:
+    """The first line that is not blank after the last marker; None where there is none.
+
+    Only spaces, tabs and line ends are cut off: a control character stays, and makes the action one
+    that no environment knows."""
+    _, found, rest = response.rpartition(marker)
+    line = rest.strip(_BLANKS).partition("\n")[0].rstrip(_BLANKS)
+    return line if found and line else None
+
 
 class TextDomain:
     """Subclass it, define `tasks` and `environment`, override what should differ.
@@ -24,9 +36,8 @@ class TextDomain:
 
     @classmethod
     def action_in(cls, response: str) -> str | None:
-        """What follows the last marker, up to the end of its line; None if there is nothing."""
-        _, marker, rest = response.rpartition(cls.action_marker)
-        return (rest.strip().splitlines() or [None])[0] if marker else None
+        """The first line that is not blank after the last marker; None where there is none."""
+        return action_after(cls.action_marker, response)
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         first = steps[0].observation if steps else observation

@@ -180,7 +180,7 @@ class EnvironmentPool:
             episode.deaths += 1
             if episode.deaths == MAX_DEATHS:
                 reason = f"its worker died or hung {MAX_DEATHS} times in a row"
-                episode.failure = EpisodeError(episode.task.id, reason)
+                episode.failure = EpisodeError(episode.task.id, reason, deadly=True)
             return
         self._failed_starts += 1
         if self._failed_starts == MAX_DEATHS:

@@ -1,1 +1,1 @@
-"""Rollouts from other frameworks in, step-wise signals out."""
+"""Files from elsewhere, read to the letter: rollouts in, step-wise signals out; YAML."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,10 @@ from rlanything.learning.padding import pad
 from rlanything.learning.statistics import Totals
 from rlanything.learning.targets import Batch, find_targets
 from rlanything.records import Sample
+
+
+class DivergedError(ValueError):
+    """Updates keep being unusable; the message is one line with the remedy."""
 
 
 class Learner:
@@ -44,6 +49,7 @@ class Learner:
         self._model = model
         self._settings = settings
         self._objective = Objective(settings.clip_range, settings.kl_weight)
+        self._skipped_in_a_row = 0
         self._optimizer = torch.optim.AdamW(
             [p for p in model.network.parameters() if p.requires_grad],
             lr=settings.learning_rate,
@@ -59,7 +65,11 @@ class Learner:
         """Trains once on (task id, sample) pairs and returns statistics of the update.
 
         Minibatches are made of whole tasks, in seeded order. Samples of advantage 0 carry no signal
-        and are refused: the caller decides what trains. So are samples without a prompt."""
+        and are refused: the caller decides what trains. So are samples without a prompt.
+
+        An update whose loss or gradient is not finite is skipped and counted. Raises
+        `DivergedError` after `max_skipped_updates` of them in a row, with the weights as the last
+        good update left them."""
         if any(sample.advantage == 0 for _, sample in samples):
             raise ValueError("a sample of advantage 0 must not reach the learner")
         if not all(sample.completion.prompt_ids for _, sample in samples):
@@ -76,9 +86,24 @@ class Learner:
             norm = torch.nn.utils.clip_grad_norm_(
                 self._model.network.parameters(), self._settings.max_grad_norm
             )
-            self._optimizer.step()
-            totals.end_of_update(float(norm))
+            if math.isfinite(totals.loss) and math.isfinite(norm):
+                self._optimizer.step()
+                self._skipped_in_a_row = 0
+                totals.end_of_update(float(norm))
+            else:
+                self._skip(totals)
         return totals.statistics()
+
+    def _skip(self, totals: Totals) -> None:
+        totals.skip_update()
+        self._skipped_in_a_row += 1
+        if self._skipped_in_a_row >= self._settings.max_skipped_updates:
+            self._optimizer.zero_grad(set_to_none=True)
+            raise DivergedError(
+                f"model {self._model.name!r}: the loss or gradient of {self._skipped_in_a_row} "
+                "updates in a row was not finite; its weights are those of the last good update. "
+                "Lower its learning_rate, or resume from an earlier checkpoint"
+            )
 
     def _batches(self, minibatch: Sequence[Sample]) -> Sequence[Batch]:
         arrange = pack if self._settings.packing == "shared" else pad
@@ -105,10 +130,17 @@ class Learner:
             totals.add(batch, loss, terms, entropy[targets.rows])
 
     def state(self) -> dict[str, Any]:
-        return self._optimizer.state_dict()
+        """Everything beside the weights that the next update depends on."""
+        return {
+            "optimizer": self._optimizer.state_dict(),
+            "skipped_in_a_row": self._skipped_in_a_row,
+        }
 
     def load_state(self, path: Path) -> None:
-        self._optimizer.load_state_dict(torch.load(path, weights_only=True))
+        """Goes on where the learner that wrote `state` stopped."""
+        state = torch.load(path, weights_only=True)
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._skipped_in_a_row = state["skipped_in_a_row"]
 
 
 def minibatches(samples: Sequence[tuple[str, Sample]], count: int, seed: int) -> list[list[Sample]]:

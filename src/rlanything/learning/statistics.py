@@ -16,6 +16,7 @@ class Totals:
 
     losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
+    skipped: int = 0
     loss: float = 0.0
     samples: int = 0
     tokens: int = 0
@@ -46,11 +47,17 @@ class Totals:
         self.norms.append(norm)
         self.loss = 0.0
 
+    def skip_update(self) -> None:
+        """An update that was not finite: counted, and left out of the means."""
+        self.skipped += 1
+        self.loss = 0.0
+
     def statistics(self) -> dict[str, float]:
         tokens = max(self.tokens, 1)
         updates = max(len(self.losses), 1)
         return {
             "updates": len(self.losses),
+            "skipped_updates": self.skipped,
             "samples": self.samples,
             "loss": sum(self.losses) / updates,
             "grad_norm": sum(self.norms) / updates,

@@ -14,8 +14,8 @@ from rlanything.records import JudgedTrajectory, Judgement, Step, Trajectory
 from rlanything.roles.chat import Chat, without_scores
 from rlanything.seeds import derive
 
-_BOX = re.compile(r"\\boxed\{\s*(\+?1|-1)\s*\}")
-_OPEN_BOX = re.compile(r"\\boxed\s*\{\s*\Z")
+_BOX = re.compile(r"\\boxed\{[ \t\r\n]*(\+?1|-1)[ \t\r\n]*\}")
+_BRACE = re.compile(r"(\\boxed\s*)?\{|\}")
 PARALLEL_TRAJECTORIES = 128
 
 
@@ -100,13 +100,25 @@ class Judge:
 
 
 def parse_score(text: str) -> int:
-    r"""The score of a judgement: +1 or -1 from its last `\boxed{...}`, 0 if that is no score."""
+    r"""The score of a judgement: +1 or -1 from its last `\boxed{...}`.
+
+    0 if that box holds anything but a score, is not closed, or lies within another box."""
     start = text.rfind("\\boxed")
     found = _BOX.match(text, start) if start >= 0 else None
-    # A box that opens another box is no answer.
-    if found is None or _OPEN_BOX.search(text[:start]):
+    if found is None or _ends_in_a_box(text[:start]):
         return 0
     return 1 if found[1] in ("1", "+1") else -1
+
+
+def _ends_in_a_box(text: str) -> bool:
+    """Whether a box that opens in the text is still open at its end."""
+    open_braces: list[bool] = []  # whether each belongs to a box
+    for brace in _BRACE.finditer(text):
+        if brace[0] != "}":
+            open_braces.append(brace[1] is not None)
+        elif open_braces:
+            open_braces.pop()
+    return any(open_braces)
 
 
 def _defused(step: Step) -> Step:

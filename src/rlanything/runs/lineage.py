@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from typing import Any
 
 from rich.table import Table
@@ -11,19 +12,24 @@ from rlanything.runs.store import Store
 
 
 def read_lineage(store: Store) -> list[dict[str, Any]]:
-    """One record per slot, in the order of their ids; empty before the first iteration."""
+    """One record per slot, in the order of their ids; empty before the first iteration.
+
+    `quarantined`: why the slot's active task is not met any more, or None; in the history, why the
+    candidate is not."""
     instructions = dict(store.query("SELECT id, instruction FROM tasks"))
+    quarantined = dict(store.query("SELECT task, reason FROM quarantine"))
     critics = {
         (slot, task): json.loads(texts)
         for slot, task, texts in store.query(
             "SELECT slot, task, critics FROM proposals WHERE task IS NOT NULL"
         )
     }
-    slots: list[dict[str, Any]] = []
-    for slot, active, pending, accuracy in store.query(
-        "SELECT slot, active, pending, accuracy FROM slots ORDER BY slot"
+    histories: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for slot, kind, iteration, task, direction, parent, candidate, reason in store.query(
+        "SELECT slot, kind, iteration, task, direction, parent_accuracy, candidate_accuracy, reason"
+        " FROM slot_events ORDER BY slot, number"
     ):
-        history = [
+        histories[slot].append(
             {
                 "event": kind,
                 "iteration": iteration,
@@ -34,25 +40,24 @@ def read_lineage(store: Store) -> list[dict[str, Any]]:
                 "candidate_accuracy": candidate,
                 "reason": reason,
                 "critics": critics.get((slot, task), []),
-            }
-            for kind, iteration, task, direction, parent, candidate, reason in store.query(
-                "SELECT kind, iteration, task, direction, parent_accuracy, candidate_accuracy,"
-                " reason FROM slot_events WHERE slot = ? ORDER BY number",
-                slot,
-            )
-        ]
-        slots.append(
-            {
-                "slot": slot,
-                "root": instructions.get(slot),
-                "active": active,
-                "instruction": instructions.get(active),
-                "accuracy": accuracy,
-                "pending": pending,
-                "history": history,
+                "quarantined": quarantined.get(task),
             }
         )
-    return slots
+    return [
+        {
+            "slot": slot,
+            "root": instructions.get(slot),
+            "active": active,
+            "instruction": instructions.get(active),
+            "accuracy": accuracy,
+            "pending": pending,
+            "quarantined": quarantined.get(active),
+            "history": histories[slot],
+        }
+        for slot, active, pending, accuracy in store.query(
+            "SELECT slot, active, pending, accuracy FROM slots ORDER BY slot"
+        )
+    ]
 
 
 def lineage_table(slots: list[dict[str, Any]]) -> Table:
@@ -63,19 +68,22 @@ def lineage_table(slots: list[dict[str, Any]]) -> Table:
     table.add_column("accuracy", justify="right")
     table.add_column("history")
     for slot in sorted(slots, key=lambda each: -len(each["history"])):
-        lines: list[str] = []
-        for event in slot["history"]:
-            if event["event"] == "proposed":
-                lines += [f"critic: {text}" for text in event["critics"]]
-                asked = f"{event['direction']} than {event['parent_accuracy']:.2f}"
-                lines.append(f"{event['iteration']}: {asked}? {event['instruction']}")
-            else:
-                lines.append(
-                    f"{event['iteration']}: {event['event']} at {event['candidate_accuracy']:.2f}, "
-                    f"{event['reason']}"
-                )
         accuracy = "-" if slot["accuracy"] is None else f"{slot['accuracy']:.2f}"
         same = slot["active"] == slot["slot"]
         active = "as root" if same else str(slot["instruction"])
-        table.add_row(str(slot["root"]), active, accuracy, "\n".join(lines) or "-")
+        if slot["quarantined"] is not None:
+            active += f"\nquarantined: {slot['quarantined']}"
+        history = [line for event in slot["history"] for line in _event_lines(event)]
+        table.add_row(str(slot["root"]), active, accuracy, "\n".join(history) or "-")
     return table
+
+
+def _event_lines(event: dict[str, Any]) -> list[str]:
+    when = event["iteration"]
+    if event["event"] == "proposed":
+        asked = f"{event['direction']} than {event['parent_accuracy']:.2f}"
+        critics = [f"critic: {text}" for text in event["critics"]]
+        return [*critics, f"{when}: {asked}? {event['instruction']}"]
+    accuracy = event["candidate_accuracy"]
+    at = "" if accuracy is None else f" at {accuracy:.2f}"
+    return [f"{when}: {event['event']}{at}, {event['reason']}"]

@@ -1,88 +1,46 @@
 """What a run remembers, in one SQLite file: readable while it grows, one commit an iteration.
 
-Everything the feedback is computed from is here: outcomes, scores, sampled tokens and log-probs,
-and the samples the learners were given. A prompt is kept as the hash of its token ids.
+Everything the feedback is computed from is here: outcomes, scores, and the advantages that trained;
+and everything that was written, with its tokens and log-probs, as long as the recipe keeps it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import sqlite3
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rlanything.curriculum import Pool
 from rlanything.experience import Group
-from rlanything.records import Completion, JudgedTrajectory, Sample
-
-SCHEMA_VERSION = 1
-
-_SCHEMA = """
-CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE iterations (iteration INTEGER PRIMARY KEY, finished TEXT NOT NULL, checkpoint TEXT);
-CREATE TABLE metrics (
-  iteration INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
-  PRIMARY KEY (iteration, name)) WITHOUT ROWID;
-CREATE TABLE tasks (
-  id TEXT PRIMARY KEY, slot TEXT NOT NULL, instruction TEXT NOT NULL, kind TEXT NOT NULL,
-  data TEXT NOT NULL);
-CREATE TABLE slots (slot TEXT PRIMARY KEY, active TEXT NOT NULL, pending TEXT, accuracy REAL);
-CREATE TABLE slot_events (
-  slot TEXT NOT NULL, number INTEGER NOT NULL, kind TEXT NOT NULL, iteration INTEGER NOT NULL,
-  task TEXT NOT NULL, direction TEXT NOT NULL, parent_accuracy REAL NOT NULL,
-  candidate_accuracy REAL, reason TEXT NOT NULL, PRIMARY KEY (slot, number)) WITHOUT ROWID;
-CREATE TABLE proposals (
-  iteration INTEGER NOT NULL, slot TEXT NOT NULL, task TEXT, critics TEXT NOT NULL,
-  refused TEXT NOT NULL, PRIMARY KEY (iteration, slot)) WITHOUT ROWID;
-CREATE TABLE groups (
-  iteration INTEGER NOT NULL, task TEXT NOT NULL, slot TEXT NOT NULL, candidate INTEGER NOT NULL,
-  accuracy REAL NOT NULL, PRIMARY KEY (iteration, task)) WITHOUT ROWID;
-CREATE TABLE trajectories (
-  id TEXT PRIMARY KEY, iteration INTEGER NOT NULL, task TEXT NOT NULL, outcome INTEGER NOT NULL,
-  steps INTEGER NOT NULL);
-CREATE INDEX trajectories_of_iteration ON trajectories (iteration);
-CREATE TABLE steps (
-  trajectory TEXT NOT NULL, step INTEGER NOT NULL, observation TEXT NOT NULL,
-  response TEXT NOT NULL, action TEXT, valid INTEGER NOT NULL, next_observation TEXT NOT NULL,
-  label INTEGER, prompt_hash BLOB NOT NULL, token_ids BLOB NOT NULL, logprobs BLOB NOT NULL,
-  PRIMARY KEY (trajectory, step)) WITHOUT ROWID;
-CREATE TABLE judgements (
-  trajectory TEXT NOT NULL, step INTEGER NOT NULL, judgement INTEGER NOT NULL, text TEXT NOT NULL,
-  score INTEGER NOT NULL, prompt_hash BLOB NOT NULL, token_ids BLOB NOT NULL,
-  logprobs BLOB NOT NULL, PRIMARY KEY (trajectory, step, judgement)) WITHOUT ROWID;
-CREATE TABLE samples (
-  iteration INTEGER NOT NULL, role TEXT NOT NULL, source TEXT NOT NULL, advantage REAL NOT NULL,
-  prompt_hash BLOB NOT NULL, token_ids BLOB NOT NULL, logprobs BLOB NOT NULL,
-  PRIMARY KEY (role, source)) WITHOUT ROWID;
-CREATE TABLE failures (iteration INTEGER NOT NULL, task TEXT NOT NULL, reason TEXT NOT NULL);
-CREATE TABLE evaluations (
-  iteration INTEGER NOT NULL, split TEXT NOT NULL, task TEXT NOT NULL, kind TEXT NOT NULL,
-  outcome INTEGER NOT NULL, steps INTEGER NOT NULL,
-  PRIMARY KEY (iteration, split, task)) WITHOUT ROWID;
-"""
-
-
-class StoreError(ValueError):
-    """The store cannot be opened; the message is one line with the remedy."""
+from rlanything.records import Sample, Trajectory
+from rlanything.runs.database import Database, StoreError
+from rlanything.runs.episodes import from_json, to_json
+from rlanything.runs.rows import (
+    Trained,
+    storable,
+    write_evaluation,
+    write_metrics,
+    write_pool,
+    write_trajectory,
+)
+from rlanything.runs.schema import BY_ITERATION, CONTENT, SCHEMA_VERSION, TABLES
+from rlanything.runs.stored import StoredTrajectory, read_trajectory, transcript_digests
 
 
 class Store:
-    """The `run.sqlite` of a run directory."""
+    """The `run.sqlite` of a run directory. Whatever reads or writes raises `StoreError` where the
+    file, the disk or another process does not let it."""
 
     def __init__(self, path: Path) -> None:
         """Opens a store. Raises `StoreError` if there is none or it is another version's."""
         if not path.is_file():
             raise StoreError(f"{path.parent} is not a run directory: it has no {path.name}")
-        self._db = sqlite3.connect(path)
-        try:
-            self._db.execute("PRAGMA journal_mode=WAL")
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        except sqlite3.DatabaseError as error:
-            raise StoreError(f"{path}: {error}; the file is damaged, restore a copy") from None
+        self._db = Database(path)
+        version = self.query("PRAGMA user_version")[0][0]
         if version != SCHEMA_VERSION:
+            self.close()
             raise StoreError(
                 f"{path} has schema {version}, this version reads {SCHEMA_VERSION}: "
                 "open it with the version of rlanything that wrote it"
@@ -90,33 +48,29 @@ class Store:
 
     @classmethod
     def create(cls, path: Path) -> Store:
-        db = sqlite3.connect(path)
-        db.executescript(_SCHEMA)
-        db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-        db.commit()
-        db.close()
+        """A new file. Raises `StoreError` where none can be written."""
+        with closing(Database(path)) as db, db.transaction() as connection:
+            for statement in TABLES.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
         return cls(path)
 
     def close(self) -> None:
         self._db.close()
 
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        return self._db.execute(sql, values).fetchall()
+        return self._db.query(sql, *values)
+
+    def check(self) -> list[str]:
+        """What is wrong with the file, in plain words; nothing if it is sound. Reads all of it."""
+        return self._db.check()
+
+    # --- writing
 
     def describe(self, facts: Mapping[str, str]) -> None:
         """Facts about the run as a whole."""
-        with self._db:
-            self._db.executemany("INSERT OR REPLACE INTO run VALUES (?, ?)", facts.items())
-
-    def record_evaluation(
-        self, iteration: int, split: str, judged: Sequence[tuple[str, str, int, int]]
-    ) -> None:
-        """Rows of (task, kind, outcome, steps)."""
-        with self._db:
-            self._db.executemany(
-                "INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?)",
-                [(iteration, split, *row) for row in judged],
-            )
+        with self._db.transaction() as db:
+            db.executemany("INSERT OR REPLACE INTO run VALUES (?, ?)", facts.items())
 
     def record_iteration(
         self,
@@ -134,140 +88,141 @@ class Store:
     ) -> None:
         """One transaction: an iteration is here entirely or not at all.
 
-        `labels`: the oracle's, by trajectory. `samples`: by role, as the learners were given them.
-        `proposals`: (slot, candidate, critics, refused tries). `failures`: (task, reason)."""
-        with self._db:
-            self._write_pool(pool)
+        `labels`: the oracle's, by trajectory. `samples`: of the `policy` and of the `judge`, as the
+        learners were given them. `proposals`: (slot, candidate, critics, refused tries).
+        `failures`: (task, reason).
+
+        Raises ValueError for a sample that is not of this iteration, or whose tokens are not those
+        that were sampled."""
+        trained = Trained(samples)
+        with self._db.transaction() as db:
+            db.execute("INSERT INTO iterations VALUES (?, ?, ?)", (iteration, finished, checkpoint))
+            write_pool(db, pool, iteration)
             for group in groups:
                 entry = group.entry
-                self._db.execute(
+                db.execute(
                     "INSERT INTO groups VALUES (?, ?, ?, ?, ?)",
                     (iteration, entry.task.id, entry.slot, entry.candidate, group.accuracy),
                 )
                 for judged in group.judged:
-                    self._write_trajectory(iteration, judged, labels)
-            for role, given in samples.items():
-                self._db.executemany(
-                    "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    [
-                        (iteration, role, s.source, s.advantage, *_tokens(s.completion))
-                        for s in given
-                    ],
-                )
-            self._db.executemany(
+                    write_trajectory(db, iteration, judged, labels, trained)
+            trained.check_all_taken()
+            db.executemany(
                 "INSERT INTO proposals VALUES (?, ?, ?, ?, ?)",
                 [
                     (iteration, slot, task, json.dumps(critics), json.dumps(refused))
                     for slot, task, critics, refused in proposals
                 ],
             )
-            self._db.executemany(
+            db.executemany(
                 "INSERT INTO failures VALUES (?, ?, ?)",
-                [(iteration, task, reason) for task, reason in failures],
+                [(iteration, task, storable(reason)) for task, reason in failures],
             )
-            self._write_metrics(iteration, metrics)
-            self._db.execute(
-                "INSERT INTO iterations VALUES (?, ?, ?)", (iteration, finished, checkpoint)
-            )
+            write_metrics(db, iteration, metrics)
 
-    def record_metrics(self, iteration: int, metrics: Mapping[str, float | None]) -> None:
-        with self._db:
-            self._write_metrics(iteration, metrics)
-
-    def _write_metrics(self, iteration: int, metrics: Mapping[str, float | None]) -> None:
-        self._db.executemany(
-            "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?)",
-            [(iteration, name, value) for name, value in sorted(metrics.items())],
-        )
-
-    def _write_pool(self, pool: Pool) -> None:
-        for slot in pool.slots:
-            tasks = [slot.root, slot.active, *([slot.pending.task] if slot.pending else [])]
-            self._db.executemany(
-                "INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?, ?)",
-                [
-                    (t.id, slot.id, t.instruction, t.kind, json.dumps(t.data, sort_keys=True))
-                    for t in tasks
-                ],
-            )
-            self._db.execute(
-                "INSERT OR REPLACE INTO slots VALUES (?, ?, ?, ?)",
-                (
-                    slot.id,
-                    slot.active.id,
-                    slot.pending.task.id if slot.pending else None,
-                    slot.accuracy,
-                ),
-            )
-            self._db.executemany(
-                "INSERT OR IGNORE INTO slot_events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (
-                        slot.id,
-                        number,
-                        event.kind,
-                        event.iteration,
-                        event.task_id,
-                        event.direction,
-                        event.parent_accuracy,
-                        event.candidate_accuracy,
-                        event.reason,
-                    )
-                    for number, event in enumerate(slot.history)
-                ],
-            )
-
-    def _write_trajectory(
-        self, iteration: int, judged: JudgedTrajectory, labels: Mapping[str, Sequence[int]]
+    def record_sitting(
+        self,
+        iteration: int,
+        judged: Mapping[str, Sequence[tuple[str, str, int, int]]],
+        recalls: Mapping[str, tuple[int, int, int, int]],
+        metrics: Mapping[str, float | None],
+        exam: Sequence[Trajectory] = (),
     ) -> None:
-        trajectory = judged.trajectory
-        known = labels.get(trajectory.id)
-        self._db.execute(
-            "INSERT INTO trajectories VALUES (?, ?, ?, ?, ?)",
-            (
-                trajectory.id,
+        """An evaluation of policy and judge after an iteration (0: before training), in one
+        transaction.
+
+        `judged`: rows of (task, kind, outcome, steps) by split. `recalls`: the judge's on each
+        episode of its exam (good steps recognised, good steps, bad steps recognised, bad steps).
+        `exam`: those episodes, where they are new."""
+        with self._db.transaction() as db:
+            for split, rows in judged.items():
+                write_evaluation(db, iteration, split, rows)
+            db.executemany(
+                "INSERT INTO recalls VALUES (?, ?, ?, ?, ?, ?)",
+                [(iteration, trajectory, *counts) for trajectory, counts in recalls.items()],
+            )
+            db.executemany("INSERT INTO exam (episode) VALUES (?)", [(to_json(t),) for t in exam])
+            write_metrics(db, iteration, metrics)
+
+    # --- going back, and forgetting
+
+    def last_iteration(self) -> tuple[int, str] | None:
+        """The newest iteration and the name of its checkpoint."""
+        rows = self.query("SELECT iteration, checkpoint FROM iterations ORDER BY 1 DESC LIMIT 1")
+        return rows[0] if rows else None
+
+    def forget_after(self, iteration: int) -> None:
+        """Deletes everything of later iterations, in one transaction. What the slots held then is
+        the pool's to say: `write_pool` the checkpointed one next."""
+        with self._db.transaction() as db:
+            for table in BY_ITERATION:
+                db.execute(f"DELETE FROM {table} WHERE iteration > ?", (iteration,))
+
+    def write_pool(self, pool: Pool) -> None:
+        """Makes slots, their history and tasks what they are in a pool, in one transaction."""
+        newest = self.last_iteration()
+        known = {slot.id for slot in pool.slots}
+        known |= {event.task_id for slot in pool.slots for event in slot.history}
+        with self._db.transaction() as db:
+            write_pool(db, pool, newest[0] if newest else 0)
+            stale = [(task,) for (task,) in db.execute("SELECT id FROM tasks") if task not in known]
+            db.executemany("DELETE FROM tasks WHERE id = ?", stale)
+
+    def forget_texts(self, before: int) -> None:
+        """Deletes texts, tokens and log-probs of iterations before this one. Outcomes, actions,
+        scores, labels, advantages and metrics stay. The file does not shrink: what comes next is
+        written into the space."""
+        with self._db.transaction() as db:
+            db.execute(
+                "DELETE FROM transcripts WHERE trajectory IN"
+                " (SELECT number FROM trajectories WHERE iteration < ?)",
+                (before,),
+            )
+
+    # --- reading
+
+    def trajectory(self, trajectory_id: str) -> StoredTrajectory:
+        """An episode with its texts. Raises `StoreError` if there is none of this id, or if its
+        texts were forgotten."""
+        return read_trajectory(self._db, trajectory_id)
+
+    def metrics(self, iteration: int) -> dict[str, float | None]:
+        """By name."""
+        return dict(self.query("SELECT name, value FROM metrics WHERE iteration = ?", iteration))
+
+    def sittings(self) -> list[int]:
+        """The iterations after which policy and judge were evaluated, in order."""
+        rows = self.query("SELECT DISTINCT iteration FROM evaluations ORDER BY 1")
+        return [iteration for (iteration,) in rows]
+
+    def outcomes(self, iteration: int, split: str) -> dict[str, int]:
+        """Of an evaluation, by task."""
+        return dict(
+            self.query(
+                "SELECT task, outcome FROM evaluations WHERE iteration = ? AND split = ?",
                 iteration,
-                trajectory.task.id,
-                trajectory.outcome,
-                len(trajectory.steps),
-            ),
-        )
-        self._db.executemany(
-            "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (
-                    trajectory.id,
-                    i,
-                    step.observation,
-                    step.response,
-                    step.action,
-                    step.valid,
-                    step.next_observation,
-                    known[i] if known is not None else None,
-                    *_tokens(step.completion),
-                )
-                for i, step in enumerate(trajectory.steps)
-            ],
-        )
-        self._db.executemany(
-            "INSERT INTO judgements VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (trajectory.id, i, j, each.completion.text, each.score, *_tokens(each.completion))
-                for i, judgements in enumerate(judged.judgements)
-                for j, each in enumerate(judgements)
-            ],
+                split,
+            )
         )
 
+    def recalls(self, iteration: int) -> dict[str, tuple[int, int, int, int]]:
+        """Of a sitting, by episode: good steps recognised, good steps, bad steps recognised, bad
+        steps."""
+        rows = self.query("SELECT * FROM recalls WHERE iteration = ? ORDER BY 2", iteration)
+        return {name: (one, two, three, four) for _, name, one, two, three, four in rows}
 
-def _tokens(completion: Completion) -> tuple[bytes, bytes, bytes]:
-    """Hash of the prompt ids, token ids (int32) and log-probs (float64)."""
-    return (
-        prompt_hash(completion.prompt_ids),
-        array("i", completion.token_ids).tobytes(),
-        array("d", completion.logprobs).tobytes(),
-    )
+    def exam(self) -> list[Trajectory]:
+        """The held-out episodes that the judge is examined on, as far as a judge reads them."""
+        return [
+            from_json(text) for (text,) in self.query("SELECT episode FROM exam ORDER BY number")
+        ]
 
+    def dump(self) -> list[str]:
+        """Everything the run did, a line for each row, in an order that depends on nothing else:
+        runs that did the same have equal dumps. Clocks are left out, and what the run was told.
 
-def prompt_hash(ids: Iterable[int]) -> bytes:
-    """16 bytes that stand for a prompt."""
-    return hashlib.blake2b(array("i", ids).tobytes(), digest_size=16).digest()
+        Of a transcript there are digests: of its texts, tokens, log-probs and prompts."""
+        lines = [
+            json.dumps([table, *row]) for table, sql in CONTENT.items() for row in self.query(sql)
+        ]
+        return lines + [json.dumps(["transcript", *line]) for line in transcript_digests(self._db)]

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from rlanything.curriculum import Pool
 from rlanything.evaluation.diagnostics import Diagnostics
-from rlanything.evaluation.intervals import Interval, paired_difference
+from rlanything.evaluation.intervals import Interval, paired_difference, wilson
+from rlanything.evaluation.judge_exam import balanced_gain
 from rlanything.evaluation.success import Evaluation
+from rlanything.runs.store import Store
 
 
 def percent(interval: Interval | None) -> str:
@@ -62,38 +64,46 @@ def share(value: float | None) -> str:
 
 
 def closing_lines(
-    directory: Path,
-    pool: Pool,
-    evaluations: Sequence[tuple[Evaluation, Evaluation]],
-    judge: tuple[Diagnostics, Diagnostics],
-    judge_gain: Interval | None,
-    seconds: float,
+    directory: Path, store: Store, splits: Sequence[str], pool: Pool, seconds: float
 ) -> list[str]:
-    """What improved, by how much, where the run lies and what to try next.
-
-    `evaluations`: (before, after) of every split; `judge`: before and after."""
+    """What improved, by how much, where the run lies and what to try next: the first sitting
+    against the latest, as the store has them."""
+    sittings = store.sittings()
     lines: list[str] = []
-    for before, after in evaluations:
-        one, two = before.outcomes(), after.outcomes()
-        shared = sorted(one.keys() & two.keys())
-        gain = paired_difference([one[t] == 1 for t in shared], [two[t] == 1 for t in shared])
-        verdict = f": {points(gain)}, {_verdict(gain)}" if gain else ""
-        rates = f"{percent(before.success)} -> {percent(after.success)}"
-        lines.append(f"policy, {before.split}: {rates}{verdict}")
-    if judge_gain is not None:
-        lines.append(_judge_verdict(*judge, judge_gain))
+    if sittings:
+        first, last = sittings[0], sittings[-1]
+        lines += [
+            _policy_line(split, store.outcomes(first, split), store.outcomes(last, split))
+            for split in splits
+        ]
+        if (gain := balanced_gain(store.recalls(first), store.recalls(last))) is not None:
+            lines.append(_judge_line(store.metrics(first), store.metrics(last), gain))
     events = Counter(event.kind for slot in pool.slots for event in slot.history)
     lines.append(
         f"tasks: {events['proposed']} candidates proposed, {events['accepted']} accepted, "
         f"{events['rejected']} rejected; {sum(s.active != s.root for s in pool.slots)} of "
         f"{len(pool.slots)} slots now hold a rewritten task"
     )
+    banned = sum(len(slot.quarantined) for slot in pool.slots)
+    if banned:
+        lines.append(f"quarantined: {banned} tasks killed their workers; `tasks` says which")
     lines.append(f"run: {directory} ({seconds / 60:.1f} min)")
     lines.append(
         f"next: `rlanything tasks {directory}` shows the rewritten tasks; "
         f"`rlanything eval {directory} --split ood` plays fresh episodes"
     )
     return lines
+
+
+def _policy_line(split: str, before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    shared = sorted(before.keys() & after.keys())
+    gain = paired_difference([before[t] == 1 for t in shared], [after[t] == 1 for t in shared])
+    rates = [
+        percent(wilson(sum(outcome == 1 for outcome in each.values()), len(each)))
+        for each in (before, after)
+    ]
+    verdict = f": {points(gain)}, {_verdict(gain)}" if gain else ""
+    return f"policy, {split}: {rates[0]} -> {rates[1]}{verdict}"
 
 
 def _verdict(gain: Interval) -> str:
@@ -108,12 +118,17 @@ COLLAPSED = 0.1
 """A judge that gives one of its two answers less often than this tells nothing apart."""
 
 
-def _judge_verdict(before: Diagnostics, after: Diagnostics, gain: Interval) -> str:
-    one = after.positive_rate
+def _judge_line(
+    before: Mapping[str, float | None], after: Mapping[str, float | None], gain: Interval
+) -> str:
+    accuracy, positive = (
+        f"evaluation/judge/{name}" for name in ("balanced_process_accuracy", "positive_rate")
+    )
+    one = after.get(positive)
     collapsed = one is not None and not COLLAPSED <= one <= 1 - COLLAPSED
     return (
-        f"judge, balanced Process Acc: {share(before.balanced_process_accuracy)} -> "
-        f"{share(after.balanced_process_accuracy)}: {points(gain)}, {_verdict(gain)}; says +1 on "
-        f"{share(before.positive_rate)} -> {share(one)}"
+        f"judge, balanced Process Acc: {share(before.get(accuracy))} -> "
+        f"{share(after.get(accuracy))}: {points(gain)}, {_verdict(gain)}; says +1 on "
+        f"{share(before.get(positive))} -> {share(one)}"
         f"{', collapsed to one answer' if collapsed else ''}"
     )

@@ -18,7 +18,10 @@ from rlanything.environments.alfworld.world import World
 from rlanything.environments.base import DomainError, InvalidTask
 from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
 
-_ANSWER = re.compile(r"object:\s*(\w+).*?place:\s*(\w+)", re.IGNORECASE | re.DOTALL)
+_FIELD = re.compile(
+    r"""\b(object|place):(?:[ \t\r\n]*(\w+)(?=[ \t\r\n.,;!?)\]"'`*<]|\Z))?""",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 class AlfWorld:
@@ -125,12 +128,16 @@ class AlfWorld:
         return (Message("user", text),)
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
-        """Reads `object: X place: Y`. The task type stays the root task's."""
-        found = _ANSWER.search(completion)
-        if found is None:
+        """Reads `object: X place: Y`, said once or always alike. The task type stays the root's."""
+        found = _FIELD.finditer(completion)
+        fields = [(field[1].lower(), (field[2] or "").lower()) for field in found]
+        labels, words = [label for label, _ in fields], [word for _, word in fields]
+        if not fields or labels != ["object", "place"] * (len(fields) // 2) or "" in words:
             raise InvalidTask("no `object: ... place: ...` in the answer")
+        if len(set(fields)) > 2:
+            raise InvalidTask("the answer names more than one object or place")
         kind = load_game(root.data).goal.kind
-        return with_goal(root, task_id, Goal.of(kind, found[1], found[2]))
+        return with_goal(root, task_id, Goal.of(kind, words[0], words[1]))
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
         """+1 where a step shortens the expert's plan, or explores while something is unseen."""

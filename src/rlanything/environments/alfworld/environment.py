@@ -7,6 +7,7 @@ from dataclasses import replace
 from rlanything.environments.alfworld.engine import NOTHING_HAPPENS, Engine, View
 from rlanything.environments.alfworld.tasks import load_game
 from rlanything.environments.base import EpisodeError, Observation, StepResult
+from rlanything.environments.text import action_after
 from rlanything.records import Task
 
 ACTION_MARKER = ">"
@@ -21,9 +22,7 @@ _IDLE = ("help", "inventory", "look", "examine")
 
 def find_action(response: str) -> str | None:
     """The first line after the last marker; None where there is no marker or nothing after it."""
-    _, marker, rest = response.rpartition(ACTION_MARKER)
-    lines = rest.strip().splitlines()
-    return lines[0].strip() if marker and lines else None
+    return action_after(ACTION_MARKER, response)
 
 
 class AlfWorldEnvironment:

@@ -103,16 +103,18 @@ def _natural(name: str) -> tuple[str, int]:
     return kind, int(number)
 
 
+# Nothing is taken out behind a backslash or within a word: the ends left over would be one word
+# that the observation did not have, such as the `\boxed` of a score.
 _CONDENSED = (
     (
         re.compile(r"You are in the middle of a room\. Looking quickly around you, you see "),
         "room: ",
     ),
-    (re.compile(r"You arrive at [^.]+\. "), ""),
-    (re.compile(r"You open the [^.]+\. The "), ""),
+    (re.compile(r"(?<!\S)You arrive at [^.]+\. "), ""),
+    (re.compile(r"(?<!\S)You open the [^.]+\. The "), ""),
     (re.compile(r"is open\. In it, you see "), "in: "),
-    (re.compile(r"On the (.+?), you see "), r"\1: "),
-    (re.compile(r"\b(?:[Aa]n?|[Tt]he|and|You) (?=[a-z])"), ""),
+    (re.compile(r"(?<!\S)On the (.+?), you see "), r"\1: "),
+    (re.compile(r"(?<![\w\\])(?:[Aa]n?|[Tt]he|and|You) (?=[a-z])"), ""),
 )
 
 

@@ -1,0 +1,64 @@
+"""A generation call that hangs must not hang the run."""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from rlanything.engines.base import Engine, Request, Sampling
+from rlanything.records import Completion
+
+GRACE_SECONDS = 30.0
+"""A call that does not even return to Python by then is ended with its process."""
+
+
+class GenerationTimeout(ValueError):
+    """Generation took too long; the message is one line with the remedy."""
+
+
+class TimedEngine:
+    """An engine whose calls may take `seconds` each; `name` is the role it serves.
+
+    Time can only be kept in the main thread, where signals arrive; elsewhere calls are not limited.
+    """
+
+    def __init__(self, engine: Engine, seconds: float, name: str) -> None:
+        self._engine = engine
+        self._seconds = seconds
+        self._name = name
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+        """Raises `GenerationTimeout`."""
+        with self._deadline(len(requests)):
+            return self._engine.generate(requests, sampling)
+
+    def weights_changed(self) -> None:
+        self._engine.weights_changed()
+
+    @contextmanager
+    def _deadline(self, requests: int) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def expired(number: int, frame: FrameType | None) -> None:
+            raise GenerationTimeout(
+                f"{self._name}: generating for {requests} prompts took longer than "
+                f"{self._seconds:g} s; raise {self._name}.timeout_seconds, or ask for less at once "
+                "(environment.parallel_episodes, max_tokens)"
+            )
+
+        before = signal.signal(signal.SIGALRM, expired)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        # A signal is heard between two Python instructions, so not by a library that hangs.
+        faulthandler.dump_traceback_later(self._seconds + GRACE_SECONDS, exit=True)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,175 @@
+"""What was written in an episode, as bytes: texts, token ids and log-probs, each once, compressed.
+
+An episode is compressed as a whole, since its texts repeat one another. Log-probs are kept as
+float32: the engines compute them so and the learner compares them so, which makes what is read back
+bit for bit what was trained on. A prompt is rendered again when it is wanted; its hash tells
+whether that gave the same tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+import numpy as np
+
+from rlanything.records import Completion, JudgedTrajectory
+
+HASH_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A completion as it is kept."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    """[response]"""
+    logprobs: tuple[float, ...]
+    """[response], float32 numbers."""
+    prompt_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """Everything that was read and written in an episode."""
+
+    observations: tuple[str, ...]
+    """[steps + 1]: what a step leads to is what the next one sees."""
+    responses: tuple[Written, ...]
+    """[steps]"""
+    judgements: tuple[tuple[Written, ...], ...]
+    """[steps][m]"""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A transcript as four compressed columns."""
+
+    texts: bytes
+    """JSON: observations, responses, judgements."""
+    token_ids: bytes
+    """int32: the length of every completion, then their tokens. Step by step, the response first,
+    then its judgements."""
+    logprobs: bytes
+    """float32, in the order of the tokens."""
+    prompts: bytes
+    """Hashes, in the order of the completions."""
+
+
+def pack(judged: JudgedTrajectory) -> Packed:
+    """Raises ValueError if a step does not see what the step before it led to."""
+    trajectory = judged.trajectory
+    steps = trajectory.steps
+    for number, (step, after) in enumerate(pairwise(steps), 1):
+        if step.next_observation != after.observation:
+            raise ValueError(
+                f"trajectory {trajectory.id}: step {number} does not see what the step before it "
+                "led to; an observation is kept once"
+            )
+    observations = [step.observation for step in steps]
+    observations += [step.next_observation for step in steps[-1:]]
+    texts = [
+        observations,
+        [step.response for step in steps],
+        [[each.completion.text for each in judgements] for judgements in judged.judgements],
+    ]
+    completions = list(_in_order(judged))
+    token_ids = chain(
+        (len(each.token_ids) for each in completions),
+        chain.from_iterable(each.token_ids for each in completions),
+    )
+    logprobs = chain.from_iterable(each.logprobs for each in completions)
+    return Packed(
+        # A model may write half a surrogate pair; that is no reason to lose an iteration.
+        _deflate(json.dumps(texts, ensure_ascii=False).encode("utf-8", "surrogatepass")),
+        _deflate(np.fromiter(token_ids, "<i4").tobytes()),
+        pack_numbers(np.fromiter(logprobs, "<f4")),
+        _deflate(b"".join(_prompt_hashes(completions))),
+    )
+
+
+def unpack(packed: Packed) -> Transcript:
+    """The inverse of `pack`."""
+    observations, responses, judgements = json.loads(
+        zlib.decompress(packed.texts).decode("utf-8", "surrogatepass")
+    )
+    completions = _written(packed, responses, judgements)
+    found = [(next(completions), tuple(next(completions) for _ in row)) for row in judgements]
+    return Transcript(
+        tuple(observations),
+        tuple(response for response, _ in found),
+        tuple(row for _, row in found),
+    )
+
+
+def pack_numbers(numbers: np.ndarray) -> bytes:
+    """Floating-point numbers, compressed without loss: first the lowest byte of all of them, then
+    the next, so that what they have in common, the highest, lies together.
+
+    Byte by byte there is little to find but that some values are frequent: a Huffman code for each
+    of those layers is all that this takes."""
+    layers = np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, numbers.itemsize).T
+    compressor = zlib.compressobj(strategy=zlib.Z_HUFFMAN_ONLY)
+    parts = [
+        part
+        for layer in layers
+        # A flush ends the block, and the next one has a code of its own.
+        for part in (compressor.compress(layer.tobytes()), compressor.flush(zlib.Z_SYNC_FLUSH))
+    ]
+    return b"".join([*parts, compressor.flush()])
+
+
+def unpack_numbers(data: bytes, dtype: str) -> np.ndarray:
+    """The inverse of `pack_numbers`."""
+    size = np.dtype(dtype).itemsize
+    layers = np.frombuffer(zlib.decompress(data), np.uint8).reshape(size, -1)
+    return np.ascontiguousarray(layers.T).view(dtype).reshape(-1)
+
+
+def prompt_hash(ids: Iterable[int]) -> bytes:
+    """16 bytes that stand for a prompt."""
+    return hashlib.sha256(np.fromiter(ids, "<i4").tobytes()).digest()[:HASH_BYTES]
+
+
+def _deflate(data: bytes) -> bytes:
+    # Level 4 takes half the time of zlib's own choice, for a twelfth more space.
+    return zlib.compress(data, 4)
+
+
+def _in_order(judged: JudgedTrajectory) -> Iterator[Completion]:
+    for step, judgements in zip(judged.trajectory.steps, judged.judgements, strict=True):
+        yield step.completion
+        yield from (each.completion for each in judgements)
+
+
+def _prompt_hashes(completions: Sequence[Completion]) -> Iterator[bytes]:
+    """The judgements of a step answer one prompt: it is hashed once."""
+    before: tuple[int, ...] | None = None
+    found = b""
+    for each in completions:
+        if each.prompt_ids is not before:
+            before, found = each.prompt_ids, prompt_hash(each.prompt_ids)
+        yield found
+
+
+def _written(
+    packed: Packed, responses: Sequence[str], judgements: Sequence[Sequence[str]]
+) -> Iterator[Written]:
+    texts = [
+        text
+        for response, row in zip(responses, judgements, strict=True)
+        for text in (response, *row)
+    ]
+    numbers = np.frombuffer(zlib.decompress(packed.token_ids), "<i4")
+    ends = np.cumsum(numbers[: len(texts)]).tolist()
+    token_ids = numbers[len(texts) :].tolist()
+    logprobs = unpack_numbers(packed.logprobs, "<f4").tolist()
+    hashes = zlib.decompress(packed.prompts)
+    for i, (text, start, end) in enumerate(zip(texts, [0, *ends], ends, strict=False)):
+        hashed = hashes[i * HASH_BYTES : (i + 1) * HASH_BYTES]
+        yield Written(text, tuple(token_ids[start:end]), tuple(logprobs[start:end]), hashed)

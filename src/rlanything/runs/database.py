@@ -1,0 +1,104 @@
+"""One SQLite file: opened so that a commit survives a power cut, its faults said in plain words."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+BUSY_SECONDS = 10.0
+"""How long to wait for another process that writes. A commit takes a second or two."""
+
+_REMEDIES = {
+    sqlite3.SQLITE_FULL: "free some space there and resume; what was committed before is intact",
+    sqlite3.SQLITE_IOERR: "see whether the disk is full or failing; what was committed is intact",
+    sqlite3.SQLITE_BUSY: "another process writes to it: wait until that ends, or stop it",
+    sqlite3.SQLITE_LOCKED: "another process writes to it: wait until that ends, or stop it",
+    sqlite3.SQLITE_READONLY: "allow this user to write the file and its directory",
+    sqlite3.SQLITE_PERM: "allow this user to write the file and its directory",
+    sqlite3.SQLITE_CANTOPEN: "allow this user to write the file and its directory",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged, restore a copy",
+    sqlite3.SQLITE_NOTADB: "the file is damaged, restore a copy",
+}
+
+
+class StoreError(ValueError):
+    """The store cannot be used; the message is one line that names the file and the remedy."""
+
+
+class Database:
+    """A connection to a file that may not exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._in_plain_words():
+            # Transactions begin and end where this file says, nowhere else.
+            self._connection = sqlite3.connect(path, BUSY_SECONDS, isolation_level=None)
+            try:
+                self._set_up()
+            except sqlite3.DatabaseError:
+                self._connection.close()
+                raise
+
+    def _set_up(self) -> None:
+        execute = self._connection.execute
+        # Others may read while a run writes.
+        execute("PRAGMA journal_mode=WAL")
+        # One commit an iteration: it can afford to wait for the disk each time, and a run that
+        # resumes must not find its checkpoint gone from the store after a power cut.
+        execute("PRAGMA synchronous=FULL")
+        execute("PRAGMA foreign_keys=ON")
+        # Forgotten transcripts are no secret; writing zeros over them would double the work.
+        execute("PRAGMA secure_delete=OFF")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._in_plain_words():
+            return self._connection.execute(sql, values).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Everything inside is written, or nothing. Raises `StoreError` where the disk is full or
+        another process writes."""
+        with self._in_plain_words():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # SQLite may have rolled back by itself, as it does on a full disk.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def check(self) -> list[str]:
+        """What is wrong with the file, in plain words; nothing if it is sound. Reads all of it."""
+        try:
+            found = self.query("PRAGMA integrity_check(10)")
+            orphans = self.query("PRAGMA foreign_key_check")
+        except StoreError as error:
+            return [str(error)]
+        damage = [f"{self.path}: {line}; restore a copy" for (line,) in found if line != "ok"]
+        missing = Counter((table, parent) for table, _, parent, _ in orphans)
+        return damage + [
+            f"{self.path}: {count} rows of {table} refer to rows of {parent} that are not there; "
+            "restore a copy"
+            for (table, parent), count in missing.items()
+        ]
+
+    @contextmanager
+    def _in_plain_words(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            # The lower byte is the kind of error, the rest its circumstances; a mistake in the
+            # calling code has no code.
+            remedy = _REMEDIES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+            if remedy is None:
+                raise
+            raise StoreError(f"{self.path}: {error}; {remedy}") from None

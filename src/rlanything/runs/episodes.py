@@ -1,0 +1,39 @@
+"""Episodes as text, as far as a judge reads them: those of its exam, which it judges again and
+again."""
+
+from __future__ import annotations
+
+import json
+
+from rlanything.records import Completion, Step, Task, Trajectory
+
+
+def to_json(trajectory: Trajectory) -> str:
+    """Texts, actions and outcome; no tokens, for nobody trains on these."""
+    task = trajectory.task
+    return json.dumps(
+        {
+            "id": trajectory.id,
+            "task": {
+                "id": task.id,
+                "instruction": task.instruction,
+                "kind": task.kind,
+                "data": task.data,
+            },
+            "steps": [
+                [s.observation, s.response, s.action, s.valid, s.next_observation]
+                for s in trajectory.steps
+            ],
+            "outcome": trajectory.outcome,
+        }
+    )
+
+
+def from_json(text: str) -> Trajectory:
+    """The inverse of `to_json`, but for the tokens."""
+    saved = json.loads(text)
+    steps = tuple(
+        Step(observation, Completion.unsampled(response), action, valid, after)
+        for observation, response, action, valid, after in saved["steps"]
+    )
+    return Trajectory(saved["id"], Task(**saved["task"]), steps, saved["outcome"])

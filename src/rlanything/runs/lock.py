@@ -1,0 +1,78 @@
+"""One process at a time writes a run directory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+
+class LockedError(ValueError):
+    """Another process is at work in the run directory; the message is one line with the remedy."""
+
+
+class RunLock:
+    """The lock of a run directory, held inside the context.
+
+    The system holds it for the process and lets go when that ends, however it ends: the pid in the
+    file only tells others whom they wait for, and outlives a process that was killed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        """Raises `LockedError` if another process holds the lock."""
+        file = (self._directory / "lock").open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip()
+            file.close()
+            raise LockedError(
+                f"{self._directory} is in use by process {holder}: wait until it ends, or stop it "
+                f"with `kill {holder}`"
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        self._file = file
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            self._file.truncate(0)
+            self._file.close()
+            self._file = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a run directory's lock, or ended without giving it back."""
+
+    pid: int
+    at_work: bool
+
+
+def find_holder(directory: Path) -> Holder | None:
+    """None where nobody has the lock and the last one gave it back."""
+    try:
+        with (directory / "lock").open("r+", encoding="utf-8") as file:
+            pid = file.read().strip()
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                at_work = False
+            except BlockingIOError:
+                at_work = True
+    except OSError:
+        return None
+    return Holder(int(pid), at_work) if pid.isdigit() else None

@@ -1,0 +1,51 @@
+"""Where a stopped run goes on: at its last iteration that is whole, in the store and on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlanything.runs.checkpoint import (
+    CheckpointError,
+    checkpoint_name,
+    forget,
+    problems,
+    saved_iterations,
+)
+from rlanything.runs.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The last iteration that is kept, and its checkpoint; 0 and None before the first."""
+
+    iteration: int
+    checkpoint: Path | None
+
+
+def recover(directory: Path, store: Store, say: Callable[[str], None]) -> Position:
+    """Finds the newest iteration whose checkpoint is intact, and forgets everything later.
+
+    An iteration counts once the store has committed it: a newer checkpoint is of an iteration that
+    was not finished. A damaged checkpoint is said aloud and the one before it taken. Raises
+    `CheckpointError` if the store has iterations and no checkpoint of theirs is intact."""
+    folder = directory / "checkpoints"
+    last = store.last_iteration()
+    committed = last[0] if last else 0
+    saved = saved_iterations(folder)
+    chosen = 0
+    for iteration in reversed([each for each in saved if each <= committed]):
+        found = problems(folder / checkpoint_name(iteration))
+        if not found:
+            chosen = iteration
+            break
+        say(f"damaged: {'; '.join(found)}. Going back to the checkpoint before it.")
+    if committed and not chosen:
+        raise CheckpointError(
+            f"{folder}: none of its checkpoints is intact, so iteration {committed} cannot be gone "
+            "on from; restore them from a copy, or train anew in another directory"
+        )
+    store.forget_after(chosen)
+    forget(folder, [each for each in saved if each > chosen])
+    return Position(chosen, folder / checkpoint_name(chosen) if chosen else None)

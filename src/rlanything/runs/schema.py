@@ -1,0 +1,108 @@
+"""The tables of a run's store.
+
+Numbers and short words are columns, to be asked for in SQL; what was written is compressed, one row
+of `transcripts` an episode (`codec.py`). An episode's rows refer to it by number: ids are long, and
+judgements are millions.
+"""
+
+from __future__ import annotations
+
+SCHEMA_VERSION = 2
+"""Raise it when a change makes older stores unreadable."""
+
+TABLES = """
+CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+-- A slot is named after its root task.
+CREATE TABLE tasks (
+  id TEXT PRIMARY KEY, slot TEXT NOT NULL REFERENCES tasks, instruction TEXT NOT NULL,
+  kind TEXT NOT NULL, data TEXT NOT NULL);
+CREATE TABLE slots (
+  slot TEXT PRIMARY KEY REFERENCES tasks, active TEXT NOT NULL REFERENCES tasks,
+  pending TEXT REFERENCES tasks, accuracy REAL) WITHOUT ROWID;
+CREATE TABLE slot_events (
+  slot TEXT NOT NULL REFERENCES slots, number INTEGER NOT NULL, kind TEXT NOT NULL,
+  iteration INTEGER NOT NULL, task TEXT NOT NULL REFERENCES tasks, direction TEXT NOT NULL,
+  parent_accuracy REAL NOT NULL, candidate_accuracy REAL, reason TEXT NOT NULL,
+  PRIMARY KEY (slot, number)) WITHOUT ROWID;
+CREATE TABLE quarantine (
+  task TEXT PRIMARY KEY, iteration INTEGER NOT NULL, reason TEXT NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE iterations (
+  iteration INTEGER PRIMARY KEY, finished TEXT NOT NULL, checkpoint TEXT NOT NULL);
+CREATE TABLE proposals (
+  iteration INTEGER NOT NULL REFERENCES iterations ON DELETE CASCADE,
+  slot TEXT NOT NULL REFERENCES slots, task TEXT REFERENCES tasks, critics TEXT NOT NULL,
+  refused TEXT NOT NULL, PRIMARY KEY (iteration, slot)) WITHOUT ROWID;
+CREATE TABLE failures (
+  iteration INTEGER NOT NULL REFERENCES iterations ON DELETE CASCADE,
+  task TEXT NOT NULL REFERENCES tasks, reason TEXT NOT NULL);
+CREATE TABLE groups (
+  iteration INTEGER NOT NULL REFERENCES iterations ON DELETE CASCADE,
+  task TEXT NOT NULL REFERENCES tasks, slot TEXT NOT NULL REFERENCES slots,
+  candidate INTEGER NOT NULL, accuracy REAL NOT NULL, PRIMARY KEY (iteration, task)) WITHOUT ROWID;
+CREATE TABLE trajectories (
+  number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, iteration INTEGER NOT NULL,
+  task TEXT NOT NULL, outcome INTEGER NOT NULL, steps INTEGER NOT NULL,
+  FOREIGN KEY (iteration, task) REFERENCES groups ON DELETE CASCADE);
+CREATE INDEX trajectories_of_group ON trajectories (iteration, task);
+CREATE TABLE transcripts (
+  trajectory INTEGER PRIMARY KEY REFERENCES trajectories ON DELETE CASCADE,
+  texts BLOB NOT NULL, token_ids BLOB NOT NULL, logprobs BLOB NOT NULL, prompts BLOB NOT NULL);
+
+-- An advantage is there where the response, or the judgement, was trained on.
+CREATE TABLE steps (
+  trajectory INTEGER NOT NULL REFERENCES trajectories ON DELETE CASCADE, step INTEGER NOT NULL,
+  action TEXT, valid INTEGER NOT NULL, label INTEGER, advantage REAL,
+  PRIMARY KEY (trajectory, step)) WITHOUT ROWID;
+CREATE TABLE judgements (
+  trajectory INTEGER NOT NULL, step INTEGER NOT NULL, judgement INTEGER NOT NULL,
+  score INTEGER NOT NULL, advantage REAL, PRIMARY KEY (trajectory, step, judgement),
+  FOREIGN KEY (trajectory, step) REFERENCES steps ON DELETE CASCADE) WITHOUT ROWID;
+CREATE VIEW samples (iteration, role, source, advantage) AS
+  SELECT iteration, 'policy', id || '/' || step, advantage
+    FROM steps JOIN trajectories ON number = trajectory WHERE advantage IS NOT NULL
+  UNION ALL
+  SELECT iteration, 'judge', id || '/' || step || '/' || judgement, advantage
+    FROM judgements JOIN trajectories ON number = trajectory WHERE advantage IS NOT NULL;
+
+-- Iteration 0 is before training: these refer to no row of `iterations`.
+CREATE TABLE metrics (
+  iteration INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
+  PRIMARY KEY (iteration, name)) WITHOUT ROWID;
+CREATE TABLE evaluations (
+  iteration INTEGER NOT NULL, split TEXT NOT NULL, task TEXT NOT NULL, kind TEXT NOT NULL,
+  outcome INTEGER NOT NULL, steps INTEGER NOT NULL,
+  PRIMARY KEY (iteration, split, task)) WITHOUT ROWID;
+CREATE TABLE recalls (
+  iteration INTEGER NOT NULL, trajectory TEXT NOT NULL, good_recognised INTEGER NOT NULL,
+  good INTEGER NOT NULL, bad_recognised INTEGER NOT NULL, bad INTEGER NOT NULL,
+  PRIMARY KEY (iteration, trajectory)) WITHOUT ROWID;
+-- The held-out episodes that every sitting of the judge is about.
+CREATE TABLE exam (number INTEGER PRIMARY KEY, episode TEXT NOT NULL);
+"""
+
+BY_ITERATION = ("iterations", "metrics", "evaluations", "recalls", "quarantine", "slot_events")
+"""Tables whose rows carry the iteration they are of and go with it; the rest follows from
+`iterations`, by cascade."""
+
+CONTENT = {
+    "iterations": "SELECT iteration, checkpoint FROM iterations ORDER BY 1",
+    "metrics": "SELECT * FROM metrics WHERE name NOT LIKE 'seconds/%' ORDER BY 1, 2",
+    "evaluations": "SELECT * FROM evaluations ORDER BY 1, 2, 3",
+    "recalls": "SELECT * FROM recalls ORDER BY 1, 2",
+    "exam": "SELECT * FROM exam ORDER BY 1",
+    "tasks": "SELECT * FROM tasks ORDER BY 1",
+    "slots": "SELECT * FROM slots ORDER BY 1",
+    "slot_events": "SELECT * FROM slot_events ORDER BY 1, 2",
+    "quarantine": "SELECT * FROM quarantine ORDER BY 1",
+    "proposals": "SELECT * FROM proposals ORDER BY 1, 2",
+    "failures": "SELECT * FROM failures ORDER BY 1, 2, 3",
+    "groups": "SELECT * FROM groups ORDER BY 1, 2",
+    "trajectories": "SELECT id, iteration, task, outcome, steps FROM trajectories ORDER BY 1",
+    "steps": "SELECT id, step, action, valid, label, advantage FROM steps"
+    " JOIN trajectories ON number = trajectory ORDER BY 1, 2",
+    "judgements": "SELECT id, step, judgement, score, advantage FROM judgements"
+    " JOIN trajectories ON number = trajectory ORDER BY 1, 2, 3",
+}
+"""What a run did, without clocks, row numbers and transcripts; a query for each table."""
