@@ -13,6 +13,7 @@ from rlanything.config import JudgeConfig, PolicyConfig, Recipe, Role, TrainedRo
 from rlanything.engines.base import Engine, Sampling
 from rlanything.engines.deadline import TimedEngine
 from rlanything.engines.embedded import embedded_engine
+from rlanything.engines.lora import add_adapters
 from rlanything.engines.model import LanguageModel, load_model
 from rlanything.environments.base import Domain
 from rlanything.learning.learner import Learner
@@ -20,6 +21,7 @@ from rlanything.roles.adapter import Adapter
 from rlanything.roles.judge import Critic, Judge
 from rlanything.roles.oracle import OracleJudge
 from rlanything.roles.policy import LanguagePolicy
+from rlanything.seeds import derive
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,11 @@ def prepare_torch(threads: int) -> None:
 def assemble(recipe: Recipe, domain: Domain) -> Cast:
     """Loads the three models. Raises `ModelError` for one that cannot be used."""
     prepare_torch(recipe.threads)
-    policy, adapter_model = _trainee(recipe.policy, "policy"), load_role(recipe.adapter, "adapter")
-    judge = _trainee(recipe.judge, "judge") if recipe.judge.oracle_noise is None else None
+    policy = _trainee(recipe.policy, "policy", recipe.seed)
+    adapter_model = load_role(recipe.adapter, "adapter")
+    judge = None
+    if recipe.judge.oracle_noise is None:
+        judge = _trainee(recipe.judge, "judge", recipe.seed)
     adapter_engine = _engine(adapter_model, recipe.adapter, "adapter")
     return Cast(
         policy=policy,
@@ -92,8 +97,10 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
     )
 
 
-def _trainee(role: TrainedRole, name: str) -> Trainee:
+def _trainee(role: TrainedRole, name: str, seed: int) -> Trainee:
     model = load_role(role, name)
+    if role.lora is not None:
+        add_adapters(model, role.lora, derive(seed, "adapters", name))
     return Trainee(model, _engine(model, role, name), Learner(model, role))
 
 

@@ -36,7 +36,8 @@ class Role(_Section):
     """A language model in one of the three roles."""
 
     model: str = "nano"
-    """`nano` for the model shipped for this role, a folder, or a Hugging Face id."""
+    """`nano` for the model shipped for this role, a folder, a Hugging Face id, or a GGUF file:
+    `PATH.gguf`, or `package:FILE.gguf` for one that an installed package brings."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """What the model computes in; weights are always kept in float32."""
     device: str = "cpu"
@@ -49,9 +50,22 @@ class Role(_Section):
     """A single batch of generation that takes longer stops the run."""
 
 
+class LoraSettings(_Section):
+    """Adapters that train beside frozen weights (arXiv 2106.09685)."""
+
+    rank: Count = 16
+    """Of each adapter's two matrices."""
+    alpha: Annotated[float, Field(gt=0)] = 32.0
+    """What an adapter adds is scaled by alpha / rank."""
+    targets: Literal["all-linear"] | list[str] = "all-linear"
+    """Names of the layers that get one; `all-linear`: all but the output layer."""
+
+
 class TrainedRole(Role):
     """A role that learns."""
 
+    lora: LoraSettings | None = None
+    """If given, only adapters train, and checkpoints hold only them; otherwise every weight."""
     learning_rate: Annotated[float, Field(ge=0)] = 1e-6
     """Of AdamW. 0 leaves the weights as they are."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
