@@ -55,7 +55,7 @@ class LoraSettings(_Section):
 
     rank: Count = 16
     """Of each adapter's two matrices."""
-    alpha: Annotated[float, Field(gt=0)] = 32.0
+    alpha: Count = 32
     """What an adapter adds is scaled by alpha / rank."""
     targets: Literal["all-linear"] | list[str] = "all-linear"
     """Names of the layers that get one; `all-linear`: all but the output layer."""
@@ -80,11 +80,26 @@ class TrainedRole(Role):
     """eps of the clipped surrogate."""
     kl_weight: Annotated[float, Field(ge=0)] = 0.01
     """beta, the weight of the k3 KL estimate."""
+    old_logprobs: Literal["sampled", "recomputed"] = "sampled"
+    """What an update's ratios compare with: the sampler's log-probs, or those that the learner
+    computes before the update, at the price of a forward pass."""
+    importance_cap: Annotated[float, Field(ge=1)] | None = None
+    """With `recomputed`, a token weighs min(p_learner / p_sampler, cap) as well: truncated
+    importance sampling, for samplers that compute otherwise than the learner. None: 1."""
     packing: Literal["shared", "padded"] = "shared"
     """`shared` computes what samples have in common once; `padded` computes each sample alone, for
     models that cannot share (sliding windows, recurrent layers)."""
     max_pack_tokens: Count = 4096
     """Tokens computed together; memory grows with them."""
+
+    @model_validator(mode="after")
+    def _something_to_correct(self) -> TrainedRole:
+        if self.importance_cap is not None and self.old_logprobs == "sampled":
+            raise ValueError(
+                "importance_cap needs old_logprobs: recomputed; with `sampled` the "
+                "ratios hold the sampler's disagreement already"
+            )
+        return self
 
 
 class PolicyConfig(TrainedRole):

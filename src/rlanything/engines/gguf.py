@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -47,7 +48,7 @@ def unpacked(path: Path) -> Path:
         return place
     if importlib.util.find_spec("gguf") is None:
         raise ImportError("reading GGUF files needs the package gguf (pip install gguf)")
-    network = AutoModelForCausalLM.from_pretrained(
+    network: Any = AutoModelForCausalLM.from_pretrained(
         str(path.parent), gguf_file=path.name, dtype=torch.float32
     )
     tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
