@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import re
 import sqlite3
 import sys
@@ -34,8 +35,8 @@ from scripted import Counting
 
 TINY = Path(__file__).parent.parent / "recipes" / "tiny.yaml"
 # Groups of four in which candidates are made, and nothing that this is not about.
-SMALL = ("seed=2", "curriculum.alpha_low=0.25", "curriculum.alpha_high=0.75")
-SMALL += ("evaluation.episodes=0", "loop.iterations=1", "loop.tasks_per_iteration=3")
+SMALL = ("seed=0", "curriculum.alpha_low=0.25", "curriculum.alpha_high=0.75")
+SMALL += ("evaluation.episodes=0", "loop.iterations=1", "loop.tasks_per_iteration=2")
 
 
 @pytest.fixture
@@ -105,7 +106,8 @@ def adapt(body: dict[str, Any]) -> str:
     if listed is None:
         return "<think>Secret thoughts.</think>It never opened the fridge."
     things, places = (re.findall(r"(?:^|, )(\w+) \d", part) for part in listed.groups())
-    thing, place = things[body["seed"] % len(things)], places[body["seed"] % len(places)]
+    rng = random.Random(body["seed"])
+    thing, place = rng.choice(things), rng.choice(places)
     return f"<think>Secret thoughts.</think>object: {thing} place: {place}"
 
 
@@ -141,7 +143,8 @@ def trained(run: Path, overrides: Sequence[str]) -> str:
 def test_a_run_whose_adapter_is_hosted(fake: FakeEndpoint, tmp_path: Path) -> None:
     fake.say = adapt
     fake.faults.extend([status(429, Retry_After="0.1"), status(500, KEY), text('{"choices": [{')])
-    said = trained(run := tmp_path / "run", hosted("adapter", fake))
+    changes = [*hosted("adapter", fake), "adapter.tries=24", "judge.samples_per_step=1"]
+    said = trained(run := tmp_path / "run", changes)
     metrics = metrics_of(run)
     assert metrics["adapter/requests"] == fake.requests > 10
     assert metrics["adapter/retries"] == 3
