@@ -162,6 +162,19 @@ def test_a_wrong_model_is_named(fake: FakeEndpoint) -> None:
     assert fake.requests == 1
 
 
+def test_a_model_that_wants_the_limit_by_its_newer_name_gets_it(fake: FakeEndpoint) -> None:
+    fake.faults.extend([status(400, "Use 'max_completion_tokens' instead of 'max_tokens'.")] * 2)
+    endpoint = open_endpoint(fake, retries=0, concurrency=2)
+    fake.delay_seconds = 0.2  # so that both are refused before either knows
+    assert len(endpoint.ask([(HELLO, 1), (HELLO, 2)], SAMPLING)) == 2
+    names = [{"max_tokens", "max_completion_tokens"} & set(body) for body in fake.bodies]
+    assert names == [{"max_tokens"}] * 2 + [{"max_completion_tokens"}] * 2
+    assert {body.get("max_completion_tokens", 16) for body in fake.bodies} == {16}
+    endpoint.ask([(HELLO, 3)], SAMPLING)
+    assert "max_tokens" not in fake.bodies[-1]
+    assert endpoint.take_usage()["requests"] == fake.requests == 5
+
+
 def test_a_wrong_address_is_named(fake: FakeEndpoint) -> None:
     line = refused(open_endpoint(fake, url=fake.url.removesuffix("/v1")))
     assert "answered 404 (Not Found)" in line

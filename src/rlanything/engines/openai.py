@@ -78,6 +78,7 @@ class Endpoint:
         self._seconds = seconds
         self._usage = Usage()
         self._key = self._read_key()
+        self._limit = "max_tokens"
 
     def ask(self, chats: Sequence[tuple[Messages, int]], sampling: Sampling) -> list[Answer]:
         """One answer for each chat and seed, one request each.
@@ -143,7 +144,6 @@ class Endpoint:
         tries = 0
         while True:
             tries += 1
-            self._usage.requests += 1
             self._usage.retries += tries > 1
             try:
                 return await self._try(client, messages, seed, sampling)
@@ -165,7 +165,8 @@ class Endpoint:
         self, client: openai.AsyncOpenAI, messages: Messages, seed: int, sampling: Sampling
     ) -> Answer:
         """One request. Raises `_Fault`."""
-        config, role = self._config, self._role
+        config, role, limit = self._config, self._role, self._limit
+        self._usage.requests += 1
         try:
             # The client's own limit starts anew with every byte.
             async with asyncio.timeout(config.timeout_seconds):
@@ -175,12 +176,16 @@ class Endpoint:
                     # Some servers keep 32 bits of it, some refuse more.
                     seed=seed % 2**31,
                     temperature=sampling.temperature,
-                    max_tokens=sampling.max_tokens,
+                    extra_body={limit: sampling.max_tokens},
                 )
         except (TimeoutError, openai.APITimeoutError):
             what = f"did not answer within {config.timeout_seconds:g} s"
             raise _Fault(what, f"raise {role}.engine.timeout_seconds", True) from None
         except openai.APIStatusError as error:
+            # The newest models want the newest name, which older servers do not know.
+            if limit == "max_tokens" and "max_completion_tokens" in _words(error.body):
+                self._limit = "max_completion_tokens"
+                return await self._try(client, messages, seed, sampling)
             raise self._refusal(error) from None
         except openai.APIConnectionError as error:
             reason = type(error.__cause__ or error).__name__
