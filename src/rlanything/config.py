@@ -6,10 +6,16 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from rlanything.engine_settings import (
+    EmbeddedEngineConfig,
+    EngineConfig,
+    OpenAIEngineConfig,
+    Section,
+)
 from rlanything.feedback import FeedbackSettings
 from rlanything.interchange.strict_yaml import YamlError, dotted, read_yaml, visible
 
@@ -21,23 +27,22 @@ class RecipeError(ValueError):
     """A recipe cannot be used; the message names the file, the key and the remedy in one line."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class DomainConfig(_Section):
+class DomainConfig(Section):
     name: str
     """A registered domain (`alfworld`) or `module:Class`."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     """Passed to the domain, which checks them."""
 
 
-class Role(_Section):
+class Role(Section):
     """A language model in one of the three roles."""
 
     model: str = "nano"
     """`nano` for the model shipped for this role, a folder, a Hugging Face id, or a GGUF file:
     `PATH.gguf`, or `package:FILE.gguf` for one that an installed package brings."""
+    engine: EngineConfig = EmbeddedEngineConfig()
+    """What generates: `{name: embedded}`, or `{name: openai, url: ...}` for a role that does not
+    train (engine_settings.py)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """What the model computes in; weights are always kept in float32."""
     device: str = "cpu"
@@ -49,8 +54,23 @@ class Role(_Section):
     timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
     """A single batch of generation that takes longer stops the run."""
 
+    @model_validator(mode="after")
+    def _endpoint_decides(self) -> Role:
+        if not isinstance(self.engine, OpenAIEngineConfig):
+            return self
+        if self.model == "nano":
+            raise ValueError("model: give the endpoint's name of its model")
+        if (self.dtype, self.device) != ("float32", "cpu"):
+            raise ValueError("dtype and device are the endpoint's own affair: leave them out")
+        return self
 
-class LoraSettings(_Section):
+    @property
+    def remote(self) -> bool:
+        """Whether an endpoint answers: with text, without tokens or log-probs."""
+        return isinstance(self.engine, OpenAIEngineConfig)
+
+
+class LoraSettings(Section):
     """Adapters that train beside frozen weights (arXiv 2106.09685)."""
 
     rank: Count = 16
@@ -135,6 +155,11 @@ class JudgeConfig(TrainedRole):
             raise ValueError("a section of keys, or oracle(noise=0.28) with a number from 0 to 1")
         return {"oracle_noise": found[1] or "0"}
 
+    @property
+    def trains(self) -> bool:
+        """Whether there is a model here whose weights this run keeps."""
+        return self.oracle_noise is None and not self.remote
+
 
 class AdapterConfig(Role):
     tries: Count = 8
@@ -143,7 +168,7 @@ class AdapterConfig(Role):
     """Failed rollouts summarised for one proposal."""
 
 
-class FeedbackConfig(_Section):
+class FeedbackConfig(Section):
     weight: Annotated[float, Field(ge=0)] = 1.0
     """lambda of the policy's integrated feedback (Eq. 1)."""
     judge_weight: Annotated[float, Field(ge=0)] = 1.0
@@ -168,7 +193,7 @@ class FeedbackConfig(_Section):
         return FeedbackSettings(**self.model_dump())
 
 
-class CurriculumConfig(_Section):
+class CurriculumConfig(Section):
     adapt_tasks: bool = True
     """Whether tasks outside the window are rewritten."""
     alpha_low: Share = 0.2
@@ -185,7 +210,7 @@ class CurriculumConfig(_Section):
         return self
 
 
-class LoopConfig(_Section):
+class LoopConfig(Section):
     iterations: Annotated[int, Field(ge=0)] = 20
     """Turns of the loop."""
     tasks: Count = 64
@@ -209,7 +234,7 @@ class LoopConfig(_Section):
         return self
 
 
-class EnvironmentConfig(_Section):
+class EnvironmentConfig(Section):
     workers: Annotated[int, Field(ge=0)] = 2
     """Processes that hold environments, many each; 0 keeps them in this process."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
@@ -218,7 +243,7 @@ class EnvironmentConfig(_Section):
     """Episodes played at the same time."""
 
 
-class CheckpointsConfig(_Section):
+class CheckpointsConfig(Section):
     """Which checkpoints stay; one is written every iteration."""
 
     keep: Count = 2
@@ -227,7 +252,7 @@ class CheckpointsConfig(_Section):
     """Those of every so many iterations as well; 0: no others."""
 
 
-class StoreConfig(_Section):
+class StoreConfig(Section):
     """What a run's `run.sqlite` keeps. Outcomes, actions, scores, labels, advantages and metrics it
     always keeps."""
 
@@ -235,7 +260,7 @@ class StoreConfig(_Section):
     """Texts, tokens and log-probs of so many latest iterations are kept; 0: of all."""
 
 
-class EvaluationConfig(_Section):
+class EvaluationConfig(Section):
     episodes: Annotated[int, Field(ge=0)] = 240
     """Held-out episodes per split, the same ones each time; 0 turns evaluation off."""
     seed: int = 0
@@ -252,7 +277,7 @@ class EvaluationConfig(_Section):
     """How many of those episodes the judge scores, to measure its Process Acc and Outcome Acc."""
 
 
-class Recipe(_Section):
+class Recipe(Section):
     """A run, described completely."""
 
     name: str
@@ -349,25 +374,44 @@ def _first_problem(error: ValidationError) -> str:
     """The first of pydantic's complaints as `key: what is wrong`."""
     problems = error.errors(include_url=False)
     problem = problems[0]
-    key = dotted(problem["loc"]) or "recipe"
+    path, section = _place(problem["loc"])
     message = " ".join(problem["msg"].removeprefix("Value error, ").split())
     if problem["type"] == "extra_forbidden":
-        section = _section(problem["loc"][:-1])
         known = ", ".join(sorted(section.model_fields)) if section else ""
         message = f"unknown key; known here: {known}"
     elif problem["type"] == "missing":
         message = "missing; add it"
+    elif problem["type"] == "union_tag_not_found":
+        message = "missing its name; say which one it is, such as {name: embedded}"
     else:
-        message = f"{message[0].lower()}{message[1:]} (got {problem['input']!r:.80})"
+        message = f"{message[0].lower()}{message[1:]}"
+        if path[-1:] not in (["url"], ["key_variable"]):  # where somebody may have written a key
+            message += f" (got {problem['input']!r:.80})"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{key}: {message}{more}"
+    return f"{dotted(path) or 'recipe'}: {message}{more}"
 
 
-def _section(location: Sequence[int | str]) -> type[BaseModel] | None:
-    """The section of the schema that a key lies in."""
-    section: type[BaseModel] | None = Recipe
+def _place(location: Sequence[int | str]) -> tuple[list[int | str], type[BaseModel] | None]:
+    """The key that pydantic means, and the section of the schema it lies in.
+
+    In a union pydantic names the chosen member after the key; a recipe knows no such level."""
+    path: list[int | str] = []
+    section: type[BaseModel] | None = None
+    kind: Any = Recipe
     for part in location:
+        if (members := get_args(kind)) and any(_tag(each) == part for each in members):
+            kind = next(each for each in members if _tag(each) == part)
+            continue
+        section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
         field = section.model_fields.get(str(part)) if section else None
         kind = field.annotation if field else None
-        section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-    return section
+        path.append(part)
+    return path, section
+
+
+def _tag(kind: Any) -> str | None:
+    """The name that tells a section from the others of its union."""
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return None
+    names = get_args(kind.model_fields["name"].annotation) if "name" in kind.model_fields else ()
+    return names[0] if names else None

@@ -90,7 +90,7 @@ def bench_learner(recipe: Recipe, quick: bool, view: View) -> Result:
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     cast = assemble(recipe, domain)
     if cast.judge is None:
-        raise BenchError("this recipe's judge is the oracle, which learns nothing: choose a model")
+        raise BenchError("this recipe's judge learns nothing: choose a model that is here")
     for role in (cast.policy, cast.judge):
         if role.model.sharing_problem is not None:
             raise BenchError(
