@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from rlanything.config import PolicyConfig, Recipe, RecipeError, load_recipe
+from rlanything.config import Recipe, RecipeError, load_recipe
 from rlanything.feedback import FeedbackSettings
+from rlanything.role_settings import PolicyConfig
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.yaml"))
 MINIMAL = "name: mine\ndomain: {name: alfworld}\n"

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from peft import LoraConfig, inject_adapter_in_model
 from transformers import LlamaForCausalLM
 
-from rlanything.config import TrainedRole
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf import HFEngine
 from rlanything.engines.model import LanguageModel, ModelError
 from rlanything.learning.learner import Learner, minibatches
 from rlanything.learning.objective import Objective, token_terms
 from rlanything.records import Sample
+from rlanything.role_settings import TrainedRole
 from tiny import (
     plain_logprobs,
     sample_of,

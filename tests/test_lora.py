@@ -10,10 +10,11 @@ import torch
 from rich.console import Console
 from transformers import AutoModelForCausalLM
 
-from rlanything.config import LoraSettings, TrainedRole, load_recipe
+from rlanything.config import load_recipe
 from rlanything.engines.lora import add_adapters
 from rlanything.engines.model import LanguageModel, ModelError, has_adapters, load_model
 from rlanything.learning.learner import Learner
+from rlanything.role_settings import LoraSettings, TrainedRole
 from rlanything.training import Run
 from rlanything.view import View
 from tiny import plain_logits, sample_of, tiny_model

@@ -19,12 +19,13 @@ from rich.console import Console
 from fake_endpoint import KEY, MODEL, FakeEndpoint, fake_endpoint, status, text
 from rlanything.assembly import open_endpoint
 from rlanything.cli import main
-from rlanything.config import AdapterConfig, PolicyConfig, RecipeError, load_recipe
+from rlanything.config import RecipeError, load_recipe
 from rlanything.engine_settings import OpenAIEngineConfig
 from rlanything.engines import retrying
 from rlanything.engines.base import Sampling
 from rlanything.engines.model import ModelError
 from rlanything.records import Message
+from rlanything.role_settings import AdapterConfig, PolicyConfig
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.roles.remote import RemoteSpeaker, without_reasoning
 from rlanything.roles.speaker import Question

@@ -12,7 +12,7 @@ import torch
 import torch.utils.deterministic
 
 from rlanything import nano
-from rlanything.config import PolicyConfig, Recipe, RecipeError, Role, TrainedRole
+from rlanything.config import Recipe, RecipeError
 from rlanything.engine_settings import OpenAIEngineConfig
 from rlanything.engines.base import Engine, Sampling
 from rlanything.engines.deadline import TimedEngine
@@ -21,6 +21,7 @@ from rlanything.engines.lora import add_adapters
 from rlanything.engines.model import LanguageModel, ModelError, load_model
 from rlanything.environments.base import Domain
 from rlanything.learning.learner import Learner
+from rlanything.role_settings import PolicyConfig, Role, TrainedRole
 from rlanything.roles.adapter import Adapter
 from rlanything.roles.judge import Critic, Judge
 from rlanything.roles.oracle import OracleJudge

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from rlanything.assembly import load_role, make_policy, open_endpoint, prepare_torch
-from rlanything.config import DomainConfig, PolicyConfig, Recipe, RecipeError, load_recipe
+from rlanything.config import DomainConfig, Recipe, RecipeError, load_recipe
 from rlanything.engine_settings import OpenAIEngineConfig
 from rlanything.engines.embedded import embedded_engine
 from rlanything.environments.base import Domain
@@ -18,6 +18,7 @@ from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
 from rlanything.evaluation.intervals import wilson
 from rlanything.evaluation.success import Evaluation, evaluate
+from rlanything.role_settings import PolicyConfig
 from rlanything.roles.baselines import ExpertAgent, RandomAgent
 from rlanything.roles.remote import RemoteSpeaker
 from rlanything.roles.speaker import LocalSpeaker, Speaker

@@ -12,12 +12,13 @@ from rlanything.assembly import assemble
 from rlanything.bench import memory, trl
 from rlanything.bench.arms import ROW_TOKENS, Arm, learner_arm, trl_arm
 from rlanything.bench.experience import Tagged, episodes, recorded
-from rlanything.config import Recipe, TrainedRole
+from rlanything.config import Recipe
 from rlanything.engines.model import LanguageModel
 from rlanything.environments.registry import load_domain
 from rlanything.learning.learner import minibatches
 from rlanything.learning.packing import pack
 from rlanything.records import Sample
+from rlanything.role_settings import TrainedRole
 from rlanything.seeds import derive
 from rlanything.view import View
 

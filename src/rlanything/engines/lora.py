@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from rlanything.config import LoraSettings
 from rlanything.engines.model import LanguageModel, ModelError, has_adapters
+from rlanything.role_settings import LoraSettings
 
 
 def add_adapters(model: LanguageModel, settings: LoraSettings, seed: int) -> None:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rlanything.config import TrainedRole
 from rlanything.engines.choices import restricted_logprobs
 from rlanything.engines.model import LanguageModel, ModelError
 from rlanything.engines.sharing import stretched_positions
@@ -23,6 +22,7 @@ from rlanything.learning.padding import pad
 from rlanything.learning.statistics import Totals
 from rlanything.learning.targets import Batch, Targets, find_targets
 from rlanything.records import Sample
+from rlanything.role_settings import TrainedRole
 
 
 class DivergedError(ValueError):

@@ -21,7 +21,6 @@ import torch
 from transformers import SeedOssConfig, SeedOssForCausalLM
 
 from rlanything.assembly import make_policy, prepare_torch
-from rlanything.config import PolicyConfig
 from rlanything.engines.base import Sampling
 from rlanything.engines.embedded import embedded_engine
 from rlanything.engines.model import LanguageModel
@@ -35,6 +34,7 @@ from rlanything.nano.lessons import LessonWriter
 from rlanything.nano.pretrain import Lesson, Renaming, lessons_of, pretrain
 from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.records import Direction, JudgedTrajectory, Sample, Step, Task, Trajectory
+from rlanything.role_settings import PolicyConfig
 from rlanything.roles.judge import Judge
 from rlanything.roles.speaker import LocalSpeaker, Question
 from rlanything.rollout import Agent, Attempt, rollout
