@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -29,7 +29,6 @@ from fake_endpoint import (
     text,
 )
 from rlanything.engine_settings import OpenAIEngineConfig
-from rlanything.engines import retrying
 from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.openai import Answer, Endpoint, EndpointError
@@ -39,14 +38,6 @@ from rlanything.runs.stopping import Stopped, Stopper
 
 SAMPLING = Sampling(0.5, 16)
 HELLO = (Message("system", "Be brief."), Message("user", "Hello?"))
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEndpoint]:
-    monkeypatch.setenv("MY_KEY", KEY)
-    monkeypatch.setattr(retrying, "FIRST_WAIT_SECONDS", 0.01)
-    with fake_endpoint() as endpoint:
-        yield endpoint
 
 
 def open_endpoint(

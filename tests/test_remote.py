@@ -7,7 +7,6 @@ import json
 import random
 import re
 import sqlite3
-import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,12 +15,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from command import call
 from fake_endpoint import KEY, MODEL, FakeEndpoint, fake_endpoint, status, text
 from rlanything.assembly import open_endpoint
-from rlanything.cli import main
 from rlanything.config import RecipeError, load_recipe
 from rlanything.engine_settings import OpenAIEngineConfig
-from rlanything.engines import retrying
 from rlanything.engines.base import Sampling
 from rlanything.engines.model import ModelError
 from rlanything.records import Message
@@ -38,14 +36,6 @@ TINY = Path(__file__).parent.parent / "recipes" / "tiny.yaml"
 # Groups of four in which candidates are made, and nothing that this is not about.
 SMALL = ("seed=0", "curriculum.alpha_low=0.25", "curriculum.alpha_high=0.75")
 SMALL += ("evaluation.episodes=0", "loop.iterations=1", "loop.tasks_per_iteration=2")
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEndpoint]:
-    monkeypatch.setenv("MY_KEY", KEY)
-    monkeypatch.setattr(retrying, "FIRST_WAIT_SECONDS", 0.01)
-    with fake_endpoint() as endpoint:
-        yield endpoint
 
 
 def hosted(role: str, fake: FakeEndpoint, **settings: Any) -> list[str]:
@@ -191,15 +181,6 @@ def test_a_hosted_judge_that_does_not_train(fake: FakeEndpoint, tmp_path: Path) 
     assert fake.requests == asked_before
     with pytest.raises(RecipeError, match="the way to an endpoint may change"):
         Run.resume(run, ["judge.engine.name=embedded"], View(Console(quiet=True)))
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["rlanything", *arguments])
-    try:
-        main()
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
 
 
 REFUSED = [

@@ -19,10 +19,10 @@ from rlanything.engine_settings import OpenAIEngineConfig
 from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.retrying import asked_seconds, backoff_seconds
+from rlanything.interchange.surrogates import whole_characters
 from rlanything.records import Messages
 
 T = TypeVar("T")
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _PASSING = frozenset({408, 429})
 """Statuses below 500 that may not come again."""
 
@@ -237,12 +237,11 @@ class Endpoint:
         self._usage.prompt_tokens += prompt
         self._usage.completion_tokens += completion
         cut = choice.get("finish_reason") == "length"
-        return Answer(_HALF_CHARACTER.sub("\ufffd", text), "length" if cut else "stop")
+        return Answer(whole_characters(text), "length" if cut else "stop")
 
 
 def _turn(role: str, content: str) -> Any:
-    # Half a surrogate pair cannot be sent.
-    return {"role": role, "content": _HALF_CHARACTER.sub("\ufffd", content)}
+    return {"role": role, "content": whole_characters(content)}
 
 
 def _words(body: object) -> str:
