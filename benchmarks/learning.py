@@ -60,17 +60,8 @@ class Finished:
 
     def outcomes(self, split: str, iteration: int) -> dict[str, bool]:
         """Won or not, by task."""
-        rows = self.store.query(
-            "SELECT task, outcome FROM evaluations WHERE iteration = ? AND split = ?",
-            iteration,
-            split,
-        )
-        return {task: outcome == 1 for task, outcome in rows}
-
-    def evaluated(self) -> list[int]:
-        """The iterations after which held-out success was measured; 0 is before training."""
-        query = "SELECT DISTINCT iteration FROM evaluations ORDER BY 1"
-        return [iteration for (iteration,) in self.store.query(query)]
+        found = self.store.outcomes(iteration, split)
+        return {task: outcome == 1 for task, outcome in found.items()}
 
     def gain(self, split: str, iteration: int) -> Interval | None:
         one, two = self.outcomes(split, 0), self.outcomes(split, iteration)
@@ -109,7 +100,7 @@ def run(recipe: Path, folder: Path, overrides: list[str]) -> float:
 
 
 def row(finished: Finished, splits: tuple[str, ...]) -> str:
-    last = finished.evaluated()[-1]
+    last = finished.store.sittings()[-1]
     cells = [finished.name, f"{finished.minutes:.1f}"]
     for split in splits:
         before, after = (finished.outcomes(split, i).values() for i in (0, last))
