@@ -128,7 +128,7 @@ def table(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
 def over_seeds(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     """The mean gains, with Student's interval: seeds are what varies independently."""
     gains = {
-        split: [g.estimate for each in runs if (g := each.gain(split, each.evaluated()[-1]))]
+        split: [g.estimate for each in runs if (g := each.gain(split, each.store.sittings()[-1]))]
         for split in splits
     }
     judged = [each.judge(PROCESS) for each in runs]
@@ -146,7 +146,7 @@ def curves(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     lines.append("|---" * (len(splits) + 3) + "|")
     for each in runs:
         judged = each.metric(f"evaluation/judge/{PROCESS}")
-        for iteration in each.evaluated():
+        for iteration in each.store.sittings():
             rates = [
                 percent(wilson(sum(won), len(won)))
                 for split in splits
@@ -195,7 +195,7 @@ def page(
     lines += [f"- {each.name}: {each.closing('judge')}" for each in seeds]
     if controls:
         lines += ["", "Controls, in which nothing can be learned:", "", *table(controls, splits)]
-    if len(seeds[0].evaluated()) > 2:
+    if len(seeds[0].store.sittings()) > 2:
         lines += ["", "Along the way:", "", *curves(seeds, splits)]
     return [*lines, "", f"Every iteration's figures: [{recipe.name}.csv]({recipe.name}.csv).", ""]
 
