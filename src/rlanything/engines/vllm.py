@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import torch
 
-from rlanything.config import VLLMConfig
+from rlanything.engine_settings import VLLMEngineConfig
 from rlanything.engines import vllm_worker
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.channel import Channel
@@ -59,7 +59,7 @@ class VLLMEngine:
     def __init__(
         self,
         model: LanguageModel,
-        config: VLLMConfig,
+        config: VLLMEngineConfig,
         *,
         name: str,
         device: str,
