@@ -104,15 +104,26 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
             endpoints[name] = open_endpoint(role, role.engine, name)
             return RemoteSpeaker(endpoints[name])
         model = load_role(role, name)
-        engines.append(_engine(model, role, name, recipe.threads))
+        engines.append(engine_of(model, role, name, recipe.threads))
         return LocalSpeaker(model, engines[-1])
+
+    def adapting() -> Speaker:
+        if not recipe.adapter.shares:
+            return frozen(recipe.adapter, "adapter")
+        shared = policy if recipe.adapter.model == "policy" else judge
+        if shared is None:
+            raise RecipeError(
+                "adapter.model: no judge's model is here to share; share the policy's "
+                "(adapter.model=policy), or give the adapter a model of its own"
+            )
+        return LocalSpeaker(shared.model, shared.engine)
 
     def acting(temperature: float) -> LanguagePolicy:
         speaker = LocalSpeaker(policy.model, policy.engine)
         return make_policy(speaker, domain, recipe.policy, temperature)
 
     adapter = Adapter(
-        frozen(recipe.adapter, "adapter"),
+        adapting(),
         domain,
         Sampling(recipe.adapter.temperature, recipe.adapter.max_tokens),
         recipe.adapter.tries,
@@ -161,10 +172,10 @@ def _trainee(role: TrainedRole, name: str, recipe: Recipe) -> Trainee:
     if role.lora is not None:
         add_adapters(model, role.lora, derive(recipe.seed, "adapters", name))
     learner = Learner(model, role)  # it may refuse the model, which is sooner said than a start
-    return Trainee(model, _engine(model, role, name, recipe.threads), learner)
+    return Trainee(model, engine_of(model, role, name, recipe.threads), learner)
 
 
-def _engine(model: LanguageModel, role: Role, name: str, threads: int) -> Engine:
+def engine_of(model: LanguageModel, role: Role, name: str, threads: int) -> Engine:
     if isinstance(role.engine, VLLMEngineConfig):
         return VLLMEngine(
             model,

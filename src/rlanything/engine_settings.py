@@ -32,6 +32,9 @@ class VLLMEngineConfig(Section):
     max_context: Annotated[int, Field(ge=1)] | None = None
     """Longest prompt with its response, in tokens; the model's own limit if left out. One such
     sequence must fit into `memory_gib`."""
+    sleep: bool = False
+    """Between the phases in which its role speaks the process ends, and all its memory is free for
+    the other roles and for learning; each phase then begins with a start."""
 
 
 class OpenAIEngineConfig(Section):

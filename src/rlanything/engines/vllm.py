@@ -26,6 +26,7 @@ from rlanything.engines.channel import Channel
 from rlanything.engines.choices import ChoiceWalker, restricted_logprobs
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.handover import free, put_weights
+from rlanything.engines.lora import whole_weights
 from rlanything.engines.model import LanguageModel, ModelError
 from rlanything.engines.vllm_worker import Drawn, Draws, Ready, Refusal, Setup, Weights
 from rlanything.records import Completion
@@ -79,6 +80,7 @@ class VLLMEngine:
         self._device = device
         self._cache_bytes = int(config.memory_gib * 2**30)
         self._max_context = config.max_context
+        self._sleeps = config.sleep
         self._dtype = dtype
         self._stale = True
         self.reused_tokens = 0
@@ -93,11 +95,15 @@ class VLLMEngine:
     def weights_changed(self) -> None:
         self._stale = True
 
+    def rest(self) -> None:
+        if self._sleeps:
+            self._process.kill()
+
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
         self._check(requests, sampling)
         if not requests:
             return []
-        if self._process.ended:  # by a time-out; whoever calls again wants another try
+        if self._process.ended:  # by sleep, or by a time-out and somebody wants another try
             self._replace()
         draws = Draws(requests, sampling, self._lm.stop_ids)
         try:
@@ -134,7 +140,7 @@ class VLLMEngine:
         if self._stale:
             memory = self._process.memory
             # Tied weights are in it under both names, and vLLM needs both.
-            places = put_weights(memory, self._lm.network.state_dict())
+            places = put_weights(memory, whole_weights(self._lm.network))
             self._ask(Weights(places), "taking new weights")
             free(memory)
         return self._ask(draws, f"generating for {len(draws.requests)} prompts")
