@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from torch import nn
 
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf import HFEngine
-from rlanything.engines.model import LanguageModel, ModelError
+from rlanything.engines.lora import add_adapters
+from rlanything.engines.model import LanguageModel, ModelError, load_model
 from rlanything.engines.vllm import EngineLost
 from rlanything.records import Completion
+from rlanything.role_settings import LoraSettings
 from tiny import plain_logprobs, tiny_model
 
 TOLERANCE = 1e-4
@@ -157,6 +160,45 @@ def test_new_weights_are_used_once_the_engine_was_told(kind):
         assert difference(model, fresh, 0.9) < TOLERANCE
         assert [each.logprobs for each in fresh] != [each.logprobs for each in stale]
     assert engine.process_id == worker
+
+
+def test_adapters_that_train_are_handed_over_with_what_they_belong_to(tmp_path):
+    tiny_model(1, "llama", 1, 1, scale=0.2).save(tmp_path / "base")
+    model = load_model(tmp_path / "base", "float32")
+    add_adapters(model, LoraSettings(rank=4), seed=1)
+    engine = engine_of(model)
+    requests = [Request(prompt, (1, 2)) for prompt in prompts(6)]
+    before = flat(engine.generate(requests, Sampling(0.9, 10)))
+    assert difference(model, before, 0.9) < TOLERANCE
+    with torch.no_grad():
+        for name, weights in model.network.named_parameters():
+            if ".lora_" in name:
+                weights.add_(torch.randn_like(weights) * 0.1)
+    assert difference(model, before, 0.9) > 0.01
+    engine.weights_changed()
+    assert difference(model, flat(engine.generate(requests, Sampling(0.9, 10))), 0.9) < TOLERANCE
+
+
+def test_an_engine_that_sleeps_leaves_no_process_and_says_the_same_afterwards(frozen):
+    engine = engine_of(frozen, sleep=True)
+    requests = [Request(prompt, (1, 2)) for prompt in prompts(6)]
+    before = engine.generate(requests, Sampling(1.0, 10))
+    worker = engine.process_id
+    engine.rest()
+    assert not Path(f"/proc/{worker}").exists()
+    after = engine.generate(requests, Sampling(1.0, 10))
+    assert [[each.token_ids for each in g] for g in after] == [
+        [each.token_ids for each in g] for g in before
+    ]
+    assert engine.process_id != worker
+    engine.rest()
+    engine.rest()  # twice is no harm
+
+
+def test_an_engine_that_does_not_sleep_stays_when_it_rests(engine):
+    worker = engine.process_id
+    engine.rest()
+    assert Path(f"/proc/{worker}").exists()
 
 
 @pytest.mark.parametrize("lost", ["lm_head.weight", "model.layers.1.mlp.down_proj.weight"])
