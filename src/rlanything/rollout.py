@@ -17,6 +17,10 @@ class Agent(Protocol):
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]: ...
 
+    def rest(self) -> None:
+        """All episodes have ended: what was remembered of them may go."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -56,6 +60,7 @@ def rollout(
                 failures.append(ended)
             else:
                 trajectories.append(ended)
+    agent.rest()
     return Rollouts(tuple(trajectories), tuple(failures))
 
 

@@ -6,6 +6,8 @@ import importlib.util
 from pathlib import Path
 
 import torch
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from rlanything.engines.model import LanguageModel, ModelError, has_adapters
 from rlanything.role_settings import LoraSettings
@@ -41,3 +43,18 @@ def add_adapters(model: LanguageModel, settings: LoraSettings, seed: int) -> Non
                 f"model {model.name!r}: {reason}; set lora.targets to all-linear or to names of "
                 "its linear layers"
             ) from error
+
+
+@torch.no_grad()
+def whole_weights(network: PreTrainedModel) -> dict[str, Tensor]:
+    """All weights under the names they have without adapters, what adapters add put into them."""
+    weights: dict[str, Tensor] = {}
+    for name, tensor in network.state_dict().items():
+        if ".lora_" in name:
+            continue
+        layer, adapted, kind = name.rpartition(".base_layer.")
+        if adapted and kind == "weight":
+            [adapter] = network.active_adapters()
+            tensor = tensor + network.get_submodule(layer).get_delta_weight(adapter)  # pyright: ignore[reportCallIssue]
+        weights[name.replace(".base_layer.", ".")] = tensor
+    return weights

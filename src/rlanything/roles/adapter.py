@@ -62,6 +62,7 @@ class Adapter:
             seeds = tuple(derive(seed, "goal", ask.slot, attempt) for attempt in range(self._tries))
             questions.append(Question(messages, seeds))
         answers = self._speaker.answer(questions, self._sampling) if questions else []
+        self._speaker.rest()
         proposals = []
         for ask, texts, group in zip(asks, critics, answers, strict=True):
             task, refused = self._first_valid(ask, iteration, [each.text for each in group])

@@ -59,6 +59,7 @@ class Judge:
             chunk = order[start : start + PARALLEL_TRAJECTORIES]
             results = self._judge_chunk([trajectories[i] for i in chunk], seed, on_judgements)
             judged.update(zip(chunk, results, strict=True))
+        self._speaker.rest()
         return [judged[i] for i in range(len(trajectories))]
 
     def _judge_chunk(

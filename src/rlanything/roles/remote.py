@@ -39,6 +39,9 @@ class RemoteSpeaker:
             "text only; use decoding: free"
         )
 
+    def rest(self) -> None:
+        """Nothing is remembered."""
+
 
 def without_reasoning(text: str) -> str:
     """The answer after a `<think>` block at its start, whose first mark the endpoint's template may

@@ -48,6 +48,10 @@ class Speaker(Protocol):
         """Raises `ModelError` where answers cannot be restricted to actions after this marker."""
         ...
 
+    def rest(self) -> None:
+        """Nothing is asked for a while: what was remembered may go."""
+        ...
+
 
 class LocalSpeaker:
     """Speaks through an engine in token ids: what was sampled stays as it was sampled."""
@@ -81,6 +85,10 @@ class LocalSpeaker:
                 f"decoding: choices needs the action marker {marker!r} to be one token of "
                 f"{self._model.name}; use decoding: free"
             )
+
+    def rest(self) -> None:
+        self._prompts = {}
+        self._engine.rest()
 
     def _prompt(self, question: Question) -> Prompt:
         previous = self._prompts.get(question.conversation)
