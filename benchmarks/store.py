@@ -43,6 +43,7 @@ from rlanything.curriculum import Candidate, Pool
 from rlanything.experience import Entry, grouped
 from rlanything.feedback import FeedbackSettings
 from rlanything.records import JudgedTrajectory, Task, Trajectory
+from rlanything.roles.judge import StepCritic
 from rlanything.runs.lineage import lineage_table, read_lineage
 from rlanything.runs.store import Store
 
@@ -98,7 +99,7 @@ def live(store: Store, iteration: int, pool: Pool, played: Sequence[JudgedTrajec
         replace(each, trajectory=_attempt(each.trajectory, entries[i // EPISODES].task, iteration))
         for i, each in enumerate(played)
     ]
-    groups = grouped(entries, judged, FeedbackSettings())
+    groups = grouped(entries, judged, lambda group: StepCritic().signals(group, FeedbackSettings()))
     critics = ["The agent searched the same drawer twice and never opened the fridge."] * 2
     for slot in slots[:PROPOSALS]:
         task = replace(slot.root, id=f"{slot.id}@{iteration}", instruction="put two mugs away")

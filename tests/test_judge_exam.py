@@ -18,7 +18,7 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
-from rlanything.roles.judge import Judge
+from rlanything.roles.judge import Judge, StepCritic
 from rlanything.view import View
 
 EMPTY = Completion.unsampled("")
@@ -32,7 +32,7 @@ class LabelledDomain:
         return [1 if i % 2 == 0 else -1 for i in range(len(steps))]
 
 
-class ScriptedJudge:
+class ScriptedJudge(StepCritic):
     """Right on the first `right` steps of every episode, wrong after them."""
 
     samples = 3

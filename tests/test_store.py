@@ -34,6 +34,7 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
+from rlanything.roles.judge import StepCritic
 from rlanything.runs import database
 from rlanything.runs.codec import pack, pack_numbers, prompt_hash, unpack, unpack_numbers
 from rlanything.runs.lineage import lineage_table, read_lineage
@@ -74,7 +75,7 @@ def experience(iteration: int, pool: Pool) -> list[Group]:
         for entry in entries
         for g in range(ROLLOUTS)
     ]
-    return grouped(entries, judged, FeedbackSettings())
+    return grouped(entries, judged, lambda group: StepCritic().signals(group, FeedbackSettings()))
 
 
 def record(

@@ -20,7 +20,7 @@ from rlanything.engines.embedded import embedded_engine
 from rlanything.engines.lora import add_adapters
 from rlanything.engines.model import LanguageModel, ModelError, load_model
 from rlanything.engines.vllm import VLLMEngine
-from rlanything.environments.base import Domain
+from rlanything.environments.base import Domain, UnitTestDomain
 from rlanything.learning.learner import Learner
 from rlanything.role_settings import PolicyConfig, Role, TrainedRole
 from rlanything.roles.adapter import Adapter
@@ -29,6 +29,7 @@ from rlanything.roles.oracle import OracleJudge
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.roles.remote import RemoteSpeaker
 from rlanything.roles.speaker import LocalSpeaker, Speaker
+from rlanything.roles.unit_tests import UnitTestJudge
 from rlanything.seeds import derive
 
 if TYPE_CHECKING:
@@ -134,12 +135,12 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
     if settings.oracle_noise is not None:
         critic = OracleJudge(domain, settings.oracle_noise, settings.samples_per_step)
     else:
-        critic = Judge(
-            LocalSpeaker(judge.model, judge.engine) if judge else frozen(settings, "judge"),
-            domain,
-            Sampling(settings.temperature, settings.max_tokens),
-            settings.samples_per_step,
-        )
+        speaker = LocalSpeaker(judge.model, judge.engine) if judge else frozen(settings, "judge")
+        sampling = Sampling(settings.temperature, settings.max_tokens)
+        if isinstance(domain, UnitTestDomain):
+            critic = UnitTestJudge(speaker, domain, sampling, settings.samples_per_step)
+        else:
+            critic = Judge(speaker, domain, sampling, settings.samples_per_step)
     return Cast(
         policy=policy,
         judge=judge,

@@ -161,6 +161,7 @@ class Run:
                 self.environments = environments
                 loop = Loop(
                     recipe=recipe,
+                    domain=self._domain,
                     pool=self._pool,
                     policy=cast.actor,
                     judge=cast.critic,
@@ -257,6 +258,7 @@ class Run:
             if each.success is not None
         }
         metrics |= {f"evaluation/judge/{k}": v for k, v in asdict(found.diagnostics).items()}
+        metrics |= {f"evaluation/judge/{k}": v for k, v in found.measures.items()}
         metrics |= {f"evaluation/{k}": v for k, v in self._cast.take_usage().items() if v}
         rows = {
             result.split: [
@@ -292,6 +294,7 @@ class Run:
         # The store's own seconds are counted with the next iteration's.
         usage = self._cast.take_usage()
         metrics = turn_metrics(turn, diagnostics, usage, self._view.take_seconds())
+        metrics |= {f"judge/{k}": v for k, v in self._cast.critic.measures(judged).items()}
         with self._view.phase("store", 1, "transaction"):
             self._store.record_iteration(
                 turn.iteration,

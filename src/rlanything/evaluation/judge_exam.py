@@ -25,6 +25,8 @@ class Examination:
     diagnostics: Diagnostics
     recalls: dict[str, Recall]
     """By trajectory; those without labels are missing."""
+    measures: dict[str, float | None]
+    """What this kind of judge is measured by beyond that, by name."""
 
 
 class JudgeExam:
@@ -43,7 +45,9 @@ class JudgeExam:
             for each in judged
             if each.trajectory.id in self._labels
         }
-        return Examination(diagnose_judged(judged, self._labels, weight), recalls)
+        return Examination(
+            diagnose_judged(judged, self._labels, weight), recalls, judge.measures(judged)
+        )
 
 
 def _recall(judged: JudgedTrajectory, labels: np.ndarray) -> Recall:

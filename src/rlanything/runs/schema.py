@@ -7,7 +7,7 @@ judgements are millions.
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raise it when a change makes older stores unreadable."""
 
 TABLES = """
@@ -43,7 +43,7 @@ CREATE TABLE groups (
   candidate INTEGER NOT NULL, accuracy REAL NOT NULL, PRIMARY KEY (iteration, task)) WITHOUT ROWID;
 CREATE TABLE trajectories (
   number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, iteration INTEGER NOT NULL,
-  task TEXT NOT NULL, outcome INTEGER NOT NULL, steps INTEGER NOT NULL,
+  task TEXT NOT NULL, outcome INTEGER NOT NULL, steps INTEGER NOT NULL, reward REAL,
   FOREIGN KEY (iteration, task) REFERENCES groups ON DELETE CASCADE);
 CREATE INDEX trajectories_of_group ON trajectories (iteration, task);
 CREATE TABLE transcripts (
@@ -99,7 +99,8 @@ CONTENT = {
     "proposals": "SELECT * FROM proposals ORDER BY 1, 2",
     "failures": "SELECT * FROM failures ORDER BY 1, 2, 3",
     "groups": "SELECT * FROM groups ORDER BY 1, 2",
-    "trajectories": "SELECT id, iteration, task, outcome, steps FROM trajectories ORDER BY 1",
+    "trajectories": "SELECT id, iteration, task, outcome, steps, reward FROM trajectories"
+    " ORDER BY 1",
     "steps": "SELECT id, step, action, valid, label, advantage FROM steps"
     " JOIN trajectories ON number = trajectory ORDER BY 1, 2",
     "judgements": "SELECT id, step, judgement, score, advantage FROM judgements"

@@ -104,8 +104,9 @@ class Store:
                     "INSERT INTO groups VALUES (?, ?, ?, ?, ?)",
                     (iteration, entry.task.id, entry.slot, entry.candidate, group.accuracy),
                 )
+                written: set[int] = set()
                 for judged in group.judged:
-                    write_trajectory(db, iteration, judged, labels, trained)
+                    write_trajectory(db, iteration, judged, labels, trained, written)
             trained.check_all_taken()
             db.executemany(
                 "INSERT INTO proposals VALUES (?, ?, ?, ?, ?)",

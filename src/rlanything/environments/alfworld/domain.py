@@ -16,7 +16,15 @@ from rlanything.environments.alfworld.tasks import load_game, tasks, with_goal
 from rlanything.environments.alfworld.templates import Templates
 from rlanything.environments.alfworld.world import World
 from rlanything.environments.base import DomainError, InvalidTask
-from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
+from rlanything.records import (
+    Direction,
+    JudgedTrajectory,
+    Message,
+    Messages,
+    Step,
+    Task,
+    Trajectory,
+)
 
 _FIELD = re.compile(
     r"""\b(object|place):(?:[ \t\r\n]*(\w+)(?=[ \t\r\n.,;!?)\]"'`*<]|\Z))?""",
@@ -138,6 +146,10 @@ class AlfWorld:
             raise InvalidTask("the answer names more than one object or place")
         kind = load_game(root.data).goal.kind
         return with_goal(root, task_id, Goal.of(kind, words[0], words[1]))
+
+    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
+        del task, trajectories  # a candidate's plan was played when it was proposed
+        return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
         """+1 where a step shortens the expert's plan, or explores while something is unseen."""

@@ -1,0 +1,104 @@
+"""A judge that writes tests: what passes and what fails them is the score."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rlanything.engines.base import Sampling
+from rlanything.environments.base import UnitTestDomain
+from rlanything.feedback import FeedbackSettings, TaskSignals, unit_test_signals
+from rlanything.records import JudgedTrajectory, Judgement, Trajectory
+from rlanything.roles.speaker import Question, Speaker
+from rlanything.seeds import derive
+
+
+class UnitTestJudge:
+    """Writes m tests a task with a language model; every rollout of the task is scored by them."""
+
+    def __init__(
+        self, speaker: Speaker, domain: UnitTestDomain, sampling: Sampling, samples: int
+    ) -> None:
+        self._speaker = speaker
+        self._domain = domain
+        self._sampling = sampling
+        self.samples = samples
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: Callable[[int], None] | None = None,
+    ) -> list[JudgedTrajectory]:
+        """[trajectories][1][m]: judgements of one task are the same objects for all its
+        trajectories, but for their scores."""
+        groups = _by_task(trajectories)
+        tasks = {task: trajectories[members[0]].task for task, members in groups.items()}
+        questions = [
+            Question(
+                self._domain.judge_prompt(task, ()),
+                tuple(derive(seed, name, sample) for sample in range(self.samples)),
+            )
+            for name, task in tasks.items()
+        ]
+        answers = self._speaker.answer(questions, self._sampling) if questions else []
+        self._speaker.rest()
+        judged: dict[int, JudgedTrajectory] = {}
+        for (name, members), tests in zip(groups.items(), answers, strict=True):
+            responses = [trajectories[i].steps[0].response for i in members]
+            table = self._domain.run_tests(tasks[name], responses, [each.text for each in tests])
+            for i, scores in zip(members, table, strict=True):
+                row = tuple(
+                    Judgement(test, score) for test, score in zip(tests, scores, strict=True)
+                )
+                judged[i] = JudgedTrajectory(trajectories[i], (row,))
+            if on_judgements is not None:
+                on_judgements(len(members) * self.samples)
+        return [judged[i] for i in range(len(trajectories))]
+
+    def signals(
+        self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
+    ) -> TaskSignals:
+        """What the programs of one task and the tests written for it teach."""
+        return unit_test_signals(
+            [each.trajectory.outcome for each in judged],
+            _table(judged),
+            settings,
+            [each.trajectory.reward for each in judged],
+        )
+
+    def measures(self, judged: Sequence[JudgedTrajectory]) -> dict[str, float | None]:
+        """UT: the share of tests that all correct programs of their task pass. Detect: those among
+        them that all wrong ones fail. Of tasks that somebody solved; Detect also needs somebody who
+        did not."""
+        groups = _by_task([each.trajectory for each in judged])
+        passed, detected = list[float](), list[float]()
+        for members in groups.values():
+            group = [judged[i] for i in members]
+            outcomes = np.array([each.trajectory.outcome for each in group])
+            table = _table(group)
+            if not (outcomes == 1).any():
+                continue
+            valid = (table[outcomes == 1] == 1).all(axis=0)
+            passed.append(float(valid.mean()))
+            if (outcomes == -1).any():
+                detected.append(float((valid & (table[outcomes == -1] != 1).all(axis=0)).mean()))
+        return {"ut": _mean(passed), "detect": _mean(detected)}
+
+
+def _by_task(trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:
+    groups: dict[str, list[int]] = defaultdict(list)
+    for i, each in enumerate(trajectories):
+        groups[each.task.id].append(i)
+    return groups
+
+
+def _table(judged: Sequence[JudgedTrajectory]) -> np.ndarray:
+    """[programs, m] scores."""
+    return np.array([each.scores[0] for each in judged])
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
