@@ -1,4 +1,4 @@
-"""What of this Python a box shows, and where: the interpreter, its standard library, shared libraries.
+"""What a box shows: this Python's interpreter, its standard library, the libraries they need.
 
 Everything lies under /python in the box, so that no path of the host shows.
 """

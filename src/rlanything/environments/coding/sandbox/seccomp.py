@@ -1,7 +1,7 @@
 """Compiles the allow-list of system calls to the kernel's BPF.
 
-The filter searches the number in a tree: a list would cost every call, and every installation, which
-tries all numbers, several times as much.
+The filter searches the number in a tree: a list would cost several times as much, at every call
+and when it is installed, which tries all numbers.
 """
 
 from __future__ import annotations

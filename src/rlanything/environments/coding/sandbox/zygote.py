@@ -62,6 +62,11 @@ def serve(channel: socket.socket, capset: int) -> Program:
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ.clear()
+    # Made here for all runs: they are bound to numbers, which the fork binds to a run's files.
+    os.dup2(1, 2)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        setattr(sys, name, stream(number, name))
+        setattr(sys, f"__{name}__", getattr(sys, name))
     myself = os.pidfd_open(os.getpid())
     gc.collect()
     gc.freeze()
@@ -127,8 +132,8 @@ def confine(descriptors: list[int], limits: Limits, capset: int) -> None:
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_CPU, cpu),
         (resource.RLIMIT_FSIZE, output + 1),
-        # The zygote and two processes of bubblewrap are the same user's.
-        (resource.RLIMIT_NPROC, threads + 3),
+        # The zygote and the first process of the box are the same user's.
+        (resource.RLIMIT_NPROC, threads + 2),
         (resource.RLIMIT_STACK, 64 * 2**20),
     ):
         resource.setrlimit(kind, (amount, amount))
@@ -145,9 +150,6 @@ def begin(program: Program) -> None:
     sys.modules["__main__"] = main
     sys.argv[:] = ["program.py"]
     sys.orig_argv[:] = ["python3", "-I", "-S", "program.py"]
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        setattr(sys, name, stream(number, name))
-        setattr(sys, f"__{name}__", getattr(sys, name))
     gc.enable()
     leave(execute(source, main), main)
 
@@ -155,9 +157,9 @@ def begin(program: Program) -> None:
 def stream(number: int, name: str) -> io.TextIOWrapper:
     """A standard stream as the interpreter makes it."""
     mode = "wb" if number else "rb"
-    buffer: Any = open(number, mode, closefd=False)
+    buffer: Any = open(number, mode, closefd=False)  # noqa: SIM115
     buffer.raw.name = f"<{name}>"
-    text = io.TextIOWrapper(
+    text: Any = io.TextIOWrapper(
         buffer,
         encoding="utf-8",
         errors="backslashreplace" if number == 2 else "surrogateescape",
