@@ -73,13 +73,13 @@ RESOURCES = [
         limits=replace(LIMITS, memory_mb=1024),
     ),
     *(
-        Attack(name, f"M = {MEGABYTES} * 2**20\n{body}\nprint('REACHED')", boxed=(verdict,))
-        for name, body, verdict in (
+        Attack(name, f"M = {MEGABYTES} * 2**20\n{body}\nprint('REACHED')", boxed=tuple(verdicts))
+        for name, body, *verdicts in (
             ("memory by one array", "x = bytearray(M)", Verdict.MEMORY),
             ("memory bit by bit", "x = [bytearray(65536) for _ in range(M >> 16)]", Verdict.MEMORY),
             ("memory by a string", "x = 'x' * M", Verdict.MEMORY),
             ("memory by a number", "x = 1 << (8 * M)", Verdict.MEMORY),
-            ("memory by a dict", "x = {i: i for i in range(M // 64)}", Verdict.MEMORY),
+            ("memory by a dict", "x = dict.fromkeys(range(M // 64))", Verdict.MEMORY),
             ("memory by a mapping", "import mmap\nx = mmap.mmap(-1, M)", Verdict.ERROR),
             (
                 "memory after raising its limit",
@@ -93,6 +93,7 @@ RESOURCES = [
                 "import threading\nx = []\nts = [threading.Thread(target=lambda: "
                 "x.append(bytearray(M // 8))) for _ in range(8)]\n[t.start() for t in ts]\n"
                 "[t.join() for t in ts]\nassert len(x) == 8",
+                Verdict.MEMORY,
                 Verdict.ERROR,
             ),
         )

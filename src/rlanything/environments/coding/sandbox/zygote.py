@@ -144,14 +144,10 @@ def begin(program: Program) -> None:
     checked(libc.prctl(SET_SECCOMP, FILTER, ctypes.byref(program)), "seccomp")
     with open(3, "rb", buffering=0) as file:
         source = file.read()
-    main = types.ModuleType("__main__")
-    main.__file__ = "program.py"
-    main.__dict__["__builtins__"] = sys.modules["builtins"]
-    sys.modules["__main__"] = main
     sys.argv[:] = ["program.py"]
     sys.orig_argv[:] = ["python3", "-I", "-S", "program.py"]
     gc.enable()
-    leave(execute(source, main), main)
+    leave(execute(source))
 
 
 def stream(number: int, name: str) -> io.TextIOWrapper:
@@ -170,8 +166,14 @@ def stream(number: int, name: str) -> io.TextIOWrapper:
     return text
 
 
-def execute(source: bytes, main: types.ModuleType) -> int:
+def execute(source: bytes) -> int:
     """The status with which the interpreter would end."""
+    main = types.ModuleType("__main__")
+    main.__file__ = "program.py"
+    main.__dict__["__builtins__"] = sys.modules["builtins"]
+    if sys.version_info < (3, 14):
+        main.__annotations__ = {}
+    sys.modules["__main__"] = main
     try:
         exec(compile(source, "program.py", "exec", dont_inherit=True), main.__dict__)
     except SystemExit as stop:
@@ -190,18 +192,18 @@ def execute(source: bytes, main: types.ModuleType) -> int:
     return 0
 
 
-def leave(status: int, main: types.ModuleType) -> NoReturn:
+def leave(status: int) -> NoReturn:
     """What the interpreter does at its end, as far as a program can tell."""
     try:
         if "threading" in sys.modules:
             sys.modules["threading"]._shutdown()
         atexit._run_exitfuncs()
-        for name in sorted(main.__dict__, key=lambda each: each[:1] != "_"):
-            if name != "__builtins__":
-                main.__dict__[name] = None
+        # The last reference to the program's names: what they hold is finalized.
+        sys.modules.pop("__main__", None)
         gc.collect()
-        sys.stderr.flush()
-        sys.stdout.flush()
+        for each in (sys.stderr, sys.stdout):
+            if each is not None and not each.closed:
+                each.flush()
     except BaseException:
         status = status or 120
     os._exit(status)
