@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from rlanything.environments.coding.sandbox.zygote import REPLY, REQUEST
 START_SECONDS = 60.0
 GRACE_SECONDS = 10.0
 """How much longer than a run's limit a box may take to say so."""
+CLOSE_SECONDS = 2.0
 
 
 class BoxDied(Exception):
@@ -131,7 +133,14 @@ class Box:
 
     def close(self) -> None:
         """Ends every process of the box."""
-        self._channel.close()
+        self._channel.close()  # at which the zygote ends, and the others after it
+        deadline = time.monotonic() + CLOSE_SECONDS
+        # Not reaped yet: until then the process group is surely this one.
+        while (
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+            and time.monotonic() < deadline
+        ):
+            time.sleep(0.002)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -35,6 +35,7 @@ class LocalExecutor:
         count = boxes or len(os.sched_getaffinity(0))
         self.restarts = 0
         """Boxes that were replaced."""
+        self._boxes: set[Box] = set()
         # None: a place without its box, which is started when next used.
         self._places: queue.SimpleQueue[Box | None] = queue.SimpleQueue()
         self._places.put(self._start())  # so that what is missing is found out at once
@@ -53,7 +54,7 @@ class LocalExecutor:
             except BoxDied as error:
                 reason = f"the box died: {error}"
                 if box is not None:
-                    box.close()
+                    self._end(box)
                 box = None
                 self.restarts += 1
                 continue
@@ -73,7 +74,11 @@ class LocalExecutor:
         for _ in range(self._count):
             box = self._places.get()
             if box is not None:
-                box.close()
+                self._end(box)
+
+    def box_pids(self) -> list[int]:
+        """The outermost process of each box, which leads its process group."""
+        return sorted(box.pid for box in self._boxes)
 
     def __enter__(self) -> LocalExecutor:
         return self
@@ -87,7 +92,13 @@ class LocalExecutor:
         self.close()
 
     def _start(self) -> Box:
-        return Box((*READY, *self._imports), self._imports)
+        box = Box((*READY, *self._imports), self._imports)
+        self._boxes.add(box)
+        return box
+
+    def _end(self, box: Box) -> None:
+        self._boxes.discard(box)
+        box.close()
 
 
 def judge(job: Job, ended: Ended) -> RunResult:
