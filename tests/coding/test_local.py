@@ -162,7 +162,7 @@ def test_limits_are_those_that_were_asked_for() -> None:
         assert executor.run(many).verdict is Verdict.OK
         assert executor.run(Job(many.program, limits=small)).verdict is Verdict.MEMORY
         threads = "import threading\ndone = threading.Event()\nfor n in range({}):\n" + (
-            "    threading.Thread(target=done.wait, args=(5,)).start()\ndone.set()"
+            "    threading.Thread(target=done.wait, args=(0.5,)).start()\ndone.set()"
         )
         few = Limits(threads=4)
         assert executor.run(Job(threads.format(3), limits=few)).verdict is Verdict.OK

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 
-class SandboxUnavailable(ValueError):
+class SandboxError(ValueError):
+    """What was asked of a sandbox cannot be done; one line that names place and remedy."""
+
+
+class SandboxUnavailable(SandboxError):
     """Programs cannot be contained here; one line that says what to install or enable."""
 
 
@@ -91,6 +95,22 @@ class RunResult:
     def text(self) -> str:
         """stdout as text."""
         return self.stdout.decode("utf-8", "replace")
+
+    def line(self) -> str:
+        """The verdict in plain words."""
+        memory = "" if self.peak_memory_mb is None else f", {self.peak_memory_mb:.0f} MiB"
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{self.verdict}{reason}: {self.seconds:.2f} s{memory}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "verdict": str(self.verdict),
+            "reason": self.reason,
+            "stdout": self.text,
+            "stderr": self.stderr,
+            "seconds": self.seconds,
+            "peak_memory_mb": self.peak_memory_mb,
+        }
 
 
 class Executor(Protocol):

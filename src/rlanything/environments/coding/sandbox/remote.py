@@ -19,7 +19,7 @@ from rlanything.environments.coding.sandbox.base import (
     Verdict,
 )
 from rlanything.environments.coding.sandbox.comparison import verdict_on
-from rlanything.environments.coding.sandbox.waiting import asked_seconds, backoff_seconds
+from rlanything.retrying import asked_seconds, backoff_seconds
 
 TRIES = 5
 GRACE_SECONDS = 30.0
@@ -58,7 +58,9 @@ class RemoteExecutor:
                         "server, and the url right?"
                     ) from None
                 reason = f"it answers {error.code}"
-                asked = asked_seconds(error.headers)
+                asked = asked_seconds(
+                    {name.lower(): value for name, value in error.headers.items()}
+                )
             except (URLError, http.client.HTTPException, OSError) as error:
                 reason = str(getattr(error, "reason", error)) or type(error).__name__
             except _Unreadable as error:
@@ -117,9 +119,7 @@ def _result(job: Job, answer: Mapping[str, Any]) -> RunResult:
     return RunResult(verdict, stdout[:limit], stderr[-4096:], seconds, None, reason)
 
 
-def _verdict(
-    job: Job, run: Mapping[str, Any], stdout: bytes, stderr: str
-) -> tuple[Verdict, str]:
+def _verdict(job: Job, run: Mapping[str, Any], stdout: bytes, stderr: str) -> tuple[Verdict, str]:
     if run.get("status") == "TimeLimitExceeded":
         return Verdict.TIMEOUT, f"more than {job.limits.wall:g} s"
     code = run.get("return_code")
