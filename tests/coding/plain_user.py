@@ -15,7 +15,7 @@ jobs = [
     for program, expected, limits in json.load(sys.stdin)
 ]
 assert os.geteuid() != 0
-with LocalExecutor(2) as executor:
+with LocalExecutor(4) as executor:
     results = executor.run_all(jobs)
 json.dump(
     [[each.verdict, each.stdout.decode("latin-1"), each.reason] for each in results], sys.stdout

@@ -41,7 +41,7 @@ def boxed(stage: Stage) -> Boxed:
     jobs = [
         Job(stage.program(each), expected=expected(each), limits=each.limits) for each in ATTACKS
     ]
-    with LocalExecutor(2) as executor:
+    with LocalExecutor(4) as executor:
         results = executor.run_all(jobs)
         assert executor.restarts == 0
     return {

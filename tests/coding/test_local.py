@@ -144,6 +144,15 @@ def test_a_run_that_is_always_killed_is_broken_and_never_wrong() -> None:
         assert "killed from outside" in results[0].reason
 
 
+def test_an_interrupted_run_does_not_answer_for_the_next() -> None:
+    with LocalExecutor(1) as executor:
+        main = threading.get_ident()
+        threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            executor.run(Job("import time\ntime.sleep(1)\nprint('first')", limits=LIMITS))
+        assert executor.run(Job("print('second')")).text == "second\n"
+
+
 def test_runs_are_as_parallel_as_there_are_boxes() -> None:
     with LocalExecutor(4) as executor:
         jobs = [Job("import time\ntime.sleep(0.5)", limits=LIMITS)] * 4

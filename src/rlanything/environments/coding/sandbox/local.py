@@ -58,6 +58,13 @@ class LocalExecutor:
                 box = None
                 self.restarts += 1
                 continue
+            except (
+                BaseException
+            ):  # Ctrl-C: the box still owes an answer, which is not the next run's
+                if box is not None:
+                    self._end(box)
+                box = None
+                raise
             finally:
                 self._places.put(box)
             result = judge(job, ended)
