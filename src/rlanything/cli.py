@@ -215,6 +215,30 @@ def feedback(
         )
 
 
+@app.command()
+def sandbox(
+    program: Annotated[Path, typer.Argument(help="Python source that nobody vouches for.")],
+    input: Annotated[Path | None, typer.Option(help="What it reads from stdin.")] = None,
+    expect: Annotated[Path | None, typer.Option(help="What it must print.")] = None,
+    cpu_seconds: Annotated[
+        float, typer.Option(min=0.01, help="CPU time; 2.5 times that and 1 s by the clock.")
+    ] = 4.0,
+    memory_mb: Annotated[int, typer.Option(min=1, help="Address space, in MiB.")] = 1024,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Run a program in a box that sees nothing of this machine, and say what came of it."""
+    from rlanything.environments.coding.sandbox.base import Limits
+    from rlanything.environments.coding.sandbox.once import run_file
+
+    limits = Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
+    result = run_file(program, input, expect, limits)
+    if as_json:
+        typer.echo(json.dumps(result.to_json()))
+    else:
+        typer.echo(result.text, nl=False)
+        Console(stderr=True).print(escape(result.line()), soft_wrap=True, highlight=False)
+
+
 @nano_app.command("build")
 def nano_build(
     out: Annotated[Path, typer.Option(help="Where the three models go.")],
