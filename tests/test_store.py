@@ -278,13 +278,13 @@ def test_a_sitting_is_read_back(store: Store) -> None:
     assert [s.response for s in read.steps] == [s.response for s in held_out.steps]
     store.record_sitting(3, {"ood": rows[:1]}, {}, {})
     assert store.sittings() == [0, 3]
-    assert store.outcomes(0, "ood") == {"a": 1, "b": -1}
-    assert store.outcomes(0, "in_domain") == {}
+    assert store.outcomes(0, "ood") == [("a", 1), ("b", -1)]
+    assert store.outcomes(0, "in_domain") == []
     assert store.recalls(0) == {"e1": (1, 2, 3, 4)}
     assert store.metrics(0) == {"evaluation/ood/success": 0.5}
     with pytest.raises(sqlite3.IntegrityError):
         store.record_sitting(3, {"other": rows, "ood": rows}, {}, {})
-    assert store.outcomes(3, "other") == {}
+    assert store.outcomes(3, "other") == []
 
 
 # --- wholly or not at all

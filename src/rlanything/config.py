@@ -125,6 +125,9 @@ class StoreConfig(Section):
 class EvaluationConfig(Section):
     episodes: Annotated[int, Field(ge=0)] = 240
     """Held-out episodes per split, the same ones each time; 0 turns evaluation off."""
+    rollouts_per_task: Count = 1
+    """How often each is played. More than once, `episodes` counts tasks; the judge's exam needs
+    several programs of a task where judgements are tests."""
     seed: int = 0
     """Chooses the held-out tasks: runs that share it are compared on the same ones."""
     every: Annotated[int, Field(ge=0)] = 0

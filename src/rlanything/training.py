@@ -281,6 +281,7 @@ class Run:
             parallel_episodes=recipe.environment.parallel_episodes,
             seed=derive(recipe.seed, "evaluation"),
             view=self._view,
+            rollouts=recipe.evaluation.rollouts_per_task,
         )
 
     def _keep(self, turn: Turn, seconds_left: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import astuple
@@ -167,9 +168,15 @@ def write_evaluation(
     split: str,
     judged: Sequence[tuple[str, str, int, int]],
 ) -> None:
+    """The rows of one task are its attempts, in order."""
+    before = Counter[str]()
+    rows: list[tuple[str, str, int, int, int]] = []
+    for task, kind, outcome, steps in judged:
+        rows.append((task, kind, outcome, steps, before[task]))
+        before[task] += 1
     db.executemany(
-        "INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?)",
-        [(iteration, split, *row) for row in judged],
+        "INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(iteration, split, *row) for row in rows],
     )
 
 

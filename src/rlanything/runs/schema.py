@@ -72,8 +72,8 @@ CREATE TABLE metrics (
   PRIMARY KEY (iteration, name)) WITHOUT ROWID;
 CREATE TABLE evaluations (
   iteration INTEGER NOT NULL, split TEXT NOT NULL, task TEXT NOT NULL, kind TEXT NOT NULL,
-  outcome INTEGER NOT NULL, steps INTEGER NOT NULL,
-  PRIMARY KEY (iteration, split, task)) WITHOUT ROWID;
+  outcome INTEGER NOT NULL, steps INTEGER NOT NULL, attempt INTEGER NOT NULL,
+  PRIMARY KEY (iteration, split, task, attempt)) WITHOUT ROWID;
 CREATE TABLE recalls (
   iteration INTEGER NOT NULL, trajectory TEXT NOT NULL, good_recognised INTEGER NOT NULL,
   good INTEGER NOT NULL, bad_recognised INTEGER NOT NULL, bad INTEGER NOT NULL,
@@ -89,7 +89,7 @@ BY_ITERATION = ("iterations", "metrics", "evaluations", "recalls", "quarantine",
 CONTENT = {
     "iterations": "SELECT iteration, checkpoint FROM iterations ORDER BY 1",
     "metrics": "SELECT * FROM metrics WHERE name NOT LIKE 'seconds/%' ORDER BY 1, 2",
-    "evaluations": "SELECT * FROM evaluations ORDER BY 1, 2, 3",
+    "evaluations": "SELECT * FROM evaluations ORDER BY 1, 2, 3, 7",
     "recalls": "SELECT * FROM recalls ORDER BY 1, 2",
     "exam": "SELECT * FROM exam ORDER BY 1",
     "tasks": "SELECT * FROM tasks ORDER BY 1",

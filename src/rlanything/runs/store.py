@@ -196,14 +196,13 @@ class Store:
         rows = self.query("SELECT DISTINCT iteration FROM evaluations ORDER BY 1")
         return [iteration for (iteration,) in rows]
 
-    def outcomes(self, iteration: int, split: str) -> dict[str, int]:
-        """Of an evaluation, by task."""
-        return dict(
-            self.query(
-                "SELECT task, outcome FROM evaluations WHERE iteration = ? AND split = ?",
-                iteration,
-                split,
-            )
+    def outcomes(self, iteration: int, split: str) -> list[tuple[str, int]]:
+        """Of an evaluation, each attempt's task and outcome; those of one task in their order."""
+        return self.query(
+            "SELECT task, outcome FROM evaluations WHERE iteration = ? AND split = ?"
+            " ORDER BY task, attempt",
+            iteration,
+            split,
         )
 
     def recalls(self, iteration: int) -> dict[str, tuple[int, int, int, int]]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rlanything.curriculum import Pool
 from rlanything.evaluation.diagnostics import Diagnostics
-from rlanything.evaluation.intervals import Interval, paired_difference, wilson
+from rlanything.evaluation.intervals import Interval, paired_difference
 from rlanything.evaluation.judge_exam import balanced_gain
-from rlanything.evaluation.success import Evaluation
+from rlanything.evaluation.success import Evaluation, success_interval, won_shares
 from rlanything.runs.store import Store
 
 
@@ -97,13 +97,14 @@ def closing_lines(
     return lines
 
 
-def _policy_line(split: str, before: Mapping[str, int], after: Mapping[str, int]) -> str:
-    shared = sorted(before.keys() & after.keys())
-    gain = paired_difference([before[t] == 1 for t in shared], [after[t] == 1 for t in shared])
-    rates = [
-        percent(wilson(sum(outcome == 1 for outcome in each.values()), len(each)))
-        for each in (before, after)
-    ]
+def _policy_line(
+    split: str, before: Sequence[tuple[str, int]], after: Sequence[tuple[str, int]]
+) -> str:
+    played = [([task for task, _ in each], [o for _, o in each]) for each in (before, after)]
+    one, two = (won_shares(*each) for each in played)
+    shared = sorted(one.keys() & two.keys())
+    gain = paired_difference([one[t] for t in shared], [two[t] for t in shared])
+    rates = [percent(success_interval(*each)) for each in played]
     verdict = f": {points(gain)}, {_verdict(gain)}" if gain else ""
     return f"policy, {split}: {rates[0]} -> {rates[1]}{verdict}"
 

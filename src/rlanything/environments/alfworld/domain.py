@@ -13,9 +13,9 @@ from rlanything.environments.alfworld.goals import scene_inventory
 from rlanything.environments.alfworld.memory import Memory, condense
 from rlanything.environments.alfworld.oracle import step_labels
 from rlanything.environments.alfworld.tasks import load_game, tasks, with_goal
-from rlanything.environments.alfworld.templates import Templates
 from rlanything.environments.alfworld.world import World
 from rlanything.environments.base import DomainError, InvalidTask
+from rlanything.environments.templates import Templates
 from rlanything.records import (
     Direction,
     JudgedTrajectory,
@@ -30,6 +30,17 @@ _FIELD = re.compile(
     r"""\b(object|place):(?:[ \t\r\n]*(\w+)(?=[ \t\r\n.,;!?)\]"'`*<]|\Z))?""",
     re.ASCII | re.IGNORECASE,
 )
+
+PLACEHOLDERS: dict[str, frozenset[str]] = {
+    "policy": frozenset({"task", "observation", "memory"}),
+    "turn": frozenset({"observation", "memory"}),
+    "judge": frozenset({"task", "observation", "memory"}),
+    "judge_step": frozenset({"response", "observation", "memory"}),
+    "judge_question": frozenset(),
+    "critic": frozenset({"task", "steps", "memory"}),
+    "critic_step": frozenset({"mark", "response"}),
+    "adapter": frozenset({"direction", "goal", "objects", "places", "critics"}),
+}
 
 
 class AlfWorld:
@@ -54,7 +65,7 @@ class AlfWorld:
         self._objects = _range("objects", objects)
         self._kinds = tuple(kinds)
         self._data = data
-        self._templates = Templates(prompts)
+        self._templates = Templates("rlanything.environments.alfworld", PLACEHOLDERS, prompts)
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         if self._data is not None:
