@@ -34,7 +34,8 @@ class Role(Section):
     temperature: Annotated[float, Field(gt=0, le=2)] = 1.0
     """Of sampling; training compares log-probs at the same temperature."""
     max_tokens: Count = 48
-    """Longest response, in tokens."""
+    """Longest response, in tokens: reasoning and answer. What a `<think>` block holds is sampled,
+    trained on and stored, but no one else reads it; a block that is cut off leaves no answer."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
     """A single batch of generation that takes longer stops the run."""
 
