@@ -28,7 +28,8 @@ class Role(Section):
     """What generates: `{name: embedded}`, or `{name: openai, url: ...}` for a role that does not
     train (engine_settings.py)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """What the model computes in; weights are always kept in float32."""
+    """What the model computes in. Policy and judge keep weights in float32, of which training needs
+    every bit; the adapter, which never trains, keeps them in this type too: half the memory."""
     device: str = "cpu"
     """A torch device: `cpu`, `cuda`, `cuda:1`."""
     temperature: Annotated[float, Field(gt=0, le=2)] = 1.0
