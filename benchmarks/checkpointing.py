@@ -3,7 +3,8 @@
 python benchmarks/checkpointing.py MODEL [--lora] [--tokens 4096] [--repeats 3]
 
 MODEL is what a recipe takes. Every step is in a process of its own; memory is its peak beyond what
-there was before it (Linux).
+there was before it (Linux), seconds are those of one thread on a processor, so that other work on
+the machine counts little.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def samples(tokens: int) -> list[tuple[str, Sample]]:
 
 
 def step(model: str, lora: bool, tokens: int, checkpointing: bool) -> None:
-    prepare_torch(0)
+    prepare_torch(1)
     loaded = load_model(model, "float32")
     if lora:
         add_adapters(loaded, LoraSettings(), 0)
@@ -54,9 +55,9 @@ def step(model: str, lora: bool, tokens: int, checkpointing: bool) -> None:
     seconds: list[float] = []
 
     def work() -> None:
-        begun = time.perf_counter()
+        begun = time.process_time()
         learner.update(given, 0)
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.process_time() - begun)
 
     megabytes = memory.peak_megabytes(work)
     print(json.dumps([megabytes, *seconds]))

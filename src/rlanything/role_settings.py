@@ -99,7 +99,7 @@ class TrainedRole(Role):
     """Tokens computed together; memory grows with them."""
     gradient_checkpointing: bool = False
     """Computes each layer's activations again in the backward pass instead of keeping them: less
-    memory, about a third more time, the same update."""
+    memory, a quarter to a third more time, the same update."""
 
     @model_validator(mode="after")
     def _something_to_correct(self) -> TrainedRole:
