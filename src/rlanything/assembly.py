@@ -191,7 +191,10 @@ def engine_of(model: LanguageModel, role: Role, name: str, threads: int) -> Engi
 
 
 def load_role(role: Role, name: str) -> LanguageModel:
-    return load_model(nano.resolve(role.model, name), role.dtype, role.device)
+    """Raises `ModelError`. A role that could learn has the weights it would learn with, also where
+    it does not (in `eval`, or with a learning rate of 0): it acts as it does in training."""
+    trains = isinstance(role, TrainedRole)
+    return load_model(nano.resolve(role.model, name), role.dtype, role.device, trains)
 
 
 def open_endpoint(role: Role, config: OpenAIEngineConfig, name: str) -> Endpoint:
