@@ -26,7 +26,8 @@ import transformers
 
 from rlanything import nano
 from rlanything.config import Recipe, load_recipe
-from rlanything.evaluation.intervals import Interval, mean_of_few, paired_difference, wilson
+from rlanything.evaluation.intervals import Interval, mean_of_few, paired_difference
+from rlanything.evaluation.success import success_interval, won_shares
 from rlanything.runs.store import Store
 from rlanything.runs.summary import percent, points
 

@@ -712,3 +712,35 @@ def test_a_candidate_that_could_not_be_played_has_no_accuracy_to_show(store: Sto
     pool.quarantine("t0", "t0@1", "it hung", 2)
     record(store, 2, pool)
     assert "2: rejected, quarantined: it hung" in printed(read_lineage(store))
+
+
+def test_a_judgement_that_several_trajectories_share_is_written_with_the_first(
+    store: Store,
+) -> None:
+    def share(given: dict[str, Any]) -> None:
+        for number, group in enumerate(given["groups"]):
+            first, *rest = group.judged
+            same = [replace(each, judgements=first.judgements) for each in rest]
+            given["groups"][number] = replace(group, judged=(first, *same))
+        given["samples"] = {"policy": [], "judge": []}
+
+    first, second, *_ = record(store, 1, new_pool(), share)["groups"][0].judged
+    told, again = (store.trajectory(each.trajectory.id) for each in (first, second))
+    for i, step in enumerate(first.judgements):
+        assert [j.completion.text for j in told.steps[i].judgements] == [
+            j.completion.text for j in step
+        ]
+        assert [j.completion.text for j in again.steps[i].judgements] == [""] * len(step)
+        assert [j.score for j in again.steps[i].judgements] == [j.score for j in step]
+        assert again.steps[i].completion.text == second.trajectory.steps[i].response
+
+
+def test_what_the_environment_measured_is_kept(store: Store) -> None:
+    def measured(given: dict[str, Any]) -> None:
+        group = given["groups"][0]
+        first = replace(group.judged[0], trajectory=replace(group.judged[0].trajectory, reward=0.5))
+        given["groups"][0] = replace(group, judged=(first, *group.judged[1:]))
+
+    first, second, *_ = record(store, 1, new_pool(), measured)["groups"][0].judged
+    assert store.trajectory(first.trajectory.id).reward == 0.5
+    assert store.trajectory(second.trajectory.id).reward is None

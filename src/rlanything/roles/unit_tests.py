@@ -48,7 +48,7 @@ class UnitTestJudge:
         judged: dict[int, JudgedTrajectory] = {}
         for (name, members), tests in zip(groups.items(), answers, strict=True):
             responses = [trajectories[i].steps[0].response for i in members]
-            table = self._domain.run_tests(tasks[name], responses, [each.text for each in tests])
+            table = self._domain.run_tests(tasks[name], responses, [each.answer for each in tests])
             for i, scores in zip(members, table, strict=True):
                 row = tuple(
                     Judgement(test, score) for test, score in zip(tests, scores, strict=True)

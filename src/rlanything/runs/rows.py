@@ -170,9 +170,9 @@ def write_evaluation(
 ) -> None:
     """The rows of one task are its attempts, in order."""
     before = Counter[str]()
-    rows: list[tuple[str, str, int, int, int]] = []
+    rows: list[tuple[str, int, str, int, int]] = []
     for task, kind, outcome, steps in judged:
-        rows.append((task, kind, outcome, steps, before[task]))
+        rows.append((task, before[task], kind, outcome, steps))
         before[task] += 1
     db.executemany(
         "INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -71,8 +71,9 @@ CREATE TABLE metrics (
   iteration INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
   PRIMARY KEY (iteration, name)) WITHOUT ROWID;
 CREATE TABLE evaluations (
-  iteration INTEGER NOT NULL, split TEXT NOT NULL, task TEXT NOT NULL, kind TEXT NOT NULL,
-  outcome INTEGER NOT NULL, steps INTEGER NOT NULL, attempt INTEGER NOT NULL,
+  iteration INTEGER NOT NULL, split TEXT NOT NULL, task TEXT NOT NULL,
+  attempt INTEGER NOT NULL, kind TEXT NOT NULL,
+  outcome INTEGER NOT NULL, steps INTEGER NOT NULL,
   PRIMARY KEY (iteration, split, task, attempt)) WITHOUT ROWID;
 CREATE TABLE recalls (
   iteration INTEGER NOT NULL, trajectory TEXT NOT NULL, good_recognised INTEGER NOT NULL,
@@ -89,7 +90,7 @@ BY_ITERATION = ("iterations", "metrics", "evaluations", "recalls", "quarantine",
 CONTENT = {
     "iterations": "SELECT iteration, checkpoint FROM iterations ORDER BY 1",
     "metrics": "SELECT * FROM metrics WHERE name NOT LIKE 'seconds/%' ORDER BY 1, 2",
-    "evaluations": "SELECT * FROM evaluations ORDER BY 1, 2, 3, 7",
+    "evaluations": "SELECT * FROM evaluations ORDER BY 1, 2, 3, 4",
     "recalls": "SELECT * FROM recalls ORDER BY 1, 2",
     "exam": "SELECT * FROM exam ORDER BY 1",
     "tasks": "SELECT * FROM tasks ORDER BY 1",

@@ -135,7 +135,7 @@ class Coding:
             response=step.response,
             summary=step.next_observation,
             tests="".join(
-                self._templates.render("critic_test", test=_test_shown(each.completion.text))
+                self._templates.render("critic_test", test=_test_shown(each.completion.answer))
                 for each in against
             ),
         )
