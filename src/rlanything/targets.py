@@ -24,9 +24,9 @@ from rlanything.engine_settings import OpenAIEngineConfig
 from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
-from rlanything.evaluation.intervals import wilson
 from rlanything.evaluation.selection import Selection, best_of_n
-from rlanything.evaluation.success import Evaluation, evaluate
+from rlanything.evaluation.success import Evaluation, evaluate, success_interval
+from rlanything.records import Trajectory
 from rlanything.role_settings import TrainedRole
 from rlanything.roles.baselines import ExpertAgent, RandomAgent
 from rlanything.roles.judge import Critic
@@ -64,12 +64,12 @@ class EvalResult:
     evaluation: Evaluation
     selection: Selection | None = None
 
-    def by_kind(self) -> dict[str, tuple[int, int]]:
-        """(successes, episodes) per kind of task."""
-        counts: dict[str, list[int]] = defaultdict(list)
+    def by_kind(self) -> dict[str, list[Trajectory]]:
+        """The episodes of each kind of task."""
+        kinds: dict[str, list[Trajectory]] = defaultdict(list)
         for each in self.evaluation.trajectories:
-            counts[each.task.kind or "all"].append(each.outcome == 1)
-        return {kind: (sum(won), len(won)) for kind, won in sorted(counts.items())}
+            kinds[each.task.kind or "all"].append(each)
+        return dict(sorted(kinds.items()))
 
     def to_json(self) -> dict[str, Any]:
         success = self.evaluation.success
@@ -83,8 +83,8 @@ class EvalResult:
             "seconds": self.evaluation.seconds,
             "unplayable": self.evaluation.unplayable,
             "kinds": {
-                kind: {"successes": won, "episodes": played}
-                for kind, (won, played) in self.by_kind().items()
+                kind: {"successes": sum(e.outcome == 1 for e in played), "episodes": len(played)}
+                for kind, played in self.by_kind().items()
             },
             **({"selection": asdict(self.selection)} if self.selection else {}),
         }
@@ -96,8 +96,9 @@ class EvalResult:
         table.add_column("episodes", justify="right")
         table.add_column("success [95% interval]", justify="right")
         kinds = self.by_kind()
-        for kind, (won, played) in kinds.items():
-            table.add_row(kind, str(played), percent(wilson(won, played)))
+        for kind, played in kinds.items():
+            found = success_interval([e.task.id for e in played], [e.outcome for e in played])
+            table.add_row(kind, str(len(played)), percent(found))
         if len(kinds) > 1:
             table.add_section()
             table.add_row("all", str(len(result.trajectories)), percent(result.success))

@@ -1,4 +1,4 @@
-"""Test-time use of the trained pair: of several attempts at a task, the one that the judge prefers."""
+"""Test-time use of the trained pair: of several attempts at a task, the one the judge prefers."""
 
 from __future__ import annotations
 

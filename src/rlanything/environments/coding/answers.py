@@ -36,7 +36,7 @@ def program_in(response: str) -> str | None:
     return f"{whole_characters(program)}\n"
 
 
-def test_in(response: str) -> Example:
+def unit_test_in(response: str) -> Example:
     """The last block labelled `input` with the last labelled `output`. Raises `InvalidTest`.
 
     Both must be closed: a test that was cut off asks for something else than its author meant."""
@@ -49,10 +49,6 @@ def test_in(response: str) -> Example:
         if not last[label].closed:
             raise InvalidTest(f"the {label} block has no end")
     return checked_test(last["input"].text, last["output"].text)
-
-
-# pytest takes every imported function of such a name for a test of its own.
-test_in.__test__ = False
 
 
 def checked_test(given: str, expected: str) -> Example:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from rlanything.environments.base import DomainError
 from rlanything.environments.coding import families
-from rlanything.environments.coding.answers import InvalidTest, program_in, test_in
+from rlanything.environments.coding.answers import InvalidTest, program_in, unit_test_in
 from rlanything.environments.coding.checking import disagreement, limits_of, run_table, scores_on
 from rlanything.environments.coding.dataset import read_problems
 from rlanything.environments.coding.environment import CodingEnvironment
@@ -173,7 +173,7 @@ class Coding:
         readable = {}
         for column, text in enumerate(tests):
             try:
-                readable[column] = test_in(text)
+                readable[column] = unit_test_in(text)
             except InvalidTest:
                 continue
         if problem.check is not None or not readable:
@@ -240,5 +240,5 @@ def _difficulties(given: Sequence[int]) -> tuple[int, int]:
 
 
 def _test_shown(text: str) -> str:
-    test = test_in(text)
+    test = unit_test_in(text)
     return f"```input\n{test.input.rstrip()}\n```\n```output\n{test.output}\n```"
