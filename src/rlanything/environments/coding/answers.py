@@ -51,10 +51,6 @@ def test_in(response: str) -> Example:
     return checked_test(last["input"].text, last["output"].text)
 
 
-# pytest takes every imported function of such a name for a test of its own.
-test_in.__test__ = False
-
-
 def checked_test(given: str, expected: str) -> Example:
     """A test as models may write it: input ends its last line, output loses blank ends.
 

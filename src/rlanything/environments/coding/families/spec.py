@@ -85,7 +85,8 @@ class Spec:
                 yield (*lines[:at], *([] if wrong is None else [wrong]), *lines[at + 1 :])
 
     def _reading(self) -> Line:
-        return Line("read", self.reader.line, VARIABLES[self.reader.gives])
+        shows = f"{VARIABLES[self.reader.gives]} {self.reader.also}"
+        return Line("read", self.reader.line, shows)
 
     def to_json(self) -> dict[str, Any]:
         return {
