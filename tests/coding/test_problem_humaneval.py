@@ -17,7 +17,6 @@ from rlanything.environments.coding import humaneval
 from rlanything.environments.coding.humaneval import humaneval_problems
 from rlanything.environments.coding.problem import Problem
 
-
 DAMAGED = gzip.compress(b"{}")[:10] + b"\xff" * 20
 
 
