@@ -19,6 +19,7 @@ from rlanything.environments.coding.families import (
     ood,
     reference,
     slips,
+    tenth,
     train,
 )
 from rlanything.environments.coding.families.catalogue import FAMILIES, OOD, TRAIN
@@ -233,6 +234,14 @@ def test_any_seed_makes_a_sound_problem(family: str, difficulty: int, seed: int)
     program = whole(reference(problem))
     assert all(output_of(program, test.input) == test.output for test in problem.tests)
     assert Problem.from_data(json.loads(json.dumps(problem.to_data()))) == problem
+
+
+def test_problems_with_the_same_program_are_in_the_same_tenth(problems: list[Problem]) -> None:
+    tenths: dict[str, set[int]] = {}
+    for problem in problems:
+        tenths.setdefault(reference(problem), set()).add(tenth(problem))
+    assert all(len(found) == 1 for found in tenths.values())
+    assert set().union(*tenths.values()) == set(range(10))
 
 
 def test_what_no_family_made_has_no_reference() -> None:

@@ -64,6 +64,13 @@ def reference(problem: Problem) -> str:
     return text_of(spec_of(problem).program())
 
 
+def tenth(problem: Problem) -> int:
+    """0 to 9 by a hash of the right program, so that splits by it never share a program.
+
+    Raises `ValueError` for a problem that no family made."""
+    return derive(0, reference(problem)) % 10
+
+
 def slips(problem: Problem, rng: random.Random) -> list[str]:
     """Programs with one typical mistake, in random order. Each fails at least one of the tests."""
     found = [text_of(rival) for rival in wrong_programs(problem)]
