@@ -34,7 +34,7 @@ from rlanything.environments.coding.families.spec import BLOCKS, Spec
 from rlanything.environments.coding.families.wording import WAYS, worded
 from rlanything.environments.coding.problem import Problem
 
-SEEDS = range(6)
+SEEDS = range(5)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_eight_tests_find_nearly_every_mistake_that_a_hundred_find(
     problems: list[Problem],
 ) -> None:
     found = missed = 0
-    for problem in problems[::3]:
+    for problem in problems[::5]:
         caught = set(slips(problem, random.Random(0)))
         hundred = fresh_tests(problem, 100, random.Random(0))
         for rival in spec_of(problem).rivals():

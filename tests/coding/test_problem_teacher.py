@@ -63,7 +63,7 @@ def test_errors_and_slips_come_as_often_as_asked() -> None:
 
 def test_a_rewrite_is_a_candidate_of_the_wanted_difficulty(problems: list[Problem]) -> None:
     found = 0
-    for problem, direction in product(problems, ("harder", "easier")):
+    for problem, direction in product(problems[::2], ("harder", "easier")):
         text = teacher.rewrite(problem, direction, random.Random(0))
         if text is None:
             continue
@@ -78,7 +78,7 @@ def test_a_rewrite_is_a_candidate_of_the_wanted_difficulty(problems: list[Proble
             if all(output_of(program, test.input) == test.output for test in candidate.tests)
         ]
         assert any((d > problem.difficulty) == (direction == "harder") for d in fitting)
-    assert found > len(problems)
+    assert found > len(problems) / 2
 
 
 def test_there_is_nothing_easier_than_the_easiest_nor_harder_than_the_hardest() -> None:

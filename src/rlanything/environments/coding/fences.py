@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 FENCE = "```"
 _FENCE = re.compile(rf"^[ \t]*{FENCE}([^`\n]*)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """What stands between two fences."""
 
     label: str
@@ -29,7 +28,8 @@ def blocks(text: str) -> Iterator[Block]:
     text = text.replace("\r\n", "\n")
     opened: tuple[str, int] | None = None
     for fence in _FENCE.finditer(text):
-        label = "".join(fence[1].split(maxsplit=1)[:1]).lower()
+        words = fence[1].split(maxsplit=1)
+        label = words[0].lower() if words else ""
         if opened is not None:
             yield Block(opened[0], text[opened[1] : fence.start() - 1], closed=not label)
         opened = (label, fence.end() + 1) if opened is None or label else None
