@@ -98,27 +98,30 @@ def _entries(path: Path, file: TextIO) -> Iterator[tuple[str, Any]]:
 def _list_items(path: Path, file: TextIO, text: str) -> Iterator[tuple[str, Any]]:
     """The items of a JSON list, of which `text` is what was read after its bracket."""
     decoder = json.JSONDecoder()
-    index = 0
+    index = at = 0
     while True:
         try:
-            at = _skip_blanks(text, 0)
-            if text[at] == "]":
+            start = _skip_blanks(text, at)
+            if text[start] == "]":
                 return
             if index:
-                if text[at] != ",":
-                    raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
-                at = _skip_blanks(text, at + 1)
-            entry, end = decoder.raw_decode(text, at)
+                if text[start] != ",":
+                    raise json.JSONDecodeError("Expecting ',' delimiter", text, start)
+                start = _skip_blanks(text, start + 1)
+            entry, end = decoder.raw_decode(text, start)
         except (IndexError, ValueError, RecursionError) as error:
-            # The text doubles, so that every character is decoded a few times at most.
-            more = "" if _hopeless(error, text) else file.read(max(_CHUNK_CHARACTERS, len(text)))
+            pending = len(text) - at
+            if _hopeless(error, text) or pending > _ENTRY_CHARACTERS:
+                more = ""
+            else:  # What is pending doubles, so that it is decoded again a few times at most.
+                more = file.read(max(_CHUNK_CHARACTERS, pending))
             if not more:
                 fault = getattr(error, "msg", "the list has no end")
                 _fail(f"{path}, item {index}", f"not JSON ({fault})", "write a JSON list")
-            text += more
+            text, at = text[at:] + more, 0
         else:
             yield f"item {index}", entry
-            index, text = index + 1, text[end:]
+            index, at = index + 1, end
 
 
 def _hopeless(error: Exception, text: str) -> bool:
@@ -126,7 +129,7 @@ def _hopeless(error: Exception, text: str) -> bool:
     if isinstance(error, json.JSONDecodeError) and not error.msg.startswith("Unterminated"):
         # Only at its very end can a word or an escape sequence be incomplete.
         return error.pos < len(text) - 16
-    return len(text) > _ENTRY_CHARACTERS or isinstance(error, RecursionError)
+    return isinstance(error, RecursionError)
 
 
 def _skip_blanks(text: str, at: int) -> int:

@@ -1,15 +1,16 @@
-"""The fenced blocks of a text in Markdown, found in one pass over its lines."""
+"""The fenced blocks of a text in Markdown, found in one pass."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 FENCE = "```"
+_FENCE = re.compile(rf"^[ \t]*{FENCE}([^`\n]*)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """What stands between two fences."""
 
     label: str
@@ -24,26 +25,13 @@ def blocks(text: str) -> Iterator[Block]:
 
     A fence is a line that begins with three backticks and has no others. A labelled one opens a
     block even inside another: language models forget to close them more often than they quote."""
-    label: str | None = None
-    lines: list[str] = []
-    for line in text.replace("\r\n", "\n").split("\n"):
-        found = _fence(line)
-        if found is None:
-            lines.append(line)
-            continue
-        if label is not None:
-            yield Block(label, "\n".join(lines), closed=found == "")
-        label = found if label is None or found else None
-        lines = []
-    if label is not None:
-        yield Block(label, "\n".join(lines), closed=False)
-
-
-def _fence(line: str) -> str | None:
-    """The label of a line that is a fence; None for any other line."""
-    stripped = line.strip(" \t")
-    label = stripped.removeprefix(FENCE)
-    if not stripped.startswith(FENCE) or "`" in label:
-        return None
-    words = label.split(maxsplit=1)
-    return words[0].lower() if words else ""
+    text = text.replace("\r\n", "\n")
+    opened: tuple[str, int] | None = None
+    for fence in _FENCE.finditer(text):
+        words = fence[1].split(maxsplit=1)
+        label = words[0].lower() if words else ""
+        if opened is not None:
+            yield Block(opened[0], text[opened[1] : fence.start() - 1], closed=not label)
+        opened = (label, fence.end() + 1) if opened is None or label else None
+    if opened is not None:
+        yield Block(opened[0], text[opened[1] :], closed=False)

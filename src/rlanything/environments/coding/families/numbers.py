@@ -57,7 +57,7 @@ NUMBERS = (
         "xs = ...",
         "distinct",
         "list(dict.fromkeys(xs))",
-        ("keep the first of equal numbers", "drop numbers that came before"),
+        ("keep the first of equal numbers", "drop repeats of earlier numbers"),
         "[x for x in xs if xs.count(x) == 1]",
         takes="numbers",
     ),
@@ -76,7 +76,7 @@ NUMBERS = (
     _map(
         "times",
         "x * {k}",
-        ("multiply every number by {k}", "take each {k} times"),
+        ("multiply every number by {k}", "make each {k} times as large"),
         "x + {k}",
         constants=range(3, 8),
     ),

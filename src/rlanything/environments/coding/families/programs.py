@@ -21,7 +21,7 @@ class Line:
     """What it does, in a word or two."""
     code: str
     shows: str
-    """The variable that holds its result; "" for the last step, which prints it."""
+    """The variables that hold its result, with blanks between; "" for the one that prints it."""
 
 
 Program: TypeAlias = tuple[Line, ...]
@@ -50,15 +50,12 @@ def trace(program: Program, given: str) -> Iterator[tuple[str, str]]:
     }
     for line in program:
         exec(_compiled(line.code), scope)
-        yield line.says, "\n".join(printed) if not line.shows else _shown(scope[line.shows])
+        values = [_row(scope[name]) or "nothing" for name in line.shows.split()]
+        yield line.says, " | ".join(values) if values else "\n".join(printed)
 
 
 def _row(values: object) -> str:
     return " ".join(map(str, values)) if isinstance(values, (list, tuple)) else str(values)
-
-
-def _shown(value: object) -> str:
-    return _row(value) or "nothing"
 
 
 @lru_cache(maxsize=4096)

@@ -32,6 +32,8 @@ class Reader:
     phrases: tuple[str, ...]
     """A noun for what it reads."""
     draw: Draw
+    also: str = ""
+    """A second variable that it reads into."""
     reads_constant: bool = False
     """Whether it reads `k`, which blocks then use instead of a constant."""
 
@@ -116,6 +118,7 @@ READERS = {
             lambda rng, difficulty, near: (
                 f"{_row(numbers(rng, difficulty, near))}\n{rng.choice(near)}\n"
             ),
+            also="k",
             reads_constant=True,
         ),
         Reader(
@@ -138,6 +141,7 @@ READERS = {
             "xs = list(map(int, input().split()))\nys = list(map(int, input().split()))",
             ("two lines of equally many integers", "two rows of integers, one below the other"),
             _rows,
+            also="ys",
         ),
         Reader(
             "digits",
@@ -166,6 +170,7 @@ READERS = {
             "s = input()\nk = input()",
             ("a word and, below it, a letter k", "a word on one line, then a letter k"),
             lambda rng, difficulty, near: f"{word(rng, difficulty, near)}\n{rng.choice(near)}\n",
+            also="k",
             reads_constant=True,
         ),
     )

@@ -42,17 +42,15 @@ class Stage:
 
     def mistaken(self) -> Iterator[Line | None]:
         """What one might write in its place; None: nothing at all."""
-        for slip in self.block.slips:
-            yield self.line(slip)
-        if self.block.constants and self.constant is None:
-            for wrong in ("(k + 1)", "(k - 1)") if isinstance(self.block.constants[0], int) else ():
-                line = self.block.line.replace("{k}", wrong)
-                yield Line(self.says, line, self.line().shows)
-        elif self.constant is not None:
-            options = self.block.constants
+        options = self.block.constants
+        yield from map(self.line, self.block.slips)
+        if self.constant is not None:
             at = options.index(self.constant)
             for neighbour in (*options[max(at - 1, 0) : at], *options[at + 1 : at + 2]):
                 yield Stage(self.block, neighbour).line()
+        elif options and isinstance(options[0], int):
+            for wrong in ("({k} + 1)", "({k} - 1)"):
+                yield self.line(self.block.line.replace("{k}", wrong))
         if self.block.takes == self.block.gives and self.block.role != "print":
             yield None
 
@@ -85,7 +83,8 @@ class Spec:
                 yield (*lines[:at], *([] if wrong is None else [wrong]), *lines[at + 1 :])
 
     def _reading(self) -> Line:
-        return Line("read", self.reader.line, VARIABLES[self.reader.gives])
+        shows = f"{VARIABLES[self.reader.gives]} {self.reader.also}"
+        return Line("read", self.reader.line, shows)
 
     def to_json(self) -> dict[str, Any]:
         return {

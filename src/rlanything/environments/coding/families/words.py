@@ -22,7 +22,7 @@ WORDS = (
         ("keep the words of more than {k} letters", "drop words of up to {k} letters"),
         "len(w) >= {k}",
         "len(w) < {k}",
-        constants=range(2, 6),
+        constants=range(2, 5),
     ),
     _keep(
         "containing",
@@ -141,7 +141,7 @@ WORDS = (
     _tell(
         "word",
         's or "none"',
-        ("the word", "what the word is then"),
+        ("the word", "the result"),
         's[::-1] or "none"',
         "s",
         empty="none",
