@@ -37,22 +37,23 @@ class PlanError(ValueError):
 
 
 def amount(value: float, unit: str) -> str:
-    """A value as people read it: bytes in powers of 1,000, small numbers with their digits."""
-    if unit == "bytes":
-        return scaled(value, "B")
-    if unit == "FLOP":
-        return scaled(value, "FLOP")
-    if unit == "FLOP/s":
-        return scaled(value, "FLOP/s")
-    if unit == "bytes/s":
-        return scaled(value, "B/s")
-    digits = 0 if value == int(value) or abs(value) >= 100 else 3 if abs(value) < 1 else 1
-    return f"{value:,.{digits}f} {unit}".rstrip()
+    """A value with its unit, as people read it."""
+    if unit in _SCALED:
+        return scaled(value, _SCALED[unit])
+    return f"{brief(value)} {unit}".rstrip()
+
+
+_SCALED = {"bytes": "B", "FLOP": "FLOP", "FLOP/s": "FLOP/s", "bytes/s": "B/s"}
+
+
+def brief(value: float) -> str:
+    """Whole from 100 on and where it is whole; else three digits."""
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
 def scaled(value: float, unit: str) -> str:
-    """12.3 GB for 12.3e9 and "B"."""
-    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+    """12.3 GB for 12.3e9 and "B": powers of 1,000."""
+    for prefix, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= size:
-            return f"{value / size:,.4g} {prefix}{unit}"
-    return f"{value:,.4g} {unit}"
+            return f"{value / size:.4g} {prefix}{unit}"
+    return f"{value:.4g} {unit}"

@@ -1,0 +1,149 @@
+"""Bytes that a role needs, for what the code does: float32 weights, AdamW, nothing recomputed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlanything.config import Role, TrainedRole
+from rlanything.engines.attention import TILE
+from rlanything.plan.architecture import BFLOAT16, FLOAT32, Architecture
+from rlanything.plan.episodes import Batches
+from rlanything.plan.figures import Figure, Section
+from rlanything.plan.generation import Generation
+
+MOMENTS = 2
+"""AdamW keeps two numbers a weight, and a step count a tensor."""
+LOGIT_COPIES = 4
+"""At the peak of a backward pass: logits, log-probs, and the gradient of each."""
+DRAW_BYTES = 28
+"""A logit while a token is drawn: three times in float32, twice in float64."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleMemory:
+    """One role on one device."""
+
+    section: Section
+    total: float
+    """Bytes."""
+
+
+def weight_bytes(model: Architecture) -> int:
+    return FLOAT32 * model.parameters
+
+
+def gradient_bytes(model: Architecture) -> int:
+    return FLOAT32 * model.parameters
+
+
+def optimizer_bytes(model: Architecture) -> int:
+    return MOMENTS * FLOAT32 * model.parameters + FLOAT32 * len(model.tensors())
+
+
+def cache_bytes_per_token(model: Architecture, role: Role) -> int:
+    """With autocast keys leave RoPE in float32, and values a matrix product in bfloat16."""
+    values = BFLOAT16 if role.dtype == "bfloat16" else FLOAT32
+    return model.layers * model.key_width * (FLOAT32 + values)
+
+
+def layer_bytes_per_token(model: Architecture, role: Role, keys: float) -> float:
+    """What one layer keeps of a token for its backward pass, if the token sees `keys` tokens.
+
+    Two norms keep their input, what it is normalised to, and (as the input of a linear layer) their
+    output; attention its queries, its output twice, and its keys and values; the MLP four tensors
+    between its matrices. On CPUs a tile gathers the keys it looks at and keeps its mask as numbers.
+    """
+    c = BFLOAT16 if role.dtype == "bfloat16" else FLOAT32
+    norms = 2 * model.hidden * (2 * FLOAT32 + c)
+    norms += (model.query_width + model.key_width) * 2 * FLOAT32 if model.head_norms else 0
+    attention = 3 * model.query_width * c
+    if role.device == "cpu":
+        gathered = 2 * model.key_width * keys / TILE
+        mask = model.heads / model.key_value_heads * keys
+        attention += (gathered + mask) * c
+    else:
+        attention += 2 * model.key_width * c
+    return norms + attention + 4 * model.intermediate * c
+
+
+def activation_bytes(model: Architecture, role: Role, tokens: float, keys: float) -> float:
+    """Kept for the backward pass of `tokens` computed tokens; logits are counted apart."""
+    cast = BFLOAT16 * model.layer_matrices if role.dtype == "bfloat16" else 0
+    return tokens * model.layers * layer_bytes_per_token(model, role, keys) + cast
+
+
+def role_memory(
+    name: str,
+    model: Architecture,
+    role: Role,
+    learned: Batches | None,
+    answer_tokens: float,
+    generated: Generation,
+) -> RoleMemory:
+    """Of a role that learns from `learned` (None: it does not) and generates `generated`."""
+    p = f"{model.parameters:,} parameters"
+    figures = [Figure("weights", weight_bytes(model), "bytes", f"{p} x {FLOAT32} B (float32)")]
+    if isinstance(role, TrainedRole) and learned is not None:
+        figures += _learning(model, role, learned, answer_tokens)
+    rows, columns = generated.cache_rows, generated.cache_columns
+    per_token = cache_bytes_per_token(model, role)
+    figures.append(
+        Figure(
+            "KV cache",
+            rows * columns * per_token,
+            "bytes",
+            f"{rows} rows x {columns:,} tokens (the longest, and room to grow) x {per_token:,} B",
+        )
+    )
+    working = (
+        generated.prefill_batch * (2 * model.hidden + 3 * model.intermediate) * FLOAT32
+        + 2 * generated.batch_rows * generated.longest * model.query_width * FLOAT32
+        + generated.batch_rows * model.vocabulary * DRAW_BYTES
+    )
+    figures.append(
+        Figure(
+            "generating",
+            working,
+            "bytes",
+            f"{generated.prefill_batch:,} prefilled tokens x (2 x {model.hidden} + 3 x "
+            f"{model.intermediate}) x 4 B + {generated.batch_rows} rows x ({generated.longest:,.0f} "
+            f"keys x 2 x {model.query_width} x 4 B + {model.vocabulary:,} logits x {DRAW_BYTES} B)",
+        )
+    )
+    total = sum(figure.value or 0 for figure in figures)
+    figures.append(Figure("total", total, "bytes", "all of it: nothing is given back in between"))
+    return RoleMemory(Section(f"Memory: {name}", tuple(figures)), total)
+
+
+def _learning(
+    model: Architecture, role: TrainedRole, learned: Batches, answer_tokens: float
+) -> list[Figure]:
+    p = f"{model.parameters:,} parameters"
+    keys = learned.depth + TILE
+    per_layer = layer_bytes_per_token(model, role, keys)
+    rows = learned.most_samples * answer_tokens
+    logits = rows * model.vocabulary * FLOAT32 * LOGIT_COPIES
+    cast = " + the matrices once more in bfloat16" if role.dtype == "bfloat16" else ""
+    return [
+        Figure("gradients", gradient_bytes(model), "bytes", f"{p} x {FLOAT32} B"),
+        Figure(
+            "optimizer",
+            optimizer_bytes(model),
+            "bytes",
+            f"AdamW: {p} x {MOMENTS} x {FLOAT32} B + {len(model.tensors()):,} tensors x 4 B",
+        ),
+        Figure(
+            "activations",
+            activation_bytes(model, role, learned.largest, keys),
+            "bytes",
+            f"{learned.largest:,} tokens in the largest pass x {model.layers} layers x "
+            f"{per_layer:,.0f} B{cast}",
+        ),
+        Figure(
+            "logits",
+            logits,
+            "bytes",
+            f"{rows:,.0f} response tokens in a pass x {model.vocabulary:,} x 4 B x {LOGIT_COPIES} "
+            "(with log-probs and their gradients)",
+        ),
+    ]
