@@ -64,7 +64,8 @@ class Assumptions:
             value = getattr(self, each.name)
             if each.name in SHARES and not 0 <= value <= 1:
                 raise PlanError(f"assumption {each.name}={value:g}: give a share from 0 to 1")
-            if value < 0 or (each.name == "efficiency" and value == 0):
+            # Written so that what is no number fails too.
+            if not 0 <= value < 1e12 or (each.name == "efficiency" and value == 0):
                 raise PlanError(f"assumption {each.name}={value:g}: give a positive number")
 
 

@@ -33,7 +33,7 @@ ROWS = 64
 """Answers that are decoded and drawn together."""
 CHOICES = 4
 """Tokens among which one is drawn, where they are listed (`decoding: choices`)."""
-COPIED = 64_000_000
+COPIED = 32_000_000
 """float32 numbers, more than caches hold."""
 ROUNDS = 5
 
@@ -69,7 +69,7 @@ def _layers(model: Architecture, dtype: str) -> Rates:
         bandwidth=_bandwidth(),
         pass_seconds=idle / LAYERS,
         draw_seconds=0.0,
-        source=f"measured here on {torch.get_num_threads()} thread(s), {LAYERS} layers of this shape",
+        source=f"measured here: {LAYERS} layers of its shape, {torch.get_num_threads()} thread(s)",
     )
 
 

@@ -82,7 +82,7 @@ def judge_generation(recipe: Recipe, assumed: Assumptions) -> Generation:
 
 
 def adapter_generation(recipe: Recipe, assumed: Assumptions) -> Generation:
-    """Critics of failed rollouts, then proposals; nothing is shared but the samples of a request."""
+    """Critics of failed rollouts, then proposals: only the samples of a request share a prompt."""
     lost = round(recipe.loop.rollouts_per_task * (1 - assumed.success))
     asks = round(group_count(recipe, assumed) * assumed.asked_tasks)
     asks = asks if recipe.curriculum.adapt_tasks else 0
@@ -123,8 +123,10 @@ def _stepwise(
     longest_answer: float,
     own_first: float,
 ) -> Generation:
-    """Episodes of these lengths, `parallel` at a time, `group` of a task. At its first step a task's
-    opening is computed once and each episode adds `own_first` tokens; later ones `new_tokens`."""
+    """Episodes of these lengths, `parallel` at a time, `group` of a task.
+
+    At its first step a task's opening is computed once and each episode adds `own_first` tokens;
+    at later ones `new_tokens`."""
     prompts = prefilled = 0.0
     prefill_passes = decode_passes = answers = prefill_batch = 0
     for start in range(0, len(lengths), parallel):

@@ -106,8 +106,9 @@ def role_memory(
             working,
             "bytes",
             f"{generated.prefill_batch:,} prefilled tokens x (2 x {model.hidden} + 3 x "
-            f"{model.intermediate}) x 4 B + {generated.batch_rows} rows x ({generated.longest:,.0f} "
-            f"keys x 2 x {model.query_width} x 4 B + {model.vocabulary:,} logits x {DRAW_BYTES} B)",
+            f"{model.intermediate}) x 4 B + {generated.batch_rows} rows x "
+            f"({generated.longest:,.0f} keys x 2 x {model.query_width} x 4 B + "
+            f"{model.vocabulary:,} logits x {DRAW_BYTES} B)",
         )
     )
     total = sum(figure.value or 0 for figure in figures)

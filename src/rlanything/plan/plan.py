@@ -136,9 +136,9 @@ def _architecture(name: str, model: Architecture, source: str) -> Figure:
         name,
         model.parameters,
         "parameters",
-        f"{model.kind}: embedding {model.vocabulary:,} x {model.hidden:,}, {model.layers} layers of "
-        f"{model.heads} heads ({model.key_value_heads} of keys) x {model.head_dim} and an MLP of "
-        f"{model.intermediate:,}, {head}; {source}",
+        f"{model.kind}: embedding {model.vocabulary:,} x {model.hidden:,}, {model.layers} layers "
+        f"of {model.heads} heads ({model.key_value_heads} of keys) x {model.head_dim} and an MLP "
+        f"of {model.intermediate:,}, {head}; {source}",
     )
 
 
@@ -274,7 +274,7 @@ def _seconds(
                 "one iteration, divided",
                 total / count,
                 "s",
-                f"{brief(total)} s / {count}: the floor if every phase were divided over the devices "
+                f"{brief(total)} s / {count}: the floor if every phase were divided over them "
                 "without loss, which is not built",
             )
         )

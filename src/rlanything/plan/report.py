@@ -27,6 +27,7 @@ def _table(section: Section) -> Table:
     table.add_column(no_wrap=True, justify="right")
     table.add_column(ratio=1)
     for figure in section.figures:
-        value = "unknown" if figure.value is None else amount(figure.value, figure.unit)
+        nothing = "unknown" if figure.unit else ""
+        value = nothing if figure.value is None else amount(figure.value, figure.unit)
         table.add_row(Text(figure.name), Text(value), Text(figure.how))
     return table

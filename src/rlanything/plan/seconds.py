@@ -1,4 +1,4 @@
-"""Seconds of each phase: what must be computed over how fast, and what must be read over how fast."""
+"""Seconds of each phase: what is computed, over how fast; what is read, over how fast."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def generating(
             "s",
             f"the longer of {amount(decode, 'FLOP')} / {amount(rates.decode, 'FLOP/s')} = "
             f"{brief(computing)} s and {amount(read, 'bytes')} / "
-            f"{amount(rates.bandwidth, 'bytes/s')} = {brief(reading)} s; read: {work.decode_passes:,} "
-            f"passes x {weights:,} weights x {each} B + {work.sampled:,.0f} tokens x "
-            f"{work.keys:,.0f} keys x {per_key:,} B",
+            f"{amount(rates.bandwidth, 'bytes/s')} = {brief(reading)} s; read: "
+            f"{work.decode_passes:,} passes x {weights:,} weights x {each} B + {work.sampled:,.0f} "
+            f"tokens x {work.keys:,.0f} keys x {per_key:,} B",
         ),
         Figure(
             f"{phase}: passes",
