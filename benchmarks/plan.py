@@ -4,8 +4,8 @@
 
 The run is recipes/quickstart.yaml on one thread, without evaluation. How fast the machine is, is
 measured before and after it. `--ranks` names the byte-pair ranks of Qwen's tokenizer (the package
-`dashscope` carries them; `tiktoken` must be installed): whole AlfWorld rooms are then counted in its
-tokens too.
+`dashscope` carries them; `tiktoken` must be installed): whole AlfWorld rooms are then counted in
+its tokens too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -32,6 +34,7 @@ from transformers import AutoTokenizer
 from rlanything import nano
 from rlanything.config import Recipe, load_recipe
 from rlanything.engines.base import Request, Sampling
+from rlanything.engines.cache import shared_length
 from rlanything.engines.deadline import TimedEngine
 from rlanything.environments.alfworld.domain import AlfWorld
 from rlanything.environments.alfworld.tasks import tasks
@@ -60,17 +63,33 @@ TOKENS = (
 Found = dict[str, float]
 
 
+class CpuView(View):
+    """Measures, beside the seconds that a phase took, those that this process computed."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self.computed: dict[str, list[float]] = defaultdict(list)
+        """By phase, one a time that it ran."""
+
+    @contextmanager
+    def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+        begun = time.process_time()
+        with super().phase(name, total, unit) as progress:
+            yield progress
+        self.computed[name].append(time.process_time() - begun)
+
+
 def timed_engines() -> dict[str, float]:
-    """Seconds inside `generate`, by role, from now on."""
+    """Seconds computed inside `generate`, by role, from now on."""
     seconds: dict[str, float] = defaultdict(float)
     generate = TimedEngine.generate
 
     def timed(self: TimedEngine, requests: Sequence[Request], sampling: Sampling):
-        begun = time.perf_counter()
+        begun = time.process_time()
         try:
             return generate(self, requests, sampling)
         finally:
-            seconds[self._name] += time.perf_counter() - begun
+            seconds[self._name] += time.process_time() - begun
 
     TimedEngine.generate = timed
     return seconds
@@ -114,7 +133,7 @@ def lengths(store: Store, every: int) -> Found:
         judged = [
             count("judge", domain.judge_prompt(task, steps[: i + 1])) for i in range(len(steps))
         ]
-        grown = [after - before for before, after in zip(judged, judged[1:], strict=False)]
+        grown = [after - before for before, after in pairwise(judged)]
         found["judge_turn_tokens"] += [g - a for g, a in zip(grown, answers[1:], strict=True)]
         if grown:
             found["judge_opening_tokens"].append(judged[0] - statistics.mean(grown) - QUESTION)
@@ -123,10 +142,8 @@ def lengths(store: Store, every: int) -> Found:
                 j.completion.token_ids for j in step.judgements if j.advantage is not None
             )
             found["judgement_tokens"] += [len(j.completion.token_ids) for j in step.judgements]
-            for before, after in zip(texts, texts[1:], strict=False):
-                found["judgement_shared"].append(
-                    len(os.path.commonprefix([before, after])) / len(after)
-                )
+            for before, after in pairwise(texts):
+                found["judgement_shared"].append(shared_length(before, after) / len(after))
         failed = JudgedTrajectory(Trajectory(name, task, tuple(steps), -1), ((),) * len(steps))
         found["critic_prompt_tokens"].append(count("adapter", domain.critic_prompt(failed, [])))
     means = {key: statistics.mean(values) for key, values in found.items()}
@@ -149,13 +166,16 @@ def _shares(store: Store) -> Found:
     window = "accuracy BETWEEN {} AND {}"
     queries = {
         "success": "SELECT avg(outcome = 1) FROM trajectories",
-        "won_length": "SELECT avg(steps) / (SELECT max(steps) FROM trajectories) FROM trajectories WHERE outcome = 1",
+        "won_length": "SELECT avg(steps) / (SELECT max(steps) FROM trajectories) FROM trajectories "
+        "WHERE outcome = 1",
         "policy_tasks": f"SELECT avg({window.format(0.125, 0.875)}) FROM groups",
         "judge_tasks": f"SELECT avg({window.format(0.2, 0.8)}) FROM groups",
-        "policy_steps": "SELECT avg(advantage IS NOT NULL) FROM steps JOIN trajectories ON number = "
-        f"trajectory JOIN groups USING (iteration, task) WHERE {window.format(0.125, 0.875)}",
-        "judge_judgements": "SELECT avg(advantage IS NOT NULL) FROM judgements JOIN trajectories ON "
-        f"number = trajectory JOIN groups USING (iteration, task) WHERE {window.format(0.2, 0.8)}",
+        "policy_steps": "SELECT avg(advantage IS NOT NULL) FROM steps JOIN trajectories ON "
+        "number = trajectory JOIN groups USING (iteration, task) WHERE "
+        f"{window.format(0.125, 0.875)}",
+        "judge_judgements": "SELECT avg(advantage IS NOT NULL) FROM judgements JOIN trajectories "
+        "ON number = trajectory JOIN groups USING (iteration, task) WHERE "
+        f"{window.format(0.2, 0.8)}",
         "asked_tasks": "SELECT avg(accuracy <= 0.2 OR accuracy >= 0.8) FROM groups",
         "candidates": "SELECT avg(candidate) FROM groups",
     }
@@ -226,27 +246,28 @@ def main() -> None:
         recipe = load_recipe(RECIPE, [*overrides, f"run_dir={folder}/run"])
         before = make_plan(recipe, "cpu", 1)
         engines = timed_engines()
-        Run(recipe, View(Console())).train()
+        view = CpuView(Console())
+        Run(recipe, view).train()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         calibration._layers.cache_clear()
         after = make_plan(recipe, "cpu", 1)
         store = Store(Path(folder) / "run" / "run.sqlite")
         steps = store.query("SELECT sum(steps) FROM trajectories")[0][0]
-        spent = _metric(store, "seconds/rollouts") * arguments.iterations - engines["policy"]
+        spent = sum(view.computed["rollouts"]) - engines["policy"]
         measured = lengths(store, 3) | {"environment_seconds": spent / steps}
         given = [f"{name}={value}" for name, value in measured.items()]
         calibration._layers.cache_clear()
         told = make_plan(recipe, "cpu", 1, given)
-        lines = page(arguments.iterations, recipe, before, after, told, measured, store, peak)
+        lines = page(arguments.iterations, recipe, before, after, told, measured, store, view, peak)
     lines[2] += f" Load averages before and after: {load_before:.1f}, {os.getloadavg()[0]:.1f}."
     if arguments.ranks:
         lines += [
             "",
             "## AlfWorld in Qwen's tokens",
             "",
-            "Sixteen training tasks in whole rooms of the installed package, each played for up to 40 "
-            "random steps; `--ranks` gave the tokenizer. The chat's markup, about 9 tokens a turn and "
-            "30 at the opening, comes on top. The downloaded games may differ.",
+            "Sixteen training tasks in whole rooms of the installed package, each played for up to "
+            "40 random steps; `--ranks` gave the tokenizer. The chat's markup, about 9 tokens a "
+            "turn and 30 at the opening, comes on top. The downloaded games may differ.",
             "",
             "| | mean tokens | from, to |",
             "|---|---|---|",
@@ -270,23 +291,25 @@ def page(
     told: Plan,
     measured: Found,
     store: Store,
+    view: CpuView,
     peak: float,
 ) -> list[str]:
     def value(plan: Plan, name: str) -> float:
         return next(f.value or 0.0 for s in plan.sections for f in s.figures if f.name == name)
 
+    steps = episode_lengths(recipe, Assumptions())
     lines = [
         "# A plan and the run it is of",
         "",
         f"`python benchmarks/plan.py --iterations {iterations}` wrote this page. Python "
         f"{platform.python_version()}, torch {torch.__version__}, transformers "
-        f"{transformers.__version__}, one thread on {os.cpu_count()} cores ({platform.machine()}) that "
-        "were shared with other work.",
+        f"{transformers.__version__}, one thread on {os.cpu_count()} cores ({platform.machine()}) "
+        "that were shared with other work.",
         "",
-        f"`recipes/quickstart.yaml` with `{' '.join(SETTINGS)} loop.iterations={iterations}`; measured "
-        "values are means over the iterations. `plan` is `rlanything plan` as it is, with its default "
-        "assumptions; `told` is the same arithmetic with this run's own lengths and shares, so that "
-        "what is left is the error of the arithmetic.",
+        f"`recipes/quickstart.yaml` with `{' '.join(SETTINGS)} loop.iterations={iterations}`; "
+        "measured values are means over the iterations. `plan` is `rlanything plan` as it is, with "
+        "its default assumptions; `told` is the same arithmetic with this run's own lengths and "
+        "shares, so that what is left is the error of the arithmetic.",
         "",
         "## Tokens",
         "",
@@ -304,31 +327,37 @@ def page(
         "",
         "## Seconds",
         "",
-        "How fast the machine is, is measured before the run (`before`) and after it (`after`, `told`): "
-        "how far these lie apart is how far other work moves every number here.",
+        "The machine did other work meanwhile, so the clock says little: `computed` are the "
+        "seconds that the process had a processor, and errors are against their mean. (Its "
+        "environments run in other processes.) How fast the machine is, was measured in the same way before the run "
+        "(`before`) and after it (`after`, `told`); how far these lie apart is how far a neighbour "
+        "moves even these numbers.",
         "",
-        "| phase | measured, by iteration | before | error | after | error | told | error |",
-        "|---|---|---|---|---|---|---|---|",
+        "| phase | on the clock, by iteration | computed | before | error | after | error | told "
+        "| error |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     query = "SELECT value FROM metrics WHERE name = ? AND iteration > 0 ORDER BY iteration"
     totals = [0.0] * 4
     for phase in PHASES:
-        each = [v for (v,) in store.query(query, f"seconds/{phase.replace(' ', '_')}")]
+        wall = [v for (v,) in store.query(query, f"seconds/{phase.replace(' ', '_')}")]
+        each = view.computed[phase]
         real = statistics.mean(each)
         estimates = [plan.seconds[phase] for plan in (before, after, told)]
         totals = [t + v for t, v in zip(totals, (real, *estimates), strict=True)]
         cells = " | ".join(f"{e:.1f} | {error(e, real)}" for e in estimates)
-        lines.append(f"| {phase} | {', '.join(f'{v:.1f}' for v in each)} | {cells} |")
+        shown = " | ".join(", ".join(f"{v:.1f}" for v in values) for values in (wall, each))
+        lines.append(f"| {phase} | {shown} | {cells} |")
     cells = " | ".join(f"{e:.1f} | {error(e, totals[0])}" for e in totals[1:])
     lines += [
-        f"| all | mean {totals[0]:.1f} | {cells} |",
+        f"| all | | mean {totals[0]:.1f} | {cells} |",
         "",
         "## Memory",
         "",
-        f"The process's largest resident set was {peak / 1e6:,.0f} MB, the interpreter, torch and the "
-        f"games included; the plan's three roles come to {value(before, 'cpu 0') / 1e6:,.0f} MB. Weights, "
-        "gradients and optimizer state equal the real tensors byte for byte, and what is kept for the "
-        "backward pass is within a quarter of what autograd holds (`tests/test_plan.py`).",
+        f"The process's largest resident set was {peak / 1e6:,.0f} MB, the interpreter and torch "
+        f"included; the plan's three roles come to {value(before, 'cpu 0') / 1e6:,.0f} MB. "
+        "Weights, gradients and optimizer state equal the real tensors byte for byte, and what is kept for "
+        "the backward pass is within a quarter of what autograd holds (`tests/test_plan.py`).",
         "",
         "## What this run's lengths were",
         "",
@@ -336,7 +365,7 @@ def page(
         "|---|---|---|",
         *(f"| {k} | {value(before, k):.3g} | {v:.3g} |" for k, v in sorted(measured.items())),
         "",
-        f"The plan's episodes of a group: {', '.join(map(str, episode_lengths(recipe, Assumptions())))} steps.",
+        f"The plan's episodes of a group: {', '.join(map(str, steps))} steps.",
     ]
     return lines
 

@@ -111,6 +111,8 @@ def assume(recipe: Recipe, given: Sequence[str]) -> Assumed:
     Raises `PlanError` for an unknown name and for what is no number."""
     names = [each.name for each in fields(Assumptions)]
     where = _RUN
+    if recipe.policy.model != "nano":
+        where = "measured with the nano models, benchmarks/plan.md; not known for these"
     if recipe.domain.name != "alfworld":
         where = f"measured on AlfWorld, not on {recipe.domain.name}: give your own"
     sources = dict.fromkeys(names, where)
