@@ -329,12 +329,13 @@ def page(
         "",
         "The machine did other work meanwhile, so the clock says little: `computed` are the "
         "seconds that the process had a processor, and errors are against their mean. (Its "
-        "environments run in other processes.) How fast the machine is, was measured in the same way before the run "
-        "(`before`) and after it (`after`, `told`); how far these lie apart is how far a neighbour "
+        "environments run in other processes.) How fast the machine is, was measured in "
+        "the same way before the run (`before`) and after it (`after`, `told`); how far "
+        "these lie apart is how far a neighbour "
         "moves even these numbers.",
         "",
-        "| phase | on the clock, by iteration | computed | before | error | after | error | told "
-        "| error |",
+        "| phase | on the clock, by iteration | computed | before | error | after "
+        "| error | told | error |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     query = "SELECT value FROM metrics WHERE name = ? AND iteration > 0 ORDER BY iteration"
@@ -356,8 +357,9 @@ def page(
         "",
         f"The process's largest resident set was {peak / 1e6:,.0f} MB, the interpreter and torch "
         f"included; the plan's three roles come to {value(before, 'cpu 0') / 1e6:,.0f} MB. "
-        "Weights, gradients and optimizer state equal the real tensors byte for byte, and what is kept for "
-        "the backward pass is within a quarter of what autograd holds (`tests/test_plan.py`).",
+        "Weights, gradients and optimizer state equal the real tensors byte for byte, and "
+        "what is kept "
+        "for the backward pass is within a quarter of what autograd holds (`tests/test_plan.py`).",
         "",
         "## What this run's lengths were",
         "",
