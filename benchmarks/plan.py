@@ -49,7 +49,7 @@ from rlanything.view import View
 
 HERE = Path(__file__).parent
 RECIPE = HERE.parent / "recipes" / "quickstart.yaml"
-SETTINGS = ("threads=1", "evaluation.episodes=0", "store.keep_iterations=0")
+SETTINGS = ("seed=1", "threads=1", "evaluation.episodes=0", "checkpoints.keep=1")
 TOKENS = (
     ("rollouts/episodes", "episodes"),
     ("rollouts/steps", "steps"),
@@ -310,6 +310,8 @@ def page(
         "measured values are means over the iterations. `plan` is `rlanything plan` as it is, with "
         "its default assumptions; `told` is the same arithmetic with this run's own lengths and "
         "shares, so that what is left is the error of the arithmetic.",
+        "",
+        "The default lengths are those of a run of seed 0, the default shares those of five seeds.",
         "",
         "## Tokens",
         "",

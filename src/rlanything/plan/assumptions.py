@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from rlanything.config import Recipe
 from rlanything.plan.figures import Figure, PlanError, Section
 
-_RUN = "measured in runs of recipes/quickstart.yaml, benchmarks/plan.md"
+_RUN = "measured in runs of recipes/quickstart.yaml; a further run: benchmarks/plan.md"
 _PAPER_SIZE = "whole rooms in Qwen's tokens, measured in benchmarks/plan.md"
 _BOUND = "its upper bound, max_tokens: how much this model says is not known before it has"
 
@@ -32,7 +32,7 @@ class Assumptions:
     """What ends every prompt of the judge, and is computed anew each time."""
     judgement_tokens: float = 13.3
     longest_judgement_tokens: float = 14
-    judgement_shared: float = 0.75
+    judgement_shared: float = 0.67
     """Share of a judgement's tokens that another of the same step begins with as well."""
     critic_prompt_tokens: float = 208
     proposal_prompt_tokens: float = 128
@@ -54,7 +54,7 @@ class Assumptions:
     """Share of the tasks that the adapter is to rewrite."""
     candidates: float = 0.05
     """Pending candidates an iteration, over tasks_per_iteration."""
-    environment_seconds: float = 0.0012
+    environment_seconds: float = 0.0004
     """Of one step of one episode, its rendered prompt included."""
     efficiency: float = 1.0
     """Share of a data sheet's FLOP/s and bandwidth that is reached; `cpu` is measured instead."""
