@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from rlanything.config import Recipe
 from rlanything.plan.figures import Figure, PlanError, Section
 
-_RUN = "measured in runs of recipes/quickstart.yaml; a further run: benchmarks/plan.md"
+_RUN = "measured in runs of recipes/quickstart.yaml, benchmarks/plan.md"
 _PAPER_SIZE = "whole rooms in Qwen's tokens, measured in benchmarks/plan.md"
 _BOUND = "its upper bound, max_tokens: how much this model says is not known before it has"
 
