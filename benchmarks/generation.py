@@ -31,6 +31,7 @@ from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
 from rlanything.records import Completion, Trajectory
 from rlanything.roles.judge import Judge
+from rlanything.roles.speaker import LocalSpeaker
 from rlanything.rollout import Attempt, rollout
 from rlanything.seeds import derive
 
@@ -119,9 +120,8 @@ class Setting:
 
     def play(self, engine: HFEngine) -> tuple[Trajectory, ...]:
         settings = self.recipe.policy
-        policy = make_policy(
-            self.cast.policy.model, engine, self.domain, settings, settings.temperature
-        )
+        speaker = LocalSpeaker(self.cast.policy.model, engine)
+        policy = make_policy(speaker, self.domain, settings, settings.temperature)
         return rollout(
             policy,
             self.environments,
@@ -133,8 +133,7 @@ class Setting:
     def judge(self, engine: HFEngine, trajectories: Sequence[Trajectory]) -> Responses:
         settings = self.recipe.judge
         judge = Judge(
-            self.cast.judge.model,
-            engine,
+            LocalSpeaker(self.cast.judge.model, engine),
             self.domain,
             Sampling(settings.temperature, settings.max_tokens),
             settings.samples_per_step,

@@ -60,17 +60,8 @@ class Finished:
 
     def outcomes(self, split: str, iteration: int) -> dict[str, bool]:
         """Won or not, by task."""
-        rows = self.store.query(
-            "SELECT task, outcome FROM evaluations WHERE iteration = ? AND split = ?",
-            iteration,
-            split,
-        )
-        return {task: outcome == 1 for task, outcome in rows}
-
-    def evaluated(self) -> list[int]:
-        """The iterations after which held-out success was measured; 0 is before training."""
-        query = "SELECT DISTINCT iteration FROM evaluations ORDER BY 1"
-        return [iteration for (iteration,) in self.store.query(query)]
+        found = self.store.outcomes(iteration, split)
+        return {task: outcome == 1 for task, outcome in found.items()}
 
     def gain(self, split: str, iteration: int) -> Interval | None:
         one, two = self.outcomes(split, 0), self.outcomes(split, iteration)
@@ -109,7 +100,7 @@ def run(recipe: Path, folder: Path, overrides: list[str]) -> float:
 
 
 def row(finished: Finished, splits: tuple[str, ...]) -> str:
-    last = finished.evaluated()[-1]
+    last = finished.store.sittings()[-1]
     cells = [finished.name, f"{finished.minutes:.1f}"]
     for split in splits:
         before, after = (finished.outcomes(split, i).values() for i in (0, last))
@@ -137,7 +128,7 @@ def table(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
 def over_seeds(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     """The mean gains, with Student's interval: seeds are what varies independently."""
     gains = {
-        split: [g.estimate for each in runs if (g := each.gain(split, each.evaluated()[-1]))]
+        split: [g.estimate for each in runs if (g := each.gain(split, each.store.sittings()[-1]))]
         for split in splits
     }
     judged = [each.judge(PROCESS) for each in runs]
@@ -155,7 +146,7 @@ def curves(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     lines.append("|---" * (len(splits) + 3) + "|")
     for each in runs:
         judged = each.metric(f"evaluation/judge/{PROCESS}")
-        for iteration in each.evaluated():
+        for iteration in each.store.sittings():
             rates = [
                 percent(wilson(sum(won), len(won)))
                 for split in splits
@@ -204,7 +195,7 @@ def page(
     lines += [f"- {each.name}: {each.closing('judge')}" for each in seeds]
     if controls:
         lines += ["", "Controls, in which nothing can be learned:", "", *table(controls, splits)]
-    if len(seeds[0].evaluated()) > 2:
+    if len(seeds[0].store.sittings()) > 2:
         lines += ["", "Along the way:", "", *curves(seeds, splits)]
     return [*lines, "", f"Every iteration's figures: [{recipe.name}.csv]({recipe.name}.csv).", ""]
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
+
+from fake_endpoint import KEY, FakeEndpoint, fake_endpoint
 
 # Tiny models are slower on many threads than on one.
 torch.set_num_threads(1)
@@ -15,3 +19,14 @@ def frozen_model():
     from tiny import tiny_model
 
     return tiny_model()
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEndpoint]:
+    """An endpoint that misbehaves as it is told; tries follow one another at once."""
+    from rlanything.engines import retrying
+
+    monkeypatch.setenv("MY_KEY", KEY)
+    monkeypatch.setattr(retrying, "FIRST_WAIT_SECONDS", 0.01)
+    with fake_endpoint() as endpoint:
+        yield endpoint

@@ -10,6 +10,7 @@ from rlanything.engines.base import Sampling
 from rlanything.engines.model import LanguageModel
 from rlanything.records import JudgedTrajectory, Task
 from rlanything.roles.adapter import Adapter, Ask, condemned_steps
+from rlanything.roles.speaker import LocalSpeaker
 from rlanything.seeds import derive
 from scripted import Counting, ScriptedEngine, judged
 
@@ -39,7 +40,8 @@ def adapter_with(
         return f" it failed at {len(prompt)} \n" if "CRITIC" in prompt else by_seed[seed]
 
     engine = ScriptedEngine(model, script)
-    adapter = Adapter(model, engine, Counting(), Sampling(1.0, 16), len(answers), critics)
+    speaker = LocalSpeaker(model, engine)
+    adapter = Adapter(speaker, Counting(), Sampling(1.0, 16), len(answers), critics)
     return adapter, engine
 
 

@@ -14,8 +14,9 @@ from rlanything.bench.experience import OBSERVATION, OPENING, RESPONSE, episodes
 from rlanything.bench.learner import BenchError, Result, Row, bench_learner
 from rlanything.bench.report import page, table
 from rlanything.cli import app
-from rlanything.config import TrainedRole, load_recipe
+from rlanything.config import load_recipe
 from rlanything.learning.packing import pack
+from rlanything.role_settings import TrainedRole
 from rlanything.view import View
 from tiny import tiny_model
 

@@ -15,10 +15,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rlanything.bench.trl import TRLStep
-from rlanything.config import TrainedRole
 from rlanything.engines.model import LanguageModel
 from rlanything.learning.objective import Objective, token_terms
 from rlanything.records import Sample
+from rlanything.role_settings import TrainedRole
 from tiny import plain_logprobs, sample_of, tiny_model
 
 pytest.importorskip("trl", reason="pip install 'rlanything[bench]'")

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
+from command import call
 from rlanything import __version__
-from rlanything.cli import main
 
 ROOT = Path(__file__).parent.parent
 TINY = str(ROOT / "recipes" / "tiny.yaml")
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Runs the command in this process; its exit code."""
-    monkeypatch.setattr(sys, "argv", ["rlanything", *arguments])
-    try:
-        main()
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
 
 
 def refused(

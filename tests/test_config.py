@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 
 from rlanything.config import Recipe, RecipeError, load_recipe
 from rlanything.feedback import FeedbackSettings
+from rlanything.role_settings import PolicyConfig
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.yaml"))
 MINIMAL = "name: mine\ndomain: {name: alfworld}\n"
@@ -210,7 +212,9 @@ def inner_sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
 
 
 def test_every_field_of_the_schema_says_what_it_is():
-    for section in (Recipe, *inner_sections(Recipe).values()):
+    engines = get_args(PolicyConfig.model_fields["engine"].annotation)
+    assert len(engines) > 1
+    for section in (Recipe, *inner_sections(Recipe).values(), *engines):
         for name, field in section.model_fields.items():
             assert field.description or name in inner_sections(section), f"{section}: {name}"
 

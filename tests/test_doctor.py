@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from command import call
 from rlanything import doctor, nano
-from rlanything.cli import main
 from rlanything.config import load_recipe
 from rlanything.doctor import Finding, check_installation, check_run
 from rlanything.runs.lock import RunLock
@@ -39,22 +39,15 @@ def bad(findings: list[Finding]) -> list[str]:
     return [each.text for each in findings if not each.well]
 
 
-def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr("sys.argv", ["rlanything", "doctor", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    return int(stop.value.code or 0)
-
-
 def test_a_sound_installation_and_run_are_well(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bad(check_run(run)) == []
-    assert command(monkeypatch, str(run)) == 0
+    assert call(monkeypatch, "doctor", str(run)) == 0
     printed = capsys.readouterr().out
     assert "ok   checkpoint: iter-00002 is as it was written" in printed
     assert "ok   store: whole, 2 iterations" in printed
-    assert command(monkeypatch, str(run), "--json") == 0
+    assert call(monkeypatch, "doctor", str(run), "--json") == 0
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert {"torch", "accelerator", "store", "disk"} <= {each["name"] for each in findings}
     assert all(each["well"] for each in findings)
@@ -66,7 +59,7 @@ def test_a_damaged_checkpoint_is_named_and_the_exit_code_is_1(
     pool = run / "checkpoints" / "iter-00002" / "pool.json"
     pool.write_text(pool.read_text()[:-1])
     (run / "checkpoints" / "iter-00001" / "judge" / "optimizer.pt").unlink()
-    assert command(monkeypatch, str(run)) == 1
+    assert call(monkeypatch, "doctor", str(run)) == 1
     printed = capsys.readouterr().out
     assert "BAD  checkpoint: iter-00002: pool.json is not as it was written" in printed
     assert "BAD  checkpoint: iter-00001: judge/optimizer.pt is missing" in printed

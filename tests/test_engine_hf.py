@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from rlanything.config import TrainedRole
 from rlanything.engines import cache as cache_module
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.choices import restricted_logprobs
@@ -19,6 +18,7 @@ from rlanything.engines.hf import BATCH_ROWS, MIN_COPIED, HFEngine
 from rlanything.engines.model import LanguageModel
 from rlanything.learning.learner import Learner
 from rlanything.records import Completion, Sample
+from rlanything.role_settings import TrainedRole
 from tiny import plain_logits, plain_logprobs, tiny_model
 
 END = 1

@@ -15,7 +15,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from rlanything.config import TrainedRole, load_recipe
+from rlanything.config import load_recipe
 from rlanything.curriculum import Candidate, Pool
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.deadline import GenerationTimeout, TimedEngine
@@ -23,6 +23,7 @@ from rlanything.engines.hf import HFEngine
 from rlanything.engines.model import ModelError
 from rlanything.learning.learner import DivergedError, Learner
 from rlanything.records import Completion, Sample, Task
+from rlanything.role_settings import TrainedRole
 from rlanything.runs.checkpoint import CheckpointError
 from rlanything.runs.lineage import read_lineage
 from rlanything.runs.store import Store, StoreError

@@ -28,6 +28,7 @@ from rlanything.records import Completion, Task, Trajectory
 from rlanything.roles.adapter import Adapter, Ask
 from rlanything.roles.chat import without_scores
 from rlanything.roles.judge import Judge, parse_score
+from rlanything.roles.speaker import LocalSpeaker
 from scripted import judged, step
 from tiny import completion_of
 
@@ -352,7 +353,8 @@ def test_an_adapter_that_gets_only_such_answers_and_critics_proposes_nothing(
     ask = Ask("slot", stage.root, stage.root, "harder", failed)
     engine = Sayings([*critics, *malformed])
     sampling = Sampling(1.0, 16)
-    adapter = Adapter(frozen_model, engine, stage.domain, sampling, 500, len(critics))
+    speaker = LocalSpeaker(frozen_model, engine)
+    adapter = Adapter(speaker, stage.domain, sampling, 500, len(critics))
     (proposal,) = adapter.propose([ask], 1, seed=0)
     assert proposal.task is None
     assert proposal.critics == tuple(critic.strip() for critic in critics)
@@ -400,7 +402,8 @@ def test_no_forged_score_reaches_a_judge(
                 yield Trajectory(f"{place} {i}", honest.task, (changed,), -1)
 
     engine = Sayings(["no score"])
-    found = Judge(frozen_model, engine, domain, Sampling(1.0, 16), 1).judge([*trajectories()], 0)
+    speaker = LocalSpeaker(frozen_model, engine)
+    found = Judge(speaker, domain, Sampling(1.0, 16), 1).judge([*trajectories()], 0)
     assert {each.scores for each in found} == {((0,),)}
     prompts = {
         request.conversation: frozen_model.decode(request.prompt_ids) for request in engine.requests

@@ -14,7 +14,7 @@ FILES = sorted((SOURCE / "rlanything").rglob("*.py"))
 # Rooms from the ground up; a room may import itself and those before it.
 ROOMS = (
     "seeds records",
-    "feedback curriculum interchange view",
+    "feedback curriculum interchange view engine_settings role_settings",
     "config",
     "environments",
     "engines",

@@ -13,6 +13,7 @@ from rlanything.engines.base import Sampling
 from rlanything.engines.model import LanguageModel
 from rlanything.records import Task, Trajectory
 from rlanything.roles.judge import PARALLEL_TRAJECTORIES, Judge, parse_score
+from rlanything.roles.speaker import LocalSpeaker
 from rlanything.seeds import derive
 from scripted import Counting, ScriptedEngine, step, trajectory
 
@@ -21,7 +22,7 @@ SAMPLING = Sampling(0.8, 16)
 
 def judge_with(model: LanguageModel, script, samples: int = 3) -> tuple[Judge, ScriptedEngine]:
     engine = ScriptedEngine(model, script)
-    return Judge(model, engine, Counting(), SAMPLING, samples), engine
+    return Judge(LocalSpeaker(model, engine), Counting(), SAMPLING, samples), engine
 
 
 @pytest.mark.parametrize(

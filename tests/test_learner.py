@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from peft import LoraConfig, inject_adapter_in_model
 from transformers import LlamaForCausalLM
 
-from rlanything.config import TrainedRole
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf import HFEngine
 from rlanything.engines.model import LanguageModel, ModelError
 from rlanything.learning.learner import Learner, minibatches
 from rlanything.learning.objective import Objective, token_terms
 from rlanything.records import Sample
+from rlanything.role_settings import TrainedRole
 from tiny import (
     plain_logprobs,
     sample_of,
@@ -489,3 +489,76 @@ def test_each_minibatch_is_one_optimizer_step():
     assert {float(state["step"]) for state in learner.state()["optimizer"]["state"].values()} == {
         3.0
     }
+
+
+def off_by(samples: Sequence[Sample], shift: float) -> list[Sample]:
+    """As if the sampler had computed every log-prob that much lower."""
+    return [
+        replace(
+            sample,
+            completion=replace(
+                sample.completion, logprobs=tuple(x - shift for x in sample.completion.logprobs)
+            ),
+        )
+        for sample in samples
+    ]
+
+
+def exactly_sampled(model: LanguageModel, samples: Sequence[Sample]) -> list[Sample]:
+    return [
+        replace(
+            sample,
+            completion=replace(
+                sample.completion,
+                logprobs=tuple(plain_logprobs(model, sample.completion, 1.0).tolist()),
+            ),
+        )
+        for sample in samples
+    ]
+
+
+@pytest.mark.parametrize("old_logprobs", ["sampled", "recomputed"])
+def test_the_mismatch_is_that_of_the_weights_that_sampled(old_logprobs):
+    model = tiny_model(scale=0.2)
+    samples = off_by(exactly_sampled(model, random_samples(3)), 0.2)
+    pairs = [(str(i), sample) for i, sample in enumerate(samples)]
+    settings = role(old_logprobs=old_logprobs, updates_per_iteration=3, learning_rate=0.1)
+    found = Learner(model, settings).update(pairs, seed=0)
+    assert found["mismatch_mean"] == pytest.approx(0.2, abs=1e-4)
+    assert found["mismatch_max"] == pytest.approx(0.2, abs=1e-4)
+    assert found["mismatch_outside"] == 1
+    assert found["mismatch_kl"] == pytest.approx(np.expm1(0.2) - 0.2, abs=1e-4)
+    clean = exactly_sampled(model, random_samples(3))
+    settings = role(old_logprobs=old_logprobs, learning_rate=0)
+    found = Learner(model, settings).update([("t", sample) for sample in clean], seed=0)
+    assert found["mismatch_max"] < 1e-4
+    assert found["mismatch_outside"] == 0
+
+
+def test_recomputed_ratios_are_one_before_the_first_step_whatever_the_sampler_said():
+    model = tiny_model(scale=0.2)
+    samples = off_by(exactly_sampled(model, random_samples(5)), 0.5)
+    settings = role(old_logprobs="recomputed", learning_rate=0)
+    found = Learner(model, settings).update(in_one_task(samples), seed=0)
+    assert found["ratio_mean"] == pytest.approx(1, abs=1e-5)
+    assert found["kl"] == pytest.approx(0, abs=1e-6)
+    found = Learner(model, role(learning_rate=0)).update(in_one_task(samples), seed=0)
+    assert found["ratio_mean"] == pytest.approx(np.exp(0.5), rel=1e-4)
+
+
+@pytest.mark.parametrize(("cap", "weight"), [(1.2, 1.2), (10.0, float(np.exp(0.5)))])
+def test_truncated_importance_weighs_the_surrogate(cap: float, weight: float):
+    model = tiny_model(scale=0.2)
+    samples = off_by(exactly_sampled(model, random_samples(5)), 0.5)
+    settings = role(old_logprobs="recomputed", learning_rate=0, kl_weight=0)
+    Learner(model, settings).update(in_one_task(samples), seed=0)
+    plain = gradient(model)
+    Learner(model, settings.model_copy(update={"importance_cap": cap})).update(
+        in_one_task(samples), seed=0
+    )
+    torch.testing.assert_close(gradient(model), plain * weight, rtol=1e-3, atol=1e-6)
+
+
+def test_an_importance_cap_without_recomputed_log_probs_is_refused():
+    with pytest.raises(ValueError, match="needs old_logprobs: recomputed"):
+        role(importance_cap=2.0)

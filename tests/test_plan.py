@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from rlanything.assembly import load_role
 from rlanything.bench.experience import OBSERVATION, OPENING, RESPONSE, episodes
 from rlanything.cli import app
-from rlanything.config import PolicyConfig, Recipe, load_recipe
+from rlanything.config import Recipe, load_recipe
 from rlanything.engines.attention import TILE
 from rlanything.engines.cache import RaggedCache
 from rlanything.learning.learner import Learner
@@ -44,6 +44,7 @@ from rlanything.plan.memory import (
     weight_bytes,
 )
 from rlanything.plan.plan import PHASES, make_plan
+from rlanything.role_settings import PolicyConfig
 
 SIZES = {
     "hidden_size": 64,
@@ -159,7 +160,7 @@ def test_activations_are_within_a_quarter_of_what_autograd_holds(steps, dtype):
 
     own = {weights.untyped_storage().data_ptr() for weights in model.network.parameters()}
     with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
-        Learner(model, role)._accumulate(largest, len(largest.samples), Totals())
+        Learner(model, role)._accumulate(largest, len(largest.samples), None, Totals())
     real = sum(storage.nbytes() for place, storage in held.items() if place not in own)
     keys = float((largest.positions + 1).mean()) + TILE
     planned = activation_bytes(NANO, role, largest.computed_tokens, keys)

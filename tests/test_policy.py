@@ -13,6 +13,7 @@ from rlanything.engines.model import LanguageModel, ModelError
 from rlanything.environments.base import Episode, Observation
 from rlanything.records import Completion, Step, Task
 from rlanything.roles.policy import LanguagePolicy
+from rlanything.roles.speaker import LocalSpeaker
 from scripted import Counting
 from tiny import plain_logprobs, tiny_model
 
@@ -40,7 +41,8 @@ def policy_with(
     model: LanguageModel, decoding: str = "choices", thought_tokens: int = 4
 ) -> tuple[LanguagePolicy, Recording]:
     engine = Recording(model)
-    policy = LanguagePolicy(model, engine, Counting(), SAMPLING, decoding, thought_tokens)
+    speaker = LocalSpeaker(model, engine)
+    policy = LanguagePolicy(speaker, Counting(), SAMPLING, decoding, thought_tokens)
     return policy, engine
 
 
@@ -83,10 +85,11 @@ def test_an_environment_that_lists_no_actions_is_answered_freely(frozen_model, a
 def test_a_marker_of_several_tokens_is_refused_with_the_remedy(frozen_model):
     domain = Counting()
     domain.action_marker = "=> Action:"
+    speaker = LocalSpeaker(frozen_model, HFEngine(frozen_model))
     with pytest.raises(ModelError, match=re.escape("'=> Action:'") + ".*decoding: free") as error:
-        LanguagePolicy(frozen_model, HFEngine(frozen_model), domain, SAMPLING, "choices", 4)
+        LanguagePolicy(speaker, domain, SAMPLING, "choices", 4)
     assert "\n" not in str(error.value)
-    LanguagePolicy(frozen_model, HFEngine(frozen_model), domain, SAMPLING, "free", 4)
+    LanguagePolicy(speaker, domain, SAMPLING, "free", 4)
 
 
 def test_an_episode_continues_from_the_tokens_it_sampled(frozen_model):

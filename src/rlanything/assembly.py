@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.utils.deterministic
 
 from rlanything import nano
-from rlanything.config import JudgeConfig, PolicyConfig, Recipe, Role, TrainedRole
+from rlanything.config import Recipe, RecipeError
+from rlanything.engine_settings import OpenAIEngineConfig
 from rlanything.engines.base import Engine, Sampling
 from rlanything.engines.deadline import TimedEngine
 from rlanything.engines.embedded import embedded_engine
-from rlanything.engines.model import LanguageModel, load_model
+from rlanything.engines.lora import add_adapters
+from rlanything.engines.model import LanguageModel, ModelError, load_model
 from rlanything.environments.base import Domain
 from rlanything.learning.learner import Learner
+from rlanything.role_settings import PolicyConfig, Role, TrainedRole
 from rlanything.roles.adapter import Adapter
 from rlanything.roles.judge import Critic, Judge
 from rlanything.roles.oracle import OracleJudge
 from rlanything.roles.policy import LanguagePolicy
+from rlanything.roles.remote import RemoteSpeaker
+from rlanything.roles.speaker import LocalSpeaker, Speaker
+from rlanything.seeds import derive
+
+if TYPE_CHECKING:
+    from rlanything.engines.openai import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +49,7 @@ class Cast:
 
     policy: Trainee
     judge: Trainee | None
-    """None where the oracle judges."""
+    """None where the oracle or an endpoint judges."""
     actor: LanguagePolicy
     """The policy as it acts in training."""
     examinee: LanguagePolicy
@@ -45,13 +57,23 @@ class Cast:
     critic: Critic
     adapter: Adapter
     engines: tuple[Engine, ...]
-    """All of them, the adapter's too."""
+    """All that are in this process, the adapter's too."""
+    endpoints: Mapping[str, Endpoint]
+    """Those that answer for a role, by role."""
 
     @property
     def trainees(self) -> dict[str, Trainee]:
         """Those who learn, by role."""
         judge = {} if self.judge is None else {"judge": self.judge}
         return {"policy": self.policy, **judge}
+
+    def take_usage(self) -> dict[str, int]:
+        """What was asked of endpoints since the last call, as `role/quantity`."""
+        return {
+            f"{role}/{quantity}": count
+            for role, endpoint in self.endpoints.items()
+            for quantity, count in endpoint.take_usage().items()
+        }
 
 
 def prepare_torch(threads: int) -> None:
@@ -65,35 +87,78 @@ def prepare_torch(threads: int) -> None:
 
 
 def assemble(recipe: Recipe, domain: Domain) -> Cast:
-    """Loads the three models. Raises `ModelError` for one that cannot be used."""
+    """Loads the models that are here and finds the way to those that are not.
+
+    Raises `RecipeError` for a role that cannot train, `ModelError` or `EndpointError` for a model
+    that cannot be used."""
+    _check_trainable(recipe)
     prepare_torch(recipe.threads)
-    policy, adapter_model = _trainee(recipe.policy, "policy"), load_role(recipe.adapter, "adapter")
-    judge = _trainee(recipe.judge, "judge") if recipe.judge.oracle_noise is None else None
-    adapter_engine = _engine(adapter_model, recipe.adapter, "adapter")
+    policy = _trainee(recipe.policy, "policy", recipe.seed)
+    judge = _trainee(recipe.judge, "judge", recipe.seed) if recipe.judge.trains else None
+    engines = [policy.engine, *([judge.engine] if judge else [])]
+    endpoints: dict[str, Endpoint] = {}
+
+    def frozen(role: Role, name: str) -> Speaker:
+        if isinstance(role.engine, OpenAIEngineConfig):
+            endpoints[name] = open_endpoint(role, role.engine, name)
+            return RemoteSpeaker(endpoints[name])
+        model = load_role(role, name)
+        engines.append(_engine(model, role, name))
+        return LocalSpeaker(model, engines[-1])
+
+    def acting(temperature: float) -> LanguagePolicy:
+        speaker = LocalSpeaker(policy.model, policy.engine)
+        return make_policy(speaker, domain, recipe.policy, temperature)
+
+    adapter = Adapter(
+        frozen(recipe.adapter, "adapter"),
+        domain,
+        Sampling(recipe.adapter.temperature, recipe.adapter.max_tokens),
+        recipe.adapter.tries,
+        recipe.adapter.critics_per_task,
+    )
+    settings = recipe.judge
+    critic: Critic
+    if settings.oracle_noise is not None:
+        critic = OracleJudge(domain, settings.oracle_noise, settings.samples_per_step)
+    else:
+        critic = Judge(
+            LocalSpeaker(judge.model, judge.engine) if judge else frozen(settings, "judge"),
+            domain,
+            Sampling(settings.temperature, settings.max_tokens),
+            settings.samples_per_step,
+        )
     return Cast(
         policy=policy,
         judge=judge,
-        actor=make_policy(
-            policy.model, policy.engine, domain, recipe.policy, recipe.policy.temperature
-        ),
-        examinee=make_policy(
-            policy.model, policy.engine, domain, recipe.policy, recipe.evaluation.temperature
-        ),
-        critic=_critic(recipe.judge, judge, domain),
-        adapter=Adapter(
-            adapter_model,
-            adapter_engine,
-            domain,
-            Sampling(recipe.adapter.temperature, recipe.adapter.max_tokens),
-            recipe.adapter.tries,
-            recipe.adapter.critics_per_task,
-        ),
-        engines=(policy.engine, *([judge.engine] if judge else []), adapter_engine),
+        actor=acting(recipe.policy.temperature),
+        examinee=acting(recipe.evaluation.temperature),
+        critic=critic,
+        adapter=adapter,
+        engines=tuple(engines),
+        endpoints=endpoints,
     )
 
 
-def _trainee(role: TrainedRole, name: str) -> Trainee:
+def _check_trainable(recipe: Recipe) -> None:
+    """An endpoint gives text, and learning needs the sampled tokens and their log-probs."""
+    why = "engine: openai gives no tokens or log-probs to train on"
+    if recipe.policy.remote:
+        raise RecipeError(
+            f"policy: {why}; train a model that is here (engine: {{name: embedded}}), or measure "
+            "this one with `rlanything eval RECIPE`"
+        )
+    if recipe.judge.oracle_noise is None and recipe.judge.remote and recipe.judge.learning_rate:
+        raise RecipeError(
+            f"judge: {why}; leave this judge as it is with judge.learning_rate=0, or train one "
+            "that is here (engine: {name: embedded})"
+        )
+
+
+def _trainee(role: TrainedRole, name: str, seed: int) -> Trainee:
     model = load_role(role, name)
+    if role.lora is not None:
+        add_adapters(model, role.lora, derive(seed, "adapters", name))
     return Trainee(model, _engine(model, role, name), Learner(model, role))
 
 
@@ -101,28 +166,26 @@ def _engine(model: LanguageModel, role: Role, name: str) -> Engine:
     return TimedEngine(embedded_engine(model), role.timeout_seconds, name)
 
 
-def _critic(config: JudgeConfig, judge: Trainee | None, domain: Domain) -> Critic:
-    if judge is None:
-        return OracleJudge(domain, config.oracle_noise or 0.0, config.samples_per_step)
-    return Judge(
-        judge.model,
-        judge.engine,
-        domain,
-        Sampling(config.temperature, config.max_tokens),
-        config.samples_per_step,
-    )
-
-
 def load_role(role: Role, name: str) -> LanguageModel:
     return load_model(nano.resolve(role.model, name), role.dtype, role.device)
 
 
+def open_endpoint(role: Role, config: OpenAIEngineConfig, name: str) -> Endpoint:
+    """Raises `ModelError` without the official client, `EndpointError` without a key."""
+    if importlib.util.find_spec("openai") is None:
+        raise ModelError(
+            f"{name}.engine: openai needs the official client: pip install 'rlanything[openai]'"
+        )
+    from rlanything.engines.openai import Endpoint
+
+    return Endpoint(name, role.model, config, role.timeout_seconds)
+
+
 def make_policy(
-    model: LanguageModel, engine: Engine, domain: Domain, config: PolicyConfig, temperature: float
+    speaker: Speaker, domain: Domain, config: PolicyConfig, temperature: float
 ) -> LanguagePolicy:
     return LanguagePolicy(
-        model,
-        engine,
+        speaker,
         domain,
         Sampling(temperature, config.max_tokens),
         config.decoding,

@@ -131,7 +131,11 @@ def plan(
 @app.command("eval")
 def evaluate(
     target: Annotated[
-        str, typer.Argument(help="A run directory, a model (folder, id or nano), expert or random.")
+        str,
+        typer.Argument(
+            help="A run directory, a recipe (its policy before training), a model "
+            "(folder, id or nano), expert or random."
+        ),
     ],
     split: Annotated[str, typer.Option(help="Which held-out tasks.")] = "in_domain",
     episodes: Annotated[int, typer.Option(min=1, help="One per task.")] = 240,

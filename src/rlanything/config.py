@@ -3,118 +3,30 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from rlanything.engine_settings import Section
 from rlanything.feedback import FeedbackSettings
 from rlanything.interchange.strict_yaml import YamlError, dotted, read_yaml, visible
-
-Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
+from rlanything.role_settings import AdapterConfig, Count, JudgeConfig, PolicyConfig, Share
 
 
 class RecipeError(ValueError):
     """A recipe cannot be used; the message names the file, the key and the remedy in one line."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class DomainConfig(_Section):
+class DomainConfig(Section):
     name: str
     """A registered domain (`alfworld`) or `module:Class`."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     """Passed to the domain, which checks them."""
 
 
-class Role(_Section):
-    """A language model in one of the three roles."""
-
-    model: str = "nano"
-    """`nano` for the model shipped for this role, a folder, or a Hugging Face id."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """What the model computes in; weights are always kept in float32."""
-    device: str = "cpu"
-    """A torch device: `cpu`, `cuda`, `cuda:1`."""
-    temperature: Annotated[float, Field(gt=0, le=2)] = 1.0
-    """Of sampling; training compares log-probs at the same temperature."""
-    max_tokens: Count = 48
-    """Longest response, in tokens."""
-    timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
-    """A single batch of generation that takes longer stops the run."""
-
-
-class TrainedRole(Role):
-    """A role that learns."""
-
-    learning_rate: Annotated[float, Field(ge=0)] = 1e-6
-    """Of AdamW. 0 leaves the weights as they are."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Of AdamW."""
-    updates_per_iteration: Count = 1
-    """Optimizer steps per iteration: into how many minibatches its samples are divided."""
-    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
-    """Gradients are scaled down to this norm."""
-    max_skipped_updates: Count = 3
-    """So many updates in a row whose loss or gradient is not finite stop the run."""
-    clip_range: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """eps of the clipped surrogate."""
-    kl_weight: Annotated[float, Field(ge=0)] = 0.01
-    """beta, the weight of the k3 KL estimate."""
-    packing: Literal["shared", "padded"] = "shared"
-    """`shared` computes what samples have in common once; `padded` computes each sample alone, for
-    models that cannot share (sliding windows, recurrent layers)."""
-    max_pack_tokens: Count = 4096
-    """Tokens computed together; memory grows with them."""
-
-
-class PolicyConfig(TrainedRole):
-    decoding: Literal["choices", "free"] = "free"
-    """`choices` lets the policy choose, token by token, only among the actions the environment
-    admits (and renormalises log-probs over them); `free` lets it write anything."""
-    thought_tokens: Annotated[int, Field(ge=0)] = 16
-    """With `decoding: choices`, the longest thought before the action, in tokens."""
-
-    @model_validator(mode="after")
-    def _room_for_an_action(self) -> PolicyConfig:
-        if self.decoding == "choices" and self.max_tokens <= self.thought_tokens:
-            raise ValueError("max_tokens must exceed thought_tokens, or no action fits")
-        return self
-
-
-class JudgeConfig(TrainedRole):
-    temperature: Annotated[float, Field(gt=0, le=2)] = 0.8
-    """Of sampling; training compares log-probs at the same temperature."""
-    samples_per_step: Count = 3
-    """m, the judgements of each step."""
-    oracle_noise: Share | None = None
-    """If given, no model judges: scores are the domain's own step labels, each wrong with this
-    probability. A diagnostic; `judge: oracle(noise=0.28)` says the same."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _oracle(cls, section: Any) -> Any:
-        if not isinstance(section, str):
-            return section
-        found = re.fullmatch(r"oracle\(\s*(?:noise\s*=\s*([0-9.eE+-]+)\s*)?\)", section.strip())
-        if found is None:
-            raise ValueError("a section of keys, or oracle(noise=0.28) with a number from 0 to 1")
-        return {"oracle_noise": found[1] or "0"}
-
-
-class AdapterConfig(Role):
-    tries: Count = 8
-    """Answers sampled per proposal; the first valid one becomes the candidate."""
-    critics_per_task: Annotated[int, Field(ge=0)] = 2
-    """Failed rollouts summarised for one proposal."""
-
-
-class FeedbackConfig(_Section):
+class FeedbackConfig(Section):
     weight: Annotated[float, Field(ge=0)] = 1.0
     """lambda of the policy's integrated feedback (Eq. 1)."""
     judge_weight: Annotated[float, Field(ge=0)] = 1.0
@@ -139,7 +51,7 @@ class FeedbackConfig(_Section):
         return FeedbackSettings(**self.model_dump())
 
 
-class CurriculumConfig(_Section):
+class CurriculumConfig(Section):
     adapt_tasks: bool = True
     """Whether tasks outside the window are rewritten."""
     alpha_low: Share = 0.2
@@ -156,7 +68,7 @@ class CurriculumConfig(_Section):
         return self
 
 
-class LoopConfig(_Section):
+class LoopConfig(Section):
     iterations: Annotated[int, Field(ge=0)] = 20
     """Turns of the loop."""
     tasks: Count = 64
@@ -180,7 +92,7 @@ class LoopConfig(_Section):
         return self
 
 
-class EnvironmentConfig(_Section):
+class EnvironmentConfig(Section):
     workers: Annotated[int, Field(ge=0)] = 2
     """Processes that hold environments, many each; 0 keeps them in this process."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
@@ -189,7 +101,7 @@ class EnvironmentConfig(_Section):
     """Episodes played at the same time."""
 
 
-class CheckpointsConfig(_Section):
+class CheckpointsConfig(Section):
     """Which checkpoints stay; one is written every iteration."""
 
     keep: Count = 2
@@ -198,7 +110,7 @@ class CheckpointsConfig(_Section):
     """Those of every so many iterations as well; 0: no others."""
 
 
-class StoreConfig(_Section):
+class StoreConfig(Section):
     """What a run's `run.sqlite` keeps. Outcomes, actions, scores, labels, advantages and metrics it
     always keeps."""
 
@@ -206,7 +118,7 @@ class StoreConfig(_Section):
     """Texts, tokens and log-probs of so many latest iterations are kept; 0: of all."""
 
 
-class EvaluationConfig(_Section):
+class EvaluationConfig(Section):
     episodes: Annotated[int, Field(ge=0)] = 240
     """Held-out episodes per split, the same ones each time; 0 turns evaluation off."""
     seed: int = 0
@@ -223,7 +135,7 @@ class EvaluationConfig(_Section):
     """How many of those episodes the judge scores, to measure its Process Acc and Outcome Acc."""
 
 
-class Recipe(_Section):
+class Recipe(Section):
     """A run, described completely."""
 
     name: str
@@ -320,25 +232,44 @@ def _first_problem(error: ValidationError) -> str:
     """The first of pydantic's complaints as `key: what is wrong`."""
     problems = error.errors(include_url=False)
     problem = problems[0]
-    key = dotted(problem["loc"]) or "recipe"
+    path, section = _place(problem["loc"])
     message = " ".join(problem["msg"].removeprefix("Value error, ").split())
     if problem["type"] == "extra_forbidden":
-        section = _section(problem["loc"][:-1])
         known = ", ".join(sorted(section.model_fields)) if section else ""
         message = f"unknown key; known here: {known}"
     elif problem["type"] == "missing":
         message = "missing; add it"
+    elif problem["type"] == "union_tag_not_found":
+        message = "missing its name; say which one it is, such as {name: embedded}"
     else:
-        message = f"{message[0].lower()}{message[1:]} (got {problem['input']!r:.80})"
+        message = f"{message[0].lower()}{message[1:]}"
+        if path[-1:] not in (["url"], ["key_variable"]):  # where somebody may have written a key
+            message += f" (got {problem['input']!r:.80})"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{key}: {message}{more}"
+    return f"{dotted(path) or 'recipe'}: {message}{more}"
 
 
-def _section(location: Sequence[int | str]) -> type[BaseModel] | None:
-    """The section of the schema that a key lies in."""
-    section: type[BaseModel] | None = Recipe
+def _place(location: Sequence[int | str]) -> tuple[list[int | str], type[BaseModel] | None]:
+    """The key that pydantic means, and the section of the schema it lies in.
+
+    In a union pydantic names the chosen member after the key; a recipe knows no such level."""
+    path: list[int | str] = []
+    section: type[BaseModel] | None = None
+    kind: Any = Recipe
     for part in location:
+        if (members := get_args(kind)) and any(_tag(each) == part for each in members):
+            kind = next(each for each in members if _tag(each) == part)
+            continue
+        section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
         field = section.model_fields.get(str(part)) if section else None
         kind = field.annotation if field else None
-        section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-    return section
+        path.append(part)
+    return path, section
+
+
+def _tag(kind: Any) -> str | None:
+    """The name that tells a section from the others of its union."""
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return None
+    names = get_args(kind.model_fields["name"].annotation) if "name" in kind.model_fields else ()
+    return names[0] if names else None

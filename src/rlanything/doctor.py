@@ -42,6 +42,7 @@ def check_installation() -> list[Finding]:
         *(_package(name) for name in ("torch", "transformers")),
         _optional("alfworld", "fast_downward", "the text game"),
         _optional("peft", "peft", "LoRA"),
+        _optional("openai", "openai", "hosted models"),
         _nano(),
         _space(Path.cwd()),
     ]

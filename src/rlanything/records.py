@@ -58,9 +58,9 @@ class Completion:
         return self.prompt_ids + self.token_ids
 
     @classmethod
-    def unsampled(cls, text: str) -> Completion:
-        """A response that no model sampled: it has text and no tokens."""
-        return cls((), (), (), (), "stop", text)
+    def unsampled(cls, text: str, stop_reason: Literal["stop", "length"] = "stop") -> Completion:
+        """A response whose tokens nobody has: it cannot train."""
+        return cls((), (), (), (), stop_reason, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,19 @@ from typing import Any
 
 from rich.table import Table
 
-from rlanything import nano
-from rlanything.assembly import make_policy, prepare_torch
-from rlanything.config import DomainConfig, PolicyConfig, Recipe, RecipeError, load_recipe
+from rlanything.assembly import load_role, make_policy, open_endpoint, prepare_torch
+from rlanything.config import DomainConfig, Recipe, RecipeError, load_recipe
+from rlanything.engine_settings import OpenAIEngineConfig
 from rlanything.engines.embedded import embedded_engine
-from rlanything.engines.model import load_model
 from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
 from rlanything.evaluation.intervals import wilson
 from rlanything.evaluation.success import Evaluation, evaluate
+from rlanything.role_settings import PolicyConfig
 from rlanything.roles.baselines import ExpertAgent, RandomAgent
+from rlanything.roles.remote import RemoteSpeaker
+from rlanything.roles.speaker import LocalSpeaker, Speaker
 from rlanything.rollout import Agent
 from rlanything.runs.checkpoint import latest_checkpoint
 from rlanything.runs.summary import percent
@@ -113,8 +115,12 @@ def run_eval(request: EvalRequest, view: View) -> EvalResult:
 
 
 def _run_recipe(target: str) -> Recipe | None:
-    path = Path(target) / "recipe.yaml"
+    path = Path(target) if _is_recipe(target) else Path(target) / "recipe.yaml"
     return load_recipe(path) if path.is_file() else None
+
+
+def _is_recipe(target: str) -> bool:
+    return Path(target).is_file() and Path(target).suffix in (".yaml", ".yml")
 
 
 def _domain_config(request: EvalRequest, run: Recipe | None) -> DomainConfig:
@@ -122,7 +128,7 @@ def _domain_config(request: EvalRequest, run: Recipe | None) -> DomainConfig:
         return DomainConfig(name=request.domain or "alfworld")
     if request.domain not in (None, run.domain.name):
         raise RecipeError(
-            f"{request.target} was trained on {run.domain.name}: leave --domain out, or evaluate "
+            f"{request.target} plays {run.domain.name}: leave --domain out, or evaluate "
             "the model in its checkpoints folder"
         )
     return run.domain
@@ -135,15 +141,22 @@ def _agent(request: EvalRequest, run: Recipe | None, domain: Domain) -> Agent:
         return RandomAgent(domain)
     if run is None:
         # The environment's own list of actions, where it has one, is what any model can play with.
-        policy = PolicyConfig(decoding="choices", max_tokens=64)
-        source, temperature = nano.resolve(request.target, "policy"), 1.0
+        policy = PolicyConfig(model=request.target, decoding="choices", max_tokens=64)
     else:
-        policy, temperature = run.policy, run.evaluation.temperature
+        policy = run.policy
+    if run is not None and not _is_recipe(request.target):
         checkpoint = latest_checkpoint(Path(request.target) / "checkpoints")
         if checkpoint is None:
             raise RecipeError(f"{request.target} has no checkpoint yet: let it finish an iteration")
-        source = str(checkpoint / "policy")
+        policy = policy.model_copy(update={"model": str(checkpoint / "policy")})
     prepare_torch(run.threads if run else 0)
-    model = load_model(source, policy.dtype, policy.device)
+    temperature = run.evaluation.temperature if run else 1.0
     chosen = temperature if request.temperature is None else request.temperature
-    return make_policy(model, embedded_engine(model), domain, policy, chosen)
+    return make_policy(_speaker(policy), domain, policy, chosen)
+
+
+def _speaker(policy: PolicyConfig) -> Speaker:
+    if isinstance(policy.engine, OpenAIEngineConfig):
+        return RemoteSpeaker(open_endpoint(policy, policy.engine, "policy"))
+    model = load_role(policy, "policy")
+    return LocalSpeaker(model, embedded_engine(model))

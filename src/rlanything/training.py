@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -45,6 +46,10 @@ RECIPE, STORE, CHECKPOINTS = "recipe.yaml", "run.sqlite", "checkpoints"
 
 MAY_CHANGE = ("environment.", "checkpoints.", "store.", "loop.iterations")
 """What a resumed run may do otherwise: it changes no result, or how many there are."""
+MAY_MOVE = re.compile(
+    r"(adapter|judge)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
+)
+"""Nor does the way to the endpoint of a frozen role."""
 
 
 class Run:
@@ -76,11 +81,11 @@ class Run:
         if not path.is_file() or not (directory / STORE).is_file():
             raise RecipeError(f"{directory} is no run directory: it has no {RECIPE} or no {STORE}")
         for override in overrides:
-            if not override.startswith(MAY_CHANGE):
+            if not override.startswith(MAY_CHANGE) and not MAY_MOVE.match(override):
                 raise RecipeError(
                     f"override {override!r}: a resumed run stays the run it was; only "
-                    f"{', '.join(each.rstrip('.') for each in MAY_CHANGE)} may change. Train "
-                    "another run for anything else"
+                    f"{', '.join(each.rstrip('.') for each in MAY_CHANGE)} and the way to an "
+                    "endpoint may change. Train another run for anything else"
                 )
         run = cls.__new__(cls)
         recipe = load_recipe(path, overrides)
@@ -92,7 +97,7 @@ class Run:
         """Domain and held-out tasks, and pool, models and optimizers as they stand at `_at`."""
         recipe, checkpoint = self._recipe, self._at.checkpoint
         if checkpoint is not None:
-            trained = ["policy"] if recipe.judge.oracle_noise is not None else ["policy", "judge"]
+            trained = ["policy", "judge"] if recipe.judge.trains else ["policy"]
             roles = {
                 role: getattr(recipe, role).model_copy(update={"model": str(checkpoint / role)})
                 for role in trained
@@ -252,6 +257,7 @@ class Run:
             if each.success is not None
         }
         metrics |= {f"evaluation/judge/{k}": v for k, v in asdict(found.diagnostics).items()}
+        metrics |= {f"evaluation/{k}": v for k, v in self._cast.take_usage().items() if v}
         rows = {
             result.split: [
                 (t.task.id, t.task.kind, t.outcome, len(t.steps)) for t in result.trajectories
@@ -284,7 +290,8 @@ class Run:
         with self._view.phase("checkpoint", 1, "checkpoint"):
             checkpoint = save_checkpoint(folder, turn.iteration, self._cast.trainees, self._pool)
         # The store's own seconds are counted with the next iteration's.
-        metrics = turn_metrics(turn, diagnostics, self._view.take_seconds())
+        usage = self._cast.take_usage()
+        metrics = turn_metrics(turn, diagnostics, usage, self._view.take_seconds())
         with self._view.phase("store", 1, "transaction"):
             self._store.record_iteration(
                 turn.iteration,

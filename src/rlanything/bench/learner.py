@@ -12,12 +12,13 @@ from rlanything.assembly import assemble
 from rlanything.bench import memory, trl
 from rlanything.bench.arms import ROW_TOKENS, Arm, learner_arm, trl_arm
 from rlanything.bench.experience import Tagged, episodes, recorded
-from rlanything.config import Recipe, TrainedRole
+from rlanything.config import Recipe
 from rlanything.engines.model import LanguageModel
 from rlanything.environments.registry import load_domain
 from rlanything.learning.learner import minibatches
 from rlanything.learning.packing import pack
 from rlanything.records import Sample
+from rlanything.role_settings import TrainedRole
 from rlanything.seeds import derive
 from rlanything.view import View
 
@@ -90,7 +91,7 @@ def bench_learner(recipe: Recipe, quick: bool, view: View) -> Result:
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     cast = assemble(recipe, domain)
     if cast.judge is None:
-        raise BenchError("this recipe's judge is the oracle, which learns nothing: choose a model")
+        raise BenchError("this recipe's judge learns nothing: choose a model that is here")
     for role in (cast.policy, cast.judge):
         if role.model.sharing_problem is not None:
             raise BenchError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -55,7 +56,10 @@ class TimedEngine:
         before = signal.signal(signal.SIGALRM, expired)
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
         # A signal is heard between two Python instructions, so not by a library that hangs.
-        faulthandler.dump_traceback_later(self._seconds + GRACE_SECONDS, exit=True)
+        # To the process's own stderr: what stands in for it, in a notebook say, is no file.
+        if sys.__stderr__ is not None:
+            limit = self._seconds + GRACE_SECONDS
+            faulthandler.dump_traceback_later(limit, exit=True, file=sys.__stderr__)
         try:
             yield
         finally:

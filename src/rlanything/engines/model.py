@@ -20,6 +20,7 @@ from transformers import (
 from transformers.utils import logging
 
 from rlanything.engines.attention import trie_arguments
+from rlanything.engines.gguf import find_gguf, unpacked
 from rlanything.engines.sharing import sharing_problem
 
 
@@ -107,25 +108,29 @@ class LanguageModel:
         return text if isinstance(text, str) else "".join(text)
 
     def save(self, folder: Path) -> None:
-        """Writes the Hugging Face format: `from_pretrained(folder)` opens it."""
+        """Writes the Hugging Face format: `from_pretrained(folder)` opens it. Of a model with
+        adapters it is these, and where the rest lies."""
         self.network.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
 
 def load_model(source: str | Path, dtype: str, device: str = "cpu") -> LanguageModel:
-    """A model from a folder or a Hugging Face id. Weights are float32, `dtype` is for computing.
+    """A model from a folder (also one of adapters, which names what they belong to), a Hugging Face
+    id, or a GGUF file. Weights are float32, `dtype` is for computing.
 
     Raises `ModelError` if it cannot be loaded, put on the device, or used."""
     # Their bars would break into ours.
     logging.disable_progress_bar()
     try:
-        network = AutoModelForCausalLM.from_pretrained(str(source), dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(str(source))
-    except (OSError, ValueError, SafetensorError) as error:
+        packed = find_gguf(str(source))
+        folder = unpacked(packed) if packed is not None else source
+        network = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(
             f"cannot load model {str(source)!r}: {reason}. Give a folder with config.json, "
-            "model.safetensors and a tokenizer, a Hugging Face id, or `nano`."
+            "model.safetensors and a tokenizer, a Hugging Face id, a GGUF file, or `nano`."
         ) from error
     if tokenizer.chat_template is None:
         raise ModelError(
@@ -142,11 +147,17 @@ def load_model(source: str | Path, dtype: str, device: str = "cpu") -> LanguageM
         ) from error
     if device == "cpu":
         _own_memory(network)
-    network.requires_grad_(True)
+    for name, weights in network.named_parameters():
+        weights.requires_grad_(not has_adapters(network) or ".lora_" in name)
     autocast = torch.bfloat16 if dtype == "bfloat16" else None
     model = LanguageModel(network, tokenizer, autocast)
     _check_head(model, str(source))
     return model
+
+
+def has_adapters(network: PreTrainedModel) -> bool:
+    """Whether LoRA adapters are what trains, and what is saved."""
+    return bool(getattr(network, "_hf_peft_config_loaded", False))
 
 
 def _own_memory(network: nn.Module) -> None:

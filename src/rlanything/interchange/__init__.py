@@ -1,1 +1,1 @@
-"""Files from elsewhere, read to the letter: rollouts in, step-wise signals out; YAML."""
+"""What comes from elsewhere: rollouts in, step-wise signals out; YAML to the letter; odd text."""

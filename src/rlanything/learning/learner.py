@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 
-from rlanything.config import TrainedRole
 from rlanything.engines.choices import restricted_logprobs
 from rlanything.engines.model import LanguageModel, ModelError
 from rlanything.engines.sharing import stretched_positions
@@ -20,8 +20,9 @@ from rlanything.learning.objective import Objective, token_terms
 from rlanything.learning.packing import pack
 from rlanything.learning.padding import pad
 from rlanything.learning.statistics import Totals
-from rlanything.learning.targets import Batch, find_targets
+from rlanything.learning.targets import Batch, Targets, find_targets
 from rlanything.records import Sample
+from rlanything.role_settings import TrainedRole
 
 
 class DivergedError(ValueError):
@@ -77,10 +78,13 @@ class Learner:
         totals = Totals()
         # Not in training mode: dropout would make the ratio to the sampler noise.
         self._model.network.eval()
-        for minibatch in minibatches(samples, self._settings.updates_per_iteration, seed):
+        parts = minibatches(samples, self._settings.updates_per_iteration, seed)
+        batches = [self._batches(part) for part in parts]
+        before = [[self._before(batch, totals) for batch in each] for each in batches]
+        for part, each, olds in zip(parts, batches, before, strict=True):
             self._optimizer.zero_grad(set_to_none=True)
-            for batch in self._batches(minibatch):
-                self._accumulate(batch, len(minibatch), totals)
+            for batch, old in zip(each, olds, strict=True):
+                self._accumulate(batch, len(part), old, totals)
                 if on_samples is not None:
                     on_samples(len(batch.samples))
             norm = torch.nn.utils.clip_grad_norm_(
@@ -109,25 +113,54 @@ class Learner:
         arrange = pack if self._settings.packing == "shared" else pad
         return arrange(minibatch, self._settings.max_pack_tokens)
 
-    def _accumulate(self, batch: Batch, mean_over: int, totals: Totals) -> None:
+    @torch.no_grad()
+    def _before(self, batch: Batch, totals: Totals) -> Tensor | None:
+        """Log-probs [targets] that the learner computes before the update; None where ratios are
+        to compare with the sampler's."""
+        if self._settings.old_logprobs == "sampled":
+            return None
+        targets = find_targets(batch, 1, self._model.device)
+        old = self._chosen(self._logprobs(batch, targets), targets)
+        totals.mismatch.add(old, targets.old_logprobs)
+        return old
+
+    def _accumulate(
+        self, batch: Batch, mean_over: int, before: Tensor | None, totals: Totals
+    ) -> None:
         """Adds the gradient of a batch's share of the minibatch mean."""
-        hidden = batch.hidden_states(self._model)
-        targets = find_targets(batch, mean_over, hidden.device)
-        # Logits only where a token was chosen: memory follows responses, not prompts. (A look-up,
-        # because its gradient is summed in a fixed order.)
-        logits = self._model.logits(functional.embedding(targets.nodes, hidden))
-        logprobs = restricted_logprobs(logits, targets.allowed, self._settings.temperature)
-        picked = targets.rows * logprobs.shape[1] + targets.tokens
-        new = logprobs.flatten().gather(0, picked)
-        terms = token_terms(
-            new, targets.old_logprobs.to(new), targets.advantages.to(new), self._objective
-        )
+        targets = find_targets(batch, mean_over, self._model.device)
+        logprobs = self._logprobs(batch, targets)
+        new = self._chosen(logprobs, targets)
+        sampled = targets.old_logprobs.to(new)
+        old, importance = sampled, 1.0
+        if before is not None:
+            old = before
+            if self._settings.importance_cap is not None:
+                importance = (old - sampled).exp().clamp(max=self._settings.importance_cap)
+        elif not totals.norms:
+            # Before its first step the learner has the weights that sampled.
+            totals.mismatch.add(new.detach(), sampled)
+        terms = token_terms(new, old, targets.advantages.to(new), self._objective, importance)
         loss = (terms.loss * targets.weights.to(new)).sum()
         loss.backward()
         with torch.no_grad():
             finite = logprobs.masked_fill(logprobs.isneginf(), 0.0)
             entropy = -(finite.exp() * finite * ~logprobs.isneginf()).sum(-1)
             totals.add(batch, loss, terms, entropy[targets.rows])
+
+    def _logprobs(self, batch: Batch, targets: Targets) -> Tensor:
+        """[rows, vocab], of the distributions that were drawn from."""
+        hidden = batch.hidden_states(self._model)
+        # Logits only where a token was chosen: memory follows responses, not prompts. (A look-up,
+        # because its gradient is summed in a fixed order.)
+        logits = self._model.logits(functional.embedding(targets.nodes, hidden))
+        return restricted_logprobs(logits, targets.allowed, self._settings.temperature)
+
+    @staticmethod
+    def _chosen(logprobs: Tensor, targets: Targets) -> Tensor:
+        """[targets], of the tokens that were drawn."""
+        picked = targets.rows * logprobs.shape[1] + targets.tokens
+        return logprobs.flatten().gather(0, picked)
 
     def state(self) -> dict[str, Any]:
         """Everything beside the weights that the next update depends on."""

@@ -4,7 +4,9 @@ Per response token, with -d = clip(logp_new - logp_old, -10, 10) and r = exp(-d)
 
     min(r A, clip(r, 1 - eps, 1 + eps) A) - beta (exp(d) - 1 - d)
 
-to be maximised; mean over the response tokens of a sample, then mean over samples.
+to be maximised; mean over the response tokens of a sample, then mean over samples. Where sampler
+and learner disagree on log-probs, `old` may be the learner's, and the first term then carries a
+weight min(p_learner / p_sampler, cap): truncated importance sampling.
 """
 
 from __future__ import annotations
@@ -37,14 +39,20 @@ class TokenTerms:
 
 
 def token_terms(
-    new_logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, objective: Objective
+    new_logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    objective: Objective,
+    importance: Tensor | float = 1.0,
 ) -> TokenTerms:
-    """The terms of the loss for tokens [tokens]; the caller weighs and sums them."""
+    """The terms of the loss for tokens [tokens]; the caller weighs and sums them.
+
+    `importance` [tokens] multiplies the surrogate, not the KL."""
     log_ratio = (new_logprobs - old_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     ratio = log_ratio.exp()
     eps = objective.clip_range
     free, bounded = ratio * advantages, ratio.clamp(1 - eps, 1 + eps) * advantages
     # expm1: near 0 the plain form cancels to rounding noise of either sign.
     kl = (-log_ratio).expm1() + log_ratio
-    loss = -free.minimum(bounded) + objective.kl_weight * kl
+    loss = -importance * free.minimum(bounded) + objective.kl_weight * kl
     return TokenTerms(loss, ratio, bounded < free, kl)

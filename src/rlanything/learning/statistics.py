@@ -9,6 +9,43 @@ from torch import Tensor
 from rlanything.learning.objective import TokenTerms
 from rlanything.learning.targets import Batch
 
+ALIKE = (0.9, 1.1)
+"""Ratios of two computations of one probability that pass for rounding."""
+
+
+@dataclass(slots=True)
+class Mismatch:
+    """How far the sampler's log-probs are from those that the learner computes with the same
+    weights. Kernels and number formats differ; that the weights do must not happen."""
+
+    tokens: int = 0
+    difference: float = 0.0
+    largest: float = 0.0
+    outside: int = 0
+    kl: float = 0.0
+
+    def add(self, learner: Tensor, sampler: Tensor) -> None:
+        """Log-probs of the same tokens, both [tokens]."""
+        if not len(learner):
+            return
+        log_ratio = learner.double() - sampler.double()
+        ratio = log_ratio.exp()
+        self.tokens += len(ratio)
+        self.difference += float(log_ratio.abs().sum())
+        self.largest = max(self.largest, float(log_ratio.abs().max()))
+        self.outside += int(((ratio < ALIKE[0]) | (ratio > ALIKE[1])).sum())
+        # k3 again: tokens are the sampler's, so this is its divergence from the learner.
+        self.kl += float((log_ratio.expm1() - log_ratio).sum())
+
+    def statistics(self) -> dict[str, float]:
+        tokens = max(self.tokens, 1)
+        return {
+            "mismatch_mean": self.difference / tokens,
+            "mismatch_max": self.largest,
+            "mismatch_outside": self.outside / tokens,
+            "mismatch_kl": self.kl / tokens,
+        }
+
 
 @dataclass(slots=True)
 class Totals:
@@ -27,6 +64,7 @@ class Totals:
     clipped: int = 0
     kl: float = 0.0
     entropy: float = 0.0
+    mismatch: Mismatch = field(default_factory=Mismatch)
 
     def add(self, batch: Batch, loss: Tensor, terms: TokenTerms, entropy: Tensor) -> None:
         """One forward pass; `entropy` [targets] is that of the distributions drawn from."""
@@ -69,4 +107,5 @@ class Totals:
             "chosen_tokens": self.tokens,
             "sample_tokens": self.sample_tokens,
             "computed_tokens": self.computed_tokens,
+            **self.mismatch.statistics(),
         }

@@ -21,8 +21,7 @@ import torch
 from transformers import SeedOssConfig, SeedOssForCausalLM
 
 from rlanything.assembly import make_policy, prepare_torch
-from rlanything.config import PolicyConfig
-from rlanything.engines.base import Request, Sampling
+from rlanything.engines.base import Sampling
 from rlanything.engines.embedded import embedded_engine
 from rlanything.engines.model import LanguageModel
 from rlanything.environments.base import Domain, InvalidTask
@@ -35,8 +34,9 @@ from rlanything.nano.lessons import LessonWriter
 from rlanything.nano.pretrain import Lesson, Renaming, lessons_of, pretrain
 from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.records import Direction, JudgedTrajectory, Sample, Step, Task, Trajectory
-from rlanything.roles.chat import Chat
+from rlanything.role_settings import PolicyConfig
 from rlanything.roles.judge import Judge
+from rlanything.roles.speaker import LocalSpeaker, Question
 from rlanything.rollout import Agent, Attempt, rollout
 from rlanything.seeds import derive
 from rlanything.view import View
@@ -226,7 +226,8 @@ class Builder:
         return Renaming(groups, len(model.tokenizer))
 
     def _agent(self, policy: LanguageModel, temperature: float) -> Agent:
-        return make_policy(policy, embedded_engine(policy), self._domain, self._config, temperature)
+        speaker = LocalSpeaker(policy, embedded_engine(policy))
+        return make_policy(speaker, self._domain, self._config, temperature)
 
     def _measure_policy(self, policy: LanguageModel) -> dict[str, Any]:
         """Success with its 95% interval, by split and temperature."""
@@ -277,7 +278,8 @@ class Builder:
         )
         rollouts = self._play(self._agent(policy, 1.0), games, 1, "judged rollouts")
         exam = JudgeExam(self._domain, rollouts)
-        role = Judge(judge, embedded_engine(judge), self._domain, Sampling(0.8, 24), 3)
+        speaker = LocalSpeaker(judge, embedded_engine(judge))
+        role = Judge(speaker, self._domain, Sampling(0.8, 24), 3)
         found = exam.sit(role, 1.0, self._plan.seed, self._view).diagnostics
         self._view.say(f"judge: {found}")
         return asdict(found)
@@ -318,17 +320,17 @@ class Builder:
         roots = self._domain.tasks(
             "train", min(240, self._plan.episodes), derive(self._plan.seed, "adapter check")
         )
-        chat, engine = Chat(adapter), embedded_engine(adapter)
+        speaker = LocalSpeaker(adapter, embedded_engine(adapter))
         directions: tuple[Direction, ...] = ("harder", "easier")
-        requests = [
-            Request(
-                chat.prompt(self._domain.adapter_prompt(root, direction, ())).ids,
+        questions = [
+            Question(
+                self._domain.adapter_prompt(root, direction, ()),
                 (derive(self._plan.seed, root.id, direction),),
             )
             for root in roots
             for direction in directions
         ]
-        answers = engine.generate(requests, Sampling(0.7, 48))
+        answers = speaker.answer(questions, Sampling(0.7, 48))
         valid, reasons = 0, dict[str, int]()
         for root, group in zip((r for r in roots for _ in directions), answers, strict=True):
             try:
@@ -336,7 +338,7 @@ class Builder:
                 valid += 1
             except InvalidTask as reason:
                 reasons[str(reason)] = reasons.get(str(reason), 0) + 1
-        result = wilson(valid, len(requests))
+        result = wilson(valid, len(questions))
         common = sorted(reasons, key=lambda reason: -reasons[reason])[:5]
         self._view.say(f"adapter: valid answers {result}; refused most: {'; '.join(common)}")
         return {"valid answers at temperature 0.7": asdict(result) if result else None}

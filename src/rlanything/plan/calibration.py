@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlanything.config import Role
 from rlanything.engines.attention import ATTENTION, trie_arguments
 from rlanything.engines.base import Sampling
 from rlanything.engines.cache import RaggedCache
 from rlanything.engines.draft import draw
 from rlanything.plan.architecture import Architecture
 from rlanything.plan.devices import Rates
+from rlanything.role_settings import Role
 
 LAYERS = 2
 VOCABULARY = 512

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlanything.config import Role
 from rlanything.plan.figures import Figure, PlanError, scaled
+from rlanything.role_settings import Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rlanything.config import Recipe, TrainedRole
+from rlanything.config import Recipe
 from rlanything.learning.packing import cut
 from rlanything.learning.padding import row_groups
 from rlanything.plan.assumptions import Assumptions
+from rlanything.role_settings import TrainedRole
 
 
 def episode_lengths(recipe: Recipe, assumed: Assumptions) -> list[int]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlanything.config import Role, TrainedRole
 from rlanything.engines.attention import TILE
 from rlanything.plan.architecture import BFLOAT16, FLOAT32, Architecture
 from rlanything.plan.episodes import Batches
 from rlanything.plan.figures import Figure, Section
 from rlanything.plan.generation import Generation
+from rlanything.role_settings import Role, TrainedRole
 
 MOMENTS = 2
 """AdamW keeps two numbers a weight, and a step count a tensor."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rlanything.config import Recipe, Role
+from rlanything.config import Recipe
 from rlanything.plan.architecture import Architecture, architecture_of
 from rlanything.plan.assumptions import Assumed, Assumptions, assume
 from rlanything.plan.devices import CPU, Rates, gpu, sheet_rates
@@ -28,6 +28,7 @@ from rlanything.plan.generation import (
 )
 from rlanything.plan.memory import role_memory
 from rlanything.plan.seconds import Player, generating, updating
+from rlanything.role_settings import Role
 
 PHASES = ("rollouts", "judgements", "proposals", "policy update", "judge update")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlanything.config import Role
 from rlanything.plan.architecture import FLOAT32, Architecture
 from rlanything.plan.devices import Rates
 from rlanything.plan.episodes import Batches
 from rlanything.plan.figures import Figure, amount, brief
 from rlanything.plan.generation import Generation
 from rlanything.plan.memory import cache_bytes_per_token
+from rlanything.role_settings import Role
 
 FORWARD_AND_BACKWARD = 3
 """A backward pass computes twice what a forward pass does."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlanything.engines.base import Engine, Request, Sampling
-from rlanything.engines.model import LanguageModel
+from rlanything.engines.base import Sampling
 from rlanything.environments.base import Domain, InvalidTask
 from rlanything.records import Direction, JudgedTrajectory, Task
-from rlanything.roles.chat import Chat
+from rlanything.roles.speaker import Question, Speaker
 from rlanything.seeds import derive
 
 
@@ -42,29 +41,27 @@ class Adapter:
 
     def __init__(
         self,
-        model: LanguageModel,
-        engine: Engine,
+        speaker: Speaker,
         domain: Domain,
         sampling: Sampling,
         tries: int,
         critics_per_task: int,
     ) -> None:
-        self._engine = engine
+        self._speaker = speaker
         self._domain = domain
         self._sampling = sampling
         self._tries = tries
         self._critics_per_task = critics_per_task
-        self._chat = Chat(model)
 
     def propose(self, asks: Sequence[Ask], iteration: int, seed: int) -> list[Proposal]:
         """One proposal per ask. All tries are sampled at once; the first valid one wins."""
         critics = self._summarize(asks, seed)
-        requests = []
+        questions: list[Question] = []
         for ask, texts in zip(asks, critics, strict=True):
             messages = self._domain.adapter_prompt(ask.root, ask.direction, texts)
             seeds = tuple(derive(seed, "goal", ask.slot, attempt) for attempt in range(self._tries))
-            requests.append(Request(self._chat.prompt(messages).ids, seeds))
-        answers = self._engine.generate(requests, self._sampling) if requests else []
+            questions.append(Question(messages, seeds))
+        answers = self._speaker.answer(questions, self._sampling) if questions else []
         proposals = []
         for ask, texts, group in zip(asks, critics, answers, strict=True):
             task, refused = self._first_valid(ask, iteration, [each.text for each in group])
@@ -73,20 +70,18 @@ class Adapter:
 
     def _summarize(self, asks: Sequence[Ask], seed: int) -> list[tuple[str, ...]]:
         """Critics per ask, from failed rollouts and the steps all m judgements condemned."""
-        requests: list[Request] = []
+        questions: list[Question] = []
         owners: list[int] = []
         for number, ask in enumerate(asks):
             for failed in ask.failed[: self._critics_per_task]:
                 messages = self._domain.critic_prompt(failed, condemned_steps(failed))
                 seeds = (derive(seed, "critic", failed.trajectory.id),)
-                requests.append(Request(self._chat.prompt(messages).ids, seeds))
+                questions.append(Question(messages, seeds))
                 owners.append(number)
         texts: list[list[str]] = [[] for _ in asks]
-        if requests:
-            for owner, group in zip(
-                owners, self._engine.generate(requests, self._sampling), strict=True
-            ):
-                texts[owner].append(group[0].text.strip())
+        answers = self._speaker.answer(questions, self._sampling) if questions else []
+        for owner, group in zip(owners, answers, strict=True):
+            texts[owner].append(group[0].text.strip())
         return [tuple(each) for each in texts]
 
     def _first_valid(

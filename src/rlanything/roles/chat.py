@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 
 from rlanything.engines.model import LanguageModel
+from rlanything.interchange.surrogates import whole_characters
 from rlanything.records import Completion, Messages
 
 # From the first backslash of a run on: a run is then read once, however long it is.
 _SCORE_LIKE = re.compile(r"(?<!\\)\\+(?=boxed)")
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,8 @@ class Chat:
         return str(text)
 
     def _harmless(self, content: str) -> str:
-        """Text that spells a special token must not become one: a turn cannot be forged.
-
-        Halves of surrogate pairs, which no tokenizer takes, become U+FFFD."""
-        content = _HALF_CHARACTER.sub("\ufffd", content)
+        """Text that spells a special token must not become one: a turn cannot be forged."""
+        content = whole_characters(content)
         if self._special is None:
             return content
         return self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", content)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from rlanything.engines.base import Engine, Request, Sampling
-from rlanything.engines.model import LanguageModel
+from rlanything.engines.base import Sampling
 from rlanything.environments.base import Domain
 from rlanything.records import JudgedTrajectory, Judgement, Step, Trajectory
-from rlanything.roles.chat import Chat, without_scores
+from rlanything.roles.chat import without_scores
+from rlanything.roles.speaker import Question, Speaker
 from rlanything.seeds import derive
 
 _BOX = re.compile(r"\\boxed\{[ \t\r\n]*(\+?1|-1)[ \t\r\n]*\}")
@@ -38,14 +38,11 @@ class Critic(Protocol):
 class Judge:
     """Judges trajectories with a language model."""
 
-    def __init__(
-        self, model: LanguageModel, engine: Engine, domain: Domain, sampling: Sampling, samples: int
-    ) -> None:
-        self._engine = engine
+    def __init__(self, speaker: Speaker, domain: Domain, sampling: Sampling, samples: int) -> None:
+        self._speaker = speaker
         self._domain = domain
         self._sampling = sampling
         self.samples = samples
-        self._chat = Chat(model)
 
     def judge(
         self,
@@ -75,10 +72,10 @@ class Judge:
         results: list[list[tuple[Judgement, ...]]] = [[] for _ in trajectories]
         for index in range(max((len(steps) for steps in quoted), default=0)):
             present = [i for i, steps in enumerate(quoted) if len(steps) > index]
-            requests = [
-                self._request(trajectories[i], quoted[i][: index + 1], seed) for i in present
+            questions = [
+                self._question(trajectories[i], quoted[i][: index + 1], seed) for i in present
             ]
-            groups = self._engine.generate(requests, self._sampling)
+            groups = self._speaker.answer(questions, self._sampling)
             for i, group in zip(present, groups, strict=True):
                 results[i].append(tuple(Judgement(each, parse_score(each.text)) for each in group))
             if on_judgements is not None:
@@ -88,15 +85,14 @@ class Judge:
             for trajectory, judgements in zip(trajectories, results, strict=True)
         ]
 
-    def _request(self, trajectory: Trajectory, steps: Sequence[Step], seed: int) -> Request:
+    def _question(self, trajectory: Trajectory, steps: Sequence[Step], seed: int) -> Question:
         task = trajectory.task
         task = replace(task, instruction=without_scores(task.instruction))
         messages = self._domain.judge_prompt(task, steps)
         seeds = tuple(
             derive(seed, trajectory.id, len(steps) - 1, sample) for sample in range(self.samples)
         )
-        prompt = self._chat.prompt(messages)
-        return Request(prompt.ids, seeds, conversation=trajectory.id)
+        return Question(messages, seeds, trajectory.id)
 
 
 def parse_score(text: str) -> int:

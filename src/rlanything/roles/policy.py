@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlanything.engines.base import Choices, Engine, Request, Sampling
-from rlanything.engines.model import LanguageModel, ModelError
+from rlanything.engines.base import Sampling
 from rlanything.environments.base import Domain, Episode, Observation
 from rlanything.records import Completion
-from rlanything.roles.chat import Chat, Prompt
+from rlanything.roles.speaker import Actions, Question, Speaker
 
 
 class LanguagePolicy:
@@ -19,58 +18,38 @@ class LanguagePolicy:
 
     def __init__(
         self,
-        model: LanguageModel,
-        engine: Engine,
+        speaker: Speaker,
         domain: Domain,
         sampling: Sampling,
         decoding: str,
         thought_tokens: int,
     ) -> None:
-        self._model = model
-        self._engine = engine
+        """Raises `ModelError` where the model cannot be restricted to choices."""
+        self._speaker = speaker
         self._domain = domain
         self._sampling = sampling
-        self._chat = Chat(model)
         self._thought_tokens = thought_tokens
-        self._marker: int | None = None
-        if decoding == "choices":
-            marker = model.encode(f" {domain.action_marker}")
-            if len(marker) != 1:
-                raise ModelError(
-                    f"decoding: choices needs the action marker {domain.action_marker!r} to be one "
-                    f"token of {model.name}; use decoding: free"
-                )
-            self._marker = marker[0]
-        self._options: dict[str, tuple[int, ...]] = {}
-        self._prompts: dict[str, Prompt] = {}
+        self._chooses = decoding == "choices"
+        if self._chooses:
+            speaker.check_marker(domain.action_marker)
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
-        """One response per episode; remembers each prompt, so that the next one can continue it."""
-        requests: list[Request] = []
-        prompts: dict[str, Prompt] = {}
-        for episode, seed in zip(episodes, seeds, strict=True):
-            messages = self._domain.policy_prompt(
-                episode.task, episode.steps, episode.observation.text
-            )
-            previous = self._prompts.get(episode.id)
-            if not episode.steps or previous is None:
-                prompt = self._chat.prompt(messages)
-            else:
-                prompt = self._chat.following(previous, episode.steps[-1].completion, messages)
-            choices = self._choices(episode.observation)
-            requests.append(Request(prompt.ids, (seed,), choices, episode.id))
-            prompts[episode.id] = prompt
-        self._prompts = prompts
-        return [group[0] for group in self._engine.generate(requests, self._sampling)]
+        """One response per episode."""
+        questions = [
+            self._question(episode, seed) for episode, seed in zip(episodes, seeds, strict=True)
+        ]
+        return [group[0] for group in self._speaker.answer(questions, self._sampling)]
 
-    def _choices(self, observation: Observation) -> Choices | None:
-        if self._marker is None or not observation.choices:
+    def _question(self, episode: Episode, seed: int) -> Question:
+        return Question(
+            self._domain.policy_prompt(episode.task, episode.steps, episode.observation.text),
+            (seed,),
+            episode.id,
+            episode.steps[-1].completion if episode.steps else None,
+            self._actions(episode.observation),
+        )
+
+    def _actions(self, observation: Observation) -> Actions | None:
+        if not self._chooses or not observation.choices:
             return None
-        options = tuple(self._option(choice) for choice in observation.choices)
-        return Choices(self._marker, options, self._thought_tokens)
-
-    def _option(self, action: str) -> tuple[int, ...]:
-        if action not in self._options:
-            ids = self._model.encode(f" {action}")
-            self._options[action] = (*ids, self._model.tokenizer.eos_token_id)  # pyright: ignore
-        return self._options[action]
+        return Actions(self._domain.action_marker, observation.choices, self._thought_tokens)

@@ -10,9 +10,13 @@ from rlanything.loop import Turn
 
 
 def turn_metrics(
-    turn: Turn, diagnostics: Diagnostics, seconds: Mapping[str, float]
+    turn: Turn,
+    diagnostics: Diagnostics,
+    usage: Mapping[str, int],
+    seconds: Mapping[str, float],
 ) -> dict[str, float | None]:
-    """Everything counted in one turn. None: there was nothing to count."""
+    """Everything counted in one turn; `usage` of endpoints as `role/quantity`. None: there was
+    nothing to count."""
     trajectories = [each.trajectory for group in turn.groups for each in group.judged]
     active = [group for group in turn.groups if not group.entry.candidate]
     steps = [step for trajectory in trajectories for step in trajectory.steps]
@@ -31,6 +35,7 @@ def turn_metrics(
         **{f"policy/{name}": value for name, value in turn.policy_statistics.items()},
         **{f"judge/{name}": value for name, value in turn.judge_statistics.items()},
         **{f"judge/{name}": value for name, value in asdict(diagnostics).items()},
+        **usage,
         **{f"seconds/{name.replace(' ', '_')}": value for name, value in seconds.items()},
     }
 

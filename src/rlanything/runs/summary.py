@@ -55,6 +55,8 @@ def turn_line(
         f"{metrics['tasks/proposed']:.0f} proposed, {metrics['tasks/accepted']:.0f} accepted, "
         f"{metrics['tasks/rejected']:.0f} rejected, "
         f"kl {metrics['policy/kl'] or 0:.4f}/{metrics.get('judge/kl') or 0:.4f}, "
+        f"sampler off by {metrics.get('policy/mismatch_mean') or 0:.0e}/"
+        f"{metrics.get('judge/mismatch_mean') or 0:.0e}, "
         f"{seconds_left / 60:.1f} min left"
     )
 

@@ -1,0 +1,63 @@
+"""What a recipe says under `engine:`, one class an engine."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+class Section(BaseModel):
+    """A section of a recipe: unknown keys are errors, nothing changes after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class EmbeddedEngineConfig(Section):
+    """transformers in this process."""
+
+    name: Literal["embedded"] = "embedded"
+    """In this process, with transformers."""
+
+
+class OpenAIEngineConfig(Section):
+    """An endpoint that speaks the OpenAI chat API. It gives text only, so nothing trains on it."""
+
+    name: Literal["openai"]
+    """The official client, extra `openai`; `model` is then the endpoint's name of the model."""
+    url: str
+    """Where the API begins, such as `https://api.openai.com/v1` or `http://127.0.0.1:8000/v1`."""
+    key_variable: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = (
+        "OPENAI_API_KEY"
+    )
+    """The environment variable that holds the key; null for an endpoint that wants none."""
+    concurrency: Annotated[int, Field(ge=1)] = 8
+    """Requests under way at the same time."""
+    retries: Annotated[int, Field(ge=0)] = 5
+    """Further tries of a request that met 408, 429, 5xx, a time-out, a dropped connection or an
+    answer that cannot be read."""
+    timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
+    """Of one try; the role's own `timeout_seconds` limits all requests asked at once."""
+
+    @field_validator("url")
+    @classmethod
+    def _plain_address(cls, url: str) -> str:
+        # Keys live in the environment: a recipe is copied into the run's directory.
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError where it is none
+        if not re.fullmatch("https?://[!-~]+", url) or not parts.hostname:
+            raise ValueError("give an address such as http://127.0.0.1:8000/v1")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError(
+                "give scheme, host, port and path only; a key belongs in the environment variable "
+                "that key_variable names"
+            )
+        return url
+
+
+EngineConfig: TypeAlias = Annotated[
+    EmbeddedEngineConfig | OpenAIEngineConfig, Field(discriminator="name")
+]
+"""Every engine there is, told apart by its name."""

@@ -1,0 +1,68 @@
+"""GGUF files as a source: written out once as a Hugging Face folder, which all else opens."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+SUFFIX = ".gguf"
+
+
+def find_gguf(source: str) -> Path | None:
+    """The file that `PATH.gguf` or `package:FILE.gguf` names; None if the source is no such thing.
+
+    Raises FileNotFoundError if there is no such file, or no such package."""
+    if not source.endswith(SUFFIX):
+        return None
+    package, colon, name = source.rpartition(":")
+    path = Path(name)
+    if colon:
+        spec = importlib.util.find_spec(package) if package.isidentifier() else None
+        if spec is None or spec.origin is None:
+            raise FileNotFoundError(f"the package {package!r} is not installed")
+        path = Path(spec.origin).parent / name
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist")
+    return path
+
+
+def unpacked(path: Path) -> Path:
+    """The folder with the float32 weights and tokenizer of a GGUF file, in the user's cache.
+
+    Made when it is first asked for, under the SHA-256 of the file; it appears whole or not at all.
+    Raises ImportError without the package `gguf`, and what transformers raises for files that it
+    cannot read."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlanything" / "gguf"
+    place = cache / f"{path.stem}-{digest[:16]}"
+    if place.is_dir():
+        return place
+    if importlib.util.find_spec("gguf") is None:
+        raise ImportError("reading GGUF files needs the package gguf (pip install gguf)")
+    network: Any = AutoModelForCausalLM.from_pretrained(
+        str(path.parent), gguf_file=path.name, dtype=torch.float32
+    )
+    tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+    # The weights are numbers like any other now; with this mark they would not be saved.
+    network.hf_quantizer = None
+    del network.config.quantization_config
+    cache.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=cache))
+    try:
+        network.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        partial.rename(place)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)
+        if not place.is_dir():  # another process may have been faster
+            raise
+    return place

@@ -1,0 +1,283 @@
+"""Any endpoint that speaks the OpenAI chat API: chats in, texts out, by the official client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import threading
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeVar
+
+import openai
+
+from rlanything.engine_settings import OpenAIEngineConfig
+from rlanything.engines.base import Sampling
+from rlanything.engines.deadline import GenerationTimeout
+from rlanything.engines.retrying import asked_seconds, backoff_seconds
+from rlanything.interchange.surrogates import whole_characters
+from rlanything.records import Messages
+
+T = TypeVar("T")
+_PASSING = frozenset({408, 429})
+"""Statuses below 500 that may not come again."""
+
+
+class EndpointError(ValueError):
+    """An endpoint does not answer; one line with role, address, reason and remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the endpoint said, its separate reasoning left out."""
+
+    text: str
+    stop_reason: Literal["stop", "length"]
+
+
+@dataclass(slots=True)
+class Usage:
+    """What was asked of an endpoint."""
+
+    requests: int = 0
+    """Sent, further tries included."""
+    retries: int = 0
+    """Those further tries."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    """As the endpoint counts them; reasoning included."""
+
+
+class _Fault(Exception):
+    """Why one try brought no answer, and what helps against it."""
+
+    def __init__(
+        self, what: str, remedy: str, passing: bool, asked_seconds: float | None = None
+    ) -> None:
+        super().__init__(what)
+        self.remedy = remedy
+        self.passing = passing
+        """Whether another try may fare better."""
+        self.asked_seconds = asked_seconds
+        """How long the endpoint asks to wait before it."""
+
+
+class Endpoint:
+    """One model of one endpoint, for one role."""
+
+    def __init__(self, role: str, model: str, config: OpenAIEngineConfig, seconds: float) -> None:
+        """`seconds`: how long one call of `ask` may take. Reads the key from the environment;
+        raises `EndpointError` if it is not there."""
+        self._role = role
+        self._model = model
+        self._config = config
+        self._seconds = seconds
+        self._usage = Usage()
+        self._key = self._read_key()
+        self._limit = "max_tokens"
+
+    def ask(self, chats: Sequence[tuple[Messages, int]], sampling: Sampling) -> list[Answer]:
+        """One answer for each chat and seed, one request each.
+
+        Raises `EndpointError` for the first request that fails for good, `GenerationTimeout` if all
+        of them take too long; whatever interrupts it ends the requests under way."""
+        try:
+            return _interruptible(self._ask_all(chats, sampling), self._seconds)
+        except TimeoutError:
+            raise GenerationTimeout(
+                f"{self._role}: {self._config.url} did not answer {len(chats)} requests within "
+                f"{self._seconds:g} s; raise {self._role}.timeout_seconds or "
+                f"{self._role}.engine.concurrency"
+            ) from None
+
+    def take_usage(self) -> dict[str, int]:
+        """What was asked since the last call, by name."""
+        taken, self._usage = self._usage, Usage()
+        return asdict(taken)
+
+    def _read_key(self) -> str | None:
+        variable = self._config.key_variable
+        if variable is None:
+            return None
+        key = os.environ.get(variable, "").strip()
+        # Anything else is no key, and would end up in the complaint about a bad header.
+        if not re.fullmatch("[!-~]+", key):
+            raise EndpointError(
+                f"{self._role}: the environment variable {variable} holds no key for "
+                f"{self._config.url}; set it, or say {self._role}.engine.key_variable=null if the "
+                "endpoint wants none"
+            )
+        return key
+
+    async def _ask_all(
+        self, chats: Sequence[tuple[Messages, int]], sampling: Sampling
+    ) -> list[Answer]:
+        slots = asyncio.Semaphore(self._config.concurrency)
+        async with openai.AsyncOpenAI(
+            # Without one the client looks for a key of its own accord.
+            api_key=self._key or "none",
+            base_url=self._config.url,
+            timeout=self._config.timeout_seconds,
+            max_retries=0,
+        ) as client:
+
+            async def one(messages: Messages, seed: int) -> Answer:
+                # Waiting before another try keeps the slot: a busy endpoint is asked for less.
+                async with slots:
+                    return await self._persist(client, messages, seed, sampling)
+
+            try:
+                async with asyncio.TaskGroup() as group:
+                    tasks = [group.create_task(one(*chat)) for chat in chats]
+            except ExceptionGroup as failed:
+                raise failed.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def _persist(
+        self, client: openai.AsyncOpenAI, messages: Messages, seed: int, sampling: Sampling
+    ) -> Answer:
+        """Tries until there is an answer or no hope."""
+        tries = 0
+        while True:
+            tries += 1
+            self._usage.retries += tries > 1
+            try:
+                return await self._try(client, messages, seed, sampling)
+            except _Fault as fault:
+                wait = backoff_seconds(tries, fault.asked_seconds)
+                if not fault.passing or tries > self._config.retries or wait > self._seconds:
+                    raise self._failure(fault, tries) from None
+            await asyncio.sleep(wait)
+
+    def _failure(self, fault: _Fault, tries: int) -> EndpointError:
+        asked = fault.asked_seconds
+        wish = f" and asks to wait {asked:.0f} s" if asked and asked > self._seconds else ""
+        tried = f" at each of {tries} tries" if tries > 1 else ""
+        line = f"{self._role}: {self._config.url} {fault}{wish}{tried}; {fault.remedy}"
+        # Some endpoints repeat in their complaint the key they were given.
+        return EndpointError(line.replace(self._key, "[key]") if self._key else line)
+
+    async def _try(
+        self, client: openai.AsyncOpenAI, messages: Messages, seed: int, sampling: Sampling
+    ) -> Answer:
+        """One request. Raises `_Fault`."""
+        config, role, limit = self._config, self._role, self._limit
+        self._usage.requests += 1
+        try:
+            # The client's own limit starts anew with every byte.
+            async with asyncio.timeout(config.timeout_seconds):
+                reply = await client.chat.completions.with_raw_response.create(
+                    model=self._model,
+                    messages=[_turn(each.role, each.content) for each in messages],
+                    # Some servers keep 32 bits of it, some refuse more.
+                    seed=seed % 2**31,
+                    temperature=sampling.temperature,
+                    extra_body={limit: sampling.max_tokens},
+                )
+        except (TimeoutError, openai.APITimeoutError):
+            what = f"did not answer within {config.timeout_seconds:g} s"
+            raise _Fault(what, f"raise {role}.engine.timeout_seconds", True) from None
+        except openai.APIStatusError as error:
+            # The newest models want the newest name, which older servers do not know.
+            if limit == "max_tokens" and "max_completion_tokens" in _words(error.body):
+                self._limit = "max_completion_tokens"
+                return await self._try(client, messages, seed, sampling)
+            raise self._refusal(error) from None
+        except openai.APIConnectionError as error:
+            reason = type(error.__cause__ or error).__name__
+            remedy = f"see whether it is up and {role}.engine.url is its address"
+            raise _Fault(f"cannot be reached ({reason})", remedy, True) from None
+        return self._read(reply.content)
+
+    def _refusal(self, error: openai.APIStatusError) -> _Fault:
+        status, role = error.status_code, self._role
+        words = _words(error.body)
+        what = f"answered {status}{f' ({words})' if words else ''}"
+        variable = self._config.key_variable
+        if status in (401, 403):
+            remedy = (
+                f"put a key that it takes into the environment variable {variable}"
+                if variable
+                else f"name the environment variable with its key in {role}.engine.key_variable"
+            )
+        elif status == 404:
+            remedy = (
+                f"{role}.model ({self._model}) must be a model it serves, and {role}.engine.url "
+                "the address where its API begins, which often ends in /v1"
+            )
+        elif status == 429:
+            remedy = f"lower {role}.engine.concurrency or raise {role}.engine.retries"
+        elif status >= 500:
+            remedy = "see what its own log says, then go on"
+        else:
+            remedy = f"see what it asks of {role}.model, temperature and max_tokens"
+        passing = status in _PASSING or status >= 500
+        return _Fault(what, remedy, passing, asked_seconds(error.response.headers))
+
+    def _read(self, content: bytes) -> Answer:
+        """The answer in a reply, its tokens counted. Raises `_Fault` if there is none in it."""
+        try:
+            reply = json.loads(content)
+            [choice, *_] = reply["choices"]
+            text = choice["message"].get("content") or ""
+            if not isinstance(text, str):
+                raise TypeError("the content is no text")
+            usage = reply.get("usage") or {}
+            prompt, completion = (
+                int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")
+            )
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            remedy = f"see whether {self._role}.engine.url is an OpenAI-compatible API"
+            what = f"sent what is no chat completion ({type(error).__name__})"
+            raise _Fault(what, remedy, True) from None
+        self._usage.prompt_tokens += prompt
+        self._usage.completion_tokens += completion
+        cut = choice.get("finish_reason") == "length"
+        return Answer(whole_characters(text), "length" if cut else "stop")
+
+
+def _turn(role: str, content: str) -> Any:
+    return {"role": role, "content": whole_characters(content)}
+
+
+def _words(body: object) -> str:
+    """What an endpoint said of its refusal, in one short line."""
+    if isinstance(body, dict):
+        body = body.get("message") or body.get("detail") or ""
+    line = " ".join(str(body or "").split())
+    return "".join(each if each.isprintable() else "?" for each in line)[:300]
+
+
+def _interruptible(work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """The result of `work`, whose event loop runs in a thread of its own.
+
+    In the main thread a loop may swallow what a signal's handler raises. Here that thread only
+    waits, so that Ctrl-C takes effect at once. Raises TimeoutError after `seconds`."""
+    loop = asyncio.new_event_loop()
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(loop.run_until_complete(work))
+        except BaseException as error:
+            result.set_exception(error)
+        finally:
+            loop.close()
+
+    def cancel() -> None:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+
+    thread = threading.Thread(target=run, name="endpoint", daemon=True)
+    thread.start()
+    try:
+        return result.result(seconds)
+    except BaseException:
+        with suppress(RuntimeError):  # the loop closed a moment ago
+            loop.call_soon_threadsafe(cancel)
+        thread.join(1.0)
+        raise

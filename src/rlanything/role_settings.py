@@ -1,0 +1,152 @@
+"""What a recipe says of the three roles: model, engine, sampling, and how it learns."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from rlanything.engine_settings import (
+    EmbeddedEngineConfig,
+    EngineConfig,
+    OpenAIEngineConfig,
+    Section,
+)
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Role(Section):
+    """A language model in one of the three roles."""
+
+    model: str = "nano"
+    """`nano` for the model shipped for this role, a folder, a Hugging Face id, or a GGUF file:
+    `PATH.gguf`, or `package:FILE.gguf` for one that an installed package brings."""
+    engine: EngineConfig = EmbeddedEngineConfig()
+    """What generates: `{name: embedded}`, or `{name: openai, url: ...}` for a role that does not
+    train (engine_settings.py)."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What the model computes in; weights are always kept in float32."""
+    device: str = "cpu"
+    """A torch device: `cpu`, `cuda`, `cuda:1`."""
+    temperature: Annotated[float, Field(gt=0, le=2)] = 1.0
+    """Of sampling; training compares log-probs at the same temperature."""
+    max_tokens: Count = 48
+    """Longest response, in tokens."""
+    timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
+    """A single batch of generation that takes longer stops the run."""
+
+    @model_validator(mode="after")
+    def _endpoint_decides(self) -> Role:
+        if not isinstance(self.engine, OpenAIEngineConfig):
+            return self
+        if self.model == "nano":
+            raise ValueError("model: give the endpoint's name of its model")
+        if (self.dtype, self.device) != ("float32", "cpu"):
+            raise ValueError("dtype and device are the endpoint's own affair: leave them out")
+        return self
+
+    @property
+    def remote(self) -> bool:
+        """Whether an endpoint answers: with text, without tokens or log-probs."""
+        return isinstance(self.engine, OpenAIEngineConfig)
+
+
+class LoraSettings(Section):
+    """Adapters that train beside frozen weights (arXiv 2106.09685)."""
+
+    rank: Count = 16
+    """Of each adapter's two matrices."""
+    alpha: Count = 32
+    """What an adapter adds is scaled by alpha / rank."""
+    targets: Literal["all-linear"] | list[str] = "all-linear"
+    """Names of the layers that get one; `all-linear`: all but the output layer."""
+
+
+class TrainedRole(Role):
+    """A role that learns."""
+
+    lora: LoraSettings | None = None
+    """If given, only adapters train, and checkpoints hold only them; otherwise every weight."""
+    learning_rate: Annotated[float, Field(ge=0)] = 1e-6
+    """Of AdamW. 0 leaves the weights as they are."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Of AdamW."""
+    updates_per_iteration: Count = 1
+    """Optimizer steps per iteration: into how many minibatches its samples are divided."""
+    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    """Gradients are scaled down to this norm."""
+    max_skipped_updates: Count = 3
+    """So many updates in a row whose loss or gradient is not finite stop the run."""
+    clip_range: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """eps of the clipped surrogate."""
+    kl_weight: Annotated[float, Field(ge=0)] = 0.01
+    """beta, the weight of the k3 KL estimate."""
+    old_logprobs: Literal["sampled", "recomputed"] = "sampled"
+    """What an update's ratios compare with: the sampler's log-probs, or those that the learner
+    computes before the update, at the price of a forward pass."""
+    importance_cap: Annotated[float, Field(ge=1)] | None = None
+    """With `recomputed`, a token weighs min(p_learner / p_sampler, cap) as well: truncated
+    importance sampling, for samplers that compute otherwise than the learner. None: 1."""
+    packing: Literal["shared", "padded"] = "shared"
+    """`shared` computes what samples have in common once; `padded` computes each sample alone, for
+    models that cannot share (sliding windows, recurrent layers)."""
+    max_pack_tokens: Count = 4096
+    """Tokens computed together; memory grows with them."""
+
+    @model_validator(mode="after")
+    def _something_to_correct(self) -> TrainedRole:
+        if self.importance_cap is not None and self.old_logprobs == "sampled":
+            raise ValueError(
+                "importance_cap needs old_logprobs: recomputed; with `sampled` the "
+                "ratios hold the sampler's disagreement already"
+            )
+        return self
+
+
+class PolicyConfig(TrainedRole):
+    decoding: Literal["choices", "free"] = "free"
+    """`choices` lets the policy choose, token by token, only among the actions the environment
+    admits (and renormalises log-probs over them); `free` lets it write anything."""
+    thought_tokens: Annotated[int, Field(ge=0)] = 16
+    """With `decoding: choices`, the longest thought before the action, in tokens."""
+
+    @model_validator(mode="after")
+    def _room_for_an_action(self) -> PolicyConfig:
+        if self.decoding == "choices" and self.max_tokens <= self.thought_tokens:
+            raise ValueError("max_tokens must exceed thought_tokens, or no action fits")
+        return self
+
+
+class JudgeConfig(TrainedRole):
+    temperature: Annotated[float, Field(gt=0, le=2)] = 0.8
+    """Of sampling; training compares log-probs at the same temperature."""
+    samples_per_step: Count = 3
+    """m, the judgements of each step."""
+    oracle_noise: Share | None = None
+    """If given, no model judges: scores are the domain's own step labels, each wrong with this
+    probability. A diagnostic; `judge: oracle(noise=0.28)` says the same."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _oracle(cls, section: Any) -> Any:
+        if not isinstance(section, str):
+            return section
+        found = re.fullmatch(r"oracle\(\s*(?:noise\s*=\s*([0-9.eE+-]+)\s*)?\)", section.strip())
+        if found is None:
+            raise ValueError("a section of keys, or oracle(noise=0.28) with a number from 0 to 1")
+        return {"oracle_noise": found[1] or "0"}
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is a model here whose weights this run keeps."""
+        return self.oracle_noise is None and not self.remote
+
+
+class AdapterConfig(Role):
+    tries: Count = 8
+    """Answers sampled per proposal; the first valid one becomes the candidate."""
+    critics_per_task: Annotated[int, Field(ge=0)] = 2
+    """Failed rollouts summarised for one proposal."""

@@ -1,0 +1,50 @@
+"""A speaker somewhere else: messages go out as they are, and text comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from rlanything.engines.base import Sampling
+from rlanything.engines.model import ModelError
+from rlanything.records import Completion
+from rlanything.roles.speaker import Question
+
+if TYPE_CHECKING:  # the client is an extra
+    from rlanything.engines.openai import Endpoint
+
+
+class RemoteSpeaker:
+    """Speaks through an endpoint. Its completions have no tokens, so they can never train."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    def answer(self, questions: Sequence[Question], sampling: Sampling) -> list[list[Completion]]:
+        """[questions][n], one request a sample. Raises what `Endpoint.ask` raises."""
+        chats = [(each.messages, seed) for each in questions for seed in each.seeds]
+        answers = iter(self._endpoint.ask(chats, sampling))
+        return [
+            [
+                Completion.unsampled(without_reasoning(answer.text), answer.stop_reason)
+                for answer in islice(answers, len(question.seeds))
+            ]
+            for question in questions
+        ]
+
+    def check_marker(self, marker: str) -> None:
+        raise ModelError(
+            "decoding: choices picks among actions token by token, and an endpoint takes and gives "
+            "text only; use decoding: free"
+        )
+
+
+def without_reasoning(text: str) -> str:
+    """The answer after a `<think>` block at its start, whose first mark the endpoint's template may
+    have written into the prompt; empty where the block never ends."""
+    reasoning, closed, answer = text.partition("</think>")
+    begun = reasoning.lstrip().startswith("<think>")
+    if closed and (begun or "<think>" not in reasoning):
+        return answer.lstrip()
+    return "" if begun else text
