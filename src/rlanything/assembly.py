@@ -91,7 +91,7 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
 
     Raises `RecipeError` for a role that cannot train, `ModelError` or `EndpointError` for a model
     that cannot be used."""
-    _check_trainable(recipe)
+    check_trainable(recipe)
     prepare_torch(recipe.threads)
     policy = _trainee(recipe.policy, "policy", recipe.seed)
     judge = _trainee(recipe.judge, "judge", recipe.seed) if recipe.judge.trains else None
@@ -140,8 +140,10 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
     )
 
 
-def _check_trainable(recipe: Recipe) -> None:
-    """An endpoint gives text, and learning needs the sampled tokens and their log-probs."""
+def check_trainable(recipe: Recipe) -> None:
+    """An endpoint gives text, and learning needs the sampled tokens and their log-probs.
+
+    Raises `RecipeError`."""
     why = "engine: openai gives no tokens or log-probs to train on"
     if recipe.policy.remote:
         raise RecipeError(

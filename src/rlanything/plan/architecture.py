@@ -1,27 +1,36 @@
-"""A decoder's tensors, from its config.json: names, shapes, and what follows from them."""
+"""A decoder's size and shape, from its config.json alone: it is built without any weights."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
 from rlanything import nano
+from rlanything.engines.gguf import find_gguf
+from rlanything.engines.lora import attach
+from rlanything.engines.model import ModelError
 from rlanything.plan.figures import PlanError
+from rlanything.role_settings import LoraSettings, Role, TrainedRole
 
 FLOAT32, BFLOAT16 = 4, 2
 
-# Which linear layers have a bias where config.json does not say: query/key/value, output, MLP.
-_BIASES = {
-    "llama": (False, False, False),
-    "mistral": (False, False, False),
-    "qwen2": (True, False, False),
-    "qwen3": (False, False, False),
-    "seed_oss": (True, False, False),
-}
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """What LoRA adds, and all that trains where it does."""
+
+    rank: int
+    layers: int
+    """Linear layers that have one."""
+    parameters: int
+    tensors: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +49,14 @@ class Architecture:
     """Rows of the embedding, which may be more than the tokenizer has tokens."""
     tied: bool
     """The output layer is the embedding."""
-    attention_bias: bool
-    output_bias: bool
-    mlp_bias: bool
-
-    @property
-    def head_norms(self) -> bool:
-        """Qwen3 normalises each head's queries and keys."""
-        return self.kind == "qwen3"
+    head_norms: bool
+    """Each head's queries and keys are normalised, as in Qwen3."""
+    parameters: int
+    """Without adapters."""
+    tensors: int
+    layer_matrices: int
+    """Weights that every token is multiplied with, in all layers; not the output layer's."""
+    adapters: Adapters | None
 
     @property
     def query_width(self) -> int:
@@ -57,142 +66,155 @@ class Architecture:
     def key_width(self) -> int:
         return self.key_value_heads * self.head_dim
 
-    def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Every parameter's shape, by the name that transformers gives it."""
-        shapes: dict[str, tuple[int, ...]] = {
-            "model.embed_tokens.weight": (self.vocabulary, self.hidden)
-        }
-        for layer in range(self.layers):
-            shapes |= {f"model.layers.{layer}.{k}": v for k, v in self._layer().items()}
-        shapes["model.norm.weight"] = (self.hidden,)
-        if not self.tied:
-            shapes["lm_head.weight"] = (self.vocabulary, self.hidden)
-        return shapes
-
-    def _layer(self) -> dict[str, tuple[int, ...]]:
-        h, i, q, k = self.hidden, self.intermediate, self.query_width, self.key_width
-        linear = {
-            "self_attn.q_proj": (q, h, self.attention_bias),
-            "self_attn.k_proj": (k, h, self.attention_bias),
-            "self_attn.v_proj": (k, h, self.attention_bias),
-            "self_attn.o_proj": (h, q, self.output_bias),
-            "mlp.gate_proj": (i, h, self.mlp_bias),
-            "mlp.up_proj": (i, h, self.mlp_bias),
-            "mlp.down_proj": (h, i, self.mlp_bias),
-        }
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name, (rows, columns, bias) in linear.items():
-            shapes[f"{name}.weight"] = (rows, columns)
-            if bias:
-                shapes[f"{name}.bias"] = (rows,)
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            shapes[f"{name}.weight"] = (h,)
-        if self.head_norms:
-            for name in ("self_attn.q_norm", "self_attn.k_norm"):
-                shapes[f"{name}.weight"] = (self.head_dim,)
-        return shapes
-
-    @property
-    def parameters(self) -> int:
-        return sum(math.prod(shape) for shape in self.tensors().values())
-
-    @property
-    def layer_matrices(self) -> int:
-        """Weights that every token is multiplied with, in all layers; not the output layer's."""
-        h, q, k = self.hidden, self.query_width, self.key_width
-        return self.layers * (2 * h * q + 2 * h * k + 3 * h * self.intermediate)
-
     @property
     def head_matrix(self) -> int:
         """Weights of the output layer, which only sees tokens whose logits are wanted."""
         return self.hidden * self.vocabulary
+
+    @property
+    def adapter_parameters(self) -> int:
+        return self.adapters.parameters if self.adapters else 0
+
+    @property
+    def trained_parameters(self) -> int:
+        """Of a role that learns: those with a gradient."""
+        return self.adapters.parameters if self.adapters else self.parameters
+
+    @property
+    def trained_tensors(self) -> int:
+        return self.adapters.tensors if self.adapters else self.tensors
 
     def forward_flops(self, tokens: float, keys: float, logits: float) -> float:
         """Of `tokens` tokens that see `keys` tokens each on average, and `logits` rows of logits.
 
         Two a weight and token, and four a query, key and dimension (scores and their use)."""
         attention = 4 * self.layers * self.query_width * keys
-        return tokens * (2 * self.layer_matrices + attention) + 2 * logits * self.head_matrix
+        weights = self.layer_matrices + self.adapter_parameters
+        return tokens * (2 * weights + attention) + 2 * logits * self.head_matrix
+
+    @property
+    def training_flops_per_weight(self) -> int:
+        """Forward, the gradient of what came in, and that of the weight unless it is frozen."""
+        return 4 if self.adapters else 6
+
+    def training_flops(self, tokens: float, keys: float, logits: float) -> float:
+        """Forward and backward, arguments as of `forward_flops`."""
+        attention = 12 * self.layers * self.query_width * keys
+        each = self.training_flops_per_weight
+        per_token = each * self.layer_matrices + 6 * self.adapter_parameters + attention
+        return tokens * per_token + each * logits * self.head_matrix
 
 
-KNOWN: Mapping[str, Architecture] = {
-    name: Architecture(kind, *numbers, tied, *_BIASES[kind])
-    for name, kind, numbers, tied in (
-        ("Qwen/Qwen2.5-0.5B-Instruct", "qwen2", (24, 896, 4864, 14, 2, 64, 151_936), True),
-        ("Qwen/Qwen2.5-1.5B-Instruct", "qwen2", (28, 1536, 8960, 12, 2, 128, 151_936), True),
-        ("Qwen/Qwen2.5-7B-Instruct", "qwen2", (28, 3584, 18_944, 28, 4, 128, 152_064), False),
-        ("Qwen/Qwen2.5-14B-Instruct", "qwen2", (48, 5120, 13_824, 40, 8, 128, 152_064), False),
-        ("Qwen/Qwen3-4B", "qwen3", (36, 2560, 9728, 32, 8, 128, 151_936), True),
-        ("HuggingFaceTB/SmolLM2-135M-Instruct", "llama", (30, 576, 1536, 9, 3, 64, 49_152), True),
-    )
+def _facts(kind: str, numbers: tuple[int, ...], tied: bool) -> dict[str, Any]:
+    names = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+    names += ("num_key_value_heads", "head_dim", "vocab_size")
+    return {
+        "model_type": kind,
+        **dict(zip(names, numbers, strict=True)),
+        "tie_word_embeddings": tied,
+    }
+
+
+KNOWN: Mapping[str, Mapping[str, Any]] = {
+    "Qwen/Qwen2.5-0.5B-Instruct": _facts("qwen2", (24, 896, 4864, 14, 2, 64, 151_936), True),
+    "Qwen/Qwen2.5-7B-Instruct": _facts("qwen2", (28, 3584, 18_944, 28, 4, 128, 152_064), False),
+    "Qwen/Qwen2.5-14B-Instruct": _facts("qwen2", (48, 5120, 13_824, 40, 8, 128, 152_064), False),
+    "Qwen/Qwen3-4B": _facts("qwen3", (36, 2560, 9728, 32, 8, 128, 151_936), True),
 }
-"""Facts about models that a plan can be made of without their config.json."""
+"""What matters of the config.json of the paper's text models (and a small one to try things with),
+so that their plan needs no hub."""
 
 
-def architecture_of(model: str, role: str) -> tuple[Architecture, str]:
-    """A recipe's model, and where its numbers are from.
+def architecture_of(role: Role, name: str) -> tuple[Architecture, str]:
+    """A role's model with its adapters, and where its numbers are from.
 
-    Raises `PlanError` for a model that is neither a folder nor known, and for other kinds."""
-    folder = Path(nano.resolve(model, role))
-    path = folder / "config.json"
-    if path.is_file():
-        shown = f"the shipped {role}'s config.json" if model == "nano" else str(path)
-        return read_config(path), shown
-    if model in KNOWN:
-        return KNOWN[model], "the published config.json, from the table of this library"
-    if folder.is_dir():
-        raise PlanError(f"{role}.model: {folder} has no config.json; give a model's own folder")
-    raise PlanError(
-        f"{role}.model: nothing is known of {model!r} without its config.json: give a folder that "
-        f"has it, `nano`, or one of {', '.join(KNOWN)}"
-    )
+    Raises `PlanError` for a model whose config.json cannot be found, or that is no such decoder."""
+    config, source = read_config(nano.resolve(role.model, name), name)
+    lora = role.lora if isinstance(role, TrainedRole) else None
+    shown = f"config.json of the shipped {name}" if role.model == "nano" else source
+    return describe(build(config, lora, "meta", name)), shown
 
 
-def read_config(path: Path) -> Architecture:
-    """Raises `PlanError` for what is not the config.json of a decoder of a known kind."""
+@cache
+def read_config(model: str, role: str) -> tuple[Any, str]:
+    """The transformers config of a folder, GGUF file, known or Hugging Face model, and what it is.
+
+    Raises `PlanError` where there is none."""
     try:
-        config: Any = json.loads(path.read_text(encoding="utf-8"))
-        return _from_config(config)
-    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
-        if isinstance(error, PlanError):
-            raise PlanError(f"{path}: {error}") from None
-        reason = f"lacks {error}" if isinstance(error, KeyError) else f"cannot be read ({error})"
+        packed = find_gguf(model)
+        if packed is not None:
+            config = AutoConfig.from_pretrained(str(packed.parent), gguf_file=packed.name)
+            return config, f"the header of {packed.name}"
+        if model in KNOWN and not Path(model).is_dir():
+            return AutoConfig.for_model(**KNOWN[model]), "its config.json, in this library's table"
+        return AutoConfig.from_pretrained(model), f"config.json of {model}"
+    except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
+        reason = str(error).strip().splitlines()[0]
         raise PlanError(
-            f"{path}: {reason}; a plan needs the config.json that transformers writes"
-        ) from None
+            f"{role}.model: no configuration of {model!r} ({reason}): give a folder with "
+            f"config.json, a Hugging Face id, a GGUF file, `nano`, or one of {', '.join(KNOWN)}"
+        ) from error
 
 
-def _from_config(config: Mapping[str, Any]) -> Architecture:
-    kind = config["model_type"]
-    if kind not in _BIASES:
+def build(config: Any, lora: LoraSettings | None, device: str, role: str) -> Any:
+    """A network with adapters and arbitrary weights; on `meta` with none. Raises `PlanError`."""
+    try:
+        with torch.device(device):
+            network = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+            if lora is not None:
+                network.requires_grad_(False)
+                attach(network, lora, f"{role}.model")
+    except (ValueError, TypeError, AttributeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        kind = getattr(config, "model_type", "?")
+        remedy = "" if isinstance(error, ModelError) else "; use a Qwen- or Llama-type model"
+        raise PlanError(f"{role}.model: no {kind} can be made of it: {reason}{remedy}") from error
+    return network
+
+
+def describe(network: Any) -> Architecture:
+    """Raises `PlanError` for a network with other matrices than linear layers and an embedding."""
+    config = network.config.get_text_config()
+    base = {k: v for k, v in network.named_parameters() if ".lora_" not in k}
+    added = [v for k, v in network.named_parameters() if ".lora_" in k]
+    head = network.get_output_embeddings()
+    linear = sum(each.weight.numel() for each in _linear(network) if each is not head)
+    embedding = network.get_input_embeddings().weight
+    tied = head.weight is embedding
+    matrices = sum(v.numel() for v in base.values() if v.dim() > 1)
+    if matrices != linear + embedding.numel() + (0 if tied else head.weight.numel()):
         raise PlanError(
-            f"model_type {kind!r} is not one whose parameters are known here: use a model of type "
-            f"{', '.join(_BIASES)}"
+            f"a model of type {config.model_type!r} is more than an embedding and linear layers, "
+            "and its operations cannot be counted here: use a dense Qwen- or Llama-type model"
         )
-    heads = config["num_attention_heads"]
-    qkv, output, mlp = _BIASES[kind]
-    if kind != "qwen2":
-        qkv = bool(config.get("attention_bias", qkv))
-        # In Llama and Qwen3 one switch is for all four projections; Seed-OSS has a second one.
-        output = bool(config.get("attention_out_bias", output)) if kind == "seed_oss" else qkv
-        # Qwen3 and Mistral have no such switch.
-        mlp = bool(config.get("mlp_bias", mlp)) if kind in ("llama", "seed_oss") else mlp
-    if kind == "mistral":
-        qkv = output = False
-    hidden = config["hidden_size"]
-    # Qwen3's and Seed-OSS's own default, whatever their width.
-    dim = 128 if kind in ("qwen3", "seed_oss") else hidden // heads
+    heads = config.num_attention_heads
     return Architecture(
-        kind=kind,
-        layers=config["num_hidden_layers"],
-        hidden=hidden,
-        intermediate=config["intermediate_size"],
+        kind=config.model_type,
+        layers=config.num_hidden_layers,
+        hidden=config.hidden_size,
+        intermediate=config.intermediate_size,
         heads=heads,
-        key_value_heads=config.get("num_key_value_heads") or heads,
-        head_dim=config.get("head_dim") or dim,
-        vocabulary=config["vocab_size"],
-        tied=bool(config.get("tie_word_embeddings", False)),
-        attention_bias=qkv,
-        output_bias=output,
-        mlp_bias=mlp,
+        key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
+        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        vocabulary=embedding.shape[0],
+        tied=tied,
+        head_norms=any(".q_norm." in name for name in base),
+        parameters=sum(v.numel() for v in base.values()),
+        tensors=len(base),
+        layer_matrices=linear,
+        adapters=Adapters(
+            rank=added[0].shape[0],
+            layers=len(added) // 2,
+            parameters=sum(v.numel() for v in added),
+            tensors=len(added),
+        )
+        if added
+        else None,
     )
+
+
+def _linear(network: Any) -> Iterator[nn.Linear]:
+    """Those of the model itself: an adapter's are named after it."""
+    for name, module in network.named_modules():
+        if isinstance(module, nn.Linear) and ".lora_" not in name:
+            yield module

@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields
 
 from rlanything.config import Recipe
 from rlanything.plan.figures import Figure, PlanError, Section
+from rlanything.plan.prompts import MEASURED, prompt_lengths
 
-_RUN = "measured in runs of recipes/quickstart.yaml, benchmarks/plan.md"
-_PAPER_SIZE = "whole rooms in Qwen's tokens, measured in benchmarks/plan.md"
-_BOUND = "its upper bound, max_tokens: how much this model says is not known before it has"
+_NANO = "measured in runs of recipes/quickstart.yaml, benchmarks/plan.md"
+_BOUND = "a bound, max_tokens: how much this model says is not known before it has"
+_WHOLE_ROOMS = (220, 96, 250, 89, 14, 420, 280)
+"""`MEASURED`, of AlfWorld's whole rooms in Qwen's tokens with the chat's markup."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
     """Tokens of a mean episode, and how it goes. Lengths are means; shares are from 0 to 1."""
 
-    opening_tokens: float = 68
+    opening_tokens: float
     """The policy's first prompt."""
-    turn_tokens: float = 41
+    turn_tokens: float
     """What each step adds to the policy's prompt beside the response."""
-    response_tokens: float = 8.7
-    longest_response_tokens: float = 13
+    response_tokens: float
+    longest_response_tokens: float
     """The longest among responses that are sampled together."""
-    judge_opening_tokens: float = 84
+    judge_opening_tokens: float
     """The judge's prompt before the first step."""
-    judge_turn_tokens: float = 40
+    judge_turn_tokens: float
     """What each step adds to the judge's prompt beside the response."""
-    judge_question_tokens: float = 8
+    judge_question_tokens: float
     """What ends every prompt of the judge, and is computed anew each time."""
-    judgement_tokens: float = 13.3
-    longest_judgement_tokens: float = 14
-    judgement_shared: float = 0.67
+    judgement_tokens: float
+    longest_judgement_tokens: float
+    judgement_shared: float
     """Share of a judgement's tokens that another of the same step begins with as well."""
-    critic_prompt_tokens: float = 208
-    proposal_prompt_tokens: float = 128
-    adapter_tokens: float = 48
+    critic_prompt_tokens: float
+    proposal_prompt_tokens: float
+    adapter_tokens: float
     """An answer of the adapter."""
     success: float = 0.53
     """Share of the episodes that are won."""
@@ -87,75 +89,83 @@ class Assumed:
     """Assumptions, and the source of each."""
 
     values: Assumptions
-    sources: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str]
 
     def section(self) -> Section:
-        units = {"environment_seconds": "s"}
         return Section(
             "Assumed (change with --assume name=value)",
             tuple(
-                Figure(
-                    name,
-                    value,
-                    units.get(name, "tokens" if name.endswith("tokens") else ""),
-                    self.sources[name],
-                )
+                Figure(name, value, _unit(name), self.sources[name])
                 for name, value in asdict(self.values).items()
             ),
         )
 
 
+def _unit(name: str) -> str:
+    return "tokens" if name.endswith("tokens") else "s" if name.endswith("seconds") else ""
+
+
 def assume(recipe: Recipe, given: Sequence[str]) -> Assumed:
-    """The defaults for a recipe's domain and models, and what a user knows better (`name=value`).
+    """What is known of a recipe's domain and models, and what a user knows better (`name=value`).
 
     Raises `PlanError` for an unknown name and for what is no number."""
-    names = [each.name for each in fields(Assumptions)]
-    where = _RUN
-    if recipe.policy.model != "nano":
-        where = "measured with the nano models, benchmarks/plan.md; not known for these"
+    told = dict(_parsed(each) for each in given)
+    known = _prompts(recipe) | _policy(recipe) | _judge(recipe) | _adapter(recipe)
+    values = {name: value for name, (value, _) in known.items()}
+    where = _NANO if recipe.policy.model == "nano" else f"not known for these models; {_NANO}"
     if recipe.domain.name != "alfworld":
-        where = f"measured on AlfWorld, not on {recipe.domain.name}: give your own"
-    sources = dict.fromkeys(names, where)
-    values: dict[str, float] = {}
-    for role, known in (("policy", _policy(recipe)), ("judge", _judge(recipe))):
-        if getattr(recipe, role).model != "nano":
-            values |= {name: value for name, (value, _) in known.items()}
-            sources |= {name: source for name, (_, source) in known.items()}
-    if recipe.adapter.model != "nano":
-        values |= {"critic_prompt_tokens": 420, "proposal_prompt_tokens": 280}
-        sources |= dict.fromkeys(("critic_prompt_tokens", "proposal_prompt_tokens"), _PAPER_SIZE)
-    values["adapter_tokens"] = recipe.adapter.max_tokens
-    sources["adapter_tokens"] = "its upper bound, max_tokens"
+        where = f"not known for {recipe.domain.name}: give your own; {_NANO}"
+    sources = {each.name: where for each in fields(Assumptions)}
+    sources |= {name: source for name, (_, source) in known.items()}
     sources["efficiency"] = "the data sheet's peak: seconds are a floor until a run measures them"
-    for each in given:
-        name, _, text = each.partition("=")
-        if name not in names:
-            raise PlanError(f"assumption {each!r}: unknown; known are {', '.join(names)}")
-        try:
-            values[name] = float(text)
-        except ValueError:
-            raise PlanError(f"assumption {each!r}: write name=number") from None
-        sources[name] = "given"
-    return Assumed(replace(Assumptions(), **values), sources)
+    if "proposal_prompt_tokens" not in told:
+        critics = recipe.adapter.critics_per_task
+        values["proposal_prompt_tokens"] += critics * values["adapter_tokens"]
+        sources["proposal_prompt_tokens"] += f"; with {critics} critics at their longest"
+    return Assumed(Assumptions(**(values | told)), sources | dict.fromkeys(told, "given"))
 
 
-def _policy(recipe: Recipe) -> dict[str, tuple[float, str]]:
-    longest = float(recipe.policy.max_tokens)
-    return {
-        "opening_tokens": (220, _PAPER_SIZE),
-        "turn_tokens": (96, _PAPER_SIZE),
-        "response_tokens": (longest, _BOUND),
-        "longest_response_tokens": (longest, _BOUND),
-    }
+def _parsed(assignment: str) -> tuple[str, float]:
+    name, _, text = assignment.partition("=")
+    names = [each.name for each in fields(Assumptions)]
+    if name not in names:
+        raise PlanError(f"assumption {assignment!r}: unknown; known are {', '.join(names)}")
+    try:
+        return name, float(text)
+    except ValueError:
+        raise PlanError(f"assumption {assignment!r}: write name=number") from None
 
 
-def _judge(recipe: Recipe) -> dict[str, tuple[float, str]]:
-    longest = float(recipe.judge.max_tokens)
-    return {
-        "judge_opening_tokens": (250, _PAPER_SIZE),
-        "judge_turn_tokens": (89, _PAPER_SIZE),
-        "judge_question_tokens": (14, _PAPER_SIZE),
-        "judgement_tokens": (longest, _BOUND),
-        "longest_judgement_tokens": (longest, _BOUND),
-        "judgement_shared": (0.0, "its lower bound: long answers seldom begin alike"),
-    }
+Known = dict[str, tuple[float, str]]
+"""A value and its source, by name."""
+
+
+def _prompts(recipe: Recipe) -> Known:
+    lengths = prompt_lengths(recipe)
+    if lengths is not None:
+        return {name: (value, lengths.source) for name, value in lengths.values.items()}
+    where = (
+        "the recipe's domain or its data are not here: AlfWorld's whole rooms in Qwen's tokens, "
+        "benchmarks/plan.md"
+    )
+    return {name: (value, where) for name, value in zip(MEASURED, _WHOLE_ROOMS, strict=True)}
+
+
+def _policy(recipe: Recipe) -> Known:
+    names = ("response_tokens", "longest_response_tokens")
+    if recipe.policy.model == "nano":
+        return dict(zip(names, ((8.7, _NANO), (13, _NANO)), strict=True))
+    return dict.fromkeys(names, (float(recipe.policy.max_tokens), _BOUND))
+
+
+def _judge(recipe: Recipe) -> Known:
+    names = ("judgement_tokens", "longest_judgement_tokens", "judgement_shared")
+    if recipe.judge.model == "nano":
+        return dict(zip(names, ((13.3, _NANO), (14, _NANO), (0.67, _NANO)), strict=True))
+    longest = (float(recipe.judge.max_tokens), _BOUND)
+    shared = (0.0, "its lower bound: long answers seldom begin alike")
+    return dict(zip(names, (longest, longest, shared), strict=True))
+
+
+def _adapter(recipe: Recipe) -> Known:
+    return {"adapter_tokens": (float(recipe.adapter.max_tokens), _BOUND)}

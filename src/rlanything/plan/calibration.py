@@ -6,102 +6,97 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
 from rlanything.engines.attention import ATTENTION, trie_arguments
 from rlanything.engines.base import Sampling
 from rlanything.engines.cache import RaggedCache
 from rlanything.engines.draft import draw
-from rlanything.plan.architecture import Architecture
+from rlanything.plan.architecture import FLOAT32, Architecture, build, describe
 from rlanything.plan.devices import Rates
-from rlanything.role_settings import Role
+from rlanything.plan.generation import Generation
+from rlanything.role_settings import LoraSettings, PolicyConfig, Role, TrainedRole
 
 LAYERS = 2
 VOCABULARY = 512
 """Looking tokens up costs no arithmetic, so a small embedding does."""
-DEPTH = 256
-"""Tokens in the cache before those that are timed."""
 TRAINING_TOKENS = 1024
-PREFILL_ROWS, PREFILL_WIDTH = 32, 48
-ROWS = 64
-"""Answers that are decoded and drawn together."""
 CHOICES = 4
 """Tokens among which one is drawn, where they are listed (`decoding: choices`)."""
 COPIED = 32_000_000
 """float32 numbers, more than caches hold."""
-ROUNDS = 7
+ROUNDS = 5
 
 
-def measure(model: Architecture, role: Role, threads: int, listed: bool) -> Rates:
-    """Takes seconds where layers are small; memory as for two of the model's layers.
-
-    `listed` tells whether tokens are drawn among listed ones."""
+def measure(model: Architecture, role: Role, threads: int, work: Generation) -> Rates:
+    """At the size of the role's own passes: rows decoded together, tokens prefilled together, and
+    tokens that are seen. Takes seconds where layers are small; memory as for two of the layers."""
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
-    drawing = _seconds(_draw(model.vocabulary, listed)) / ROWS
-    return replace(_layers(model, role.dtype), draw_seconds=drawing)
-
-
-@cache
-def _layers(model: Architecture, dtype: str) -> Rates:
-    """Roles of one architecture are measured once: a busy machine would tell them apart."""
-    short = replace(model, layers=LAYERS, vocabulary=VOCABULARY)
-    network = _network(short)
-    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
-        training = _seconds(lambda: _train(network))
+    listed = isinstance(role, PolicyConfig) and role.decoding == "choices"
+    rows = max(1, round(work.sampled / max(work.decode_passes, 1)))
+    width = max(1, round(work.prefilled / max(work.prefill_passes, 1) / rows))
+    depth = max(1, round(work.keys))
+    network = _network(model)
+    short = describe(network)
+    decoder = network.get_decoder().eval()
+    training, bandwidth = 0.0, _bandwidth()
+    with torch.autocast("cpu", torch.bfloat16, enabled=role.dtype == "bfloat16"):
+        if isinstance(role, TrainedRole):
+            flops = short.training_flops(TRAINING_TOKENS, TRAINING_TOKENS / 2, 0)
+            training = flops / _seconds(lambda: _train(network, decoder))
         with torch.inference_mode():
-            idle = _seconds(_pass(network, 1, 1))
-            prefill = _seconds(_pass(network, PREFILL_ROWS, PREFILL_WIDTH))
-            decode = _seconds(_pass(network, ROWS, 1))
-    trained = 3 * short.forward_flops(TRAINING_TOKENS, TRAINING_TOKENS / 2, 0)
-    prefilled = short.forward_flops(PREFILL_ROWS * PREFILL_WIDTH, DEPTH + PREFILL_WIDTH / 2, 0)
-    decoded = short.forward_flops(ROWS, DEPTH, 0)
+            one = _seconds(_pass(decoder, 1, 1, depth))
+            prefill = _seconds(_pass(decoder, rows, width, depth))
+            decode = _seconds(_pass(decoder, rows, 1, depth))
+    # A pass of one row reads the weights, which `bandwidth` says, and has its overhead.
+    read = FLOAT32 * (short.layer_matrices + short.adapter_parameters) / bandwidth
+    overhead = max(one - read, 0.0)
     return Rates(
-        forward=prefilled / prefill,
-        # One row takes the overhead and little else; the rest is what more rows take beyond it.
-        decode=decoded / max(decode - idle, decode / 10),
-        training=trained / training,
-        bandwidth=_bandwidth(),
-        pass_seconds=idle / LAYERS,
-        draw_seconds=0.0,
-        source=f"measured here: {LAYERS} layers of its shape, {torch.get_num_threads()} thread(s)",
+        forward=short.forward_flops(rows * width, depth + width / 2, 0) / prefill,
+        decode=short.forward_flops(rows, depth, 0) / max(decode - overhead, decode / 10),
+        training=training,
+        bandwidth=bandwidth,
+        pass_seconds=overhead / LAYERS,
+        draw_seconds=_seconds(_draw(rows, model.vocabulary, listed)) / rows,
+        source=f"measured here: {LAYERS} layers of its shape, {torch.get_num_threads()} thread(s); "
+        f"prefill {rows} x {width}, decoding {rows} rows, {depth} tokens before them",
     )
 
 
 def _network(model: Architecture) -> Any:
     config = AutoConfig.for_model(
         model.kind,
-        num_hidden_layers=model.layers,
+        num_hidden_layers=LAYERS,
         hidden_size=model.hidden,
         intermediate_size=model.intermediate,
         num_attention_heads=model.heads,
         num_key_value_heads=model.key_value_heads,
         head_dim=model.head_dim,
-        vocab_size=model.vocabulary,
+        vocab_size=VOCABULARY,
     )
-    network = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    lora = LoraSettings(rank=model.adapters.rank) if model.adapters else None
+    network = build(config, lora, "cpu", "calibration")
     network.set_attn_implementation(ATTENTION)
-    return network.get_decoder().eval()
+    return network
 
 
-def _train(network: Any) -> None:
+def _train(network: Any, decoder: Any) -> None:
     """One forward and backward pass of a chain of tokens, as a pack is computed."""
     positions = torch.arange(TRAINING_TOKENS)
     layout = trie_arguments(np.full(TRAINING_TOKENS, TRAINING_TOKENS), torch.device("cpu"))
-    out = network(input_ids=positions[None] % VOCABULARY, position_ids=positions[None], **layout)
+    out = decoder(input_ids=positions[None] % VOCABULARY, position_ids=positions[None], **layout)
     network.zero_grad(set_to_none=True)
     out.last_hidden_state.sum().backward()
 
 
-def _pass(network: Any, rows: int, width: int) -> Callable[[], object]:
-    """A forward pass of `width` new tokens on each of `rows`, with the engine's cache."""
+def _pass(network: Any, rows: int, width: int, depth: int) -> Callable[[], object]:
+    """A forward pass of `width` new tokens on each of `rows` that hold `depth` already."""
     cache = RaggedCache()
-    cache.tokens = [[0] * DEPTH for _ in range(rows)]
+    cache.tokens = [[0] * depth for _ in range(rows)]
     ids = torch.zeros(rows, width, dtype=torch.long)
 
     def run() -> object:
@@ -117,10 +112,10 @@ def _pass(network: Any, rows: int, width: int) -> Callable[[], object]:
     return run
 
 
-def _draw(vocabulary: int, listed: bool) -> Callable[[], object]:
-    logits = torch.randn(ROWS, vocabulary, generator=torch.Generator().manual_seed(0))
-    allowed = [tuple(range(CHOICES)) if listed else ()] * ROWS
-    return lambda: draw(logits, allowed, [0.5] * ROWS, Sampling(1.0, 1))
+def _draw(rows: int, vocabulary: int, listed: bool) -> Callable[[], object]:
+    logits = torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(0))
+    allowed = [tuple(range(CHOICES)) if listed else ()] * rows
+    return lambda: draw(logits, allowed, [0.5] * rows, Sampling(1.0, 1))
 
 
 def _bandwidth() -> float:

@@ -43,7 +43,7 @@ class Rates:
     decode: float
     """FLOP/s of a pass with one token a row."""
     training: float
-    """FLOP/s forward and backward."""
+    """FLOP/s forward and backward; 0 where nothing trains."""
     bandwidth: float
     """Bytes/s."""
     pass_seconds: float
@@ -57,7 +57,11 @@ class Rates:
         return [
             Figure(f"{role}: prefill", self.forward, "FLOP/s", self.source),
             Figure(f"{role}: decoding", self.decode, "FLOP/s", self.source),
-            Figure(f"{role}: training", self.training, "FLOP/s", self.source),
+            *(
+                [Figure(f"{role}: training", self.training, "FLOP/s", self.source)]
+                if self.training
+                else []
+            ),
             Figure(f"{role}: memory read", self.bandwidth, "bytes/s", self.source),
             *(
                 Figure(f"{role}: {name}", value or None, "s", self.source if value else unknown)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rlanything.engines.attention import TILE
 from rlanything.plan.architecture import BFLOAT16, FLOAT32, Architecture
 from rlanything.plan.episodes import Batches
 from rlanything.plan.figures import Figure, Section
-from rlanything.plan.generation import Generation
-from rlanything.role_settings import Role, TrainedRole
+from rlanything.plan.players import Player
+from rlanything.role_settings import Role
 
 MOMENTS = 2
 """AdamW keeps two numbers a weight, and a step count a tensor."""
@@ -19,25 +17,16 @@ DRAW_BYTES = 28
 """A logit while a token is drawn: three times in float32, twice in float64."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoleMemory:
-    """One role on one device."""
-
-    section: Section
-    total: float
-    """Bytes."""
-
-
 def weight_bytes(model: Architecture) -> int:
-    return FLOAT32 * model.parameters
+    return FLOAT32 * (model.parameters + model.adapter_parameters)
 
 
 def gradient_bytes(model: Architecture) -> int:
-    return FLOAT32 * model.parameters
+    return FLOAT32 * model.trained_parameters
 
 
 def optimizer_bytes(model: Architecture) -> int:
-    return MOMENTS * FLOAT32 * model.parameters + FLOAT32 * len(model.tensors())
+    return MOMENTS * FLOAT32 * model.trained_parameters + FLOAT32 * model.trained_tensors
 
 
 def cache_bytes_per_token(model: Architecture, role: Role) -> int:
@@ -72,19 +61,15 @@ def activation_bytes(model: Architecture, role: Role, tokens: float, keys: float
     return tokens * model.layers * layer_bytes_per_token(model, role, keys) + cast
 
 
-def role_memory(
-    name: str,
-    model: Architecture,
-    role: Role,
-    learned: Batches | None,
-    answer_tokens: float,
-    generated: Generation,
-) -> RoleMemory:
-    """Of a role that learns from `learned` (None: it does not) and generates `generated`."""
+def role_memory(player: Player, model: Architecture, role: Role) -> Section:
+    """Of one role on one device, `total` last; `role` says which kind of device."""
+    generated, learned = player.generated, player.learned
     p = f"{model.parameters:,} parameters"
+    if model.adapters:
+        p = f"({p} + {model.adapter_parameters:,} of adapters)"
     figures = [Figure("weights", weight_bytes(model), "bytes", f"{p} x {FLOAT32} B (float32)")]
-    if isinstance(role, TrainedRole) and learned is not None:
-        figures += _learning(model, role, learned, answer_tokens)
+    if learned is not None:
+        figures += _learning(model, role, learned, player.answer_tokens)
     rows, columns = generated.cache_rows, generated.cache_columns
     per_token = cache_bytes_per_token(model, role)
     figures.append(
@@ -113,13 +98,13 @@ def role_memory(
     )
     total = sum(figure.value or 0 for figure in figures)
     figures.append(Figure("total", total, "bytes", "all of it: nothing is given back in between"))
-    return RoleMemory(Section(f"Memory: {name}", tuple(figures)), total)
+    return Section(f"Memory: {player.name}", tuple(figures))
 
 
 def _learning(
-    model: Architecture, role: TrainedRole, learned: Batches, answer_tokens: float
+    model: Architecture, role: Role, learned: Batches, answer_tokens: float
 ) -> list[Figure]:
-    p = f"{model.parameters:,} parameters"
+    p = f"{model.trained_parameters:,} {'of adapters' if model.adapters else 'parameters'}"
     keys = learned.depth + TILE
     per_layer = layer_bytes_per_token(model, role, keys)
     rows = learned.most_samples * answer_tokens
@@ -131,7 +116,7 @@ def _learning(
             "optimizer",
             optimizer_bytes(model),
             "bytes",
-            f"AdamW: {p} x {MOMENTS} x {FLOAT32} B + {len(model.tensors()):,} tensors x 4 B",
+            f"AdamW: {p} x {MOMENTS} x {FLOAT32} B + {model.trained_tensors:,} tensors x 4 B",
         ),
         Figure(
             "activations",

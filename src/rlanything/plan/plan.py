@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rlanything.assembly import check_trainable
 from rlanything.config import Recipe
+from rlanything.engine_settings import OpenAIEngineConfig
 from rlanything.plan.architecture import Architecture, architecture_of
-from rlanything.plan.assumptions import Assumed, Assumptions, assume
+from rlanything.plan.assumptions import Assumptions, assume
 from rlanything.plan.devices import CPU, Rates, gpu, sheet_rates
-from rlanything.plan.episodes import (
-    Batches,
-    batches,
-    episode_lengths,
-    group_count,
-    judge_leaves,
-    policy_leaves,
-)
-from rlanything.plan.figures import Figure, PlanError, Section, amount, brief
-from rlanything.plan.generation import (
-    Generation,
-    adapter_generation,
-    judge_generation,
-    policy_generation,
-)
+from rlanything.plan.episodes import episode_lengths, group_count
+from rlanything.plan.figures import Figure, PlanError, Section, brief
 from rlanything.plan.memory import role_memory
-from rlanything.plan.seconds import Player, generating, updating
+from rlanything.plan.placement import place
+from rlanything.plan.players import Player, players
+from rlanything.plan.seconds import Computed, generating, updating
 from rlanything.role_settings import Role
 
-PHASES = ("rollouts", "judgements", "proposals", "policy update", "judge update")
+GENERATING = {"policy": "rollouts", "judge": "judgements", "adapter": "proposals"}
+PHASES = (*GENERATING.values(), "policy update", "judge update")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,61 +35,54 @@ class Plan:
     """Whether every role fits, each whole on one of the devices."""
     sections: tuple[Section, ...]
     seconds: dict[str, float]
-    """By phase, of one iteration."""
+    """By phase, of one iteration; phases that an endpoint spends are not among them."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What a role's model does in an iteration."""
-
-    generated: Generation
-    learned: Batches | None
-    answer_tokens: float
 
 
 def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()) -> Plan:
     """`given` are assumptions that the user knows better, `name=value`.
 
     Loads no weights. On `cpu` a few seconds of arithmetic are timed; a GPU is never asked. Raises
-    `PlanError` for a model, device or assumption that is not known."""
+    `PlanError` for a model, device or assumption that is not known, `RecipeError` for a role that
+    cannot train."""
     if device == CPU and count != 1:
         raise PlanError("--count: this machine's CPU is one device; name a GPU with --device")
     if device != CPU:
         gpu(device)
-    assumed = assume(recipe, given)
-    work = _work(recipe, assumed.values)
-    players: dict[str, Player] = {}
-    architectures: list[Figure] = []
-    for name in work:
+    check_trainable(recipe)
+    cast: list[tuple[Player, Computed | None]] = []
+    parameters: list[Figure] = []
+    sources: dict[str, Architecture] = {}
+    for name in GENERATING:
         role: Role = getattr(recipe, name)
-        role = role.model_copy(update={"device": CPU if device == CPU else "cuda"})
-        model, source = architecture_of(role.model, name)
-        architectures.append(_architecture(name, model, source))
-        rates = _rates(recipe, model, role, device, assumed.values.efficiency)
-        players[name] = Player(name, model, role, rates)
-    memories = [
-        role_memory(
-            name,
-            player.model,
-            player.role,
-            work[name].learned,
-            work[name].answer_tokens,
-            work[name].generated,
-        )
-        for name, player in players.items()
-    ]
-    fits, placed = _place({n: m.total for n, m in zip(work, memories, strict=True)}, device, count)
-    seconds = _seconds(recipe, players, work, assumed.values, count)
+        if isinstance(role.engine, OpenAIEngineConfig):
+            how = f"{role.model} at {role.engine.url}: not in this process, no memory here"
+            parameters.append(Figure(name, None, "parameters", how))
+        elif name != "judge" or recipe.judge.oracle_noise is None:
+            sources[name], source = architecture_of(role, name)
+            parameters.append(_parameters(name, sources[name], source))
+    assumed = assume(recipe, given)
+    for player in players(recipe, assumed.values):
+        model = sources.get(player.name)
+        if model is None:
+            cast.append((player, None))
+            continue
+        rates = _rates(recipe, model, player, device, assumed.values.efficiency)
+        on = player.role.model_copy(update={"device": CPU if device == CPU else "cuda"})
+        cast.append((player, Computed(model, on, rates)))
+    here = [(player, computed) for player, computed in cast if computed is not None]
+    memories = {p.name: role_memory(p, c.model, c.role) for p, c in here}
+    fits, placed = place({n: m.value("total") for n, m in memories.items()}, device, count)
+    seconds = _seconds(recipe, cast, assumed.values, count)
     sections = (
-        Section("Parameters", tuple(architectures)),
+        Section("Parameters", tuple(parameters)),
         assumed.section(),
-        *(memory.section for memory in memories),
+        *memories.values(),
         placed,
-        _tokens(recipe, work, assumed),
-        Section("Rates", tuple(f for p in players.values() for f in p.rates.figures(p.name))),
+        _tokens(recipe, cast, assumed.values),
+        Section("Rates", tuple(f for p, c in here for f in c.rates.figures(p.name))),
         seconds,
     )
     by_phase = {
@@ -107,150 +91,108 @@ def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()
     return Plan(recipe.name, device, count, fits, sections, by_phase)
 
 
-def _work(recipe: Recipe, assumed: Assumptions) -> dict[str, _Work]:
-    """By role; no judge where the oracle judges."""
-    groups = group_count(recipe, assumed)
-    tasks = round(groups * assumed.policy_tasks)
-    learned = batches(policy_leaves(recipe, assumed), tasks, recipe.policy)
-    work = {"policy": _Work(policy_generation(recipe, assumed), learned, assumed.response_tokens)}
-    if recipe.judge.oracle_noise is None:
-        tasks = round(groups * assumed.judge_tasks)
-        learned = batches(judge_leaves(recipe, assumed), tasks, recipe.judge)
-        generated = judge_generation(recipe, assumed)
-        work["judge"] = _Work(generated, learned, assumed.judgement_tokens)
-    work["adapter"] = _Work(adapter_generation(recipe, assumed), None, assumed.adapter_tokens)
-    return work
-
-
-def _rates(recipe: Recipe, model: Architecture, role: Role, device: str, share: float) -> Rates:
+def _rates(
+    recipe: Recipe, model: Architecture, player: Player, device: str, efficiency: float
+) -> Rates:
     if device != CPU:
-        return sheet_rates(device, role, share)
+        return sheet_rates(device, player.role, efficiency)
     from rlanything.plan.calibration import measure
 
-    listed = getattr(role, "decoding", "free") == "choices"
-    return measure(model, role, recipe.threads, listed)
+    return measure(model, player.role, recipe.threads, player.generated)
 
 
-def _architecture(name: str, model: Architecture, source: str) -> Figure:
+def _parameters(name: str, model: Architecture, source: str) -> Figure:
     head = "the output layer is the embedding" if model.tied else "an output layer of its own"
+    lora = ""
+    if model.adapters:
+        a = model.adapters
+        lora = (
+            f"; {a.parameters:,} more in adapters of rank {a.rank} on {a.layers} linear layers, "
+            "which alone train"
+        )
     return Figure(
         name,
         model.parameters,
         "parameters",
         f"{model.kind}: embedding {model.vocabulary:,} x {model.hidden:,}, {model.layers} layers "
         f"of {model.heads} heads ({model.key_value_heads} of keys) x {model.head_dim} and an MLP "
-        f"of {model.intermediate:,}, {head}; {source}",
+        f"of {model.intermediate:,}, {head}; from {source}{lora}",
     )
 
 
-def _place(totals: dict[str, float], device: str, count: int) -> tuple[bool, Section]:
-    """The largest role first, each on the device that is emptiest."""
-    if device == CPU:
-        size = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    else:
-        size = gpu(device).memory
-    loads: list[tuple[float, list[str]]] = [(0.0, []) for _ in range(count)]
-    for name in sorted(totals, key=lambda each: -totals[each]):
-        emptiest = min(range(count), key=lambda i: loads[i][0])
-        load, names = loads[emptiest]
-        loads[emptiest] = (load + totals[name], [*names, name])
-    figures = [
-        Figure(
-            f"{device} {number}",
-            load,
-            "bytes",
-            f"{' + '.join(names) or 'no role'}, of {amount(size, 'bytes')}: "
-            + (
-                f"fits, {amount(size - load, 'bytes')} left"
-                if load <= size
-                else f"DOES NOT FIT, {amount(load - size, 'bytes')} too much"
-            ),
-        )
-        for number, (load, names) in enumerate(loads)
-    ]
-    largest = max(totals, key=lambda each: totals[each])
-    if totals[largest] > size:
-        figures.append(
-            Figure(
-                "remedy",
-                None,
-                "",
-                f"{largest} alone is larger than a device, and a role is not divided over devices "
-                "yet: take a smaller model, or less of max_pack_tokens and parallel_episodes",
-            )
-        )
-    return all(load <= size for load, _ in loads), Section("Memory: devices", tuple(figures))
-
-
-def _tokens(recipe: Recipe, work: dict[str, _Work], assumed: Assumed) -> Section:
-    lengths = episode_lengths(recipe, assumed.values)
-    groups = group_count(recipe, assumed.values)
+def _tokens(
+    recipe: Recipe, cast: Sequence[tuple[Player, Computed | None]], assumed: Assumptions
+) -> Section:
+    lengths = episode_lengths(recipe, assumed)
+    groups = group_count(recipe, assumed)
     episodes, steps = groups * len(lengths), groups * sum(lengths)
+    asked = f"{groups} tasks ({recipe.loop.tasks_per_iteration} and candidates) x {len(lengths)}"
     figures = [
-        Figure(
-            "episodes",
-            episodes,
-            "",
-            f"{groups} tasks ({recipe.loop.tasks_per_iteration} and candidates) x {len(lengths)}",
-        ),
+        Figure("episodes", episodes, "", asked),
         Figure("steps", steps, "", f"{groups} tasks x ({' + '.join(map(str, lengths))})"),
     ]
-    for name, each in work.items():
-        g, b = each.generated, each.learned
-        figures += [
-            Figure(
-                f"{name}: answers", g.answers, "", "responses, judgements, or tries and critics"
-            ),
-            Figure(f"{name}: prompts", g.prompt_tokens, "tokens", "of every answer"),
-            Figure(
-                f"{name}: prefilled",
-                g.prefilled,
-                "tokens",
-                f"what is new in them: 1 in {g.prompt_tokens / max(g.prefilled, 1):.1f}",
-            ),
-            Figure(
-                f"{name}: sampled",
-                g.sampled,
-                "tokens",
-                f"{g.answers:,} answers x {each.answer_tokens:g}",
-            ),
-        ]
-        if b is not None:
-            figures += [
-                Figure(f"{name}: samples", b.samples, "", "answers that train"),
-                Figure(f"{name}: sample tokens", b.sample_tokens, "tokens", "prompts and answers"),
-                Figure(f"{name}: distinct", b.distinct_tokens, "tokens", "of them, each once"),
-                Figure(
-                    f"{name}: computed",
-                    b.computed_tokens,
-                    "tokens",
-                    f"in {b.passes} passes of at most {b.largest:,}, {b.updates} updates: "
-                    f"1 in {b.sample_tokens / max(b.computed_tokens, 1):.1f}",
-                ),
-            ]
+    for player, computed in cast:
+        figures += _generated(player, computed is None) + _learned(player)
     return Section("Tokens of one iteration", tuple(figures))
+
+
+def _generated(player: Player, remote: bool) -> list[Figure]:
+    name, g = player.name, player.generated
+    saved = g.prompt_tokens / max(g.prefilled, 1)
+    figures = [
+        Figure(f"{name}: answers", g.answers, "", "responses, judgements, or tries and critics"),
+        Figure(f"{name}: prompts", g.prompt_tokens, "tokens", "of every answer"),
+        Figure(
+            f"{name}: sampled",
+            g.sampled,
+            "tokens",
+            f"{g.answers:,} answers x {player.answer_tokens:.3g}",
+        ),
+    ]
+    if not remote:
+        how = f"what is new in the prompts: 1 in {saved:.1f}"
+        figures.insert(2, Figure(f"{name}: prefilled", g.prefilled, "tokens", how))
+    return figures
+
+
+def _learned(player: Player) -> list[Figure]:
+    name, b = player.name, player.learned
+    if b is None:
+        return []
+    return [
+        Figure(f"{name}: samples", b.samples, "", "answers that train"),
+        Figure(f"{name}: sample tokens", b.sample_tokens, "tokens", "prompts and answers"),
+        Figure(f"{name}: distinct", b.distinct_tokens, "tokens", "of them, each once"),
+        Figure(
+            f"{name}: computed",
+            b.computed_tokens,
+            "tokens",
+            f"in {b.passes} passes of at most {b.largest:,}, {b.updates} updates: "
+            f"1 in {b.sample_tokens / max(b.computed_tokens, 1):.1f}",
+        ),
+    ]
 
 
 def _seconds(
     recipe: Recipe,
-    players: dict[str, Player],
-    work: dict[str, _Work],
+    cast: Sequence[tuple[Player, Computed | None]],
     assumed: Assumptions,
     count: int,
 ) -> Section:
     steps = group_count(recipe, assumed) * sum(episode_lengths(recipe, assumed))
     each = assumed.environment_seconds
-    host = f"{steps:,} steps x {each:g} s"
-    phases = {"policy": "rollouts", "judge": "judgements", "adapter": "proposals"}
+    host = Figure("rollouts: environment", steps * each, "s", f"{steps:,} steps x {each:g} s")
     figures: list[Figure] = []
-    for name, phase in phases.items():
-        if name in work:
-            mine = (steps * each, host) if name == "policy" else (0.0, "")
-            figures += generating(phase, players[name], work[name].generated, *mine)
-    for name in ("policy", "judge"):
-        if name in work and (learned := work[name].learned) is not None:
-            tokens = work[name].answer_tokens
-            figures += updating(f"{name} update", players[name], learned, tokens)
+    for player, computed in cast:
+        phase = GENERATING[player.name]
+        if computed is None:
+            figures.append(Figure(phase, None, "s", "spent by an endpoint, whose speed is its own"))
+        else:
+            own = [host] if player.name == "policy" else []
+            figures += generating(phase, player, computed, own)
+    for player, computed in cast:
+        if player.learned is not None and computed is not None:
+            figures += updating(f"{player.name} update", player, player.learned, computed)
     total = sum(f.value or 0.0 for f in figures if f.name in PHASES)
     iterations = recipe.loop.iterations
     figures += [
@@ -269,14 +211,4 @@ def _seconds(
             "not known: they hang on how the policy does and on the disk",
         ),
     ]
-    if count > 1:
-        figures.append(
-            Figure(
-                "one iteration, divided",
-                total / count,
-                "s",
-                f"{brief(total)} s / {count}: the floor if every phase were divided over them "
-                "without loss, which is not built",
-            )
-        )
     return Section("Seconds of one iteration", tuple(figures))

@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlanything.plan.architecture import FLOAT32, Architecture
 from rlanything.plan.devices import Rates
 from rlanything.plan.episodes import Batches
 from rlanything.plan.figures import Figure, amount, brief
-from rlanything.plan.generation import Generation
 from rlanything.plan.memory import cache_bytes_per_token
-from rlanything.role_settings import Role
+from rlanything.plan.players import Player
+from rlanything.role_settings import Role, TrainedRole
 
-FORWARD_AND_BACKWARD = 3
-"""A backward pass computes twice what a forward pass does."""
 ADAMW_ACCESSES = 7
 """Weight, gradient and two moments are read, all but the gradient written: so many numbers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Player:
-    """A role's model, as a device sees it."""
+class Computed:
+    """A role's model in this process, and how fast its device is at it."""
 
-    name: str
     model: Architecture
     role: Role
     rates: Rates
 
 
 def generating(
-    phase: str, player: Player, work: Generation, host_seconds: float, host: str
+    phase: str, player: Player, computed: Computed, own: Sequence[Figure]
 ) -> list[Figure]:
-    """Prefill, decoding and the rest, then their sum under the phase's name."""
-    model, rates = player.model, player.rates
+    """Prefill, decoding and the rest (`own`), then their sum under the phase's name."""
+    work, model, rates = player.generated, computed.model, computed.rates
     prefill = model.forward_flops(work.prefilled, work.keys, 0)
+    matrices = model.layer_matrices + model.adapter_parameters
     decode = model.forward_flops(work.sampled, work.keys, work.sampled)
-    weights = model.layer_matrices + model.head_matrix
+    weights = matrices + model.head_matrix
     # Autocast makes a bfloat16 copy in every pass: float32 is read, the copy written and read.
-    each = 2 * FLOAT32 if player.role.dtype == "bfloat16" else FLOAT32
-    per_key = cache_bytes_per_token(model, player.role)
+    each = 2 * FLOAT32 if computed.role.dtype == "bfloat16" else FLOAT32
+    per_key = cache_bytes_per_token(model, computed.role)
     read = work.decode_passes * weights * each + work.sampled * work.keys * per_key
     computing, reading = decode / rates.decode, read / rates.bandwidth
     passes = work.prefill_passes + work.decode_passes
@@ -48,7 +47,7 @@ def generating(
             prefill / rates.forward,
             "s",
             f"{amount(prefill, 'FLOP')} / {amount(rates.forward, 'FLOP/s')}; {work.prefilled:,.0f} "
-            f"tokens x (2 x {model.layer_matrices:,} weights + 4 x {model.layers} layers x "
+            f"tokens x (2 x {matrices:,} weights + 4 x {model.layers} layers x "
             f"{model.query_width} x {work.keys:,.0f} keys)",
         ),
         Figure(
@@ -74,35 +73,41 @@ def generating(
             f"{work.sampled:,.0f} tokens x {rates.draw_seconds:.3g} s",
         ),
     ]
-    if host:
-        parts.append(Figure(f"{phase}: environment", host_seconds, "s", host))
+    parts += own
     return [*parts, _sum(phase, parts)]
 
 
-def updating(phase: str, player: Player, work: Batches, answer_tokens: float) -> list[Figure]:
+def updating(phase: str, player: Player, work: Batches, computed: Computed) -> list[Figure]:
     """Forward and backward passes and the optimizer's steps, then their sum."""
-    model, rates = player.model, player.rates
-    rows = work.samples * answer_tokens
-    flops = FORWARD_AND_BACKWARD * model.forward_flops(work.computed_tokens, work.depth, rows)
-    moved = work.updates * model.parameters * FLOAT32 * ADAMW_ACCESSES
+    model, rates = computed.model, computed.rates
+    rows = work.samples * player.answer_tokens
+    flops = model.training_flops(work.computed_tokens, work.depth, rows)
+    each = model.training_flops_per_weight
+    why = "4: the weights are frozen" if model.adapters else "6: forward 2, backward 4"
+    lora = f" + 6 x {model.adapter_parameters:,} of adapters" if model.adapters else ""
+    moved = work.updates * model.trained_parameters * FLOAT32 * ADAMW_ACCESSES
     parts = [
         Figure(
             f"{phase}: passes",
             flops / rates.training,
             "s",
-            f"{amount(flops, 'FLOP')} / {amount(rates.training, 'FLOP/s')}; 3 x "
-            f"({work.computed_tokens:,} tokens x (2 x {model.layer_matrices:,} weights + 4 x "
-            f"{model.layers} layers x {model.query_width} x {work.depth:,.0f} keys) + {rows:,.0f} "
-            f"logits x 2 x {model.head_matrix:,})",
+            f"{amount(flops, 'FLOP')} / {amount(rates.training, 'FLOP/s')}; "
+            f"{work.computed_tokens:,} tokens x ({each} x {model.layer_matrices:,} weights{lora} + "
+            f"12 x {model.layers} layers x {model.query_width} x {work.depth:,.0f} keys) + "
+            f"{rows:,.0f} logits x {each} x {model.head_matrix:,} ({why})",
         ),
         Figure(
             f"{phase}: optimizer",
             moved / rates.bandwidth,
             "s",
-            f"{work.updates} steps x {model.parameters:,} parameters x {ADAMW_ACCESSES} x "
+            f"{work.updates} steps x {model.trained_parameters:,} parameters x {ADAMW_ACCESSES} x "
             f"{FLOAT32} B / {amount(rates.bandwidth, 'bytes/s')}",
         ),
     ]
+    if isinstance(player.role, TrainedRole) and player.role.old_logprobs == "recomputed":
+        again = model.forward_flops(work.computed_tokens, work.depth, rows)
+        how = f"{amount(again, 'FLOP')} / {amount(rates.forward, 'FLOP/s')}: a forward pass more"
+        parts.append(Figure(f"{phase}: old log-probs", again / rates.forward, "s", how))
     return [*parts, _sum(phase, parts)]
 
 
