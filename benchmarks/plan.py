@@ -1,10 +1,11 @@
-"""A plan against the run it is of: writes benchmarks/plan.md.
+"""Plans against the runs they are of: writes benchmarks/plan.md.
 
-    python benchmarks/plan.py [--iterations 2] [--ranks qwen.tiktoken]
+    python benchmarks/plan.py [--ranks qwen.tiktoken]
 
-The run is recipes/quickstart.yaml on one thread, without evaluation. How fast the machine is, is
-measured before and after it. `--ranks` names the byte-pair ranks of Qwen's tokenizer (the package
-`dashscope` carries them; `tiktoken` must be installed): whole AlfWorld rooms are then counted in
+Runs recipes/quickstart.yaml and a small iteration of recipes/alfworld-smollm2.yaml (which needs
+the packages of `make smollm2`) on one thread, without evaluation, and plans each first. `--ranks`
+names the byte-pair ranks of Qwen's tokenizer (the package `dashscope` on PyPI carries them as
+resources/qwen.tiktoken; `tiktoken` must be installed): whole AlfWorld rooms are then counted in
 its tokens too.
 """
 
@@ -13,23 +14,23 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import multiprocessing
 import os
 import platform
-import random
 import resource
 import statistics
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 import torch
 import transformers
 from rich.console import Console
-from transformers import AutoTokenizer
 
 from rlanything import nano
 from rlanything.config import Recipe, load_recipe
@@ -38,18 +39,22 @@ from rlanything.engines.cache import shared_length
 from rlanything.engines.deadline import TimedEngine
 from rlanything.environments.alfworld.domain import AlfWorld
 from rlanything.environments.alfworld.tasks import tasks
-from rlanything.plan import calibration
-from rlanything.plan.assumptions import Assumptions
-from rlanything.plan.episodes import episode_lengths
+from rlanything.environments.registry import load_domain
 from rlanything.plan.plan import PHASES, Plan, make_plan
-from rlanything.records import Completion, JudgedTrajectory, Messages, Step, Task, Trajectory
+from rlanything.plan.prompts import Ruler, measure, play, ruler_of
+from rlanything.records import Completion, Messages, Step, Task, Trajectory
 from rlanything.runs.store import Store
 from rlanything.training import Run
 from rlanything.view import View
 
 HERE = Path(__file__).parent
-RECIPE = HERE.parent / "recipes" / "quickstart.yaml"
+RECIPES = HERE.parent / "recipes"
 SETTINGS = ("seed=1", "threads=1", "evaluation.episodes=0", "checkpoints.keep=1")
+RUNS = {
+    "quickstart": ("loop.iterations=2",),
+    "alfworld-smollm2": ("loop.iterations=2", "loop.max_steps=4"),
+}
+"""Recipes, and what makes them short."""
 TOKENS = (
     ("rollouts/episodes", "episodes"),
     ("rollouts/steps", "steps"),
@@ -79,111 +84,183 @@ class CpuView(View):
         self.computed[name].append(time.process_time() - begun)
 
 
-def timed_engines() -> dict[str, float]:
-    """Seconds computed inside `generate`, by role, from now on."""
-    seconds: dict[str, float] = defaultdict(float)
-    generate = TimedEngine.generate
+class Heard:
+    """What engines are asked and answer from now on, by role."""
 
-    def timed(self: TimedEngine, requests: Sequence[Request], sampling: Sampling):
-        begun = time.process_time()
-        try:
-            return generate(self, requests, sampling)
-        finally:
-            seconds[self._name] += time.process_time() - begun
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        """Computed inside `generate`."""
+        self.answers: dict[str, list[int]] = defaultdict(list)
+        """Tokens of each."""
+        self.longest: dict[str, list[int]] = defaultdict(list)
+        """Tokens of the longest of those that were sampled together."""
+        self.prompts: dict[tuple[str, bool], list[int]] = defaultdict(list)
+        """Tokens of each, by role and whether several answers were wanted."""
+        generate = TimedEngine.generate
 
-    TimedEngine.generate = timed
-    return seconds
+        def listening(engine: TimedEngine, requests: Sequence[Request], sampling: Sampling):
+            begun = time.process_time()
+            groups = generate(engine, requests, sampling)
+            role = engine._name
+            self.seconds[role] += time.process_time() - begun
+            lengths = [[len(answer.token_ids) for answer in group] for group in groups]
+            self.answers[role] += [each for group in lengths for each in group]
+            self.longest[role] += [max(each) for each in zip_longest(*lengths, fillvalue=0)]
+            for request in requests:
+                several = len(request.seeds) > 1
+                self.prompts[role, several].append(len(request.prompt_ids))
+            return groups
+
+        TimedEngine.generate = listening
 
 
-def lengths(store: Store, every: int) -> Found:
-    """What the plan assumes, as every so manieth episode of a run had it."""
-    domain = AlfWorld()
-    tokenizers = {
-        r: AutoTokenizer.from_pretrained(nano.MODELS / r) for r in ("policy", "judge", "adapter")
-    }
-
-    def count(role: str, messages: Messages) -> int:
-        chat = [{"role": each.role, "content": each.content} for each in messages]
-        rendered = tokenizers[role].apply_chat_template(chat, add_generation_prompt=True)
-        return len(rendered["input_ids"])
-
-    found: dict[str, list[float]] = defaultdict(list)
-    for (name,) in store.query("SELECT id FROM trajectories ORDER BY id")[::every]:
-        episode = store.trajectory(name)
-        task = _task(store, episode.task)
-        steps = [
-            Step(
-                s.observation,
-                Completion.unsampled(s.completion.text),
-                s.action,
-                s.valid,
-                s.next_observation,
+def lengths(recipe: Recipe, store: Store, heard: Heard) -> Found:
+    """What the plan assumes, as a run had it; of prompts every third episode is looked at."""
+    domain = load_domain(recipe.domain.name, recipe.domain.options)
+    episodes: list[Trajectory] = []
+    shared: list[float] = []
+    for (name,) in store.query("SELECT id FROM trajectories ORDER BY id")[::3]:
+        stored = store.trajectory(name)
+        query = "SELECT instruction, kind, data FROM tasks WHERE id = ?"
+        instruction, kind, data = store.query(query, stored.task)[0]
+        steps: list[Step] = []
+        for each in stored.steps:
+            answer = Completion.unsampled(each.completion.text)
+            steps.append(
+                Step(each.observation, answer, each.action, each.valid, each.next_observation)
             )
-            for s in episode.steps
-        ]
-        answers = [len(s.completion.token_ids) for s in episode.steps]
-        prompts = [
-            count("policy", domain.policy_prompt(task, steps[:i], steps[i].observation))
-            for i in range(len(steps))
-        ]
-        found["opening_tokens"].append(prompts[0])
-        pairs = zip(prompts, prompts[1:], answers, strict=False)
-        found["turn_tokens"] += [after - before - answer for before, after, answer in pairs]
-        found["response_tokens"] += answers
-        judged = [
-            count("judge", domain.judge_prompt(task, steps[: i + 1])) for i in range(len(steps))
-        ]
-        grown = [after - before for before, after in pairwise(judged)]
-        found["judge_turn_tokens"] += [g - a for g, a in zip(grown, answers[1:], strict=True)]
-        if grown:
-            found["judge_opening_tokens"].append(judged[0] - statistics.mean(grown) - QUESTION)
-        for step in episode.steps:
-            texts = sorted(
-                j.completion.token_ids for j in step.judgements if j.advantage is not None
-            )
-            found["judgement_tokens"] += [len(j.completion.token_ids) for j in step.judgements]
-            for before, after in pairwise(texts):
-                found["judgement_shared"].append(shared_length(before, after) / len(after))
-        failed = JudgedTrajectory(Trajectory(name, task, tuple(steps), -1), ((),) * len(steps))
-        found["critic_prompt_tokens"].append(count("adapter", domain.critic_prompt(failed, [])))
-    means = {key: statistics.mean(values) for key, values in found.items()}
-    means["longest_response_tokens"] = max(found["response_tokens"])
-    means["longest_judgement_tokens"] = max(found["judgement_tokens"])
-    return means | _shares(store)
+            trained = [j.completion for j in each.judgements if j.advantage is not None]
+            for before, after in pairwise(sorted(written.token_ids for written in trained)):
+                shared.append(shared_length(before, after) / len(after))
+        task = Task(stored.task, instruction, kind, json.loads(data))
+        episodes.append(Trajectory(name, task, tuple(steps), stored.outcome))
+    found = measure(
+        domain,
+        episodes,
+        {
+            name: ruler_of(nano.resolve(getattr(recipe, name).model, name))
+            for name in ("policy", "judge", "adapter")
+        },
+    )
+    names = {"policy": "response_tokens", "judge": "judgement_tokens", "adapter": "adapter_tokens"}
+    found |= {name: statistics.mean(heard.answers[role] or [0]) for role, name in names.items()}
+    found["longest_response_tokens"] = statistics.mean(heard.longest["policy"])
+    found["longest_judgement_tokens"] = statistics.mean(heard.longest["judge"])
+    found["judgement_shared"] = statistics.mean(shared or [0])
+    for several, name in ((False, "critic_prompt_tokens"), (True, "proposal_prompt_tokens")):
+        found[name] = statistics.mean(heard.prompts["adapter", several] or [0])
+    return found | _shares(recipe, store)
 
 
-QUESTION = 8
-"""The judge's question and the chat's end, in the judge's tokens."""
-
-
-def _task(store: Store, name: str) -> Task:
-    query = "SELECT instruction, kind, data FROM tasks WHERE id = ?"
-    instruction, kind, data = store.query(query, name)[0]
-    return Task(name, instruction, kind, json.loads(data))
-
-
-def _shares(store: Store) -> Found:
-    window = "accuracy BETWEEN {} AND {}"
+def _shares(recipe: Recipe, store: Store) -> Found:
+    low, high = recipe.curriculum.alpha_low, recipe.curriculum.alpha_high
+    policy, judge = (
+        "accuracy BETWEEN {} AND {}".format(*window)
+        for window in (recipe.feedback.policy_window, recipe.feedback.judge_window)
+    )
     queries = {
         "success": "SELECT avg(outcome = 1) FROM trajectories",
-        "won_length": "SELECT avg(steps) / (SELECT max(steps) FROM trajectories) FROM trajectories "
-        "WHERE outcome = 1",
-        "policy_tasks": f"SELECT avg({window.format(0.125, 0.875)}) FROM groups",
-        "judge_tasks": f"SELECT avg({window.format(0.2, 0.8)}) FROM groups",
+        "won_length": f"SELECT avg(steps) / {recipe.loop.max_steps} FROM trajectories WHERE "
+        "outcome = 1",
+        "policy_tasks": f"SELECT avg({policy}) FROM groups",
+        "judge_tasks": f"SELECT avg({judge}) FROM groups",
         "policy_steps": "SELECT avg(advantage IS NOT NULL) FROM steps JOIN trajectories ON "
-        "number = trajectory JOIN groups USING (iteration, task) WHERE "
-        f"{window.format(0.125, 0.875)}",
+        f"number = trajectory JOIN groups USING (iteration, task) WHERE {policy}",
         "judge_judgements": "SELECT avg(advantage IS NOT NULL) FROM judgements JOIN trajectories "
-        "ON number = trajectory JOIN groups USING (iteration, task) WHERE "
-        f"{window.format(0.2, 0.8)}",
-        "asked_tasks": "SELECT avg(accuracy <= 0.2 OR accuracy >= 0.8) FROM groups",
+        f"ON number = trajectory JOIN groups USING (iteration, task) WHERE {judge}",
+        "asked_tasks": f"SELECT avg(accuracy <= {low} OR accuracy >= {high}) FROM groups",
         "candidates": "SELECT avg(candidate) FROM groups",
     }
-    return {name: store.query(query)[0][0] for name, query in queries.items()}
+    return {name: store.query(query)[0][0] or 0.0 for name, query in queries.items()}
 
 
-def qwen_lengths(ranks: Path) -> list[str]:
-    """Whole rooms, played at random for 40 steps, in Qwen's tokens; without the chat's markup."""
+def error(estimate: float, measured: float) -> str:
+    return f"{100 * (estimate / measured - 1):+.0f}%" if measured else ""
+
+
+def value(plan: Plan, name: str) -> float:
+    return next((f.value or 0.0 for s in plan.sections for f in s.figures if f.name == name), 0.0)
+
+
+def resident() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def section(name: str) -> list[str]:
+    """Plans, runs, plans again with the run's own lengths; in a process of its own."""
+    overrides = [*SETTINGS, *RUNS[name]]
+    empty = resident()
+    with tempfile.TemporaryDirectory() as folder:
+        path = RECIPES / f"{name}.yaml"
+        recipe = load_recipe(path, [*overrides, f"run_dir={folder}/run"])
+        plan = make_plan(recipe, "cpu", 1)
+        heard, view = Heard(), CpuView(Console())
+        Run(recipe, view).train()
+        peak = resident()
+        store = Store(Path(folder) / "run" / "run.sqlite")
+        steps = store.query("SELECT sum(steps) FROM trajectories")[0][0]
+        spent = sum(view.computed["rollouts"]) - heard.seconds["policy"]
+        measured = lengths(recipe, store, heard) | {"environment_seconds": max(spent, 0) / steps}
+        told = make_plan(recipe, "cpu", 1, [f"{key}={each}" for key, each in measured.items()])
+        return [
+            f"## recipes/{name}.yaml",
+            "",
+            f"With `{' '.join(overrides)}`.",
+            "",
+            *_tokens(store, plan, told),
+            "",
+            *_seconds(store, view, plan, told),
+            "",
+            f"Memory: the process's largest resident set was {peak / 1e6:,.0f} MB, of which it had "
+            f"{empty / 1e6:,.0f} before it began (the interpreter and torch). The rest is "
+            f"{(peak - empty) / 1e6:,.0f} MB; `plan` has {value(plan, 'cpu 0') / 1e6:,.0f} MB "
+            f"({error(value(plan, 'cpu 0'), peak - empty)}), `told` "
+            f"{value(told, 'cpu 0') / 1e6:,.0f} MB "
+            f"({error(value(told, 'cpu 0'), peak - empty)}).",
+            "",
+            "| assumption | plan | this run |",
+            "|---|---|---|",
+            *(f"| {k} | {value(plan, k):.3g} | {v:.3g} |" for k, v in sorted(measured.items())),
+            "",
+        ]
+
+
+def _tokens(store: Store, plan: Plan, told: Plan) -> list[str]:
+    lines = ["| | measured | plan | error | told | error |", "|---|---|---|---|---|---|"]
+    for metric, figure in TOKENS:
+        query = "SELECT avg(value) FROM metrics WHERE name = ? AND iteration > 0"
+        real = store.query(query, metric)[0][0] or 0.0
+        cells = " | ".join(
+            f"{value(each, figure):,.0f} | {error(value(each, figure), real)}"
+            for each in (plan, told)
+        )
+        lines.append(f"| {figure} | {real:,.0f} | {cells} |")
+    return lines
+
+
+def _seconds(store: Store, view: CpuView, plan: Plan, told: Plan) -> list[str]:
+    lines = [
+        "| phase | seconds on the clock, by iteration | computed, by iteration | plan | error "
+        "| told | error |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    query = "SELECT value FROM metrics WHERE name = ? AND iteration > 0 ORDER BY iteration"
+    totals = [0.0] * 3
+    for phase in PHASES:
+        wall = [v for (v,) in store.query(query, f"seconds/{phase.replace(' ', '_')}")]
+        each = view.computed[phase] or [0.0]
+        estimates = [made.seconds[phase] for made in (plan, told)]
+        real = statistics.mean(each)
+        totals = [t + v for t, v in zip(totals, (real, *estimates), strict=True)]
+        cells = " | ".join(f"{e:.1f} | {error(e, real)}" for e in estimates)
+        shown = " | ".join(", ".join(f"{v:.1f}" for v in values) for values in (wall, each))
+        lines.append(f"| {phase} | {shown} | {cells} |")
+    cells = " | ".join(f"{e:.1f} | {error(e, totals[0])}" for e in totals[1:])
+    return [*lines, f"| all | | mean {totals[0]:.1f} | {cells} |"]
+
+
+def qwen_section(ranks: Path) -> list[str]:
+    """Whole rooms, played at random for 40 steps, in Qwen's tokens."""
     import tiktoken
 
     pairs = (line.split() for line in ranks.read_bytes().splitlines())
@@ -192,186 +269,71 @@ def qwen_lengths(ranks: Path) -> list[str]:
         r"\s*[\r\n]+|\s+(?!\S)|\s+"
     )
     table = {base64.b64decode(token): int(rank) for token, rank in pairs}
-    encoding = tiktoken.Encoding("qwen", pat_str=pattern, mergeable_ranks=table, special_tokens={})
+    marks = {"<|im_start|>": len(table), "<|im_end|>": len(table) + 1}
+    encoding = tiktoken.Encoding(
+        "qwen", pat_str=pattern, mergeable_ranks=table, special_tokens=marks
+    )
 
-    def count(messages: Messages) -> list[int]:
-        return [len(encoding.encode(each.content)) for each in messages if each.role == "user"]
+    def render(messages: Messages) -> str:
+        turns = "".join(f"<|im_start|>{m.role}\n{m.content}<|im_end|>\n" for m in messages)
+        system = "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful "
+        return f"{system}assistant.<|im_end|>\n{turns}<|im_start|>assistant\n"
 
-    domain, rng = AlfWorld(), random.Random(0)
-    found: dict[str, list[float]] = defaultdict(list)
-    for task in tasks("train", 16, 0, None, None):
-        environment = domain.environment()
-        seen, steps = environment.reset(task), []
-        for _ in range(40):
-            answer = f"> {rng.choice(seen.choices)}"
-            result = environment.step(answer)
-            after = result.observation
-            steps.append(
-                Step(
-                    seen.text, Completion.unsampled(answer), result.action, result.valid, after.text
-                )
-            )
-            seen = after
-            if result.outcome is not None:
-                break
-        opening, *turns = count(domain.policy_prompt(task, steps, seen.text))
-        found["the policy's opening"].append(opening)
-        found["what a step adds to it"] += turns
-        (short,), (long,) = (count(domain.judge_prompt(task, steps[:n])) for n in (1, len(steps)))
-        grown = (long - short) / (len(steps) - 1)
-        command = statistics.mean(len(encoding.encode(s.response)) for s in steps)
-        found["the judge's opening and question"].append(short - grown)
-        found["what a step adds to it, its command aside"].append(grown - command)
-        failed = JudgedTrajectory(Trajectory("", task, tuple(steps), -1), ((),) * len(steps))
-        found["a critic's prompt"] += count(domain.critic_prompt(failed, []))
-        found["a proposal's prompt"] += count(domain.adapter_prompt(task, "easier", ["none"]))
+    def encode(messages: Messages) -> list[int]:
+        return encoding.encode(render(messages), allowed_special="all")
+
+    ruler = Ruler(encode, lambda text: len(encoding.encode(text)))
+    domain = AlfWorld()
+    played = [play(domain, task, 40) for task in tasks("train", 16, 0, None, None)]
+    found = measure(domain, played, dict.fromkeys(("policy", "judge", "adapter"), ruler))
+    prompts = [domain.judge_prompt(each.task, each.steps) for each in played]
+    characters = sum(len(render(each)) for each in prompts)
+    ratio = characters / sum(len(encode(each)) for each in prompts)
     return [
-        f"| {name} | {statistics.mean(values):.0f} | {min(values):.0f} to {max(values):.0f} |"
-        for name, values in found.items()
+        "## AlfWorld in Qwen's tokens",
+        "",
+        "Sixteen training tasks in whole rooms of the installed package, each played for up to "
+        "40 random steps, with the chat's markup; `--ranks` gave the tokenizer. The downloaded "
+        f"games may differ. A token is {ratio:.2f} characters of the judge's prompts.",
+        "",
+        "| assumption | tokens |",
+        "|---|---|",
+        *(f"| {name} | {tokens:.0f} |" for name, tokens in found.items()),
     ]
-
-
-def error(estimate: float, measured: float) -> str:
-    return f"{100 * (estimate / measured - 1):+.0f}%" if measured else ""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--iterations", type=int, default=2)
     parser.add_argument("--ranks", type=Path)
-    arguments = parser.parse_args()
-    load_before = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory() as folder:
-        overrides = [*SETTINGS, f"loop.iterations={arguments.iterations}"]
-        recipe = load_recipe(RECIPE, [*overrides, f"run_dir={folder}/run"])
-        before = make_plan(recipe, "cpu", 1)
-        engines = timed_engines()
-        view = CpuView(Console())
-        Run(recipe, view).train()
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        calibration._layers.cache_clear()
-        after = make_plan(recipe, "cpu", 1)
-        store = Store(Path(folder) / "run" / "run.sqlite")
-        steps = store.query("SELECT sum(steps) FROM trajectories")[0][0]
-        spent = sum(view.computed["rollouts"]) - engines["policy"]
-        measured = lengths(store, 3) | {"environment_seconds": spent / steps}
-        given = [f"{name}={value}" for name, value in measured.items()]
-        calibration._layers.cache_clear()
-        told = make_plan(recipe, "cpu", 1, given)
-        lines = page(arguments.iterations, recipe, before, after, told, measured, store, view, peak)
-    lines[2] += f" Load averages before and after: {load_before:.1f}, {os.getloadavg()[0]:.1f}."
-    if arguments.ranks:
-        lines += [
-            "",
-            "## AlfWorld in Qwen's tokens",
-            "",
-            "Sixteen training tasks in whole rooms of the installed package, each played for up to "
-            "40 random steps; `--ranks` gave the tokenizer. The chat's markup, about 9 tokens a "
-            "turn and 30 at the opening, comes on top. The downloaded games may differ.",
-            "",
-            "| | mean tokens | from, to |",
-            "|---|---|---|",
-            *qwen_lengths(arguments.ranks),
-        ]
-    (HERE / "plan.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
-
-
-def _metric(store: Store, name: str) -> float:
-    """The mean over the iterations."""
-    return store.query("SELECT avg(value) FROM metrics WHERE name = ? AND iteration > 0", name)[0][
-        0
-    ]
-
-
-def page(
-    iterations: int,
-    recipe: Recipe,
-    before: Plan,
-    after: Plan,
-    told: Plan,
-    measured: Found,
-    store: Store,
-    view: CpuView,
-    peak: float,
-) -> list[str]:
-    def value(plan: Plan, name: str) -> float:
-        return next(f.value or 0.0 for s in plan.sections for f in s.figures if f.name == name)
-
-    steps = episode_lengths(recipe, Assumptions())
+    ranks = parser.parse_args().ranks
+    loads = [os.getloadavg()[0]]
+    spawn = multiprocessing.get_context("spawn")
+    sections: list[str] = []
+    for name in RUNS:
+        # Each in a process of its own: the largest resident set is then its own.
+        with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+            sections += pool.submit(section, name).result()
+        loads.append(os.getloadavg()[0])
     lines = [
-        "# A plan and the run it is of",
+        "# Plans and the runs they are of",
         "",
-        f"`python benchmarks/plan.py --iterations {iterations}` wrote this page. Python "
-        f"{platform.python_version()}, torch {torch.__version__}, transformers "
-        f"{transformers.__version__}, one thread on {os.cpu_count()} cores ({platform.machine()}) "
-        "that were shared with other work.",
+        f"`python benchmarks/plan.py{' --ranks qwen.tiktoken' if ranks else ''}` wrote this page. "
+        f"Python {platform.python_version()}, torch {torch.__version__}, transformers "
+        f"{transformers.__version__}, one thread on {os.cpu_count()} cores "
+        f"({platform.machine()}) that were shared with other work; load averages before, between "
+        f"and after: {', '.join(f'{load:.1f}' for load in loads)}.",
         "",
-        f"`recipes/quickstart.yaml` with `{' '.join(SETTINGS)} loop.iterations={iterations}`; "
-        "measured values are means over the iterations. `plan` is `rlanything plan` as it is, with "
-        "its default assumptions; `told` is the same arithmetic with this run's own lengths and "
-        "shares, so that what is left is the error of the arithmetic.",
+        "`plan` is `rlanything plan` with its default assumptions, made before the run; `told` is "
+        "the same arithmetic after it, with the run's own lengths and shares, so that what is left "
+        "is the error of the arithmetic and of the machine's speed, which both measure anew. "
+        "Measured tokens are means over the iterations. Because the machine did other work, the "
+        "clock says little: `computed` are the seconds that the process had a processor, and "
+        "errors are against their mean (environments run in other processes).",
         "",
-        "The default lengths are those of a run of seed 0, the default shares those of five seeds.",
-        "",
-        "## Tokens",
-        "",
-        "| | measured | plan | error | told | error |",
-        "|---|---|---|---|---|---|",
+        *sections,
+        *(qwen_section(ranks) if ranks else []),
     ]
-    for metric, figure in TOKENS:
-        real = _metric(store, metric)
-        one, other = value(before, figure), value(told, figure)
-        lines.append(
-            f"| {figure} | {real:,.0f} | {one:,.0f} | {error(one, real)} | {other:,.0f} | "
-            f"{error(other, real)} |"
-        )
-    lines += [
-        "",
-        "## Seconds",
-        "",
-        "The machine did other work meanwhile, so the clock says little: `computed` are the "
-        "seconds that the process had a processor, and errors are against their mean. (Its "
-        "environments run in other processes.) How fast the machine is, was measured in "
-        "the same way before the run (`before`) and after it (`after`, `told`); how far "
-        "these lie apart is how far a neighbour "
-        "moves even these numbers.",
-        "",
-        "| phase | on the clock, by iteration | computed | before | error | after "
-        "| error | told | error |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    query = "SELECT value FROM metrics WHERE name = ? AND iteration > 0 ORDER BY iteration"
-    totals = [0.0] * 4
-    for phase in PHASES:
-        wall = [v for (v,) in store.query(query, f"seconds/{phase.replace(' ', '_')}")]
-        each = view.computed[phase]
-        real = statistics.mean(each)
-        estimates = [plan.seconds[phase] for plan in (before, after, told)]
-        totals = [t + v for t, v in zip(totals, (real, *estimates), strict=True)]
-        cells = " | ".join(f"{e:.1f} | {error(e, real)}" for e in estimates)
-        shown = " | ".join(", ".join(f"{v:.1f}" for v in values) for values in (wall, each))
-        lines.append(f"| {phase} | {shown} | {cells} |")
-    cells = " | ".join(f"{e:.1f} | {error(e, totals[0])}" for e in totals[1:])
-    lines += [
-        f"| all | | mean {totals[0]:.1f} | {cells} |",
-        "",
-        "## Memory",
-        "",
-        f"The process's largest resident set was {peak / 1e6:,.0f} MB, the interpreter and torch "
-        f"included; the plan's three roles come to {value(before, 'cpu 0') / 1e6:,.0f} MB. "
-        "Weights, gradients and optimizer state equal the real tensors byte for byte, and "
-        "what is kept "
-        "for the backward pass is within a quarter of what autograd holds (`tests/test_plan.py`).",
-        "",
-        "## What this run's lengths were",
-        "",
-        "| assumption | default | this run |",
-        "|---|---|---|",
-        *(f"| {k} | {value(before, k):.3g} | {v:.3g} |" for k, v in sorted(measured.items())),
-        "",
-        f"The plan's episodes of a group: {', '.join(map(str, steps))} steps.",
-    ]
-    return lines
+    (HERE / "plan.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ def _generated(player: Player, remote: bool) -> list[Figure]:
             f"{name}: sampled",
             g.sampled,
             "tokens",
-            f"{g.answers:,} answers x {player.answer_tokens:.3g}",
+            f"{g.answers:,} answers x {brief(player.answer_tokens)}",
         ),
     ]
     if not remote:

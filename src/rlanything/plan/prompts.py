@@ -22,8 +22,8 @@ from rlanything.records import Completion, JudgedTrajectory, Messages, Step, Tas
 from rlanything.seeds import derive
 
 TASKS = 8
-CHARACTERS = 4.0
-"""A token, where a tokenizer is not at hand: Qwen's has 4.0 on AlfWorld's texts."""
+CHARACTERS = 3.1
+"""A token, where a tokenizer is not at hand: of Qwen's on AlfWorld (benchmarks/plan.md)."""
 
 
 MEASURED = (
