@@ -86,11 +86,12 @@ smollm2: $(SMOLLM2) ## run the loop with a pretrained model of 135M parameters, 
 test-slow: setup $(RIVALS) $(SMOLLM2) ## the checks that take minutes
 	$(BIN)/python -m pytest -m slow
 
-bench: setup $(RIVALS) ## rewrite the figures in benchmarks/ (about four hours)
+bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about four hours)
 	$(BIN)/rlanything bench learner --out benchmarks/learner.md
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/alfworld_speed.py
 	$(BIN)/python benchmarks/packing.py
 	$(BIN)/python benchmarks/store.py
+	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls
 	$(BIN)/python benchmarks/learning.py recipes/alfworld-nano.yaml --seeds 0

@@ -8,11 +8,24 @@ from collections.abc import Mapping
 from rlanything.plan.devices import CPU, gpu
 from rlanything.plan.figures import Figure, Section, amount
 
+REMEDIES = {
+    "weights": "a smaller model",
+    "gradients": "lora, or a smaller model",
+    "optimizer": "lora, or a smaller model",
+    "activations": "less of max_pack_tokens, or of max_tokens and max_steps: a pack holds at least "
+    "one whole sample",
+    "logits": "less of max_pack_tokens or max_tokens",
+    "KV cache": "less of max_tokens and max_steps: many conversations are kept, whole",
+    "generating": "less of max_tokens and max_steps",
+}
+"""What makes each part of a role's memory smaller."""
 
-def place(totals: Mapping[str, float], device: str, count: int) -> tuple[bool, Section]:
-    """Whether the roles, of so many bytes each, fit on so many devices: the largest first, each on
+
+def place(memories: Mapping[str, Section], device: str, count: int) -> tuple[bool, Section]:
+    """Whether the roles, whose memory this is, fit on so many devices: the largest first, each on
     the device that is emptiest."""
     size = memory_of(device)
+    totals = {name: memory.value("total") for name, memory in memories.items()}
     loads: list[tuple[float, list[str]]] = [(0.0, []) for _ in range(count)]
     for name in sorted(totals, key=lambda each: -totals[each]):
         emptiest = min(range(count), key=lambda i: loads[i][0])
@@ -27,17 +40,13 @@ def place(totals: Mapping[str, float], device: str, count: int) -> tuple[bool, S
         figures.append(
             Figure("unused", count - used, "", "devices: each role lies whole on one of them")
         )
-    for name, total in totals.items():
-        if total > size:
-            figures.append(
-                Figure(
-                    f"{name}: remedy",
-                    None,
-                    "",
-                    "alone larger than a device, and a role is not divided over devices yet: use "
-                    "lora, a smaller model, or less of max_pack_tokens and parallel_episodes",
-                )
-            )
+    for name, memory in memories.items():
+        if totals[name] > size:
+            *parts, _ = memory.figures
+            largest = max(parts, key=lambda part: part.value or 0.0)
+            most = f"most is {largest.name}: {REMEDIES[largest.name]}"
+            how = f"a role is not divided over devices; {most}"
+            figures.append(Figure(f"{name}: remedy", None, "", how))
     return all(load <= size for load, _ in loads), Section("Memory: devices", tuple(figures))
 
 

@@ -74,7 +74,7 @@ def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()
         cast.append((player, Computed(model, on, rates)))
     here = [(player, computed) for player, computed in cast if computed is not None]
     memories = {p.name: role_memory(p, c.model, c.role) for p, c in here}
-    fits, placed = place({n: m.value("total") for n, m in memories.items()}, device, count)
+    fits, placed = place(memories, device, count)
     seconds = _seconds(recipe, cast, assumed.values, count)
     sections = (
         Section("Parameters", tuple(parameters)),
