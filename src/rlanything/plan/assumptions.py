@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 
 from rlanything.config import Recipe
+from rlanything.environments.base import DomainError, EpisodeError
 from rlanything.plan.figures import Figure, PlanError, Section
 from rlanything.plan.prompts import MEASURED, prompt_lengths
 
 _NANO = "measured in runs of recipes/quickstart.yaml, benchmarks/plan.md"
 _BOUND = "a bound, max_tokens: how much this model says is not known before it has"
 _WHOLE_ROOMS = (219, 94, 253, 85, 10, 430, 287)
-"""`MEASURED`, of AlfWorld's whole rooms in Qwen's tokens with the chat's markup."""
+"""`MEASURED`, of AlfWorld's whole rooms in Qwen's tokens with the chat's markup: for recipes that
+name downloaded games which are not on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +143,14 @@ Known = dict[str, tuple[float, str]]
 
 
 def _prompts(recipe: Recipe) -> Known:
-    lengths = prompt_lengths(recipe)
-    if lengths is not None:
-        return {name: (value, lengths.source) for name, value in lengths.values.items()}
-    where = (
-        "the recipe's domain or its data are not here: AlfWorld's whole rooms in Qwen's tokens, "
-        "benchmarks/plan.md"
-    )
-    return {name: (value, where) for name, value in zip(MEASURED, _WHOLE_ROOMS, strict=True)}
+    try:
+        lengths = prompt_lengths(recipe)
+    except (DomainError, EpisodeError) as error:
+        if recipe.domain.name != "alfworld" or "data" not in recipe.domain.options:
+            raise PlanError(f"domain: {error}") from error
+        where = "data are not here: AlfWorld's whole rooms in Qwen's tokens, benchmarks/plan.md"
+        return {name: (value, where) for name, value in zip(MEASURED, _WHOLE_ROOMS, strict=True)}
+    return {name: (value, lengths.source) for name, value in lengths.values.items()}
 
 
 def _policy(recipe: Recipe) -> Known:

@@ -16,7 +16,7 @@ from rlanything import nano
 from rlanything.config import Recipe
 from rlanything.engines.cache import shared_length
 from rlanything.engines.gguf import find_gguf
-from rlanything.environments.base import Domain, DomainError, EpisodeError
+from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
 from rlanything.records import Completion, JudgedTrajectory, Messages, Step, Task, Trajectory
 from rlanything.seeds import derive
@@ -59,15 +59,12 @@ class PromptLengths:
     source: str
 
 
-def prompt_lengths(recipe: Recipe) -> PromptLengths | None:
-    """From `TASKS` training tasks; None where the domain or its data are not at hand."""
-    try:
-        domain = load_domain(recipe.domain.name, recipe.domain.options)
-        count = min(TASKS, recipe.loop.tasks)
-        tasks = domain.tasks("train", count, derive(recipe.seed, "plan"))
-        played = [play(domain, task, recipe.loop.max_steps) for task in tasks]
-    except (DomainError, EpisodeError):
-        return None
+def prompt_lengths(recipe: Recipe) -> PromptLengths:
+    """From `TASKS` training tasks. Raises `DomainError` and `EpisodeError`."""
+    domain = load_domain(recipe.domain.name, recipe.domain.options)
+    count = min(TASKS, recipe.loop.tasks)
+    tasks = domain.tasks("train", count, derive(recipe.seed, "plan"))
+    played = [play(domain, task, recipe.loop.max_steps) for task in tasks]
     models = {name: getattr(recipe, name).model for name in ("policy", "judge", "adapter")}
     rulers = {name: ruler_of(nano.resolve(model, name)) for name, model in models.items()}
     units = ", ".join(f"{role}: {ruler.name}" for role, ruler in rulers.items())

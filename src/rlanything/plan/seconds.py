@@ -60,19 +60,27 @@ def generating(
             f"{work.decode_passes:,} passes x {weights:,} weights x {each} B + {work.sampled:,.0f} "
             f"tokens x {work.keys:,.0f} keys x {per_key:,} B",
         ),
-        Figure(
-            f"{phase}: passes",
-            passes * model.layers * rates.pass_seconds,
-            "s",
-            f"{passes:,} passes x {model.layers} layers x {rates.pass_seconds:.3g} s of overhead",
-        ),
-        Figure(
-            f"{phase}: drawing",
-            work.sampled * rates.draw_seconds,
-            "s",
-            f"{work.sampled:,.0f} tokens x {rates.draw_seconds:.3g} s",
-        ),
     ]
+    # What is not known of a device is said among its rates.
+    if rates.pass_seconds:
+        parts.append(
+            Figure(
+                f"{phase}: passes",
+                passes * model.layers * rates.pass_seconds,
+                "s",
+                f"{passes:,} passes x {model.layers} layers x {rates.pass_seconds:.3g} s of "
+                "overhead",
+            )
+        )
+    if rates.draw_seconds:
+        parts.append(
+            Figure(
+                f"{phase}: drawing",
+                work.sampled * rates.draw_seconds,
+                "s",
+                f"{work.sampled:,.0f} tokens x {rates.draw_seconds:.3g} s",
+            )
+        )
     parts += own
     return [*parts, _sum(phase, parts)]
 
