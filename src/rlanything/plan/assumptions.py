@@ -170,4 +170,6 @@ def _judge(recipe: Recipe) -> Known:
 
 
 def _adapter(recipe: Recipe) -> Known:
+    if recipe.adapter.model == "nano":
+        return {"adapter_tokens": (11.0, _NANO)}
     return {"adapter_tokens": (float(recipe.adapter.max_tokens), _BOUND)}

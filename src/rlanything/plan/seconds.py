@@ -40,7 +40,7 @@ def generating(
     per_key = cache_bytes_per_token(model, computed.role)
     read = work.decode_passes * weights * each + work.sampled * work.keys * per_key
     computing, reading = decode / rates.decode, read / rates.bandwidth
-    passes = work.prefill_passes + work.decode_passes
+    passes = work.decode_passes
     parts = [
         Figure(
             f"{phase}: prefill",
@@ -61,15 +61,14 @@ def generating(
             f"tokens x {work.keys:,.0f} keys x {per_key:,} B",
         ),
     ]
-    # What is not known of a device is said among its rates.
+    # What is not known of a device is said among its rates; that of prefill has its overhead in it.
     if rates.pass_seconds:
         parts.append(
             Figure(
-                f"{phase}: passes",
+                f"{phase}: overhead",
                 passes * model.layers * rates.pass_seconds,
                 "s",
-                f"{passes:,} passes x {model.layers} layers x {rates.pass_seconds:.3g} s of "
-                "overhead",
+                f"{passes:,} passes x {model.layers} layers x {rates.pass_seconds:.3g} s",
             )
         )
     if rates.draw_seconds:
