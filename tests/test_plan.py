@@ -28,7 +28,7 @@ from rlanything.plan.architecture import KNOWN, Architecture, architecture_of
 from rlanything.plan.assumptions import assume
 from rlanything.plan.calibration import measure
 from rlanything.plan.devices import sheet_rates
-from rlanything.plan.episodes import batches, episode_lengths, policy_leaves
+from rlanything.plan.episodes import batches, episode_lengths, judge_leaves, policy_leaves
 from rlanything.plan.figures import Figure, PlanError, amount
 from rlanything.plan.generation import judge_generation, policy_generation
 from rlanything.plan.memory import (
@@ -189,6 +189,18 @@ def test_made_up_episodes_make_the_batches_that_the_learner_makes(recipe, packin
     assert planned.passes == len(real)
     assert planned.largest == max(each.computed_tokens for each in real)
     assert planned.distinct_tokens == sum(each.computed_tokens for each in pack(samples, 1 << 40))
+
+
+def test_the_judgements_of_a_step_train_together_or_not_at_all(recipe):
+    assumed = assume(recipe, ["judge_judgements=0.5", "success=0"]).values
+    assert len(judge_leaves(recipe, assumed)) == 8 * 8 * 3  # episodes, half of 16 steps, judgements
+    by_task = recipe.feedback.model_copy(update={"judge_normalization": "task"})
+    apart = recipe.model_copy(update={"feedback": by_task})
+    together, alone = (
+        sum(leaf.length - leaf.shared for leaf in judge_leaves(each, assumed))
+        for each in (recipe, apart)
+    )
+    assert together < alone
 
 
 def test_a_group_has_its_share_of_won_episodes_and_their_mean_length(recipe):

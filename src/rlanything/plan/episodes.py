@@ -63,9 +63,8 @@ def judge_leaves(recipe: Recipe, assumed: Assumptions) -> list[Leaf]:
     question, answer = assumed.judge_question_tokens, assumed.judgement_tokens
     leaves: list[Leaf] = []
     for steps in episode_lengths(recipe, assumed):
-        asked = [step for step in range(steps) for _ in range(recipe.judge.samples_per_step)]
         before: int | None = None
-        for step in reversed(_share(asked, assumed.judge_judgements)):
+        for step in reversed(_trained(recipe, steps, assumed.judge_judgements)):
             prompt = opening + (step + 1) * grown + question
             if step == before:
                 shared = prompt + answer * assumed.judgement_shared
@@ -76,6 +75,15 @@ def judge_leaves(recipe: Recipe, assumed: Assumptions) -> list[Leaf]:
             leaves.append(Leaf(round(prompt + answer), round(shared)))
             before = step
     return leaves
+
+
+def _trained(recipe: Recipe, steps: int, share: float) -> list[int]:
+    """The step of every judgement that trains."""
+    samples = recipe.judge.samples_per_step
+    if recipe.feedback.judge_normalization == "step":
+        # Where a step's judgements agree none has an advantage; where they do not, all have.
+        return [step for step in _share(range(steps), share) for _ in range(samples)]
+    return _share([step for step in range(steps) for _ in range(samples)], share)
 
 
 def _share(items: Sequence[int], share: float) -> list[int]:
