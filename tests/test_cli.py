@@ -171,6 +171,16 @@ def test_eval_reports_success_with_its_interval_as_json(
     assert result["seconds"] > 0
 
 
+def test_eval_of_a_bare_model_takes_what_a_recipe_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ("--episodes", "4", "--workers", "0", "--max-steps", "3", "--json")
+    assert call(monkeypatch, "eval", "nano", *size, "policy.dtype=bfloat16", "threads=1") == 0
+    assert json.loads(capsys.readouterr().out)["episodes"] == 4
+    said = refused(monkeypatch, capsys, "eval", "nano", *size, "policy.dtype=float8")
+    assert "nano: policy.dtype: input should be 'float32' or 'bfloat16'" in said
+
+
 def test_eval_of_an_unknown_split_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

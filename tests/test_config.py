@@ -151,6 +151,14 @@ def test_a_missing_key_of_a_section_is_named(recipe):
         ("policy.learning_rate=fast", ["policy.learning_rate", "'fast'"]),
         ("policy.learning_rate.x=1", ["policy.learning_rate", "number"]),
         (".=1", ["unknown key"]),
+        ("policy.engine=vllm", ["policy.engine"]),
+        ("policy.engine={}", ["policy.engine", "missing its name"]),
+        ("policy.engine.name=llama", ["policy.engine", "'embedded', 'vllm', 'openai'"]),
+        ("policy.engine.memory_gib=2", ["policy.engine", "missing its name"]),
+        ("policy.engine={name: embedded, memory_gib: 2}", ["policy.engine.memory_gib", ": name"]),
+        ("judge.engine={name: vllm, memory: 2}", ["judge.engine.memory: unknown", "memory_gib"]),
+        ("judge.engine={name: vllm, memory_gib: 0}", ["judge.engine.memory_gib: "]),
+        ("adapter={model: judge, dtype: bfloat16}", ["adapter: ", "judge's own dtype", "leave"]),
     ],
 )
 def test_a_bad_override_is_one_line_that_names_it(recipe, override, expected):

@@ -99,6 +99,8 @@ class SleepingEngine:
 
     def weights_changed(self) -> None: ...
 
+    def rest(self) -> None: ...
+
 
 def test_a_generation_call_that_hangs_meets_its_time_out():
     before = signal.getsignal(signal.SIGALRM)

@@ -342,6 +342,8 @@ class Sayings:
     def weights_changed(self) -> None:
         raise AssertionError("roles do not change weights")
 
+    def rest(self) -> None: ...
+
 
 def test_an_adapter_that_gets_only_such_answers_and_critics_proposes_nothing(
     frozen_model, stage: Stage, malformed: list[str]

@@ -16,6 +16,7 @@ from rlanything.assembly import load_role
 from rlanything.bench.experience import OBSERVATION, OPENING, RESPONSE, episodes
 from rlanything.cli import app
 from rlanything.config import Recipe, RecipeError, load_recipe
+from rlanything.engine_settings import VLLMEngineConfig
 from rlanything.engines.attention import TILE
 from rlanything.engines.cache import RaggedCache
 from rlanything.engines.lora import add_adapters
@@ -123,7 +124,7 @@ def test_weights_gradients_and_optimizer_are_counted_to_the_byte(lora):
     learner.update(tagged(3)[0], seed=0)
     weights = list(model.network.parameters())
     moments = learner.state()["optimizer"]["state"].values()
-    assert weight_bytes(planned) == sum(w.nbytes for w in weights)
+    assert weight_bytes(planned, role) == sum(w.nbytes for w in weights)
     assert gradient_bytes(planned) == sum(w.grad.nbytes for w in weights if w.grad is not None)
     assert optimizer_bytes(planned) == sum(t.nbytes for one in moments for t in one.values())
 
@@ -328,6 +329,36 @@ def test_a_frozen_adapter_has_weights_and_a_cache_and_nothing_that_learns(recipe
     title = "Memory: adapter/"
     names = {name.removeprefix(title) for name in found if name.startswith(title)}
     assert names == {"weights", "KV cache", "generating", "total"}
+
+
+def test_an_adapter_in_bfloat16_keeps_its_weights_in_it():
+    role = AdapterConfig(dtype="bfloat16")
+    model = load_role(role, "adapter")
+    planned = architecture_of(role, "adapter")[0]
+    held = sum(weights.nbytes for weights in model.network.parameters())
+    assert weight_bytes(planned, role) == held == 2 * planned.parameters
+
+
+def test_a_shared_model_is_held_once(recipe):
+    alone = make_plan(recipe, "l4", 1)
+    adapter = AdapterConfig(model="policy", max_tokens=48)
+    shared = make_plan(recipe.model_copy(update={"adapter": adapter}), "l4", 1)
+    assert "Memory: adapter/total" not in figures(shared)
+    assert "the policy's model and engine" in figures(shared)["adapter"].how
+    assert shared.seconds == pytest.approx(alone.seconds)
+    oracle = recipe.judge.model_copy(update={"oracle_noise": 0.2})
+    adapter = AdapterConfig(model="judge")
+    with pytest.raises(RecipeError, match="no judge's model is here to share"):
+        make_plan(recipe.model_copy(update={"judge": oracle, "adapter": adapter}), "l4", 1)
+
+
+def test_vllm_has_the_weights_once_more_and_the_cache_it_is_told(recipe):
+    engine = VLLMEngineConfig(name="vllm", memory_gib=2)
+    policy = recipe.policy.model_copy(update={"engine": engine, "dtype": "bfloat16"})
+    found = figures(make_plan(recipe.model_copy(update={"policy": policy}), "l4", 1))
+    assert found["Memory: policy/vLLM's weights"].value == 2 * NANO.parameters
+    assert found["Memory: policy/vLLM's cache"].value == 2 * 2**30
+    assert "Memory: policy/KV cache" not in found
 
 
 def test_old_log_probs_cost_a_forward_pass(recipe):

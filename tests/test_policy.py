@@ -36,6 +36,9 @@ class Recording:
     def weights_changed(self) -> None:
         self._engine.weights_changed()
 
+    def rest(self) -> None:
+        self._engine.rest()
+
 
 def policy_with(
     model: LanguageModel, decoding: str = "choices", thought_tokens: int = 4

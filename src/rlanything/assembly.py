@@ -13,12 +13,13 @@ import torch.utils.deterministic
 
 from rlanything import nano
 from rlanything.config import Recipe, RecipeError
-from rlanything.engine_settings import OpenAIEngineConfig
+from rlanything.engine_settings import OpenAIEngineConfig, VLLMEngineConfig
 from rlanything.engines.base import Engine, Sampling
 from rlanything.engines.deadline import TimedEngine
 from rlanything.engines.embedded import embedded_engine
 from rlanything.engines.lora import add_adapters
 from rlanything.engines.model import LanguageModel, ModelError, load_model
+from rlanything.engines.vllm import VLLMEngine
 from rlanything.environments.base import Domain
 from rlanything.learning.learner import Learner
 from rlanything.role_settings import PolicyConfig, Role, TrainedRole
@@ -91,10 +92,10 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
 
     Raises `RecipeError` for a role that cannot train, `ModelError` or `EndpointError` for a model
     that cannot be used."""
-    check_trainable(recipe)
+    check_models(recipe)
     prepare_torch(recipe.threads)
-    policy = _trainee(recipe.policy, "policy", recipe.seed)
-    judge = _trainee(recipe.judge, "judge", recipe.seed) if recipe.judge.trains else None
+    policy = _trainee(recipe.policy, "policy", recipe)
+    judge = _trainee(recipe.judge, "judge", recipe) if recipe.judge.trains else None
     engines = [policy.engine, *([judge.engine] if judge else [])]
     endpoints: dict[str, Endpoint] = {}
 
@@ -103,15 +104,22 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
             endpoints[name] = open_endpoint(role, role.engine, name)
             return RemoteSpeaker(endpoints[name])
         model = load_role(role, name)
-        engines.append(_engine(model, role, name))
+        engines.append(engine_of(model, role, name, recipe.threads))
         return LocalSpeaker(model, engines[-1])
+
+    def adapting() -> Speaker:
+        if not recipe.adapter.shares:
+            return frozen(recipe.adapter, "adapter")
+        shared = policy if recipe.adapter.model == "policy" else judge
+        assert shared is not None  # check_models saw to it
+        return LocalSpeaker(shared.model, shared.engine)
 
     def acting(temperature: float) -> LanguagePolicy:
         speaker = LocalSpeaker(policy.model, policy.engine)
         return make_policy(speaker, domain, recipe.policy, temperature)
 
     adapter = Adapter(
-        frozen(recipe.adapter, "adapter"),
+        adapting(),
         domain,
         Sampling(recipe.adapter.temperature, recipe.adapter.max_tokens),
         recipe.adapter.tries,
@@ -140,10 +148,9 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
     )
 
 
-def check_trainable(recipe: Recipe) -> None:
-    """An endpoint gives text, and learning needs the sampled tokens and their log-probs.
-
-    Raises `RecipeError`."""
+def check_models(recipe: Recipe) -> None:
+    """An endpoint gives text, and learning needs the sampled tokens and their log-probs; and only a
+    model that is here can be shared. Raises `RecipeError`."""
     why = "engine: openai gives no tokens or log-probs to train on"
     if recipe.policy.remote:
         raise RecipeError(
@@ -155,21 +162,40 @@ def check_trainable(recipe: Recipe) -> None:
             f"judge: {why}; leave this judge as it is with judge.learning_rate=0, or train one "
             "that is here (engine: {name: embedded})"
         )
+    if recipe.adapter.model == "judge" and not recipe.judge.trains:
+        raise RecipeError(
+            "adapter.model: no judge's model is here to share; share the policy's "
+            "(adapter.model=policy), or give the adapter a model of its own"
+        )
 
 
-def _trainee(role: TrainedRole, name: str, seed: int) -> Trainee:
+def _trainee(role: TrainedRole, name: str, recipe: Recipe) -> Trainee:
     model = load_role(role, name)
     if role.lora is not None:
-        add_adapters(model, role.lora, derive(seed, "adapters", name))
-    return Trainee(model, _engine(model, role, name), Learner(model, role))
+        add_adapters(model, role.lora, derive(recipe.seed, "adapters", name))
+    learner = Learner(model, role)  # it may refuse the model, which is sooner said than a start
+    return Trainee(model, engine_of(model, role, name, recipe.threads), learner)
 
 
-def _engine(model: LanguageModel, role: Role, name: str) -> Engine:
+def engine_of(model: LanguageModel, role: Role, name: str, threads: int) -> Engine:
+    if isinstance(role.engine, VLLMEngineConfig):
+        return VLLMEngine(
+            model,
+            role.engine,
+            name=name,
+            device=role.device,
+            dtype=role.dtype,
+            threads=threads,
+            seconds=role.timeout_seconds,
+        )
     return TimedEngine(embedded_engine(model), role.timeout_seconds, name)
 
 
 def load_role(role: Role, name: str) -> LanguageModel:
-    return load_model(nano.resolve(role.model, name), role.dtype, role.device)
+    """Raises `ModelError`. A role that could learn has the weights it would learn with, also where
+    it does not (in `eval`, or with a learning rate of 0): it acts as it does in training."""
+    trains = isinstance(role, TrainedRole)
+    return load_model(nano.resolve(role.model, name), role.dtype, role.device, trains)
 
 
 def open_endpoint(role: Role, config: OpenAIEngineConfig, name: str) -> Endpoint:

@@ -137,6 +137,10 @@ def evaluate(
             "(folder, id or nano), expert or random."
         ),
     ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="section.key=value, e.g. policy.engine.name=vllm policy.device=cuda"),
+    ] = None,
     split: Annotated[str, typer.Option(help="Which held-out tasks.")] = "in_domain",
     episodes: Annotated[int, typer.Option(min=1, help="One per task.")] = 240,
     domain: Annotated[
@@ -155,7 +159,9 @@ def evaluate(
     """Measure success on held-out tasks, with its 95% interval."""
     from rlanything.targets import EvalRequest, run_eval
 
-    request = EvalRequest(target, split, episodes, domain, max_steps, temperature, seed, workers)
+    request = EvalRequest(
+        target, split, episodes, domain, max_steps, temperature, seed, workers, overrides or []
+    )
     view = View(Console(stderr=True))
     result = run_eval(request, view)
     if as_json:
@@ -234,6 +240,30 @@ def feedback(
             f"{summary.single_trajectory_tasks} tasks have one trajectory: nothing to compare it "
             "with, so it trains nothing; roll out each task several times"
         )
+
+
+@app.command()
+def sandbox(
+    program: Annotated[Path, typer.Argument(help="Python source that nobody vouches for.")],
+    input: Annotated[Path | None, typer.Option(help="What it reads from stdin.")] = None,
+    expect: Annotated[Path | None, typer.Option(help="What it must print.")] = None,
+    cpu_seconds: Annotated[
+        float, typer.Option(min=0.01, help="CPU time; 2.5 times that and 1 s by the clock.")
+    ] = 4.0,
+    memory_mb: Annotated[int, typer.Option(min=1, help="Address space, in MiB.")] = 1024,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Run a program in a box that sees nothing of this machine, and say what came of it."""
+    from rlanything.environments.coding.sandbox.base import Limits
+    from rlanything.environments.coding.sandbox.once import run_file
+
+    limits = Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
+    result = run_file(program, input, expect, limits)
+    if as_json:
+        typer.echo(json.dumps(result.to_json()))
+    else:
+        typer.echo(result.text, nl=False)
+        Console(stderr=True).print(escape(result.line()), soft_wrap=True, highlight=False)
 
 
 @nano_app.command("build")

@@ -181,6 +181,11 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"{place}: {where}{error}; a recipe is a YAML mapping") from None
     if not isinstance(data, dict):
         raise RecipeError(f"{place}: a recipe is a YAML mapping with at least `name` and `domain`")
+    return make_recipe(data, overrides, place)
+
+
+def make_recipe(data: dict[str, Any], overrides: Sequence[str], place: str) -> Recipe:
+    """A recipe from what a YAML file could hold; errors name `place`. As `load_recipe` else."""
     for override in overrides:
         _override(data, override)
     try:

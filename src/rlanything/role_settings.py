@@ -25,16 +25,18 @@ class Role(Section):
     """`nano` for the model shipped for this role, a folder, a Hugging Face id, or a GGUF file:
     `PATH.gguf`, or `package:FILE.gguf` for one that an installed package brings."""
     engine: EngineConfig = EmbeddedEngineConfig()
-    """What generates: `{name: embedded}`, or `{name: openai, url: ...}` for a role that does not
-    train (engine_settings.py)."""
+    """What generates: `{name: embedded}`, `{name: vllm}`, or `{name: openai, url: ...}` for a role
+    that does not train (engine_settings.py)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """What the model computes in; weights are always kept in float32."""
+    """What the model computes in. Policy and judge keep weights in float32, of which training needs
+    every bit; the adapter, which never trains, keeps them in this type too: half the memory."""
     device: str = "cpu"
     """A torch device: `cpu`, `cuda`, `cuda:1`."""
     temperature: Annotated[float, Field(gt=0, le=2)] = 1.0
     """Of sampling; training compares log-probs at the same temperature."""
     max_tokens: Count = 48
-    """Longest response, in tokens."""
+    """Longest response, in tokens: reasoning and answer. What a `<think>` block holds is sampled,
+    trained on and stored, but no one else reads it; a block that is cut off leaves no answer."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
     """A single batch of generation that takes longer stops the run."""
 
@@ -95,6 +97,9 @@ class TrainedRole(Role):
     models that cannot share (sliding windows, recurrent layers)."""
     max_pack_tokens: Count = 4096
     """Tokens computed together; memory grows with them."""
+    gradient_checkpointing: bool = False
+    """Computes each layer's activations again in the backward pass instead of keeping them: less
+    memory, a quarter to a third more time, the same update."""
 
     @model_validator(mode="after")
     def _something_to_correct(self) -> TrainedRole:
@@ -146,7 +151,25 @@ class JudgeConfig(TrainedRole):
 
 
 class AdapterConfig(Role):
+    """`model: policy` or `model: judge` shares that role's model and engine, as it is at the time:
+    nothing more to hold in memory, and the adapter changes as that role learns."""
+
     tries: Count = 8
     """Answers sampled per proposal; the first valid one becomes the candidate."""
     critics_per_task: Annotated[int, Field(ge=0)] = 2
     """Failed rollouts summarised for one proposal."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether another role's model answers."""
+        return self.model in ("policy", "judge")
+
+    @model_validator(mode="after")
+    def _as_the_role_it_shares(self) -> AdapterConfig:
+        given = {"engine", "dtype", "device", "timeout_seconds"} & self.model_fields_set
+        if self.shares and given:
+            raise ValueError(
+                f"with model: {self.model} the {self.model}'s own {', '.join(sorted(given))} hold: "
+                "leave them out"
+            )
+        return self

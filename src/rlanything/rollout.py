@@ -17,6 +17,10 @@ class Agent(Protocol):
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]: ...
 
+    def rest(self) -> None:
+        """All episodes have ended: what was remembered of them may go."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -56,6 +60,7 @@ def rollout(
                 failures.append(ended)
             else:
                 trajectories.append(ended)
+    agent.rest()
     return Rollouts(tuple(trajectories), tuple(failures))
 
 
@@ -80,7 +85,7 @@ def _play(
         completions = dict(
             zip(indices, agent.respond([live[i] for i in indices], seeds), strict=True)
         )
-        results = pool.step({i: completions[i].text for i in indices})
+        results = pool.step({i: completions[i].answer for i in indices})
         for i in indices:
             outcome = _advance(live[i], completions[i], results[i], max_steps)
             if outcome is not None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from rlanything.assembly import load_role, make_policy, open_endpoint, prepare_torch
-from rlanything.config import DomainConfig, Recipe, RecipeError, load_recipe
+from rlanything.assembly import (
+    engine_of,
+    load_role,
+    make_policy,
+    open_endpoint,
+    prepare_torch,
+)
+from rlanything.config import Recipe, RecipeError, load_recipe, make_recipe
 from rlanything.engine_settings import OpenAIEngineConfig
-from rlanything.engines.embedded import embedded_engine
 from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
@@ -25,6 +31,7 @@ from rlanything.roles.speaker import LocalSpeaker, Speaker
 from rlanything.rollout import Agent
 from rlanything.runs.checkpoint import latest_checkpoint
 from rlanything.runs.summary import percent
+from rlanything.training import RECIPE
 from rlanything.view import View
 
 
@@ -40,6 +47,8 @@ class EvalRequest:
     temperature: float | None
     seed: int
     workers: int
+    overrides: Sequence[str] = ()
+    """`section.key=value` of the recipe, a bare model's too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,75 +97,75 @@ class EvalResult:
 
 def run_eval(request: EvalRequest, view: View) -> EvalResult:
     """Raises `RecipeError`, `ModelError` or `DomainError` for a target that cannot be played."""
-    run = _run_recipe(request.target)
-    config = _domain_config(request, run)
-    domain = load_domain(config.name, config.options)
+    recipe = _recipe(request)
+    domain = load_domain(recipe.domain.name, recipe.domain.options)
     tasks = domain.tasks(request.split, request.episodes, request.seed)
-    agent = _agent(request, run, domain)
-    max_steps = request.max_steps or (
-        (run.evaluation.max_steps or run.loop.max_steps) if run else 40
-    )
-    timeout = run.environment.timeout_seconds if run else 60.0
+    agent = _agent(request, recipe, domain)
     with (
         view.live(),
-        EnvironmentPool(config.name, config.options, request.workers, timeout) as environments,
+        EnvironmentPool(
+            recipe.domain.name,
+            recipe.domain.options,
+            request.workers,
+            recipe.environment.timeout_seconds,
+        ) as environments,
     ):
         result = evaluate(
             agent,
             environments,
             tasks,
             request.split,
-            max_steps=max_steps,
-            parallel_episodes=128,
+            max_steps=request.max_steps or recipe.evaluation.max_steps or recipe.loop.max_steps,
+            parallel_episodes=recipe.environment.parallel_episodes,
             seed=request.seed,
             view=view,
         )
     return EvalResult(request, result)
 
 
-def _run_recipe(target: str) -> Recipe | None:
-    path = Path(target) if _is_recipe(target) else Path(target) / "recipe.yaml"
-    return load_recipe(path) if path.is_file() else None
+def _recipe(request: EvalRequest) -> Recipe:
+    """The target's own, if it is a recipe or a run; else what a bare model needs, or nobody."""
+    target = Path(request.target)
+    if _is_recipe(request.target):
+        recipe = load_recipe(target, request.overrides)
+    elif (target / RECIPE).is_file():
+        recipe = load_recipe(target / RECIPE, request.overrides)
+    else:
+        # The environment's own list of actions, where it has one, is what any model can play with.
+        policy = {"model": request.target, "decoding": "choices", "max_tokens": 64}
+        domain = {"name": request.domain or "alfworld"}
+        data = {"name": "eval", "domain": domain, "policy": policy}
+        return make_recipe(data, request.overrides, request.target)
+    if request.domain not in (None, recipe.domain.name):
+        raise RecipeError(
+            f"{request.target} plays {recipe.domain.name}: leave --domain out, or evaluate "
+            "the model in its checkpoints folder"
+        )
+    return recipe
 
 
 def _is_recipe(target: str) -> bool:
     return Path(target).is_file() and Path(target).suffix in (".yaml", ".yml")
 
 
-def _domain_config(request: EvalRequest, run: Recipe | None) -> DomainConfig:
-    if run is None:
-        return DomainConfig(name=request.domain or "alfworld")
-    if request.domain not in (None, run.domain.name):
-        raise RecipeError(
-            f"{request.target} plays {run.domain.name}: leave --domain out, or evaluate "
-            "the model in its checkpoints folder"
-        )
-    return run.domain
-
-
-def _agent(request: EvalRequest, run: Recipe | None, domain: Domain) -> Agent:
+def _agent(request: EvalRequest, recipe: Recipe, domain: Domain) -> Agent:
     if request.target == "expert":
         return ExpertAgent(domain)
     if request.target == "random":
         return RandomAgent(domain)
-    if run is None:
-        # The environment's own list of actions, where it has one, is what any model can play with.
-        policy = PolicyConfig(model=request.target, decoding="choices", max_tokens=64)
-    else:
-        policy = run.policy
-    if run is not None and not _is_recipe(request.target):
+    policy = recipe.policy
+    if (Path(request.target) / RECIPE).is_file():
         checkpoint = latest_checkpoint(Path(request.target) / "checkpoints")
         if checkpoint is None:
             raise RecipeError(f"{request.target} has no checkpoint yet: let it finish an iteration")
         policy = policy.model_copy(update={"model": str(checkpoint / "policy")})
-    prepare_torch(run.threads if run else 0)
-    temperature = run.evaluation.temperature if run else 1.0
-    chosen = temperature if request.temperature is None else request.temperature
-    return make_policy(_speaker(policy), domain, policy, chosen)
+    prepare_torch(recipe.threads)
+    chosen = recipe.evaluation.temperature if request.temperature is None else request.temperature
+    return make_policy(_speaker(policy, recipe.threads), domain, policy, chosen)
 
 
-def _speaker(policy: PolicyConfig) -> Speaker:
+def _speaker(policy: PolicyConfig, threads: int) -> Speaker:
     if isinstance(policy.engine, OpenAIEngineConfig):
         return RemoteSpeaker(open_endpoint(policy, policy.engine, "policy"))
     model = load_role(policy, "policy")
-    return LocalSpeaker(model, embedded_engine(model))
+    return LocalSpeaker(model, engine_of(model, policy, "policy", threads))

@@ -63,3 +63,7 @@ class Engine(Protocol):
     def weights_changed(self) -> None:
         """Forget everything computed with the old weights."""
         ...
+
+    def rest(self) -> None:
+        """Nothing is asked for a while: others may need the memory."""
+        ...

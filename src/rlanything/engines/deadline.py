@@ -40,6 +40,9 @@ class TimedEngine:
     def weights_changed(self) -> None:
         self._engine.weights_changed()
 
+    def rest(self) -> None:
+        self._engine.rest()
+
     @contextmanager
     def _deadline(self, requests: int) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread():

@@ -26,7 +26,7 @@ class HFEngine:
 
     Prompts are prefilled once: the n samples of a request start from one prefill, prompts of one
     call compute their common beginning once, and a prompt that begins with the tokens of a recent
-    one of its conversation reuses its keys and values until `weights_changed`.
+    one of its conversation reuses its keys and values until `weights_changed` or `rest`.
 
     Raises `ModelError` for models whose sequences cannot share keys and values.
     """
@@ -41,6 +41,9 @@ class HFEngine:
         self._cache = RaggedCache()
 
     def weights_changed(self) -> None:
+        self._cache = RaggedCache()
+
+    def rest(self) -> None:
         self._cache = RaggedCache()
 
     @torch.inference_mode()

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from rlanything.engines.model import LanguageModel, ModelError, has_adapters
 from rlanything.role_settings import LoraSettings
@@ -47,3 +49,18 @@ def attach(network: Any, settings: LoraSettings, name: str) -> None:
             f"model {name!r}: {reason}; set lora.targets to all-linear or to names of its linear "
             "layers"
         ) from error
+
+
+@torch.no_grad()
+def whole_weights(network: PreTrainedModel) -> dict[str, Tensor]:
+    """All weights under the names they have without adapters, what adapters add put into them."""
+    weights: dict[str, Tensor] = {}
+    for name, tensor in network.state_dict().items():
+        if ".lora_" in name:
+            continue
+        layer, adapted, kind = name.rpartition(".base_layer.")
+        if adapted and kind == "weight":
+            [adapter] = network.active_adapters()
+            tensor = tensor + network.get_submodule(layer).get_delta_weight(adapter)  # pyright: ignore[reportCallIssue]
+        weights[name.replace(".base_layer.", ".")] = tensor
+    return weights

@@ -31,6 +31,9 @@ class PlainEngine:
     def weights_changed(self) -> None:
         """Nothing is kept, so there is nothing to forget."""
 
+    def rest(self) -> None:
+        """Nor to give back."""
+
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
         self._lm.network.eval()
         return [

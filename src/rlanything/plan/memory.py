@@ -1,13 +1,15 @@
-"""Bytes that a role needs, for what the code does: float32 weights, AdamW, nothing recomputed."""
+"""Bytes that a role needs, for what the code does: AdamW, nothing recomputed."""
 
 from __future__ import annotations
 
+from rlanything.engine_settings import VLLMEngineConfig
 from rlanything.engines.attention import TILE
 from rlanything.plan.architecture import BFLOAT16, FLOAT32, Architecture
 from rlanything.plan.episodes import Batches
 from rlanything.plan.figures import Figure, Section
+from rlanything.plan.generation import Generation
 from rlanything.plan.players import Player
-from rlanything.role_settings import Role
+from rlanything.role_settings import Role, TrainedRole
 
 MOMENTS = 2
 """AdamW keeps two numbers a weight, and a step count a tensor."""
@@ -17,8 +19,14 @@ DRAW_BYTES = 28
 """A logit while a token is drawn: three times in float32, twice in float64."""
 
 
-def weight_bytes(model: Architecture) -> int:
-    return FLOAT32 * (model.parameters + model.adapter_parameters)
+def weight_size(role: Role) -> int:
+    """Bytes of each weight: a role that never trains keeps them in what it computes in."""
+    lower = role.dtype == "bfloat16" and not isinstance(role, TrainedRole)
+    return BFLOAT16 if lower else FLOAT32
+
+
+def weight_bytes(model: Architecture, role: Role) -> int:
+    return weight_size(role) * (model.parameters + model.adapter_parameters)
 
 
 def gradient_bytes(model: Architecture) -> int:
@@ -67,25 +75,35 @@ def role_memory(player: Player, model: Architecture, role: Role) -> Section:
     p = f"{model.parameters:,} parameters"
     if model.adapters:
         p = f"({p} + {model.adapter_parameters:,} of adapters)"
-    figures = [Figure("weights", weight_bytes(model), "bytes", f"{p} x {FLOAT32} B (float32)")]
+    size = weight_size(role)
+    how = f"{p} x {size} B ({'float32' if size == FLOAT32 else role.dtype})"
+    figures = [Figure("weights", weight_bytes(model, role), "bytes", how)]
     if learned is not None:
         figures += _learning(model, role, learned, player.answer_tokens)
+    if isinstance(role.engine, VLLMEngineConfig):
+        figures += _vllm(model, role, role.engine)
+    else:
+        figures += _embedded(model, role, generated)
+    total = sum(figure.value or 0 for figure in figures)
+    figures.append(Figure("total", total, "bytes", "all of it: nothing is given back in between"))
+    return Section(f"Memory: {player.name}", tuple(figures))
+
+
+def _embedded(model: Architecture, role: Role, generated: Generation) -> list[Figure]:
     rows, columns = generated.cache_rows, generated.cache_columns
     per_token = cache_bytes_per_token(model, role)
-    figures.append(
-        Figure(
-            "KV cache",
-            rows * columns * per_token,
-            "bytes",
-            f"{rows} rows x {columns:,} tokens (the longest, and room to grow) x {per_token:,} B",
-        )
-    )
     working = (
         generated.prefill_batch * (2 * model.hidden + 3 * model.intermediate) * FLOAT32
         + 2 * generated.batch_rows * generated.longest * model.query_width * FLOAT32
         + generated.batch_rows * model.vocabulary * DRAW_BYTES
     )
-    figures.append(
+    return [
+        Figure(
+            "KV cache",
+            rows * columns * per_token,
+            "bytes",
+            f"{rows} rows x {columns:,} tokens (the longest, and room to grow) x {per_token:,} B",
+        ),
         Figure(
             "generating",
             working,
@@ -94,11 +112,23 @@ def role_memory(player: Player, model: Architecture, role: Role) -> Section:
             f"{model.intermediate}) x 4 B + {generated.batch_rows} rows x "
             f"({generated.longest:,.0f} keys x 2 x {model.query_width} x 4 B + "
             f"{model.vocabulary:,} logits x {DRAW_BYTES} B)",
-        )
-    )
-    total = sum(figure.value or 0 for figure in figures)
-    figures.append(Figure("total", total, "bytes", "all of it: nothing is given back in between"))
-    return Section(f"Memory: {player.name}", tuple(figures))
+        ),
+    ]
+
+
+def _vllm(model: Architecture, role: Role, engine: VLLMEngineConfig) -> list[Figure]:
+    """A process of its own, with the weights once more and a cache of the size that it is told."""
+    size = BFLOAT16 if role.dtype == "bfloat16" else FLOAT32
+    slept = "; given back while other roles speak and learn" if engine.sleep else ""
+    return [
+        Figure(
+            "vLLM's weights",
+            model.parameters * size,
+            "bytes",
+            f"{model.parameters:,} parameters x {size} B ({role.dtype}){slept}",
+        ),
+        Figure("vLLM's cache", engine.memory_gib * 2**30, "bytes", f"engine.memory_gib{slept}"),
+    ]
 
 
 def _learning(

@@ -16,6 +16,8 @@ REMEDIES = {
     "one whole sample",
     "logits": "less of max_pack_tokens or max_tokens",
     "KV cache": "less of max_tokens and max_steps: many conversations are kept, whole",
+    "vLLM's weights": "a smaller model, or bfloat16",
+    "vLLM's cache": "less of engine.memory_gib",
     "generating": "less of max_tokens and max_steps",
 }
 """What makes each part of a role's memory smaller."""

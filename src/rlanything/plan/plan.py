@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rlanything.assembly import check_trainable
+from rlanything.assembly import check_models
 from rlanything.config import Recipe
-from rlanything.engine_settings import OpenAIEngineConfig
+from rlanything.engine_settings import OpenAIEngineConfig, VLLMEngineConfig
 from rlanything.plan.architecture import Architecture, architecture_of
 from rlanything.plan.assumptions import Assumptions, assume
 from rlanything.plan.devices import CPU, Rates, gpu, sheet_rates
@@ -51,13 +51,20 @@ def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()
         raise PlanError("--count: this machine's CPU is one device; name a GPU with --device")
     if device != CPU:
         gpu(device)
-    check_trainable(recipe)
+    check_models(recipe)
+    shared = recipe.adapter.model if recipe.adapter.shares else None
+    if shared is not None:
+        recipe = _sharing(recipe, getattr(recipe, shared))
     cast: list[tuple[Player, Computed | None]] = []
     parameters: list[Figure] = []
     sources: dict[str, Architecture] = {}
     for name in GENERATING:
         role: Role = getattr(recipe, name)
-        if isinstance(role.engine, OpenAIEngineConfig):
+        if name == "adapter" and shared is not None:
+            sources[name] = sources[shared]
+            how = f"the {shared}'s model and engine: no memory of its own"
+            parameters.append(Figure(name, None, "", how))
+        elif isinstance(role.engine, OpenAIEngineConfig):
             how = f"{role.model} at {role.engine.url}: not in this process, no memory here"
             parameters.append(Figure(name, None, "parameters", how))
         elif name != "judge" or recipe.judge.oracle_noise is None:
@@ -73,7 +80,11 @@ def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()
         on = player.role.model_copy(update={"device": CPU if device == CPU else "cuda"})
         cast.append((player, Computed(model, on, rates)))
     here = [(player, computed) for player, computed in cast if computed is not None]
-    memories = {p.name: role_memory(p, c.model, c.role) for p, c in here}
+    memories = {
+        p.name: role_memory(p, c.model, c.role)
+        for p, c in here
+        if p.name != "adapter" or shared is None
+    }
     fits, placed = place(memories, device, count)
     seconds = _seconds(recipe, cast, assumed.values, count)
     sections = (
@@ -91,6 +102,12 @@ def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()
     return Plan(recipe.name, device, count, fits, sections, by_phase)
 
 
+def _sharing(recipe: Recipe, whose: Role) -> Recipe:
+    """The recipe with an adapter that says outright what it has from another role."""
+    same = {name: getattr(whose, name) for name in ("model", "engine", "dtype", "device")}
+    return recipe.model_copy(update={"adapter": recipe.adapter.model_copy(update=same)})
+
+
 def _rates(
     recipe: Recipe, model: Architecture, player: Player, device: str, efficiency: float
 ) -> Rates:
@@ -98,7 +115,11 @@ def _rates(
         return sheet_rates(device, player.role, efficiency)
     from rlanything.plan.calibration import measure
 
-    return measure(model, player.role, recipe.threads, player.generated)
+    rates = measure(model, player.role, recipe.threads, player.generated)
+    if isinstance(player.role.engine, VLLMEngineConfig):
+        source = f"{rates.source}; of the embedded engine: vLLM's speed is not known here"
+        return replace(rates, source=source)
+    return rates
 
 
 def _parameters(name: str, model: Architecture, source: str) -> Figure:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlanything.plan.architecture import FLOAT32, Architecture
+from rlanything.engine_settings import VLLMEngineConfig
+from rlanything.plan.architecture import BFLOAT16, FLOAT32, Architecture
 from rlanything.plan.devices import Rates
 from rlanything.plan.episodes import Batches
 from rlanything.plan.figures import Figure, amount, brief
-from rlanything.plan.memory import cache_bytes_per_token
+from rlanything.plan.memory import cache_bytes_per_token, weight_size
 from rlanything.plan.players import Player
 from rlanything.role_settings import Role, TrainedRole
 
@@ -35,8 +36,7 @@ def generating(
     matrices = model.layer_matrices + model.adapter_parameters
     decode = model.forward_flops(work.sampled, work.keys, work.sampled)
     weights = matrices + model.head_matrix
-    # Autocast makes a bfloat16 copy in every pass: float32 is read, the copy written and read.
-    each = 2 * FLOAT32 if computed.role.dtype == "bfloat16" else FLOAT32
+    each = _read_bytes(computed.role)
     per_key = cache_bytes_per_token(model, computed.role)
     read = work.decode_passes * weights * each + work.sampled * work.keys * per_key
     computing, reading = decode / rates.decode, read / rates.bandwidth
@@ -82,6 +82,16 @@ def generating(
         )
     parts += own
     return [*parts, _sum(phase, parts)]
+
+
+def _read_bytes(role: Role) -> int:
+    """Moved for each weight in a pass."""
+    if role.dtype == "float32":
+        return FLOAT32
+    if isinstance(role.engine, VLLMEngineConfig) or weight_size(role) == BFLOAT16:
+        return BFLOAT16
+    # Autocast makes a copy in every pass: float32 is read, the copy written and read.
+    return FLOAT32 + 2 * BFLOAT16
 
 
 def updating(phase: str, player: Player, work: Batches, computed: Computed) -> list[Figure]:

@@ -9,7 +9,12 @@ from rlanything.environments.base import Domain, DomainError, Episode
 from rlanything.records import Completion
 
 
-class RandomAgent:
+class _Forgetful:
+    def rest(self) -> None:
+        """Nothing is remembered."""
+
+
+class RandomAgent(_Forgetful):
     """Any admissible action, all equally likely."""
 
     def __init__(self, domain: Domain) -> None:
@@ -28,7 +33,7 @@ class RandomAgent:
         return answers
 
 
-class ExpertAgent:
+class ExpertAgent(_Forgetful):
     """Whoever the domain knows to play with full knowledge."""
 
     def __init__(self, domain: Domain) -> None:

@@ -40,6 +40,9 @@ class LanguagePolicy:
         ]
         return [group[0] for group in self._speaker.answer(questions, self._sampling)]
 
+    def rest(self) -> None:
+        self._speaker.rest()
+
     def _question(self, episode: Episode, seed: int) -> Question:
         return Question(
             self._domain.policy_prompt(episode.task, episode.steps, episode.observation.text),

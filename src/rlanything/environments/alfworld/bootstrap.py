@@ -37,6 +37,9 @@ class Demonstrator:
             for episode, seed in zip(episodes, seeds, strict=True)
         ]
 
+    def rest(self) -> None:
+        self._worlds = {}
+
     def _answer(self, episode: Episode, rng: random.Random) -> str:
         game, world = self._follow(episode)
         choices = episode.observation.choices or ()
