@@ -359,6 +359,11 @@ def test_vllm_has_the_weights_once_more_and_the_cache_it_is_told(recipe):
     assert found["Memory: policy/vLLM's weights"].value == 2 * NANO.parameters
     assert found["Memory: policy/vLLM's cache"].value == 2 * 2**30
     assert "Memory: policy/KV cache" not in found
+    asleep = policy.model_copy(update={"engine": engine.model_copy(update={"sleep": True})})
+    slept = figures(make_plan(recipe.model_copy(update={"policy": asleep}), "l4", 1))
+    total, parts = "Memory: policy/total", ("Memory: policy/activations", "Memory: policy/logits")
+    saved = (found[total].value or 0) - (slept[total].value or 0)
+    assert saved == pytest.approx(sum(slept[part].value or 0 for part in parts))
 
 
 def test_old_log_probs_cost_a_forward_pass(recipe):

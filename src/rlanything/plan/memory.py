@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rlanything.engine_settings import VLLMEngineConfig
 from rlanything.engines.attention import TILE
 from rlanything.plan.architecture import BFLOAT16, FLOAT32, Architecture
@@ -17,6 +19,9 @@ LOGIT_COPIES = 4
 """At the peak of a backward pass: logits, log-probs, and the gradient of each."""
 DRAW_BYTES = 28
 """A logit while a token is drawn: three times in float32, twice in float64."""
+
+
+VLLM_PARTS = ("vLLM's weights", "vLLM's cache")
 
 
 def weight_size(role: Role) -> int:
@@ -84,9 +89,19 @@ def role_memory(player: Player, model: Architecture, role: Role) -> Section:
         figures += _vllm(model, role, role.engine)
     else:
         figures += _embedded(model, role, generated)
-    total = sum(figure.value or 0 for figure in figures)
-    figures.append(Figure("total", total, "bytes", "all of it: nothing is given back in between"))
+    figures.append(_total(figures, role))
     return Section(f"Memory: {player.name}", tuple(figures))
+
+
+def _total(figures: Sequence[Figure], role: Role) -> Figure:
+    value = {figure.name: figure.value or 0.0 for figure in figures}
+    total = sum(value.values())
+    if not isinstance(role.engine, VLLMEngineConfig) or not role.engine.sleep:
+        return Figure("total", total, "bytes", "all of it: nothing is given back in between")
+    learning = sum(value.get(name, 0.0) for name in ("activations", "logits"))
+    asleep = sum(value[name] for name in VLLM_PARTS)
+    how = "all but the smaller of activations with logits, and vLLM's: it sleeps while they are"
+    return Figure("total", total - min(learning, asleep), "bytes", how)
 
 
 def _embedded(model: Architecture, role: Role, generated: Generation) -> list[Figure]:
@@ -122,12 +137,12 @@ def _vllm(model: Architecture, role: Role, engine: VLLMEngineConfig) -> list[Fig
     slept = "; given back while other roles speak and learn" if engine.sleep else ""
     return [
         Figure(
-            "vLLM's weights",
+            VLLM_PARTS[0],
             model.parameters * size,
             "bytes",
             f"{model.parameters:,} parameters x {size} B ({role.dtype}){slept}",
         ),
-        Figure("vLLM's cache", engine.memory_gib * 2**30, "bytes", f"engine.memory_gib{slept}"),
+        Figure(VLLM_PARTS[1], engine.memory_gib * 2**30, "bytes", f"engine.memory_gib{slept}"),
     ]
 
 
