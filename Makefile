@@ -106,12 +106,6 @@ $(VLLM)/.installed: requirements-vllm.txt pyproject.toml constraints.txt
 test-vllm: $(VLLM)/.installed ## the loop on the real vLLM for CPUs, in an environment of its own
 	$(VLLM)/bin/python -m pytest tests/with_vllm
 
-bench: setup $(RIVALS) ## rewrite the figures in benchmarks/ (about four hours)
-	$(BIN)/rlanything bench learner --out benchmarks/learner.md
-	$(BIN)/python benchmarks/generation.py
-	$(BIN)/python benchmarks/alfworld_speed.py
-	$(BIN)/python benchmarks/packing.py
-	$(BIN)/python benchmarks/store.py
-	$(BIN)/python benchmarks/sandbox.py
+bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about four hours)
 	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls
 	$(BIN)/python benchmarks/learning.py recipes/alfworld-nano.yaml --seeds 0
