@@ -34,7 +34,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 # Two dependencies are compiled: as root on Debian what is missing is installed, elsewhere named.
-# Their builds look for gcc and g++ by name (or CC and CXX), for cc and for ar; CMake comes from pip.
+# bubblewrap contains the programs that models write.
+# The builds look for gcc and g++ by name (or CC and CXX), for cc and for ar; CMake comes from pip.
 toolchain:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
@@ -43,13 +44,14 @@ toolchain:
 	command -v "$${CXX:-g++}" >/dev/null || missing="$$missing g++"; \
 	test -x /usr/bin/ar && command -v strip >/dev/null || missing="$$missing binutils"; \
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
+	command -v bwrap >/dev/null || missing="$$missing bubblewrap"; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "installing system packages:$$missing"; \
 	    export DEBIAN_FRONTEND=noninteractive; \
 	    apt-get update -qq && apt-get install -qq -y $$missing >/dev/null; \
 	  else \
-	    echo "please install:$$missing (Debian, Ubuntu: build-essential python3-venv)" >&2; exit 1; \
+	    echo "please install:$$missing (Debian, Ubuntu: build-essential python3-venv bubblewrap)" >&2; exit 1; \
 	  fi; \
 	fi
 
@@ -111,11 +113,14 @@ $(VLLM)/.smollm2: $(VLLM)/.installed
 bench-vllm: $(VLLM)/.smollm2 ## the embedded engine against vLLM: rewrites benchmarks/engines.md
 	$(VLLM)/bin/python benchmarks/engines.py
 
-bench: setup $(RIVALS) ## rewrite the figures in benchmarks/ (about four hours)
+bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about four hours)
 	$(BIN)/rlanything bench learner --out benchmarks/learner.md
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/alfworld_speed.py
 	$(BIN)/python benchmarks/packing.py
 	$(BIN)/python benchmarks/store.py
+	$(BIN)/python benchmarks/sandbox.py
+	$(BIN)/python benchmarks/checkpointing.py src/rlanything/nano/models/policy
+	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls
 	$(BIN)/python benchmarks/learning.py recipes/alfworld-nano.yaml --seeds 0

@@ -24,7 +24,7 @@ def frozen_model():
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEndpoint]:
     """An endpoint that misbehaves as it is told; tries follow one another at once."""
-    from rlanything.engines import retrying
+    from rlanything import retrying
 
     monkeypatch.setenv("MY_KEY", KEY)
     monkeypatch.setattr(retrying, "FIRST_WAIT_SECONDS", 0.01)

@@ -32,8 +32,8 @@ from rlanything.engine_settings import OpenAIEngineConfig
 from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.openai import Answer, Endpoint, EndpointError
-from rlanything.engines.retrying import asked_seconds, backoff_seconds
 from rlanything.records import Message
+from rlanything.retrying import asked_seconds, backoff_seconds
 from rlanything.runs.stopping import Stopped, Stopper
 
 SAMPLING = Sampling(0.5, 16)

@@ -13,7 +13,7 @@ FILES = sorted((SOURCE / "rlanything").rglob("*.py"))
 
 # Rooms from the ground up; a room may import itself and those before it.
 ROOMS = (
-    "seeds records",
+    "seeds records retrying",
     "feedback curriculum interchange view engine_settings role_settings",
     "config",
     "environments",
@@ -24,7 +24,7 @@ ROOMS = (
     "evaluation",
     "nano assembly loop",
     "runs",
-    "training targets doctor",
+    "training targets doctor plan",
     "bench",
     "cli",
 )

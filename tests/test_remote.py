@@ -25,7 +25,7 @@ from rlanything.engines.model import ModelError
 from rlanything.records import Message
 from rlanything.role_settings import AdapterConfig, PolicyConfig
 from rlanything.roles.policy import LanguagePolicy
-from rlanything.roles.remote import RemoteSpeaker, without_reasoning
+from rlanything.roles.remote import RemoteSpeaker
 from rlanything.roles.speaker import Question
 from rlanything.runs.store import Store
 from rlanything.training import Run
@@ -51,23 +51,6 @@ def speaker_on(fake: FakeEndpoint) -> RemoteSpeaker:
     return RemoteSpeaker(open_endpoint(role, role.engine, "adapter"))
 
 
-@pytest.mark.parametrize(
-    ("said", "answer"),
-    [
-        ("count to 2", "count to 2"),
-        ("<think>Let me see.</think>count to 2", "count to 2"),
-        ("\n<think>\nLet me\nsee.\n</think>\n\ncount to 2", "count to 2"),
-        ("<think></think>", ""),
-        ("<think>I never come to an en", ""),
-        ("Its template opened the block. </think> count to 2", "count to 2"),
-        ("I say <think>this</think> aloud", "I say <think>this</think> aloud"),
-        ("", ""),
-    ],
-)
-def test_reasoning_is_no_part_of_the_answer(said: str, answer: str) -> None:
-    assert without_reasoning(said) == answer
-
-
 def test_a_remote_speaker_gives_n_texts_without_tokens_to_each_question(fake: FakeEndpoint) -> None:
     def say(body: dict[str, Any]) -> str:
         return f"<think>Hm.</think>{body['messages'][0]['content']} {body['seed']}"
@@ -79,8 +62,10 @@ def test_a_remote_speaker_gives_n_texts_without_tokens_to_each_question(fake: Fa
         Question((Message("user", "<|end|>"),), (3,)),
     ]
     found = speaker_on(fake).answer(questions, Sampling(1.0, 8))
-    assert [[each.text for each in group] for group in found] == [["a 1", "a 2"], [], ["<|end|> 3"]]
+    answers = [[each.answer for each in group] for group in found]
+    assert answers == [["a 1", "a 2"], [], ["<|end|> 3"]]
     for each in (*found[0], *found[2]):
+        assert each.text == f"<think>Hm.</think>{each.answer}"
         assert (each.tokens, each.logprobs, each.allowed) == ((), (), ())
         assert each.stop_reason == "length"
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -84,10 +85,13 @@ def test_the_undisturbed_run_has_something_to_lose(undisturbed: Path) -> None:
 def test_a_run_killed_in_every_phase_ends_as_if_it_had_not_been(
     undisturbed: Path, tmp_path: Path
 ) -> None:
-    killed = survive(tmp_path / "run", undisturbed, 12, 1)
-    assert sum(killed.values()) >= 10, killed
-    assert len(killed) == 10, killed
-    assert fingerprint(tmp_path / "run") == fingerprint(undisturbed)
+    killed = Counter[str]()
+    for seed in range(1, 6):  # on a busy machine a blow may come too late, and the run ends
+        killed.update(survive(tmp_path / str(seed), undisturbed, 12, seed))
+        assert fingerprint(tmp_path / str(seed)) == fingerprint(undisturbed)
+        if killed.total() >= 10 and len(killed) == 10:
+            return
+    pytest.fail(f"too few kills fell: {killed}")
 
 
 @pytest.mark.slow

@@ -101,6 +101,33 @@ def doctor(
         raise typer.Exit(1)
 
 
+@app.command()
+def plan(
+    recipe: Annotated[Path, typer.Argument(help="A YAML recipe; see recipes/.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="section.key=value, as for train")
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="cpu (this machine, measured) or a GPU of the table, e.g. h100.")
+    ] = "cpu",
+    count: Annotated[int, typer.Option(min=1, help="How many of them.")] = 1,
+    assume: Annotated[
+        list[str] | None, typer.Option(help="name=value for what a recipe cannot say.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Work out memory, tokens and seconds of a recipe, without its weights and without a GPU."""
+    from rlanything.config import load_recipe
+    from rlanything.plan.plan import make_plan
+    from rlanything.plan.report import render
+
+    made = make_plan(load_recipe(recipe, overrides or []), device, count, assume or [])
+    if as_json:
+        typer.echo(json.dumps(made.to_json()))
+    else:
+        Console().print(render(made))
+
+
 @app.command("eval")
 def evaluate(
     target: Annotated[
@@ -213,6 +240,30 @@ def feedback(
             f"{summary.single_trajectory_tasks} tasks have one trajectory: nothing to compare it "
             "with, so it trains nothing; roll out each task several times"
         )
+
+
+@app.command()
+def sandbox(
+    program: Annotated[Path, typer.Argument(help="Python source that nobody vouches for.")],
+    input: Annotated[Path | None, typer.Option(help="What it reads from stdin.")] = None,
+    expect: Annotated[Path | None, typer.Option(help="What it must print.")] = None,
+    cpu_seconds: Annotated[
+        float, typer.Option(min=0.01, help="CPU time; 2.5 times that and 1 s by the clock.")
+    ] = 4.0,
+    memory_mb: Annotated[int, typer.Option(min=1, help="Address space, in MiB.")] = 1024,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Run a program in a box that sees nothing of this machine, and say what came of it."""
+    from rlanything.environments.coding.sandbox.base import Limits
+    from rlanything.environments.coding.sandbox.once import run_file
+
+    limits = Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
+    result = run_file(program, input, expect, limits)
+    if as_json:
+        typer.echo(json.dumps(result.to_json()))
+    else:
+        typer.echo(result.text, nl=False)
+        Console(stderr=True).print(escape(result.line()), soft_wrap=True, highlight=False)
 
 
 @nano_app.command("build")

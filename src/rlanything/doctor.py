@@ -12,6 +12,8 @@ from pathlib import Path
 
 from rlanything import __version__, nano
 from rlanything.config import RecipeError, load_recipe
+from rlanything.environments.coding.sandbox.base import Job, SandboxUnavailable, Verdict
+from rlanything.environments.coding.sandbox.local import LocalExecutor
 from rlanything.runs.checkpoint import checkpoint_name, problems, saved_iterations
 from rlanything.runs.lock import find_holder
 from rlanything.runs.store import Store, StoreError
@@ -45,6 +47,7 @@ def check_installation() -> list[Finding]:
         _optional("vllm", "vllm", "generation by vLLM"),
         _optional("openai", "openai", "hosted models"),
         _nano(),
+        _sandbox(),
         _space(Path.cwd()),
     ]
 
@@ -92,6 +95,18 @@ def _nano() -> Finding:
         text = f"{', '.join(missing)} missing in {nano.MODELS}; reinstall the package"
         return Finding("nano models", False, text)
     return Finding("nano models", True, "all three are there")
+
+
+def _sandbox() -> Finding:
+    try:
+        with LocalExecutor(1) as executor:
+            result = executor.run(Job("print(6 * 7)", expected="42"))
+    except SandboxUnavailable as error:
+        # Well: only the coding domain needs it.
+        return Finding("sandbox", True, f"not available: {error}")
+    if result.verdict is not Verdict.OK:
+        return Finding("sandbox", False, f"a trial program came out {result.line()}")
+    return Finding("sandbox", True, "runs model-written programs in bubblewrap")
 
 
 def _space(place: Path) -> Finding:

@@ -6,12 +6,15 @@ judge writes m `Judgement`s per step; a `Completion` that trains becomes a `Samp
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 Role: TypeAlias = Literal["system", "user", "assistant"]
 Direction: TypeAlias = Literal["harder", "easier"]
+
+_REASONING = re.compile(r"\s*(?:<think>.*?</think>\s*)+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,15 @@ class Completion:
     """[response], the token ids each token was chosen among; empty: the whole vocabulary."""
     stop_reason: Literal["stop", "length"]
     text: str
-    """The response without its end-of-turn token."""
+    """The response without its end-of-turn token, all that was reasoned included."""
+    answer_at: int = 0
+    """Where in the text the answer begins; at its end if the reasoning never ended. Whoever asked
+    says so: part of the block may stand in the prompt."""
+
+    @property
+    def answer(self) -> str:
+        """What others may read and parse: the response without the reasoning before it."""
+        return self.text[self.answer_at :]
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -58,9 +69,27 @@ class Completion:
         return self.prompt_ids + self.token_ids
 
     @classmethod
-    def unsampled(cls, text: str, stop_reason: Literal["stop", "length"] = "stop") -> Completion:
+    def unsampled(
+        cls, text: str, stop_reason: Literal["stop", "length"] = "stop", answer_at: int = 0
+    ) -> Completion:
         """A response whose tokens nobody has: it cannot train."""
-        return cls((), (), (), (), stop_reason, text)
+        return cls((), (), (), (), stop_reason, text, answer_at)
+
+
+def answer_start(text: str, opened: bool = False) -> int:
+    """Where the answer begins after `<think>` blocks at the start of a response; the length of the
+    text where a block never ends.
+
+    `opened`: the prompt ended with the first mark. Where nobody knows (a template may be out of
+    sight), a last mark without a first tells as much."""
+    reasoning, closed, _ = text.partition("</think>")
+    written_before = "<think>" if opened or (closed and "<think>" not in reasoning) else ""
+    whole = written_before + text
+    found = _REASONING.match(whole)
+    start = found.end() if found else 0
+    if whole[start:].lstrip().startswith("<think>"):
+        start = len(whole)
+    return max(start - len(written_before), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +107,8 @@ class Step:
 
     @property
     def response(self) -> str:
-        return self.completion.text
+        """What was said aloud: environment, later prompts and judge get this and no more."""
+        return self.completion.answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,15 @@ class Role(Section):
     """What generates: `{name: embedded}`, `{name: vllm}`, or `{name: openai, url: ...}` for a role
     that does not train (engine_settings.py)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """What the model computes in; weights are always kept in float32."""
+    """What the model computes in. Policy and judge keep weights in float32, of which training needs
+    every bit; the adapter, which never trains, keeps them in this type too: half the memory."""
     device: str = "cpu"
     """A torch device: `cpu`, `cuda`, `cuda:1`."""
     temperature: Annotated[float, Field(gt=0, le=2)] = 1.0
     """Of sampling; training compares log-probs at the same temperature."""
     max_tokens: Count = 48
-    """Longest response, in tokens."""
+    """Longest response, in tokens: reasoning and answer. What a `<think>` block holds is sampled,
+    trained on and stored, but no one else reads it; a block that is cut off leaves no answer."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
     """A single batch of generation that takes longer stops the run."""
 
@@ -95,6 +97,9 @@ class TrainedRole(Role):
     models that cannot share (sliding windows, recurrent layers)."""
     max_pack_tokens: Count = 4096
     """Tokens computed together; memory grows with them."""
+    gradient_checkpointing: bool = False
+    """Computes each layer's activations again in the backward pass instead of keeping them: less
+    memory, a quarter to a third more time, the same update."""
 
     @model_validator(mode="after")
     def _something_to_correct(self) -> TrainedRole:

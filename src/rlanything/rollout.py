@@ -85,7 +85,7 @@ def _play(
         completions = dict(
             zip(indices, agent.respond([live[i] for i in indices], seeds), strict=True)
         )
-        results = pool.step({i: completions[i].text for i in indices})
+        results = pool.step({i: completions[i].answer for i in indices})
         for i in indices:
             outcome = _advance(live[i], completions[i], results[i], max_steps)
             if outcome is not None:

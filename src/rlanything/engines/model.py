@@ -114,9 +114,12 @@ class LanguageModel:
         self.tokenizer.save_pretrained(folder)
 
 
-def load_model(source: str | Path, dtype: str, device: str = "cpu") -> LanguageModel:
+def load_model(
+    source: str | Path, dtype: str, device: str = "cpu", trains: bool = True
+) -> LanguageModel:
     """A model from a folder (also one of adapters, which names what they belong to), a Hugging Face
-    id, or a GGUF file. Weights are float32, `dtype` is for computing.
+    id, or a GGUF file. `dtype` is for computing. Weights are float32, for a step of training is too
+    small for less; those of a model that never `trains` are kept in `dtype` too.
 
     Raises `ModelError` if it cannot be loaded, put on the device, or used."""
     # Their bars would break into ours.
@@ -152,7 +155,20 @@ def load_model(source: str | Path, dtype: str, device: str = "cpu") -> LanguageM
     autocast = torch.bfloat16 if dtype == "bfloat16" else None
     model = LanguageModel(network, tokenizer, autocast)
     _check_head(model, str(source))
+    if not trains:
+        _freeze(network, autocast)
     return model
+
+
+def _freeze(network: nn.Module, dtype: torch.dtype | None) -> None:
+    """Weights that need no gradient, and no more than this type.
+
+    After all checks, which tell in float32 what is rounding and what is not. Buffers stay: angles
+    of positions are no weights, and wrong in fewer bits."""
+    for weights in network.parameters():
+        weights.requires_grad_(False)
+        if dtype is not None:
+            weights.data = weights.data.to(dtype)
 
 
 def has_adapters(network: PreTrainedModel) -> bool:

@@ -18,9 +18,9 @@ import openai
 from rlanything.engine_settings import OpenAIEngineConfig
 from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
-from rlanything.engines.retrying import asked_seconds, backoff_seconds
 from rlanything.interchange.surrogates import whole_characters
 from rlanything.records import Messages
+from rlanything.retrying import asked_seconds, backoff_seconds
 
 T = TypeVar("T")
 _PASSING = frozenset({408, 429})

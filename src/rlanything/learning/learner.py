@@ -19,6 +19,7 @@ from rlanything.engines.sharing import stretched_positions
 from rlanything.learning.objective import Objective, token_terms
 from rlanything.learning.packing import pack
 from rlanything.learning.padding import pad
+from rlanything.learning.recomputing import recomputable_layers, recomputed
 from rlanything.learning.statistics import Totals
 from rlanything.learning.targets import Batch, Targets, find_targets
 from rlanything.records import Sample
@@ -50,6 +51,7 @@ class Learner:
         self._model = model
         self._settings = settings
         self._objective = Objective(settings.clip_range, settings.kl_weight)
+        self._recomputed = recomputable_layers(model) if settings.gradient_checkpointing else []
         self._skipped_in_a_row = 0
         self._optimizer = torch.optim.AdamW(
             [p for p in model.network.parameters() if p.requires_grad],
@@ -84,7 +86,8 @@ class Learner:
         for part, each, olds in zip(parts, batches, before, strict=True):
             self._optimizer.zero_grad(set_to_none=True)
             for batch, old in zip(each, olds, strict=True):
-                self._accumulate(batch, len(part), old, totals)
+                with recomputed(self._recomputed):
+                    self._accumulate(batch, len(part), old, totals)
                 if on_samples is not None:
                     on_samples(len(batch.samples))
             norm = torch.nn.utils.clip_grad_norm_(

@@ -65,7 +65,7 @@ class Adapter:
         self._speaker.rest()
         proposals = []
         for ask, texts, group in zip(asks, critics, answers, strict=True):
-            task, refused = self._first_valid(ask, iteration, [each.text for each in group])
+            task, refused = self._first_valid(ask, iteration, [each.answer for each in group])
             proposals.append(Proposal(ask.slot, task, texts, refused))
         return proposals
 
@@ -82,7 +82,7 @@ class Adapter:
         texts: list[list[str]] = [[] for _ in asks]
         answers = self._speaker.answer(questions, self._sampling) if questions else []
         for owner, group in zip(owners, answers, strict=True):
-            texts[owner].append(group[0].text.strip())
+            texts[owner].append(group[0].answer.strip())
         return [tuple(each) for each in texts]
 
     def _first_valid(

@@ -20,6 +20,11 @@ class Prompt:
     ids: tuple[int, ...]
     text: str
 
+    @property
+    def opens_reasoning(self) -> bool:
+        """Whether the template has begun the `<think>` block that the model goes on with."""
+        return self.text.rstrip().endswith("<think>")
+
 
 class Chat:
     """Renders messages with a model's chat template and tokenizer."""

@@ -78,7 +78,9 @@ class Judge:
             ]
             groups = self._speaker.answer(questions, self._sampling)
             for i, group in zip(present, groups, strict=True):
-                results[i].append(tuple(Judgement(each, parse_score(each.text)) for each in group))
+                results[i].append(
+                    tuple(Judgement(each, parse_score(each.answer)) for each in group)
+                )
             if on_judgements is not None:
                 on_judgements(len(present) * self.samples)
         return [
@@ -125,5 +127,5 @@ def _defused(step: Step) -> Step:
         observation=without_scores(step.observation),
         next_observation=without_scores(step.next_observation),
         action=None if step.action is None else without_scores(step.action),
-        completion=replace(step.completion, text=without_scores(step.completion.text)),
+        completion=replace(step.completion, text=without_scores(step.response), answer_at=0),
     )

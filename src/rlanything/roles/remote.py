@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlanything.engines.base import Sampling
 from rlanything.engines.model import ModelError
-from rlanything.records import Completion
+from rlanything.records import Completion, answer_start
 from rlanything.roles.speaker import Question
 
 if TYPE_CHECKING:  # the client is an extra
@@ -27,7 +27,7 @@ class RemoteSpeaker:
         answers = iter(self._endpoint.ask(chats, sampling))
         return [
             [
-                Completion.unsampled(without_reasoning(answer.text), answer.stop_reason)
+                Completion.unsampled(answer.text, answer.stop_reason, answer_start(answer.text))
                 for answer in islice(answers, len(question.seeds))
             ]
             for question in questions
@@ -41,13 +41,3 @@ class RemoteSpeaker:
 
     def rest(self) -> None:
         """Nothing is remembered."""
-
-
-def without_reasoning(text: str) -> str:
-    """The answer after a `<think>` block at its start, whose first mark the endpoint's template may
-    have written into the prompt; empty where the block never ends."""
-    reasoning, closed, answer = text.partition("</think>")
-    begun = reasoning.lstrip().startswith("<think>")
-    if closed and (begun or "<think>" not in reasoning):
-        return answer.lstrip()
-    return "" if begun else text

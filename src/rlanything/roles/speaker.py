@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rlanything.engines.base import Choices, Engine, Request, Sampling
 from rlanything.engines.model import LanguageModel, ModelError
-from rlanything.records import Completion, Messages
+from rlanything.records import Completion, Messages, answer_start
 from rlanything.roles.chat import Chat, Prompt
 
 
@@ -77,7 +77,12 @@ class LocalSpeaker:
             Request(prompt.ids, each.seeds, self._choices(each.actions), each.conversation)
             for each, prompt in zip(questions, prompts, strict=True)
         ]
-        return self._engine.generate(requests, sampling)
+        groups = self._engine.generate(requests, sampling)
+        return [
+            # Between its thought and its action a restricted answer has a marker of its own.
+            group if question.actions is not None else [_read(each, prompt) for each in group]
+            for question, prompt, group in zip(questions, prompts, groups, strict=True)
+        ]
 
     def check_marker(self, marker: str) -> None:
         if len(self._model.encode(f" {marker}")) != 1:
@@ -110,3 +115,9 @@ class LocalSpeaker:
         if word not in self._tokens:
             self._tokens[word] = tuple(self._model.encode(f" {word}"))
         return self._tokens[word]
+
+
+def _read(completion: Completion, prompt: Prompt) -> Completion:
+    """The completion with its answer found."""
+    start = answer_start(completion.text, prompt.opens_reasoning)
+    return replace(completion, answer_at=start) if start else completion

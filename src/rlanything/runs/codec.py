@@ -75,7 +75,7 @@ def pack(judged: JudgedTrajectory) -> Packed:
     observations += [step.next_observation for step in steps[-1:]]
     texts = [
         observations,
-        [step.response for step in steps],
+        [step.completion.text for step in steps],
         [[each.completion.text for each in judgements] for judgements in judged.judgements],
     ]
     completions = list(_in_order(judged))

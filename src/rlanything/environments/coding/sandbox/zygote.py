@@ -1,0 +1,214 @@
+"""Runs inside a box: a Python that is ready, and becomes a program by forking.
+
+Its source is handed to the interpreter with -c, so that it imports nothing of the library. For
+every run it receives the limits and four descriptors (program, stdin, stdout, stderr), of which it
+reads none: the fork does, which by then has given up everything else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import importlib
+import io
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+import types
+from typing import Any, NoReturn
+
+REQUEST = struct.Struct("<dd4Q")
+"""CPU seconds, wall seconds; bytes of address space, bytes of output, threads, CPU seconds after
+which the kernel steps in."""
+REPLY = struct.Struct("<iBddQ")
+"""The status that wait gave; 1 if the CPU ran out, 2 if the time did; wall and CPU seconds; KiB."""
+
+NEW_PID_NAMESPACE = 0x20000000
+SET_SECCOMP, FILTER = 22, 2
+CAPSET = {"x86_64": 126, "aarch64": 91}
+CAPABILITIES_VERSION = 0x20080522
+
+Limits = tuple[float, float, int, int, int, int]
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Program(ctypes.Structure):
+    """The kernel's `struct sock_fprog`."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def checked(result: int, what: str) -> None:
+    if result != 0:
+        raise OSError(ctypes.get_errno(), what)
+
+
+def serve(channel: socket.socket, capset: int) -> Program:
+    """Supervises runs until the host hangs up. Returns in the fork of a run, ready to begin."""
+    config = json.loads(channel.recv(65536))
+    code = bytes.fromhex(config["filter"])
+    program = Program(len(code) // 8, code)
+    sys.path += config["path"]
+    for name in config["imports"]:
+        importlib.import_module(name)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.environ.clear()
+    # Made here for all runs: they are bound to numbers, which the fork binds to a run's files.
+    os.dup2(1, 2)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        setattr(sys, name, stream(number, name))
+        setattr(sys, f"__{name}__", getattr(sys, name))
+    myself = os.pidfd_open(os.getpid())
+    gc.collect()
+    gc.freeze()
+    channel.send(b"ready")
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(channel, REQUEST.size, 4)
+        if not request:
+            os._exit(0)
+        limits: Limits = REQUEST.unpack(request)
+        began = time.monotonic()
+        # The namespace is that of the next child only; then back, or the second could not be made.
+        checked(libc.unshare(NEW_PID_NAMESPACE), "unshare")
+        pid = os.fork()
+        if pid == 0:
+            confine(descriptors, limits, capset)
+            return program
+        checked(libc.setns(myself, NEW_PID_NAMESPACE), "setns")
+        for each in descriptors:
+            os.close(each)
+        channel.send(supervise(pid, began, limits, channel))
+
+
+def supervise(pid: int, began: float, limits: Limits, channel: socket.socket) -> bytes:
+    """Waits for a run, and ends it where it takes too long or the host is gone."""
+    cpu_limit, wall_limit = limits[:2]
+    clock = (~pid << 3) | 2  # the process's CPU clock, as clock_getcpuclockid makes it
+    handle = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    poll.register(channel, 0)  # which still says when the other end is closed
+    exceeded, left = 0, min(cpu_limit, wall_limit)
+    while not exceeded:
+        ready = poll.poll(max(1.0, left * 1000))
+        if any(descriptor != handle for descriptor, _ in ready):
+            os.kill(pid, signal.SIGKILL)
+            os._exit(0)
+        if ready:
+            break
+        cpu_left = cpu_limit - time.clock_gettime(clock)
+        wall_left = began + wall_limit - time.monotonic()
+        left = min(cpu_left, wall_left)
+        exceeded = 1 if cpu_left <= 0 else 2 if wall_left <= 0 else 0
+    if exceeded:
+        os.kill(pid, signal.SIGKILL)
+    _, status, usage = os.wait4(pid, 0)
+    os.close(handle)
+    cpu = usage.ru_utime + usage.ru_stime
+    seconds = time.monotonic() - began
+    return REPLY.pack(status, exceeded, seconds, cpu, usage.ru_maxrss)
+
+
+def confine(descriptors: list[int], limits: Limits, capset: int) -> None:
+    """In the fork: only its four descriptors, its limits, no capability."""
+    _, _, memory, output, threads, cpu = limits
+    program, *streams = descriptors
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+    os.dup2(program, 3)
+    os.closerange(4, 64)
+    header = struct.pack("<Ii", CAPABILITIES_VERSION, 0)
+    checked(libc.syscall(capset, header, bytes(24)), "capset")
+    for kind, amount in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_CPU, cpu),
+        (resource.RLIMIT_FSIZE, output + 1),
+        # The zygote and the first process of the box are the same user's.
+        (resource.RLIMIT_NPROC, threads + 2),
+        (resource.RLIMIT_STACK, 64 * 2**20),
+    ):
+        resource.setrlimit(kind, (amount, amount))
+
+
+def begin(program: Program) -> None:
+    """Runs the program as `python -I -S` would, and ends with its status."""
+    checked(libc.prctl(SET_SECCOMP, FILTER, ctypes.byref(program)), "seccomp")
+    with open(3, "rb", buffering=0) as file:
+        source = file.read()
+    sys.argv[:] = ["program.py"]
+    sys.orig_argv[:] = ["python3", "-I", "-S", "program.py"]
+    gc.enable()
+    leave(execute(source))
+
+
+def stream(number: int, name: str) -> io.TextIOWrapper:
+    """A standard stream as the interpreter makes it."""
+    mode = "wb" if number else "rb"
+    buffer: Any = open(number, mode, closefd=False)  # noqa: SIM115
+    buffer.raw.name = f"<{name}>"
+    text: Any = io.TextIOWrapper(
+        buffer,
+        encoding="utf-8",
+        errors="backslashreplace" if number == 2 else "surrogateescape",
+        newline="\n",
+        line_buffering=number == 2,
+    )
+    text.mode = mode[0]
+    return text
+
+
+def execute(source: bytes) -> int:
+    """The status with which the interpreter would end."""
+    main = types.ModuleType("__main__")
+    main.__file__ = "program.py"
+    main.__dict__["__builtins__"] = sys.modules["builtins"]
+    if sys.version_info < (3, 14):
+        main.__annotations__ = {}
+    sys.modules["__main__"] = main
+    try:
+        exec(compile(source, "program.py", "exec", dont_inherit=True), main.__dict__)
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            return int(stop.code or 0) & 0xFF if abs(int(stop.code or 0)) < 2**63 else 0xFF
+        print(stop.code, file=sys.stderr)
+        return 1
+    except MemoryError:
+        # A traceback would keep what fills the memory.
+        os.write(2, b"MemoryError\n")
+        return 1
+    except BaseException as error:
+        trace = error.__traceback__
+        sys.excepthook(type(error), error, trace.tb_next if trace else None)
+        return 1
+    return 0
+
+
+def leave(status: int) -> NoReturn:
+    """What the interpreter does at its end, as far as a program can tell."""
+    try:
+        if "threading" in sys.modules:
+            sys.modules["threading"]._shutdown()
+        atexit._run_exitfuncs()
+        # The last reference to the program's names: what they hold is finalized.
+        sys.modules.pop("__main__", None)
+        gc.collect()
+        for each in (sys.stderr, sys.stdout):
+            if each is not None and not each.closed:
+                each.flush()
+    except BaseException:
+        status = status or 120
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    gc.disable()
+    begin(serve(socket.socket(fileno=int(sys.argv[1])), CAPSET[os.uname().machine]))

@@ -1,0 +1,53 @@
+"""Gradient checkpointing: layers whose activations are computed again in the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from rlanything.engines.model import LanguageModel, ModelError
+
+
+def recomputable_layers(model: LanguageModel) -> Sequence[nn.Module]:
+    """The decoder's layers that transformers declares fit to be computed twice.
+
+    Raises `ModelError` if it has none."""
+    layers = [
+        each for each in model.decoder.modules() if isinstance(each, GradientCheckpointingLayer)
+    ]
+    if not layers:
+        raise ModelError(
+            f"model {model.name!r} has no layers that can be computed again. Leave "
+            "gradient_checkpointing out of its section of the recipe, or choose a Qwen- or "
+            "Llama-type model."
+        )
+    return layers
+
+
+@contextmanager
+def recomputed(layers: Sequence[nn.Module]) -> Iterator[None]:
+    """Forward passes within keep of each layer its inputs only.
+
+    transformers' own switch works in training mode alone, where dropout would be noise; this one
+    takes the layers as they are. Nothing is left behind, for the sampler uses the same layers."""
+    own = [vars(layer).get("forward") for layer in layers]
+    for layer in layers:
+        # The second time is not random either: dropout is off.
+        again: Any = partial(
+            checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False
+        )
+        layer.forward = again
+    try:
+        yield
+    finally:
+        for layer, before in zip(layers, own, strict=True):
+            if before is None:
+                del layer.forward
+            else:
+                layer.forward = before
