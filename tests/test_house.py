@@ -24,7 +24,7 @@ ROOMS = (
     "evaluation",
     "nano assembly loop",
     "runs",
-    "training targets doctor",
+    "training targets doctor plan",
     "bench",
     "cli",
 )

@@ -93,7 +93,7 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
 
     Raises `RecipeError` for a role that cannot train, `ModelError` or `EndpointError` for a model
     that cannot be used."""
-    _check_trainable(recipe)
+    check_models(recipe)
     prepare_torch(recipe.threads)
     policy = _trainee(recipe.policy, "policy", recipe)
     judge = _trainee(recipe.judge, "judge", recipe) if recipe.judge.trains else None
@@ -112,11 +112,7 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
         if not recipe.adapter.shares:
             return frozen(recipe.adapter, "adapter")
         shared = policy if recipe.adapter.model == "policy" else judge
-        if shared is None:
-            raise RecipeError(
-                "adapter.model: no judge's model is here to share; share the policy's "
-                "(adapter.model=policy), or give the adapter a model of its own"
-            )
+        assert shared is not None  # check_models saw to it
         return LocalSpeaker(shared.model, shared.engine)
 
     def acting(temperature: float) -> LanguagePolicy:
@@ -147,8 +143,9 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
     )
 
 
-def _check_trainable(recipe: Recipe) -> None:
-    """An endpoint gives text, and learning needs the sampled tokens and their log-probs."""
+def check_models(recipe: Recipe) -> None:
+    """An endpoint gives text, and learning needs the sampled tokens and their log-probs; and only a
+    model that is here can be shared. Raises `RecipeError`."""
     why = "engine: openai gives no tokens or log-probs to train on"
     if recipe.policy.remote:
         raise RecipeError(
@@ -159,6 +156,11 @@ def _check_trainable(recipe: Recipe) -> None:
         raise RecipeError(
             f"judge: {why}; leave this judge as it is with judge.learning_rate=0, or train one "
             "that is here (engine: {name: embedded})"
+        )
+    if recipe.adapter.model == "judge" and not recipe.judge.trains:
+        raise RecipeError(
+            "adapter.model: no judge's model is here to share; share the policy's "
+            "(adapter.model=policy), or give the adapter a model of its own"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,28 +22,33 @@ def add_adapters(model: LanguageModel, settings: LoraSettings, seed: int) -> Non
     `ModelError` if peft is missing, or none of the model's layers has a name in `targets`."""
     if has_adapters(model.network):
         return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        attach(model.network, settings, model.name)
+
+
+def attach(network: Any, settings: LoraSettings, name: str) -> None:
+    """Adapters on a network that has none; raises as `add_adapters` does."""
     if importlib.util.find_spec("peft") is None:
         raise ModelError("LoRA needs the package peft: pip install 'rlanything[lora]'")
     from peft import LoraConfig
 
-    source = Path(model.name)
+    source = Path(name)
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
         target_modules=settings.targets,
         task_type="CAUSAL_LM",
-        base_model_name_or_path=str(source.resolve()) if source.is_dir() else model.name,
+        base_model_name_or_path=str(source.resolve()) if source.is_dir() else name,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        try:
-            model.network.add_adapter(config)
-        except ValueError as error:
-            reason = str(error).strip().splitlines()[0]
-            raise ModelError(
-                f"model {model.name!r}: {reason}; set lora.targets to all-linear or to names of "
-                "its linear layers"
-            ) from error
+    try:
+        network.add_adapter(config)
+    except ValueError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(
+            f"model {name!r}: {reason}; set lora.targets to all-linear or to names of its linear "
+            "layers"
+        ) from error
 
 
 @torch.no_grad()

@@ -66,15 +66,16 @@ def pack(samples: Sequence[Sample], max_pack_tokens: int) -> list[Pack]:
         shared_length(before.completion.tokens, after.completion.tokens)
         for before, after in pairwise(samples)
     ]
-    cuts = _cuts([len(each) for each in tokens], shared, max_pack_tokens)
+    bounds = cut([len(each) for each in tokens], shared, max_pack_tokens)
     return [
         _pack(samples[start:end], tokens[start:end], [0, *shared[start + 1 : end]])
-        for start, end in pairwise(cuts)
+        for start, end in pairwise(bounds)
     ]
 
 
-def _cuts(lengths: Sequence[int], shared: Sequence[int], limit: int) -> list[int]:
-    """Where packs begin, 0 first, and the number of samples last.
+def cut(lengths: Sequence[int], shared: Sequence[int], limit: int) -> list[int]:
+    """Where packs of sorted samples begin, 0 first, and the number of samples last: of so many
+    tokens each, of which it shares so many with the sample before it.
 
     Dynamic programming: the least cost of samples [0, end) is that of [0, start) plus `shared` at
     the start of its last pack. Which starts can still reach `end` is a window that only moves on,

@@ -45,14 +45,20 @@ class Rows:
 
 def pad(samples: Sequence[Sample], max_tokens: int) -> list[Rows]:
     """Rows of similar length, at most `max_tokens` with their padding; a longer sample is alone."""
-    groups: list[list[Sample]] = []
+    lengths = [len(sample.completion.tokens) for sample in samples]
+    return [_rows([samples[i] for i in group]) for group in row_groups(lengths, max_tokens)]
+
+
+def row_groups(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Which sequences of these lengths become rows of one batch, the longest first."""
+    groups: list[list[int]] = []
     # The longest first: it is what the others of its group are padded to.
-    for sample in sorted(samples, key=lambda each: -len(each.completion.tokens)):
-        if groups and (len(groups[-1]) + 1) * len(groups[-1][0].completion.tokens) <= max_tokens:
-            groups[-1].append(sample)
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= max_tokens:
+            groups[-1].append(i)
         else:
-            groups.append([sample])
-    return [_rows(group) for group in groups]
+            groups.append([i])
+    return groups
 
 
 def _rows(samples: Sequence[Sample]) -> Rows:

@@ -1,0 +1,165 @@
+"""How long a recipe's prompts are: a few of its own episodes, played at random, in tokens."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from rlanything import nano
+from rlanything.config import Recipe
+from rlanything.engines.cache import shared_length
+from rlanything.engines.gguf import find_gguf
+from rlanything.environments.base import Domain
+from rlanything.environments.registry import load_domain
+from rlanything.records import Completion, JudgedTrajectory, Messages, Step, Task, Trajectory
+from rlanything.seeds import derive
+
+TASKS = 8
+CHARACTERS = 3.1
+"""A token, where a tokenizer is not at hand: of Qwen's on AlfWorld (benchmarks/plan.md)."""
+
+
+MEASURED = (
+    "opening_tokens",
+    "turn_tokens",
+    "judge_opening_tokens",
+    "judge_turn_tokens",
+    "judge_question_tokens",
+    "critic_prompt_tokens",
+    "proposal_prompt_tokens",
+)
+"""The assumptions that are measured here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruler:
+    """Measures text in a model's tokens."""
+
+    chat: Callable[[Messages], Sequence[int]]
+    """Ids of a rendered chat that ends where the model is to answer."""
+    text: Callable[[str], int]
+    """Tokens of a response, without the one that ends it."""
+    unit: float = 1.0
+    """Tokens that one id stands for."""
+    name: str = "its own tokenizer"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLengths:
+    """Means, in tokens, by the name of the assumption; and where they are from."""
+
+    values: dict[str, float]
+    source: str
+
+
+def prompt_lengths(recipe: Recipe) -> PromptLengths:
+    """From `TASKS` training tasks. Raises `DomainError` and `EpisodeError`."""
+    domain = load_domain(recipe.domain.name, recipe.domain.options)
+    count = min(TASKS, recipe.loop.tasks)
+    tasks = domain.tasks("train", count, derive(recipe.seed, "plan"))
+    played = [play(domain, task, recipe.loop.max_steps) for task in tasks]
+    models = {name: getattr(recipe, name).model for name in ("policy", "judge", "adapter")}
+    rulers = {name: ruler_of(nano.resolve(model, name)) for name, model in models.items()}
+    units = ", ".join(f"{role}: {ruler.name}" for role, ruler in rulers.items())
+    return PromptLengths(
+        measure(domain, played, rulers),
+        f"{len(played)} of the recipe's tasks played at random just now ({units})",
+    )
+
+
+@cache
+def ruler_of(model: str) -> Ruler:
+    """By the tokenizer of a model that is on this machine; by characters for any other."""
+    try:
+        packed = find_gguf(model)
+        if packed is not None:
+            return by_tokenizer(AutoTokenizer.from_pretrained(packed.parent, gguf_file=packed.name))
+        return by_tokenizer(AutoTokenizer.from_pretrained(model, local_files_only=True))
+    except (OSError, ValueError, ImportError):
+        return by_characters()
+
+
+def by_tokenizer(tokenizer: Any) -> Ruler:
+    def chat(messages: Messages) -> Sequence[int]:
+        turns = [{"role": each.role, "content": each.content} for each in messages]
+        return tokenizer.apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
+
+    return Ruler(chat, lambda text: len(tokenizer.encode(text, add_special_tokens=False)))
+
+
+def by_characters() -> Ruler:
+    """Roughly: a turn's markup counts as so many characters too."""
+
+    def chat(messages: Messages) -> Sequence[int]:
+        turns = [f"<|im_start|>{each.role}\n{each.content}<|im_end|>\n" for each in messages]
+        return [ord(each) for each in "".join(turns) + "<|im_start|>assistant\n"]
+
+    return Ruler(
+        chat,
+        lambda text: round(len(text) / CHARACTERS),
+        1 / CHARACTERS,
+        f"{CHARACTERS:g} characters a token",
+    )
+
+
+def play(domain: Domain, task: Task, max_steps: int) -> Trajectory:
+    """An episode of random choices; where none are listed, of the expert's, or of none at all."""
+    environment = domain.environment()
+    seen, rng = environment.reset(task), random.Random(task.id)
+    steps: list[Step] = []
+    outcome = None
+    while outcome is None and len(steps) < max_steps:
+        action = rng.choice(seen.choices) if seen.choices else domain.expert(task, steps) or ""
+        response = action if domain.action_marker in action else f"{domain.action_marker} {action}"
+        result = environment.step(response)
+        text, outcome = result.observation.text, result.outcome
+        answer = Completion.unsampled(response)
+        steps.append(Step(seen.text, answer, result.action, result.valid, text))
+        seen = result.observation
+    return Trajectory(task.id, task, tuple(steps), outcome or -1)
+
+
+def measure(
+    domain: Domain, episodes: Sequence[Trajectory], rulers: dict[str, Ruler]
+) -> dict[str, float]:
+    """Means over the steps of the episodes, by the name of the assumption."""
+    found: dict[str, list[float]] = {name: [] for name in MEASURED}
+    policy, judge, adapter = rulers["policy"], rulers["judge"], rulers["adapter"]
+    for episode in episodes:
+        task, steps = episode.task, episode.steps
+        # What a turn adds beside the response and the token that ends it.
+        answers = [policy.text(step.response) + 1 for step in steps]
+        prompts = [
+            len(policy.chat(domain.policy_prompt(task, steps[:i], step.observation))) * policy.unit
+            for i, step in enumerate(steps)
+        ]
+        found["opening_tokens"].append(prompts[0])
+        grown = [after - before for before, after in pairwise(prompts)]
+        found["turn_tokens"] += [g - a for g, a in zip(grown, answers, strict=False)]
+        asked = [judge.chat(domain.judge_prompt(task, steps[: i + 1])) for i in range(len(steps))]
+        grown = [(len(after) - len(before)) * judge.unit for before, after in pairwise(asked)]
+        found["judge_turn_tokens"] += [g - a for g, a in zip(grown, answers[1:], strict=True)]
+        # What consecutive prompts do not share at the end of the first is the question.
+        ends = [len(a) - shared_length(a, b) for a, b in pairwise(asked)]
+        found["judge_question_tokens"] += [end * judge.unit for end in ends]
+        if grown:
+            first = (len(asked[0]) - statistics.mean(ends)) * judge.unit
+            found["judge_opening_tokens"].append(first - statistics.mean(grown))
+        else:
+            found["judge_opening_tokens"].append(len(asked[0]) * judge.unit - answers[0])
+        failed = JudgedTrajectory(episode, ((),) * len(steps))
+        found["critic_prompt_tokens"].append(
+            len(adapter.chat(domain.critic_prompt(failed, []))) * adapter.unit
+        )
+        found["proposal_prompt_tokens"].append(
+            len(adapter.chat(domain.adapter_prompt(task, "easier", []))) * adapter.unit
+        )
+    # Episodes of one step have no turns.
+    return {name: statistics.mean(values or [0.0]) for name, values in found.items()}
