@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlanything.environments.base import InvalidTask
-from rlanything.environments.coding import answers  # `test_in` alone would be taken for a test
+from rlanything.environments.coding import answers  # `unit_test_in` alone would be taken for a test
 from rlanything.environments.coding.answers import InvalidTest, program_in
 from rlanything.environments.coding.fences import blocks
 from rlanything.environments.coding.problem import Example, Problem
@@ -118,7 +118,7 @@ def test_none_is_a_test_and_the_reason_is_the_only_error(malformed: list[str]) -
     assert len(malformed) == len(set(malformed)) >= 10_000
     for answer in malformed:
         with pytest.raises(InvalidTest) as caught:
-            answers.test_in(answer)
+            answers.unit_test_in(answer)
         assert len(str(caught.value).splitlines()) == 1
 
 
@@ -188,9 +188,9 @@ def test_the_last_input_and_the_last_output_make_the_test() -> None:
             f"{fenced('output', chr(10) + '6' + chr(10) + '7' + chr(10))}\n{prose}\n"
             f"{fenced(' INPUT', '1 2' + chr(10) + '3')}\n{fenced('text', 'z')}\n{prose}"
         )
-        assert answers.test_in(text) == right
-        assert answers.test_in(text.replace("\n", "\r\n").replace("\r\r", "\r")) == right
-    assert answers.test_in("```input\n```\n```output\nnone\n```") == Example("", "none")
+        assert answers.unit_test_in(text) == right
+        assert answers.unit_test_in(text.replace("\n", "\r\n").replace("\r\r", "\r")) == right
+    assert answers.unit_test_in("```input\n```\n```output\nnone\n```") == Example("", "none")
 
 
 def test_why_a_test_is_refused_is_said() -> None:
@@ -206,7 +206,7 @@ def test_why_a_test_is_refused_is_said() -> None:
     }
     for answer, reason in reasons.items():
         with pytest.raises(InvalidTest) as caught:
-            answers.test_in(answer)
+            answers.unit_test_in(answer)
         assert str(caught.value) == reason
 
 
@@ -221,9 +221,9 @@ def test_any_test_comes_back_as_it_was_written(prose: str, given: str, expected:
     answer = f"{prose}\n{fenced('input', given)}\n{prose}\n{fenced('output', expected)}\n{prose}"
     if not expected.strip():
         with pytest.raises(InvalidTest):
-            answers.test_in(answer)
+            answers.unit_test_in(answer)
         return
-    test = answers.test_in(answer)
+    test = answers.unit_test_in(answer)
     assert test.output == expected.strip("\n")
     assert test.input == (given if not given or given.endswith("\n") else f"{given}\n")
 
@@ -269,7 +269,7 @@ GIANTS = (
 def test_a_megabyte_is_read_in_less_than_a_second_by_every_parser() -> None:
     def read(answer: str) -> Example | None:
         try:
-            return answers.test_in(answer)
+            return answers.unit_test_in(answer)
         except InvalidTest:
             return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 
+from rlanything.environments.coding.answers import program_in
 from rlanything.environments.coding.families.catalogue import DIFFICULTIES
 from rlanything.environments.coding.families.making import (
     fresh_tests,
@@ -23,7 +24,7 @@ from rlanything.environments.coding.families.programs import (
 )
 from rlanything.environments.coding.fences import FENCE
 from rlanything.environments.coding.problem import Example, Problem
-from rlanything.records import Direction
+from rlanything.records import Direction, Task
 
 _TRIES = 16
 
@@ -85,3 +86,33 @@ def rewrite(
 
 def _fenced(label: str, text: str) -> str:
     return f"{FENCE}{label}\n{text}\n{FENCE}"
+
+
+def explanation(problem: Problem, response: str, summary: str) -> str:
+    """Two short sentences on why a program fails."""
+    program = program_in(response)
+    if program is None:
+        return "There is no program. It must stand in a fenced block."
+    written = program.splitlines()
+    missing = [line.says for line in spec_of(problem).program() if line.code not in written]
+    cause = f"It gets this step wrong: {missing[0]}." if missing else "It does more than asked."
+    return f"{cause} {summary.partition('.')[0]}."
+
+
+class Teacher:
+    """What `rlanything nano build` asks of a domain whose judge writes tests."""
+
+    def solution(self, task: Task, rng: random.Random, slip: float) -> str:
+        return solution(Problem.from_data(task.data), rng, slip)
+
+    def unit_test(self, task: Task, rng: random.Random, error: float) -> str:
+        return unit_test(Problem.from_data(task.data), rng, error)
+
+    def critic(self, task: Task, response: str, summary: str) -> str:
+        return explanation(Problem.from_data(task.data), response, summary)
+
+    def proposal(
+        self, root: Task, direction: Direction, rng: random.Random, tests: int
+    ) -> str | None:
+        answer = rewrite(Problem.from_data(root.data), direction, rng, tests)
+        return None if answer is None else _fenced("json", answer)
