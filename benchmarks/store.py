@@ -40,6 +40,7 @@ from synthetic import (
 )
 
 from rlanything.curriculum import Candidate, Pool
+from rlanything.evaluation.judge_exam import BAD, GOOD
 from rlanything.experience import Entry, grouped
 from rlanything.feedback import FeedbackSettings
 from rlanything.records import JudgedTrajectory, Task, Trajectory
@@ -125,9 +126,9 @@ def live(store: Store, iteration: int, pool: Pool, played: Sequence[JudgedTrajec
         rows = [
             (f"held out {i}", f"kind {i % 6}", int(rng.choice((1, -1))), 20) for i in range(140)
         ]
-        recalls = {f"exam {i}": (9, 18, 11, 22) for i in range(64)}
+        counts = {f"exam {i}": {GOOD: (9, 18), BAD: (11, 22)} for i in range(64)}
         metrics = {f"evaluation/judge/quantity_{i}": 0.5 for i in range(10)}
-        store.record_sitting(iteration, {"in_domain": rows, "ood": rows}, recalls, metrics)
+        store.record_sitting(iteration, {"in_domain": rows, "ood": rows}, counts, metrics)
     return cost
 
 

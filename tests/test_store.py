@@ -269,7 +269,8 @@ def test_a_sitting_is_read_back(store: Store) -> None:
     assert store.sittings() == []
     held_out = episode("e1", ROOTS[0], 1, 0).trajectory
     metrics = {"evaluation/ood/success": 0.5}
-    store.record_sitting(0, {"ood": rows}, {"e1": (1, 2, 3, 4)}, metrics, [held_out])
+    counted = {"good steps": (1, 2), "bad steps": (3, 4)}
+    store.record_sitting(0, {"ood": rows}, {"e1": counted}, metrics, [held_out])
     (read,) = store.exam()
     assert (read.id, read.task, read.outcome) == (held_out.id, held_out.task, held_out.outcome)
     assert [replace(step, completion=None) for step in read.steps] == [
@@ -280,7 +281,7 @@ def test_a_sitting_is_read_back(store: Store) -> None:
     assert store.sittings() == [0, 3]
     assert store.outcomes(0, "ood") == [("a", 1), ("b", -1)]
     assert store.outcomes(0, "in_domain") == []
-    assert store.recalls(0) == {"e1": (1, 2, 3, 4)}
+    assert store.exam_counts(0) == {"e1": counted}
     assert store.metrics(0) == {"evaluation/ood/success": 0.5}
     with pytest.raises(sqlite3.IntegrityError):
         store.record_sitting(3, {"other": rows, "ood": rows}, {}, {})
@@ -463,7 +464,12 @@ def live(store: Store, pool: Pool, iteration: int) -> None:
     if iteration == 2:
         pool.quarantine("t0", "t0", "it hung twice", iteration)
     record(store, iteration, pool)
-    store.record_sitting(iteration, {"ood": [("a", "pick", 1, 4)]}, {"e": (1, 2, 3, 4)}, {"m": 1})
+    store.record_sitting(
+        iteration,
+        {"ood": [("a", "pick", 1, 4)]},
+        {"e": {"good steps": (1, 2), "bad steps": (3, 4)}},
+        {"m": 1},
+    )
 
 
 def test_what_is_forgotten_was_never_there(tmp_path: Path) -> None:
@@ -493,7 +499,12 @@ def test_what_is_forgotten_was_never_there(tmp_path: Path) -> None:
 
 
 def test_the_evaluation_before_training_is_not_forgotten(store: Store) -> None:
-    store.record_sitting(0, {"ood": [("a", "pick", 1, 4)]}, {"e": (1, 2, 3, 4)}, {"m": 1.0})
+    store.record_sitting(
+        0,
+        {"ood": [("a", "pick", 1, 4)]},
+        {"e": {"good steps": (1, 2), "bad steps": (3, 4)}},
+        {"m": 1.0},
+    )
     before = store.dump()
     live(store, new_pool(), 1)
     store.forget_after(0)

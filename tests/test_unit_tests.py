@@ -127,7 +127,9 @@ def test_ut_and_detect_are_shares_of_the_tests_of_solved_tasks() -> None:
     unsolved = [wrote("b/0", "b", "1", -1, 0)]
     judged = judge.judge([*solved, *unsolved], 0)
     tests = [each.completion.text for each in judged[0].judgements[0]]
-    found = judge.measures(judged)
-    assert found["ut"] == pytest.approx(sum(int(t) <= 6 for t in tests) / 4)
-    assert found["detect"] == pytest.approx(sum(int(t) == 6 for t in tests) / 4)
-    assert judge.measures(judged[2:]) == {"ut": None, "detect": None}
+    passed, detected = (
+        sum(map(each, map(int, tests))) for each in (lambda t: t <= 6, lambda t: t == 6)
+    )
+    assert judge.counts(judged) == {"a": {"UT": (passed, 4), "Detect": (detected, 4)}}
+    assert judge.counts(judged[2:]) == {}
+    assert judge.counts(judged[1:]) == {"a": {"UT": (passed, 4)}}

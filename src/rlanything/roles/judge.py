@@ -41,9 +41,9 @@ class Critic(Protocol):
         """What the judged trajectories of one task teach policy and judge."""
         ...
 
-    def measures(self, judged: Sequence[JudgedTrajectory]) -> dict[str, float | None]:
-        """What is known of this kind of judge beyond the diagnostics, by name; None: nothing to
-        count."""
+    def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
+        """What this kind of judge gets right beyond the diagnostics: by task and by measure, hits
+        and of how many."""
         ...
 
 
@@ -60,7 +60,7 @@ class StepCritic:
             [each.trajectory.reward for each in judged],
         )
 
-    def measures(self, judged: Sequence[JudgedTrajectory]) -> dict[str, float | None]:
+    def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
         del judged
         return {}
 

@@ -14,6 +14,9 @@ from rlanything.records import JudgedTrajectory, Judgement, Trajectory
 from rlanything.roles.speaker import Question, Speaker
 from rlanything.seeds import derive
 
+UT, DETECT = "UT", "Detect"
+"""The paper's names."""
+
 
 class UnitTestJudge:
     """Writes m tests a task with a language model; every rollout of the task is scored by them."""
@@ -69,23 +72,22 @@ class UnitTestJudge:
             [each.trajectory.reward for each in judged],
         )
 
-    def measures(self, judged: Sequence[JudgedTrajectory]) -> dict[str, float | None]:
-        """UT: the share of tests that all correct programs of their task pass. Detect: those among
-        them that all wrong ones fail. Of tasks that somebody solved; Detect also needs somebody who
-        did not."""
-        groups = _by_task([each.trajectory for each in judged])
-        passed, detected = list[float](), list[float]()
-        for members in groups.values():
+    def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
+        """By task, of its m tests: UT, those that all correct programs pass; Detect, those among
+        them that all wrong ones fail. A task that nobody solved says nothing of its tests, and
+        Detect needs somebody who did not."""
+        found: dict[str, dict[str, tuple[int, int]]] = {}
+        for name, members in _by_task([each.trajectory for each in judged]).items():
             group = [judged[i] for i in members]
-            outcomes = np.array([each.trajectory.outcome for each in group])
-            table = _table(group)
+            outcomes, table = np.array([each.trajectory.outcome for each in group]), _table(group)
             if not (outcomes == 1).any():
                 continue
             valid = (table[outcomes == 1] == 1).all(axis=0)
-            passed.append(float(valid.mean()))
+            found[name] = {UT: (int(valid.sum()), len(valid))}
             if (outcomes == -1).any():
-                detected.append(float((valid & (table[outcomes == -1] != 1).all(axis=0)).mean()))
-        return {"ut": _mean(passed), "detect": _mean(detected)}
+                detected = valid & (table[outcomes == -1] != 1).all(axis=0)
+                found[name][DETECT] = (int(detected.sum()), len(valid))
+        return found
 
 
 def _by_task(trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:
@@ -98,7 +100,3 @@ def _by_task(trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:
 def _table(judged: Sequence[JudgedTrajectory]) -> np.ndarray:
     """[programs, m] scores."""
     return np.array([each.scores[0] for each in judged])
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None

@@ -75,15 +75,16 @@ CREATE TABLE evaluations (
   attempt INTEGER NOT NULL, kind TEXT NOT NULL,
   outcome INTEGER NOT NULL, steps INTEGER NOT NULL,
   PRIMARY KEY (iteration, split, task, attempt)) WITHOUT ROWID;
-CREATE TABLE recalls (
-  iteration INTEGER NOT NULL, trajectory TEXT NOT NULL, good_recognised INTEGER NOT NULL,
-  good INTEGER NOT NULL, bad_recognised INTEGER NOT NULL, bad INTEGER NOT NULL,
-  PRIMARY KEY (iteration, trajectory)) WITHOUT ROWID;
+-- What the judge got right in its exam, by episode or task and by what was counted.
+CREATE TABLE exam_counts (
+  iteration INTEGER NOT NULL, item TEXT NOT NULL, measure TEXT NOT NULL,
+  hits INTEGER NOT NULL, total INTEGER NOT NULL,
+  PRIMARY KEY (iteration, item, measure)) WITHOUT ROWID;
 -- The held-out episodes that every sitting of the judge is about.
 CREATE TABLE exam (number INTEGER PRIMARY KEY, episode TEXT NOT NULL);
 """
 
-BY_ITERATION = ("iterations", "metrics", "evaluations", "recalls", "quarantine", "slot_events")
+BY_ITERATION = ("iterations", "metrics", "evaluations", "exam_counts", "quarantine", "slot_events")
 """Tables whose rows carry the iteration they are of and go with it; the rest follows from
 `iterations`, by cascade."""
 
@@ -91,7 +92,7 @@ CONTENT = {
     "iterations": "SELECT iteration, checkpoint FROM iterations ORDER BY 1",
     "metrics": "SELECT * FROM metrics WHERE name NOT LIKE 'seconds/%' ORDER BY 1, 2",
     "evaluations": "SELECT * FROM evaluations ORDER BY 1, 2, 3, 4",
-    "recalls": "SELECT * FROM recalls ORDER BY 1, 2",
+    "exam_counts": "SELECT * FROM exam_counts ORDER BY 1, 2, 3",
     "exam": "SELECT * FROM exam ORDER BY 1",
     "tasks": "SELECT * FROM tasks ORDER BY 1",
     "slots": "SELECT * FROM slots ORDER BY 1",
