@@ -57,7 +57,7 @@ def turn_line(
     """One line that tells how an iteration went."""
     return (
         f"iteration {iteration}/{iterations}: success {share(metrics['rollouts/success'])}, "
-        f"judge {share(metrics['judge/balanced_process_accuracy'])} balanced, "
+        f"judge {_judged(metrics)}, "
         f"{metrics['tasks/proposed']:.0f} proposed, {metrics['tasks/accepted']:.0f} accepted, "
         f"{metrics['tasks/rejected']:.0f} rejected, "
         f"kl {metrics['policy/kl'] or 0:.4f}/{metrics.get('judge/kl') or 0:.4f}, "
@@ -65,6 +65,13 @@ def turn_line(
         f"{metrics.get('judge/mismatch_mean') or 0:.0e}, "
         f"{seconds_left / 60:.1f} min left"
     )
+
+
+def _judged(metrics: Mapping[str, float | None]) -> str:
+    """How good the judge was, by whatever it can be measured by."""
+    if "judge/ut" in metrics:
+        return f"UT {share(metrics['judge/ut'])} Detect {share(metrics.get('judge/detect'))}"
+    return f"{share(metrics['judge/balanced_process_accuracy'])} balanced"
 
 
 def share(value: float | None) -> str:
