@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(INSTALL) --build-constraint constraints.txt \
 	  fast-downward-textworld jericho
 	@echo "[4/5] rlanything and everything else"
-	@$(INSTALL) --build-constraint constraints.txt --editable '.[alfworld,dev]'
+	@$(INSTALL) --build-constraint constraints.txt --editable '.[alfworld,coding,dev]'
 	@echo "[5/5] leaving debug symbols out of the planner's library (34 MB -> 1 MB a game)"
 	@strip $(VENV)/lib/python3*/site-packages/fast_downward/*.so
 	@touch $@

@@ -26,7 +26,8 @@ import transformers
 
 from rlanything import nano
 from rlanything.config import Recipe, load_recipe
-from rlanything.evaluation.intervals import Interval, mean_of_few, paired_difference, wilson
+from rlanything.evaluation.intervals import Interval, mean_of_few, paired_difference
+from rlanything.evaluation.success import success_interval, won_shares
 from rlanything.runs.store import Store
 from rlanything.runs.summary import percent, points
 
@@ -58,10 +59,10 @@ class Finished:
     store: Store
     minutes: float
 
-    def outcomes(self, split: str, iteration: int) -> dict[str, bool]:
-        """Won or not, by task."""
+    def outcomes(self, split: str, iteration: int) -> dict[str, float]:
+        """The share of episodes won, by task."""
         found = self.store.outcomes(iteration, split)
-        return {task: outcome == 1 for task, outcome in found.items()}
+        return won_shares([task for task, _ in found], [outcome for _, outcome in found])
 
     def gain(self, split: str, iteration: int) -> Interval | None:
         one, two = self.outcomes(split, 0), self.outcomes(split, iteration)
@@ -148,9 +149,9 @@ def curves(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
         judged = each.metric(f"evaluation/judge/{PROCESS}")
         for iteration in each.store.sittings():
             rates = [
-                percent(wilson(sum(won), len(won)))
+                percent(success_interval([task for task, _ in won], [o for _, o in won]))
                 for split in splits
-                if (won := list(each.outcomes(split, iteration).values()))
+                if (won := each.store.outcomes(iteration, split))
             ]
             cells = [each.name, str(iteration), *rates, f"{judged[iteration]:.1%}"]
             lines.append(f"| {' | '.join(cells)} |")

@@ -40,9 +40,11 @@ from synthetic import (
 )
 
 from rlanything.curriculum import Candidate, Pool
+from rlanything.evaluation.judge_exam import BAD, GOOD
 from rlanything.experience import Entry, grouped
 from rlanything.feedback import FeedbackSettings
 from rlanything.records import JudgedTrajectory, Task, Trajectory
+from rlanything.roles.judge import StepCritic
 from rlanything.runs.lineage import lineage_table, read_lineage
 from rlanything.runs.store import Store
 
@@ -98,7 +100,7 @@ def live(store: Store, iteration: int, pool: Pool, played: Sequence[JudgedTrajec
         replace(each, trajectory=_attempt(each.trajectory, entries[i // EPISODES].task, iteration))
         for i, each in enumerate(played)
     ]
-    groups = grouped(entries, judged, FeedbackSettings())
+    groups = grouped(entries, judged, lambda group: StepCritic().signals(group, FeedbackSettings()))
     critics = ["The agent searched the same drawer twice and never opened the fridge."] * 2
     for slot in slots[:PROPOSALS]:
         task = replace(slot.root, id=f"{slot.id}@{iteration}", instruction="put two mugs away")
@@ -124,9 +126,9 @@ def live(store: Store, iteration: int, pool: Pool, played: Sequence[JudgedTrajec
         rows = [
             (f"held out {i}", f"kind {i % 6}", int(rng.choice((1, -1))), 20) for i in range(140)
         ]
-        recalls = {f"exam {i}": (9, 18, 11, 22) for i in range(64)}
+        counts = {f"exam {i}": {GOOD: (9, 18), BAD: (11, 22)} for i in range(64)}
         metrics = {f"evaluation/judge/quantity_{i}": 0.5 for i in range(10)}
-        store.record_sitting(iteration, {"in_domain": rows, "ood": rows}, recalls, metrics)
+        store.record_sitting(iteration, {"in_domain": rows, "ood": rows}, counts, metrics)
     return cost
 
 

@@ -86,6 +86,9 @@ class Counting:
             raise InvalidTask(f"{number} is not a number")
         return Task(task_id, completion)
 
+    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
+        return None
+
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
         return None
 

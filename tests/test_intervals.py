@@ -94,7 +94,7 @@ def test_paired_difference_covers_the_truth_about_as_often_as_it_says():
 
 @pytest.mark.parametrize(
     ("before", "after", "message"),
-    [([0, 1], [1], "cannot pair"), ([0, 2], [1, 1], "0 and 1"), ([[0]], [[1]], "one value")],
+    [([0, 1], [1], "cannot pair"), ([0, 2], [1, 1], "from 0 to 1"), ([[0]], [[1]], "one value")],
 )
 def test_arrays_that_do_not_pair_are_refused(before, after, message):
     with pytest.raises(ValueError, match=message):

@@ -18,7 +18,7 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
-from rlanything.roles.judge import Judge
+from rlanything.roles.judge import Judge, StepCritic
 from rlanything.view import View
 
 EMPTY = Completion.unsampled("")
@@ -32,7 +32,7 @@ class LabelledDomain:
         return [1 if i % 2 == 0 else -1 for i in range(len(steps))]
 
 
-class ScriptedJudge:
+class ScriptedJudge(StepCritic):
     """Right on the first `right` steps of every episode, wrong after them."""
 
     samples = 3
@@ -71,7 +71,7 @@ def test_balanced_accuracy_gain_is_the_difference_of_two_sittings() -> None:
     before, after = sit(exam, 2), sit(exam, 4)
     assert before.diagnostics.balanced_process_accuracy == 0.5
     assert after.diagnostics.balanced_process_accuracy == 1.0
-    gain = balanced_gain(before.recalls, after.recalls)
+    gain = balanced_gain(before.counts, after.counts)
     assert gain is not None
     assert gain.estimate == pytest.approx(0.5)
     assert gain.low <= gain.estimate <= gain.high
@@ -79,7 +79,7 @@ def test_balanced_accuracy_gain_is_the_difference_of_two_sittings() -> None:
 
 def test_no_change_has_an_interval_that_holds_zero() -> None:
     exam = JudgeExam(cast(Domain, LabelledDomain()), episodes(20, 4))
-    gain = balanced_gain(sit(exam, 3).recalls, sit(exam, 3).recalls)
+    gain = balanced_gain(sit(exam, 3).counts, sit(exam, 3).counts)
     assert gain is not None
     assert gain.low <= 0 <= gain.high
 
@@ -93,4 +93,4 @@ def test_without_an_oracle_there_is_no_gain_to_report() -> None:
     sitting = sit(exam, 1)
     assert sitting.diagnostics.process_accuracy is None
     assert sitting.diagnostics.outcome_accuracy is not None
-    assert balanced_gain(sitting.recalls, sitting.recalls) is None
+    assert balanced_gain(sitting.counts, sitting.counts) is None

@@ -11,7 +11,7 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlanything import nano
-from rlanything.nano.build import Builder, Plan
+from rlanything.nano.episodes import Builder, Plan
 from rlanything.targets import EvalRequest, run_eval
 from rlanything.view import View
 

@@ -34,6 +34,7 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
+from rlanything.roles.judge import StepCritic
 from rlanything.runs import database
 from rlanything.runs.codec import pack, pack_numbers, prompt_hash, unpack, unpack_numbers
 from rlanything.runs.lineage import lineage_table, read_lineage
@@ -74,7 +75,7 @@ def experience(iteration: int, pool: Pool) -> list[Group]:
         for entry in entries
         for g in range(ROLLOUTS)
     ]
-    return grouped(entries, judged, FeedbackSettings())
+    return grouped(entries, judged, lambda group: StepCritic().signals(group, FeedbackSettings()))
 
 
 def record(
@@ -268,7 +269,8 @@ def test_a_sitting_is_read_back(store: Store) -> None:
     assert store.sittings() == []
     held_out = episode("e1", ROOTS[0], 1, 0).trajectory
     metrics = {"evaluation/ood/success": 0.5}
-    store.record_sitting(0, {"ood": rows}, {"e1": (1, 2, 3, 4)}, metrics, [held_out])
+    counted = {"good steps": (1, 2), "bad steps": (3, 4)}
+    store.record_sitting(0, {"ood": rows}, {"e1": counted}, metrics, [held_out])
     (read,) = store.exam()
     assert (read.id, read.task, read.outcome) == (held_out.id, held_out.task, held_out.outcome)
     assert [replace(step, completion=None) for step in read.steps] == [
@@ -277,13 +279,13 @@ def test_a_sitting_is_read_back(store: Store) -> None:
     assert [s.response for s in read.steps] == [s.response for s in held_out.steps]
     store.record_sitting(3, {"ood": rows[:1]}, {}, {})
     assert store.sittings() == [0, 3]
-    assert store.outcomes(0, "ood") == {"a": 1, "b": -1}
-    assert store.outcomes(0, "in_domain") == {}
-    assert store.recalls(0) == {"e1": (1, 2, 3, 4)}
+    assert store.outcomes(0, "ood") == [("a", 1), ("b", -1)]
+    assert store.outcomes(0, "in_domain") == []
+    assert store.exam_counts(0) == {"e1": counted}
     assert store.metrics(0) == {"evaluation/ood/success": 0.5}
     with pytest.raises(sqlite3.IntegrityError):
         store.record_sitting(3, {"other": rows, "ood": rows}, {}, {})
-    assert store.outcomes(3, "other") == {}
+    assert store.outcomes(3, "other") == []
 
 
 # --- wholly or not at all
@@ -462,7 +464,12 @@ def live(store: Store, pool: Pool, iteration: int) -> None:
     if iteration == 2:
         pool.quarantine("t0", "t0", "it hung twice", iteration)
     record(store, iteration, pool)
-    store.record_sitting(iteration, {"ood": [("a", "pick", 1, 4)]}, {"e": (1, 2, 3, 4)}, {"m": 1})
+    store.record_sitting(
+        iteration,
+        {"ood": [("a", "pick", 1, 4)]},
+        {"e": {"good steps": (1, 2), "bad steps": (3, 4)}},
+        {"m": 1},
+    )
 
 
 def test_what_is_forgotten_was_never_there(tmp_path: Path) -> None:
@@ -492,7 +499,12 @@ def test_what_is_forgotten_was_never_there(tmp_path: Path) -> None:
 
 
 def test_the_evaluation_before_training_is_not_forgotten(store: Store) -> None:
-    store.record_sitting(0, {"ood": [("a", "pick", 1, 4)]}, {"e": (1, 2, 3, 4)}, {"m": 1.0})
+    store.record_sitting(
+        0,
+        {"ood": [("a", "pick", 1, 4)]},
+        {"e": {"good steps": (1, 2), "bad steps": (3, 4)}},
+        {"m": 1.0},
+    )
     before = store.dump()
     live(store, new_pool(), 1)
     store.forget_after(0)
@@ -711,3 +723,35 @@ def test_a_candidate_that_could_not_be_played_has_no_accuracy_to_show(store: Sto
     pool.quarantine("t0", "t0@1", "it hung", 2)
     record(store, 2, pool)
     assert "2: rejected, quarantined: it hung" in printed(read_lineage(store))
+
+
+def test_a_judgement_that_several_trajectories_share_is_written_with_the_first(
+    store: Store,
+) -> None:
+    def share(given: dict[str, Any]) -> None:
+        for number, group in enumerate(given["groups"]):
+            first, *rest = group.judged
+            same = [replace(each, judgements=first.judgements) for each in rest]
+            given["groups"][number] = replace(group, judged=(first, *same))
+        given["samples"] = {"policy": [], "judge": []}
+
+    first, second, *_ = record(store, 1, new_pool(), share)["groups"][0].judged
+    told, again = (store.trajectory(each.trajectory.id) for each in (first, second))
+    for i, step in enumerate(first.judgements):
+        assert [j.completion.text for j in told.steps[i].judgements] == [
+            j.completion.text for j in step
+        ]
+        assert [j.completion.text for j in again.steps[i].judgements] == [""] * len(step)
+        assert [j.score for j in again.steps[i].judgements] == [j.score for j in step]
+        assert again.steps[i].completion.text == second.trajectory.steps[i].response
+
+
+def test_what_the_environment_measured_is_kept(store: Store) -> None:
+    def measured(given: dict[str, Any]) -> None:
+        group = given["groups"][0]
+        first = replace(group.judged[0], trajectory=replace(group.judged[0].trajectory, reward=0.5))
+        given["groups"][0] = replace(group, judged=(first, *group.judged[1:]))
+
+    first, second, *_ = record(store, 1, new_pool(), measured)["groups"][0].judged
+    assert store.trajectory(first.trajectory.id).reward == 0.5
+    assert store.trajectory(second.trajectory.id).reward is None

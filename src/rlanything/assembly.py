@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,15 +20,16 @@ from rlanything.engines.embedded import embedded_engine
 from rlanything.engines.lora import add_adapters
 from rlanything.engines.model import LanguageModel, ModelError, load_model
 from rlanything.engines.vllm import VLLMEngine
-from rlanything.environments.base import Domain
+from rlanything.environments.base import Domain, UnitTestDomain
 from rlanything.learning.learner import Learner
-from rlanything.role_settings import PolicyConfig, Role, TrainedRole
+from rlanything.role_settings import JudgeConfig, PolicyConfig, Role, TrainedRole
 from rlanything.roles.adapter import Adapter
 from rlanything.roles.judge import Critic, Judge
 from rlanything.roles.oracle import OracleJudge
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.roles.remote import RemoteSpeaker
 from rlanything.roles.speaker import LocalSpeaker, Speaker
+from rlanything.roles.unit_tests import UnitTestJudge
 from rlanything.seeds import derive
 
 if TYPE_CHECKING:
@@ -125,17 +126,11 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
         recipe.adapter.tries,
         recipe.adapter.critics_per_task,
     )
-    settings = recipe.judge
-    critic: Critic
-    if settings.oracle_noise is not None:
-        critic = OracleJudge(domain, settings.oracle_noise, settings.samples_per_step)
-    else:
-        critic = Judge(
-            LocalSpeaker(judge.model, judge.engine) if judge else frozen(settings, "judge"),
-            domain,
-            Sampling(settings.temperature, settings.max_tokens),
-            settings.samples_per_step,
-        )
+    critic = make_critic(
+        recipe.judge,
+        domain,
+        lambda: LocalSpeaker(judge.model, judge.engine) if judge else frozen(recipe.judge, "judge"),
+    )
     return Cast(
         policy=policy,
         judge=judge,
@@ -219,3 +214,14 @@ def make_policy(
         config.decoding,
         config.thought_tokens,
     )
+
+
+def make_critic(config: JudgeConfig, domain: Domain, speaker: Callable[[], Speaker]) -> Critic:
+    """Whoever scores: the oracle, or a model that is only asked for where one is needed."""
+    samples = config.samples_per_step
+    if config.oracle_noise is not None:
+        return OracleJudge(domain, config.oracle_noise, samples)
+    sampling = Sampling(config.temperature, config.max_tokens)
+    if isinstance(domain, UnitTestDomain):
+        return UnitTestJudge(speaker(), domain, sampling, samples)
+    return Judge(speaker(), domain, sampling, samples)

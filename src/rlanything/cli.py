@@ -154,13 +154,28 @@ def evaluate(
     ] = None,
     seed: Annotated[int, typer.Option(help="Chooses the tasks and the random numbers.")] = 1,
     workers: Annotated[int, typer.Option(min=0, help="Environment processes.")] = 2,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            metavar="best-of-N", help="N attempts a task; the judge of a run or recipe chooses one."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Measure success on held-out tasks, with its 95% interval."""
-    from rlanything.targets import EvalRequest, run_eval
+    from rlanything.targets import EvalRequest, best_of, run_eval
 
     request = EvalRequest(
-        target, split, episodes, domain, max_steps, temperature, seed, workers, overrides or []
+        target,
+        split,
+        episodes,
+        domain,
+        max_steps,
+        temperature,
+        seed,
+        workers,
+        overrides or [],
+        best_of(select) if select else None,
     )
     view = View(Console(stderr=True))
     result = run_eval(request, view)
@@ -269,14 +284,18 @@ def sandbox(
 @nano_app.command("build")
 def nano_build(
     out: Annotated[Path, typer.Option(help="Where the three models go.")],
+    domain: Annotated[
+        Literal["alfworld", "coding"], typer.Option(help="What they are for.")
+    ] = "alfworld",
     seed: Annotated[int, typer.Option(help="Everything derives from it.")] = 0,
     workers: Annotated[int, typer.Option(min=0, help="Environment processes.")] = 2,
 ) -> None:
     """Build policy, judge and adapter from a seed, and measure what they can do."""
-    from rlanything.nano.build import Builder, Plan
+    from rlanything.nano import episodes, programs
 
     view = View(Console())
-    Builder(Plan(seed=seed), out, workers, view).build()
+    room = {"alfworld": episodes, "coding": programs}[domain]
+    room.Builder(room.Plan(seed=seed), out, workers, view).build()
     view.say(f"written to {out}; what was measured is in {out / 'card.json'}")
 
 

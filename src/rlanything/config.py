@@ -31,6 +31,10 @@ class FeedbackConfig(Section):
     """lambda of the policy's integrated feedback (Eq. 1)."""
     judge_weight: Annotated[float, Field(ge=0)] = 1.0
     """lambda inside the judge's consistency feedback (Eq. 2)."""
+    policy_reward: Literal["integrated", "outcome"] = "integrated"
+    """What the policy's advantage compares: `integrated` feedback (Eq. 1), or what the episode
+    itself earned: its `outcome`, or what the environment measures beyond it (for coding the share
+    of ground-truth tests passed)."""
     policy_window: tuple[Share, Share] = (1 / 8, 7 / 8)
     """The policy trains on tasks whose accuracy lies here."""
     judge_window: tuple[Share, Share] = (0.2, 0.8)
@@ -121,6 +125,9 @@ class StoreConfig(Section):
 class EvaluationConfig(Section):
     episodes: Annotated[int, Field(ge=0)] = 240
     """Held-out episodes per split, the same ones each time; 0 turns evaluation off."""
+    rollouts_per_task: Count = 1
+    """How often each is played. More than once, `episodes` counts tasks; the judge's exam needs
+    several programs of a task where judgements are tests."""
     seed: int = 0
     """Chooses the held-out tasks: runs that share it are compared on the same ones."""
     every: Annotated[int, Field(ge=0)] = 0

@@ -217,15 +217,22 @@ class Pool:
         )
         self._slots[slot_id] = replace(slot, pending=candidate, history=(*slot.history, proposed))
 
-    def settle(self, slot_id: str, candidate_accuracy: float, iteration: int) -> bool:
+    def settle(
+        self,
+        slot_id: str,
+        candidate_accuracy: float,
+        iteration: int,
+        objection: str | None = None,
+    ) -> bool:
         """Accepts or rejects a slot's candidate by the accuracy of its rollouts; True: accepted.
+        An `objection`, what these show to be wrong with it, rejects it whatever its accuracy.
 
         Raises ValueError if the slot has no candidate."""
         slot = self._slots[slot_id]
         candidate = slot.pending
         if candidate is None:
             raise ValueError(f"slot {slot_id}: there is no candidate to settle")
-        reason = rejection(
+        reason = objection or rejection(
             candidate.direction,
             candidate.parent_accuracy,
             candidate_accuracy,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlanything.feedback import FeedbackSettings, TaskSignals, task_accuracy, task_signals
+from rlanything.feedback import TaskSignals
 from rlanything.records import JudgedTrajectory, Sample, Task
 
 
@@ -63,9 +63,13 @@ def shuffled(samples: Sequence[tuple[str, Sample]], seed: int) -> list[tuple[str
 
 
 def grouped(
-    entries: Sequence[Entry], judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
+    entries: Sequence[Entry],
+    judged: Sequence[JudgedTrajectory],
+    signals: Callable[[Sequence[JudgedTrajectory]], TaskSignals],
 ) -> list[Group]:
-    """The groups in the order of their entries; an entry none of whose rollouts ended has none."""
+    """The groups in the order of their entries; an entry none of whose rollouts ended has none.
+
+    `signals`: what the judged trajectories of one task teach."""
     by_task: dict[str, list[JudgedTrajectory]] = defaultdict(list)
     for each in judged:
         by_task[each.trajectory.task.id].append(each)
@@ -73,7 +77,6 @@ def grouped(
     for entry in entries:
         members = by_task[entry.task.id]
         if members:
-            outcomes = [each.trajectory.outcome for each in members]
-            signals = task_signals(outcomes, [each.scores for each in members], settings)
-            groups.append(Group(entry, tuple(members), task_accuracy(outcomes), signals))
+            found = signals(members)
+            groups.append(Group(entry, tuple(members), found.accuracy, found))
     return groups

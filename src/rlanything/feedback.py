@@ -23,6 +23,7 @@ TrajectoryScores: TypeAlias = Sequence[StepScores] | npt.NDArray[np.integer]
 """S_ij of one trajectory, [steps][m]."""
 Normalization: TypeAlias = Literal["step", "task"]
 Balance: TypeAlias = Literal["none", "outcome"]
+PolicyReward: TypeAlias = Literal["integrated", "outcome"]
 
 UNPARSABLE = -2.0
 """R^S_ij of a judgement without a readable score: no better than the worst readable one."""
@@ -43,6 +44,8 @@ class FeedbackSettings:
     """lambda of the policy's feedback R_i."""
     judge_weight: float = 1.0
     """lambda of the R_i inside the judge's feedback R^S_ij."""
+    policy_reward: PolicyReward = "integrated"
+    """R_i of the policy: Eq. 1, or what the episode earned and nothing of the judge's."""
     policy_window: tuple[float, float] = (1 / 8, 7 / 8)
     """Task accuracies on which the policy trains, both ends included."""
     judge_window: tuple[float, float] = (0.2, 0.8)
@@ -62,6 +65,10 @@ class FeedbackSettings:
         ):
             if not 0 <= window[0] <= window[1] <= 1:
                 raise SettingsError(f"{name} is {window}: give low <= high, both in [0, 1]")
+        if self.policy_reward not in ("integrated", "outcome"):
+            raise SettingsError(
+                f"policy_reward is {self.policy_reward!r}: give 'integrated' or 'outcome'"
+            )
         if self.judge_normalization not in ("step", "task"):
             raise SettingsError(
                 f"judge_normalization is {self.judge_normalization!r}: give 'step' or 'task'"
@@ -118,6 +125,22 @@ def consistency_feedback(feedback: npt.ArrayLike, scores: npt.ArrayLike) -> Floa
     or any shapes that broadcast."""
     score = np.asarray(scores, dtype=np.float64)
     return np.where(score == 0, UNPARSABLE, np.asarray(feedback) * score)
+
+
+def unit_test_feedback(outcomes: npt.ArrayLike, scores: npt.ArrayLike) -> Floats:
+    """What each of m generated tests earned [m], from O [G] and the scores [G, m] of programs on
+    tests: 1 - p if all correct programs pass it, else -p, with p the share of the wrong ones that
+    do; -2 for a test that cannot be read. It equals p_c + p_d - 1, the mu of Theorem 1.
+
+    Without wrong programs p is 0. Without correct ones nothing tells a good test from a bad one:
+    all 0."""
+    outcome, score = np.asarray(outcomes), np.asarray(scores)
+    correct, wrong = score[outcome == 1], score[outcome == -1]
+    if not len(correct):
+        return np.zeros(score.shape[1])
+    passed_by_wrong = (wrong == 1).mean(axis=0) if len(wrong) else np.zeros(score.shape[1])
+    earned = np.where((correct == 1).all(axis=0), 1.0, 0.0) - passed_by_wrong
+    return np.where((score == 0).all(axis=0), UNPARSABLE, earned)
 
 
 def moments(values: npt.ArrayLike, counts: npt.ArrayLike | None = None) -> Moments:
@@ -193,11 +216,14 @@ def task_signals(
     outcomes: Sequence[int] | npt.NDArray[np.integer],
     scores: Sequence[TrajectoryScores],
     settings: FeedbackSettings,
+    rewards: Sequence[float | None] | None = None,
 ) -> TaskSignals:
     """Everything the rollout group of one task teaches, from O [G] and S_ij [G][steps][m].
 
-    A step without judgements (m = 0) has R_i = O. Raises ValueError where the two disagree in
-    length, where an outcome is not -1 or +1, or where a score is not -1, 0 or +1."""
+    rewards [G]: what the environment measured, which stands for O where `policy_reward` is
+    "outcome"; None: nothing beyond O. A step without judgements (m = 0) has R_i = O. Raises
+    ValueError where outcomes and scores disagree in length, where an outcome is not -1 or +1, or
+    where a score is not -1, 0 or +1."""
     if len(outcomes) != len(scores):
         raise ValueError(f"{len(outcomes)} outcomes but scores of {len(scores)} trajectories")
     for row, (outcome, steps) in enumerate(zip(outcomes, scores, strict=True)):
@@ -216,7 +242,15 @@ def task_signals(
         ]
 
     if in_window(accuracy, settings.policy_window):
-        policy = policy_advantages(feedback(settings.weight))
+        if settings.policy_reward == "outcome":
+            earned = [
+                float(o) if r is None else r
+                for o, r in zip(outcomes, rewards or [None] * len(outcomes), strict=True)
+            ]
+            own = [np.full(len(s), r) for r, s in zip(earned, scores, strict=True)]
+            policy = policy_advantages(own)
+        else:
+            policy = policy_advantages(feedback(settings.weight))
     else:
         policy = tuple(np.zeros(len(steps)) for steps in scores)
     if in_window(accuracy, settings.judge_window):
@@ -238,3 +272,22 @@ def task_signals(
     else:
         judge = tuple(tuple(np.zeros(len(step)) for step in steps) for steps in scores)
     return TaskSignals(accuracy, policy, judge)
+
+
+def unit_test_signals(
+    outcomes: Sequence[int] | npt.NDArray[np.integer],
+    scores: npt.ArrayLike,
+    settings: FeedbackSettings,
+    rewards: Sequence[float | None] | None = None,
+) -> TaskSignals:
+    """As `task_signals` for episodes of one step whose m judgements are tests that all of them
+    share: scores [G, m]. The judge's advantages, `unit_test_feedback` standardized over the task's
+    tests, stand with the first trajectory; the others have 0."""
+    table = np.asarray(scores)
+    signals = task_signals(outcomes, list(table[:, None, :]), settings, rewards)
+    advantages = np.zeros(table.shape[1])
+    if in_window(signals.accuracy, settings.judge_window):
+        earned = unit_test_feedback(outcomes, table)
+        advantages = standardize(earned, moments(earned))
+    rest = tuple((np.zeros(table.shape[1]),) for _ in table[1:])
+    return TaskSignals(signals.accuracy, signals.policy, ((advantages,), *rest))

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlanything.config import Recipe
 from rlanything.curriculum import Candidate, Pool, direction
-from rlanything.environments.base import EpisodeError
+from rlanything.environments.base import Domain, EpisodeError
 from rlanything.environments.workers import EnvironmentPool
 from rlanything.experience import Entry, Group, grouped, shuffled
 from rlanything.records import Sample
@@ -59,6 +59,7 @@ class Loop:
     """The three that improve one another, and the pool of tasks between them."""
 
     recipe: Recipe
+    domain: Domain
     pool: Pool
     policy: Agent
     judge: Critic
@@ -109,11 +110,19 @@ class Loop:
         count = steps * self.recipe.judge.samples_per_step
         with self.view.phase("judgements", count, "judgements") as progress:
             judged = self.judge.judge(played.trajectories, derive(seed, t, "judge"), progress)
-        return grouped(entries, judged, self.recipe.feedback.settings())
+        settings = self.recipe.feedback.settings()
+        return grouped(entries, judged, lambda group: self.judge.signals(group, settings))
 
     def _settle(self, entries: Sequence[Entry], turn: Turn) -> None:
         """Candidates are accepted or rejected by the accuracy of their rollouts."""
         accuracies = {group.entry.task.id: group.accuracy for group in turn.groups}
+        objections = {
+            group.entry.task.id: self.domain.objection(
+                group.entry.task, [each.trajectory for each in group.judged]
+            )
+            for group in turn.groups
+            if group.entry.candidate
+        }
         turn.quarantined = {each.task_id: each.reason for each in turn.failures if each.deadly}
         for entry in entries:
             if not entry.candidate and entry.task.id in accuracies:
@@ -126,7 +135,9 @@ class Loop:
             elif entry.candidate:
                 # A candidate that could not be played at all was solved by nobody.
                 accuracy = accuracies.get(entry.task.id, 0.0)
-                accepted = self.pool.settle(entry.slot, accuracy, turn.iteration)
+                accepted = self.pool.settle(
+                    entry.slot, accuracy, turn.iteration, objections.get(entry.task.id)
+                )
                 (turn.accepted if accepted else turn.rejected).append(entry.slot)
 
     def _adapt_tasks(self, turn: Turn) -> None:

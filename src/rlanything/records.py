@@ -119,6 +119,9 @@ class Trajectory:
     task: Task
     steps: tuple[Step, ...]
     outcome: int
+    reward: float | None = None
+    """What the environment measures beyond won or lost, such as the share of tests passed; None:
+    nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,4 +114,6 @@ def _advance(
     episode.observation = result.observation
     if result.outcome is None and len(episode.steps) < max_steps:
         return None
-    return Trajectory(episode.id, episode.task, tuple(episode.steps), result.outcome or -1)
+    return Trajectory(
+        episode.id, episode.task, tuple(episode.steps), result.outcome or -1, result.reward
+    )

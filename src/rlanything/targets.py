@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rich.table import Table
 from rlanything.assembly import (
     engine_of,
     load_role,
+    make_critic,
     make_policy,
     open_endpoint,
     prepare_torch,
@@ -22,15 +24,18 @@ from rlanything.engine_settings import OpenAIEngineConfig
 from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
-from rlanything.evaluation.intervals import wilson
-from rlanything.evaluation.success import Evaluation, evaluate
-from rlanything.role_settings import PolicyConfig
+from rlanything.evaluation.selection import Selection, best_of_n
+from rlanything.evaluation.success import Evaluation, evaluate, success_interval
+from rlanything.records import Trajectory
+from rlanything.role_settings import TrainedRole
 from rlanything.roles.baselines import ExpertAgent, RandomAgent
+from rlanything.roles.judge import Critic
 from rlanything.roles.remote import RemoteSpeaker
 from rlanything.roles.speaker import LocalSpeaker, Speaker
 from rlanything.rollout import Agent
 from rlanything.runs.checkpoint import latest_checkpoint
-from rlanything.runs.summary import percent
+from rlanything.runs.summary import percent, points
+from rlanything.seeds import derive
 from rlanything.training import RECIPE
 from rlanything.view import View
 
@@ -49,19 +54,22 @@ class EvalRequest:
     workers: int
     overrides: Sequence[str] = ()
     """`section.key=value` of the recipe, a bare model's too."""
+    best_of: int | None = None
+    """Attempts at each task, of which the judge chooses one; None: one attempt, nobody chooses."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
     request: EvalRequest
     evaluation: Evaluation
+    selection: Selection | None = None
 
-    def by_kind(self) -> dict[str, tuple[int, int]]:
-        """(successes, episodes) per kind of task."""
-        counts: dict[str, list[int]] = defaultdict(list)
+    def by_kind(self) -> dict[str, list[Trajectory]]:
+        """The episodes of each kind of task."""
+        kinds: dict[str, list[Trajectory]] = defaultdict(list)
         for each in self.evaluation.trajectories:
-            counts[each.task.kind or "all"].append(each.outcome == 1)
-        return {kind: (sum(won), len(won)) for kind, won in sorted(counts.items())}
+            kinds[each.task.kind or "all"].append(each)
+        return dict(sorted(kinds.items()))
 
     def to_json(self) -> dict[str, Any]:
         success = self.evaluation.success
@@ -75,9 +83,10 @@ class EvalResult:
             "seconds": self.evaluation.seconds,
             "unplayable": self.evaluation.unplayable,
             "kinds": {
-                kind: {"successes": won, "episodes": played}
-                for kind, (won, played) in self.by_kind().items()
+                kind: {"successes": sum(e.outcome == 1 for e in played), "episodes": len(played)}
+                for kind, played in self.by_kind().items()
             },
+            **({"selection": asdict(self.selection)} if self.selection else {}),
         }
 
     def table(self) -> Table:
@@ -87,12 +96,27 @@ class EvalResult:
         table.add_column("episodes", justify="right")
         table.add_column("success [95% interval]", justify="right")
         kinds = self.by_kind()
-        for kind, (won, played) in kinds.items():
-            table.add_row(kind, str(played), percent(wilson(won, played)))
+        for kind, played in kinds.items():
+            found = success_interval([e.task.id for e in played], [e.outcome for e in played])
+            table.add_row(kind, str(len(played)), percent(found))
         if len(kinds) > 1:
             table.add_section()
             table.add_row("all", str(len(result.trajectories)), percent(result.success))
+        if self.selection is not None:
+            chosen, n = self.selection, request.best_of
+            table.add_section()
+            table.add_row(f"chosen by the judge, best of {n}", "", percent(chosen.chosen))
+            table.add_row("gain over one attempt", "", points(chosen.gain))
+            table.add_row(f"won by any of {n}", "", f"{chosen.possible:.1%}")
         return table
+
+
+def best_of(select: str) -> int:
+    """N of `best-of-N`. Raises `RecipeError`."""
+    found = re.fullmatch(r"best-of-([1-9]\d{0,3})", select)
+    if found is None:
+        raise RecipeError(f"--select {select!r}: write best-of-8, or another number")
+    return int(found[1])
 
 
 def run_eval(request: EvalRequest, view: View) -> EvalResult:
@@ -101,6 +125,7 @@ def run_eval(request: EvalRequest, view: View) -> EvalResult:
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     tasks = domain.tasks(request.split, request.episodes, request.seed)
     agent = _agent(request, recipe, domain)
+    critic = _critic(request, recipe, domain) if request.best_of else None
     with (
         view.live(),
         EnvironmentPool(
@@ -119,8 +144,14 @@ def run_eval(request: EvalRequest, view: View) -> EvalResult:
             parallel_episodes=recipe.environment.parallel_episodes,
             seed=request.seed,
             view=view,
+            rollouts=request.best_of or 1,
         )
-    return EvalResult(request, result)
+        if critic is None:
+            return EvalResult(request, result)
+        steps = sum(len(each.steps) for each in result.trajectories)
+        with view.phase("judgements", steps * critic.samples, "judgements") as progress:
+            judged = critic.judge(result.trajectories, derive(request.seed, "selection"), progress)
+    return EvalResult(request, result, best_of_n(judged))
 
 
 def _recipe(request: EvalRequest) -> Recipe:
@@ -128,7 +159,7 @@ def _recipe(request: EvalRequest) -> Recipe:
     target = Path(request.target)
     if _is_recipe(request.target):
         recipe = load_recipe(target, request.overrides)
-    elif (target / RECIPE).is_file():
+    elif _is_run(request.target):
         recipe = load_recipe(target / RECIPE, request.overrides)
     else:
         # The environment's own list of actions, where it has one, is what any model can play with.
@@ -144,6 +175,10 @@ def _recipe(request: EvalRequest) -> Recipe:
     return recipe
 
 
+def _is_run(target: str) -> bool:
+    return (Path(target) / RECIPE).is_file()
+
+
 def _is_recipe(target: str) -> bool:
     return Path(target).is_file() and Path(target).suffix in (".yaml", ".yml")
 
@@ -153,19 +188,35 @@ def _agent(request: EvalRequest, recipe: Recipe, domain: Domain) -> Agent:
         return ExpertAgent(domain)
     if request.target == "random":
         return RandomAgent(domain)
-    policy = recipe.policy
-    if (Path(request.target) / RECIPE).is_file():
-        checkpoint = latest_checkpoint(Path(request.target) / "checkpoints")
-        if checkpoint is None:
-            raise RecipeError(f"{request.target} has no checkpoint yet: let it finish an iteration")
-        policy = policy.model_copy(update={"model": str(checkpoint / "policy")})
+    policy = recipe.policy.model_copy(update=_trained(request, "policy"))
     prepare_torch(recipe.threads)
     chosen = recipe.evaluation.temperature if request.temperature is None else request.temperature
-    return make_policy(_speaker(policy, recipe.threads), domain, policy, chosen)
+    return make_policy(_speaker(policy, "policy", recipe.threads), domain, policy, chosen)
 
 
-def _speaker(policy: PolicyConfig, threads: int) -> Speaker:
-    if isinstance(policy.engine, OpenAIEngineConfig):
-        return RemoteSpeaker(open_endpoint(policy, policy.engine, "policy"))
-    model = load_role(policy, "policy")
-    return LocalSpeaker(model, engine_of(model, policy, "policy", threads))
+def _critic(request: EvalRequest, recipe: Recipe, domain: Domain) -> Critic:
+    if not _is_recipe(request.target) and not _is_run(request.target):
+        raise RecipeError(
+            f"{request.target} has no judge to choose with: evaluate a run or a recipe"
+        )
+    judge = recipe.judge
+    if judge.trains:
+        judge = judge.model_copy(update=_trained(request, "judge"))
+    return make_critic(judge, domain, lambda: _speaker(judge, "judge", recipe.threads))
+
+
+def _trained(request: EvalRequest, role: str) -> dict[str, str]:
+    """Where a run's latest weights of a role are; nothing for whoever is no run."""
+    if not _is_run(request.target):
+        return {}
+    checkpoint = latest_checkpoint(Path(request.target) / "checkpoints")
+    if checkpoint is None:
+        raise RecipeError(f"{request.target} has no checkpoint yet: let it finish an iteration")
+    return {"model": str(checkpoint / role)}
+
+
+def _speaker(role: TrainedRole, name: str, threads: int) -> Speaker:
+    if isinstance(role.engine, OpenAIEngineConfig):
+        return RemoteSpeaker(open_endpoint(role, role.engine, name))
+    model = load_role(role, name)
+    return LocalSpeaker(model, engine_of(model, role, name, threads))

@@ -28,6 +28,7 @@ from rlanything.curriculum import Pool
 from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
+from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.judge_exam import JudgeExam, diagnose_judged, oracle_labels
 from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.loop import Loop, Turn
@@ -161,6 +162,7 @@ class Run:
                 self.environments = environments
                 loop = Loop(
                     recipe=recipe,
+                    domain=self._domain,
                     pool=self._pool,
                     policy=cast.actor,
                     judge=cast.critic,
@@ -250,13 +252,14 @@ class Run:
         seed = derive(recipe.seed, "examination")
         found = exam.sit(self._cast.critic, recipe.feedback.judge_weight, seed, view)
         if exam.trajectories:
-            view.say(judge_line(iteration, found.diagnostics))
+            view.say(judge_line(iteration, found.diagnostics, pooled(found.counts)))
         metrics = {
             f"evaluation/{each.split}/success": each.success.estimate
             for each in evaluations
             if each.success is not None
         }
         metrics |= {f"evaluation/judge/{k}": v for k, v in asdict(found.diagnostics).items()}
+        metrics |= {f"evaluation/judge/{_slug(k)}": v for k, v in pooled(found.counts).items()}
         metrics |= {f"evaluation/{k}": v for k, v in self._cast.take_usage().items() if v}
         rows = {
             result.split: [
@@ -265,7 +268,7 @@ class Run:
             for result in evaluations
         }
         with self._stopper.deferred():
-            self._store.record_sitting(iteration, rows, found.recalls, metrics, played)
+            self._store.record_sitting(iteration, rows, found.counts, metrics, played)
 
     def _evaluate(self, split: str) -> Evaluation:
         """The policy on a held-out split."""
@@ -279,6 +282,7 @@ class Run:
             parallel_episodes=recipe.environment.parallel_episodes,
             seed=derive(recipe.seed, "evaluation"),
             view=self._view,
+            rollouts=recipe.evaluation.rollouts_per_task,
         )
 
     def _keep(self, turn: Turn, seconds_left: float) -> None:
@@ -292,6 +296,8 @@ class Run:
         # The store's own seconds are counted with the next iteration's.
         usage = self._cast.take_usage()
         metrics = turn_metrics(turn, diagnostics, usage, self._view.take_seconds())
+        counts = self._cast.critic.counts(judged)
+        metrics |= {f"judge/{_slug(k)}": v for k, v in pooled(counts).items()}
         with self._view.phase("store", 1, "transaction"):
             self._store.record_iteration(
                 turn.iteration,
@@ -317,6 +323,11 @@ class Run:
         prune(self._directory / CHECKPOINTS, recipe.checkpoints.keep, recipe.checkpoints.every)
         if recipe.store.keep_iterations:
             self._store.forget_texts(iteration - recipe.store.keep_iterations + 1)
+
+
+def _slug(measure: str) -> str:
+    """As metrics are named."""
+    return measure.lower().replace(" ", "_")
 
 
 def _now() -> str:

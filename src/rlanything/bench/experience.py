@@ -47,6 +47,7 @@ def recorded(recipe: Recipe, domain: Domain, cast: Cast, view: View) -> tuple[Ta
     ) as environments:
         Loop(
             recipe=recipe,
+            domain=domain,
             pool=Pool(roots, recipe.curriculum.alpha_low, recipe.curriculum.alpha_high),
             policy=cast.actor,
             judge=cast.critic,

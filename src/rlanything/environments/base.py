@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from rlanything.records import Direction, JudgedTrajectory, Messages, Step, Task
+from rlanything.records import Direction, JudgedTrajectory, Messages, Step, Task, Trajectory
 
 
 class EpisodeError(RuntimeError):
@@ -55,6 +55,8 @@ class StepResult:
     """Whether that action was possible."""
     outcome: int | None = None
     """+1 or -1 once the episode is over, None before."""
+    reward: float | None = None
+    """With the outcome, what the environment measures beyond it."""
 
 
 @dataclass(slots=True)
@@ -114,10 +116,28 @@ class Domain(Protocol):
         """The proposed task under the given id. Raises `InvalidTask` with the reason."""
         ...
 
+    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
+        """What the rollouts of a rewritten task show to be wrong with it, so that it must not be
+        accepted whatever its accuracy; None: nothing."""
+        ...
+
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
         """Ground-truth label (+1 / -1) of each step, or None where there is none."""
         ...
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
         """The next response of someone who knows everything, or None where there is nobody."""
+        ...
+
+
+@runtime_checkable
+class UnitTestDomain(Domain, Protocol):
+    """A domain of one-step episodes whose judge writes tests instead of scores: one a judgement, m
+    a task, which all rollouts of the task share. `judge_prompt(task, ())` asks for one."""
+
+    def run_tests(
+        self, task: Task, responses: Sequence[str], tests: Sequence[str]
+    ) -> list[list[int]]:
+        """[responses][tests]: +1 where the response passes what the judge wrote, -1 where it fails,
+        0 for a test that cannot be read."""
         ...

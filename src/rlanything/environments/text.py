@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlanything.environments.base import Environment, InvalidTask
-from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
+from rlanything.records import (
+    Direction,
+    JudgedTrajectory,
+    Message,
+    Messages,
+    Step,
+    Task,
+    Trajectory,
+)
 
 _BLANKS = " \t\r\n"
 
@@ -74,6 +82,10 @@ class TextDomain:
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         del root, task_id, completion
         raise InvalidTask("this domain does not rewrite tasks")
+
+    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
+        del task, trajectories
+        return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
         del task, steps

@@ -44,24 +44,36 @@ def wilson(successes: int, trials: int) -> Interval | None:
 def paired_difference(
     before: npt.ArrayLike, after: npt.ArrayLike, *, seed: int = 0, resamples: int = 10_000
 ) -> Interval | None:
-    """Rate of `after` minus rate of `before`, two binary arrays [episodes] paired by episode.
+    """Mean of `after` minus mean of `before`, two arrays [tasks] of shares won, paired by task: 0
+    or 1 where a task is played once.
 
-    The interval is the percentile bootstrap over episodes, the same for the same seed; None without
-    episodes. It has no width where every episode changed alike (or none did): then too few episodes
-    were compared for the bootstrap to say anything. Raises ValueError unless both are binary and
-    equally long."""
+    The interval is the percentile bootstrap over tasks, the same for the same seed; None without
+    tasks. It has no width where every task changed alike (or none did): then too few were compared
+    for the bootstrap to say anything. Raises ValueError unless both are equally long and all values
+    lie in [0, 1]."""
     one, two = np.asarray(before), np.asarray(after)
     if one.ndim != 1 or one.shape != two.shape:
-        raise ValueError(f"cannot pair {one.shape} with {two.shape}: give one value per episode")
-    if not (np.isin(one, (0, 1)).all() and np.isin(two, (0, 1)).all()):
-        raise ValueError("a paired difference needs arrays of 0 and 1")
+        raise ValueError(f"cannot pair {one.shape} with {two.shape}: give one value per task")
+    if not all(((each >= 0) & (each <= 1)).all() for each in (one, two)):
+        raise ValueError("a paired difference needs shares from 0 to 1")
     if not one.size:
         return None
-    change = two.astype(np.int64) - one.astype(np.int64)
-    # A change is -1, 0 or +1, so resampling the episodes is one multinomial draw of their counts.
-    counts = np.array([(change == value).sum() for value in (-1, 0, 1)])
+    change = two.astype(np.float64) - one.astype(np.float64)
+    # Changes take few values, so resampling the tasks is one multinomial draw of their counts.
+    values = np.union1d((-1.0, 0.0, 1.0), change)
+    counts = np.array([(change == value).sum() for value in values])
     draws = np.random.default_rng(seed).multinomial(one.size, counts / one.size, size=resamples)
-    return percentile_interval(float(change.mean()), (draws[:, 2] - draws[:, 0]) / one.size)
+    return percentile_interval(float(change.mean()), draws @ values / one.size)
+
+
+def mean_over_tasks(shares: Sequence[float], *, seed: int = 0) -> Interval | None:
+    """The mean of shares [tasks] with the percentile bootstrap over tasks, for tasks that were
+    played several times each: their episodes are no independent trials. None without tasks."""
+    values = np.asarray(shares, dtype=np.float64)
+    if not values.size:
+        return None
+    drawn = np.random.default_rng(seed).integers(values.size, size=(10_000, values.size))
+    return percentile_interval(float(values.mean()), values[drawn].mean(axis=1))
 
 
 def percentile_interval(estimate: float, resampled: npt.NDArray[np.floating]) -> Interval:

@@ -8,23 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlanything.environments.base import Domain
+from rlanything.evaluation.counts import Counts, gain
 from rlanything.evaluation.diagnostics import Diagnostics, diagnose, majority
-from rlanything.evaluation.intervals import Interval, percentile_interval
+from rlanything.evaluation.intervals import Interval
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judge import Critic
 from rlanything.view import View
 
-Recall = tuple[int, int, int, int]
-"""Of one episode: good steps recognised, good steps, bad steps recognised, bad steps."""
+GOOD, BAD = "good steps", "bad steps"
+"""What a judge of steps is counted by, against the oracle's labels: those of each kind that it
+recognised."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """One sitting: what the judge's answers say of it, and its recall on each episode."""
+    """One sitting: what the judge's answers say of it, and what it got right."""
 
     diagnostics: Diagnostics
-    recalls: dict[str, Recall]
-    """By trajectory; those without labels are missing."""
+    counts: dict[str, Counts]
+    """By item: an episode, or a task where judgements are tests."""
 
 
 class JudgeExam:
@@ -38,38 +40,27 @@ class JudgeExam:
         count = sum(len(each.steps) for each in self.trajectories) * judge.samples
         with view.phase("eval judge", count, "judgements") as progress:
             judged = judge.judge(self.trajectories, seed, progress)
-        recalls = {
-            each.trajectory.id: _recall(each, np.array(self._labels[each.trajectory.id]))
+        counts: dict[str, Counts] = {
+            each.trajectory.id: _recognised(each, np.array(self._labels[each.trajectory.id]))
             for each in judged
             if each.trajectory.id in self._labels
         }
-        return Examination(diagnose_judged(judged, self._labels, weight), recalls)
+        counts |= judge.counts(judged)
+        return Examination(diagnose_judged(judged, self._labels, weight), counts)
 
 
-def _recall(judged: JudgedTrajectory, labels: np.ndarray) -> Recall:
+def _recognised(judged: JudgedTrajectory, labels: np.ndarray) -> Counts:
     verdict = majority(np.array(judged.scores))[: len(labels)]
-    good, bad = labels == 1, labels == -1
     right = verdict == labels
-    counts = [int(each.sum()) for each in (right & good, good, right & bad, bad)]
-    return counts[0], counts[1], counts[2], counts[3]
+    return {
+        name: (int((right & of_kind).sum()), int(of_kind.sum()))
+        for name, of_kind in ((GOOD, labels == 1), (BAD, labels == -1))
+    }
 
 
-def balanced_gain(before: Mapping[str, Recall], after: Mapping[str, Recall]) -> Interval | None:
-    """Balanced Process Acc after minus before, bootstrapped over the episodes of both; None without
-    labels of both kinds."""
-    shared = sorted(before.keys() & after.keys())
-    if not shared:
-        return None
-    counts = np.array([[recalls[name] for name in shared] for recalls in (before, after)])
-    # Episodes, not steps, are resampled: the steps of one episode stand or fall together.
-    drawn = np.random.default_rng(0).integers(len(shared), size=(2000, len(shared)))
-    sums = counts[:, drawn].sum(axis=2)
-    if (sums[..., [1, 3]] == 0).any():
-        return None
-    balanced = (sums[..., 0] / sums[..., 1] + sums[..., 2] / sums[..., 3]) / 2
-    whole = counts.sum(axis=1)
-    estimate = (whole[:, 0] / whole[:, 1] + whole[:, 2] / whole[:, 3]) / 2
-    return percentile_interval(float(estimate[1] - estimate[0]), balanced[1] - balanced[0])
+def balanced_gain(before: Mapping[str, Counts], after: Mapping[str, Counts]) -> Interval | None:
+    """Balanced Process Acc after minus before; None without labels of both kinds."""
+    return gain(before, after, (GOOD, BAD))
 
 
 def oracle_labels(domain: Domain, trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlanything.environments.workers import EnvironmentPool
-from rlanything.evaluation.intervals import Interval, wilson
+from rlanything.evaluation.intervals import Interval, mean_over_tasks, wilson
 from rlanything.records import Task, Trajectory
 from rlanything.rollout import Agent, Attempt, rollout
 from rlanything.seeds import derive
@@ -16,10 +17,13 @@ from rlanything.view import View
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One pass over the held-out tasks of a split, one episode each."""
+    """One pass over the held-out tasks of a split."""
 
     split: str
     trajectories: tuple[Trajectory, ...]
+    """Those of one task stand together."""
+    rollouts: int
+    """Episodes per task."""
     unplayable: int
     seconds: float
 
@@ -29,12 +33,30 @@ class Evaluation:
 
     @property
     def success(self) -> Interval | None:
-        """With its 95% interval (Wilson); None without episodes."""
-        return wilson(self.successes, len(self.trajectories))
+        """With its 95% interval: Wilson's, or over tasks where they are played several times; None
+        without episodes."""
+        return success_interval([each.task.id for each in self.trajectories], self.outcomes)
 
-    def outcomes(self) -> dict[str, int]:
-        """By task, to pair with those of another evaluation."""
-        return {each.task.id: each.outcome for each in self.trajectories}
+    @property
+    def outcomes(self) -> list[int]:
+        return [each.outcome for each in self.trajectories]
+
+
+def success_interval(tasks: Sequence[str], outcomes: Sequence[int]) -> Interval | None:
+    """Of the share of won episodes, given the task [episodes] and the outcome [episodes] of each:
+    Wilson's where no task occurs twice, else over tasks."""
+    shares = won_shares(tasks, outcomes)
+    if len(shares) == len(tasks):
+        return wilson(sum(outcome == 1 for outcome in outcomes), len(outcomes))
+    return mean_over_tasks(list(shares.values()))
+
+
+def won_shares(tasks: Sequence[str], outcomes: Sequence[int]) -> dict[str, float]:
+    """By task, the share of its episodes that were won."""
+    played: dict[str, list[bool]] = defaultdict(list)
+    for task, outcome in zip(tasks, outcomes, strict=True):
+        played[task].append(outcome == 1)
+    return {task: sum(won) / len(won) for task, won in played.items()}
 
 
 def evaluate(
@@ -47,10 +69,17 @@ def evaluate(
     parallel_episodes: int,
     seed: int,
     view: View,
+    rollouts: int = 1,
 ) -> Evaluation:
-    """Plays every task once. The same seed meets the same tasks with the same random numbers."""
+    """Plays every task `rollouts` times. The same seed meets the same tasks with the same random
+    numbers, and the first rollout of a task is the same however many follow."""
     begun = time.perf_counter()
-    attempts = [Attempt(f"{split}/{t.id}", t, derive(seed, split, t.id)) for t in tasks]
-    with view.phase(f"eval {split}", len(tasks), "episodes") as progress:
+    attempts = [
+        Attempt("/".join((split, t.id, *more)), t, derive(seed, split, t.id, *more))
+        for t in tasks
+        for more in [(), *((str(g),) for g in range(1, rollouts))]
+    ]
+    with view.phase(f"eval {split}", len(attempts), "episodes") as progress:
         played = rollout(agent, environments, attempts, max_steps, parallel_episodes, progress)
-    return Evaluation(split, played.trajectories, len(played.failures), time.perf_counter() - begun)
+    seconds = time.perf_counter() - begun
+    return Evaluation(split, played.trajectories, rollouts, len(played.failures), seconds)

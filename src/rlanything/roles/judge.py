@@ -9,6 +9,7 @@ from typing import Protocol
 
 from rlanything.engines.base import Sampling
 from rlanything.environments.base import Domain
+from rlanything.feedback import FeedbackSettings, TaskSignals, task_signals
 from rlanything.records import JudgedTrajectory, Judgement, Step, Trajectory
 from rlanything.roles.chat import without_scores
 from rlanything.roles.speaker import Question, Speaker
@@ -34,8 +35,37 @@ class Critic(Protocol):
         """m judgements for every step, [trajectories][steps][m]."""
         ...
 
+    def signals(
+        self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
+    ) -> TaskSignals:
+        """What the judged trajectories of one task teach policy and judge."""
+        ...
 
-class Judge:
+    def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
+        """What this kind of judge gets right beyond the diagnostics: by task and by measure, hits
+        and of how many."""
+        ...
+
+
+class StepCritic:
+    """What critics have in common that score steps one by one."""
+
+    def signals(
+        self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
+    ) -> TaskSignals:
+        return task_signals(
+            [each.trajectory.outcome for each in judged],
+            [each.scores for each in judged],
+            settings,
+            [each.trajectory.reward for each in judged],
+        )
+
+    def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
+        del judged
+        return {}
+
+
+class Judge(StepCritic):
     """Judges trajectories with a language model."""
 
     def __init__(self, speaker: Speaker, domain: Domain, sampling: Sampling, samples: int) -> None:

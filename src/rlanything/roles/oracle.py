@@ -10,10 +10,11 @@ import numpy as np
 
 from rlanything.environments.base import Domain, DomainError
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Trajectory
+from rlanything.roles.judge import StepCritic
 from rlanything.seeds import derive
 
 
-class OracleJudge:
+class OracleJudge(StepCritic):
     """Scores every step with its label, each judgement flipped with probability `noise`."""
 
     def __init__(self, domain: Domain, noise: float, samples: int) -> None:

@@ -25,6 +25,7 @@ def to_json(trajectory: Trajectory) -> str:
                 for s in trajectory.steps
             ],
             "outcome": trajectory.outcome,
+            "reward": trajectory.reward,
         }
     )
 
@@ -36,4 +37,4 @@ def from_json(text: str) -> Trajectory:
         Step(observation, Completion.unsampled(response), action, valid, after)
         for observation, response, action, valid, after in saved["steps"]
     )
-    return Trajectory(saved["id"], Task(**saved["task"]), steps, saved["outcome"])
+    return Trajectory(saved["id"], Task(**saved["task"]), steps, saved["outcome"], saved["reward"])

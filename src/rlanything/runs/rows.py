@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import astuple
 
 from rlanything.curriculum import Pool
-from rlanything.records import Completion, JudgedTrajectory, Sample
+from rlanything.records import Completion, JudgedTrajectory, Judgement, Sample
 from rlanything.runs.codec import pack
 
 
@@ -97,12 +99,23 @@ def write_trajectory(
     judged: JudgedTrajectory,
     labels: Mapping[str, Sequence[int]],
     trained: Trained,
+    written: set[int],
 ) -> None:
+    """`written`: the judgements of its group that have been written, by the identity of what was
+    said: a judgement that several trajectories share is written with the first of them."""
     trajectory = judged.trajectory
     name, known = trajectory.id, labels.get(trajectory.id)
     number = db.execute(
-        "INSERT INTO trajectories (id, iteration, task, outcome, steps) VALUES (?, ?, ?, ?, ?)",
-        (name, iteration, trajectory.task.id, trajectory.outcome, len(trajectory.steps)),
+        "INSERT INTO trajectories (id, iteration, task, outcome, steps, reward)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            name,
+            iteration,
+            trajectory.task.id,
+            trajectory.outcome,
+            len(trajectory.steps),
+            trajectory.reward,
+        ),
     ).lastrowid
     db.executemany(
         "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?)",
@@ -132,7 +145,21 @@ def write_trajectory(
             for j, each in enumerate(judgements)
         ],
     )
-    db.execute("INSERT INTO transcripts VALUES (?, ?, ?, ?, ?)", (number, *astuple(pack(judged))))
+    packed = pack(_without(judged, written))
+    db.execute("INSERT INTO transcripts VALUES (?, ?, ?, ?, ?)", (number, *astuple(packed)))
+    written.update(id(each.completion) for step in judged.judgements for each in step)
+
+
+def _without(judged: JudgedTrajectory, written: AbstractSet[int]) -> JudgedTrajectory:
+    """The trajectory with empty texts for the judgements that are written already."""
+
+    def once(each: Judgement) -> Judgement:
+        again = id(each.completion) in written
+        return Judgement(Completion.unsampled(""), each.score) if again else each
+
+    return JudgedTrajectory(
+        judged.trajectory, tuple(tuple(once(each) for each in step) for step in judged.judgements)
+    )
 
 
 def write_evaluation(
@@ -141,9 +168,15 @@ def write_evaluation(
     split: str,
     judged: Sequence[tuple[str, str, int, int]],
 ) -> None:
+    """The rows of one task are its attempts, in order."""
+    before = Counter[str]()
+    rows: list[tuple[str, int, str, int, int]] = []
+    for task, kind, outcome, steps in judged:
+        rows.append((task, before[task], kind, outcome, steps))
+        before[task] += 1
     db.executemany(
-        "INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?)",
-        [(iteration, split, *row) for row in judged],
+        "INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(iteration, split, *row) for row in rows],
     )
 
 

@@ -7,7 +7,7 @@ judgements are millions.
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raise it when a change makes older stores unreadable."""
 
 TABLES = """
@@ -43,7 +43,7 @@ CREATE TABLE groups (
   candidate INTEGER NOT NULL, accuracy REAL NOT NULL, PRIMARY KEY (iteration, task)) WITHOUT ROWID;
 CREATE TABLE trajectories (
   number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, iteration INTEGER NOT NULL,
-  task TEXT NOT NULL, outcome INTEGER NOT NULL, steps INTEGER NOT NULL,
+  task TEXT NOT NULL, outcome INTEGER NOT NULL, steps INTEGER NOT NULL, reward REAL,
   FOREIGN KEY (iteration, task) REFERENCES groups ON DELETE CASCADE);
 CREATE INDEX trajectories_of_group ON trajectories (iteration, task);
 CREATE TABLE transcripts (
@@ -71,26 +71,28 @@ CREATE TABLE metrics (
   iteration INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
   PRIMARY KEY (iteration, name)) WITHOUT ROWID;
 CREATE TABLE evaluations (
-  iteration INTEGER NOT NULL, split TEXT NOT NULL, task TEXT NOT NULL, kind TEXT NOT NULL,
+  iteration INTEGER NOT NULL, split TEXT NOT NULL, task TEXT NOT NULL,
+  attempt INTEGER NOT NULL, kind TEXT NOT NULL,
   outcome INTEGER NOT NULL, steps INTEGER NOT NULL,
-  PRIMARY KEY (iteration, split, task)) WITHOUT ROWID;
-CREATE TABLE recalls (
-  iteration INTEGER NOT NULL, trajectory TEXT NOT NULL, good_recognised INTEGER NOT NULL,
-  good INTEGER NOT NULL, bad_recognised INTEGER NOT NULL, bad INTEGER NOT NULL,
-  PRIMARY KEY (iteration, trajectory)) WITHOUT ROWID;
+  PRIMARY KEY (iteration, split, task, attempt)) WITHOUT ROWID;
+-- What the judge got right in its exam, by episode or task and by what was counted.
+CREATE TABLE exam_counts (
+  iteration INTEGER NOT NULL, item TEXT NOT NULL, measure TEXT NOT NULL,
+  hits INTEGER NOT NULL, total INTEGER NOT NULL,
+  PRIMARY KEY (iteration, item, measure)) WITHOUT ROWID;
 -- The held-out episodes that every sitting of the judge is about.
 CREATE TABLE exam (number INTEGER PRIMARY KEY, episode TEXT NOT NULL);
 """
 
-BY_ITERATION = ("iterations", "metrics", "evaluations", "recalls", "quarantine", "slot_events")
+BY_ITERATION = ("iterations", "metrics", "evaluations", "exam_counts", "quarantine", "slot_events")
 """Tables whose rows carry the iteration they are of and go with it; the rest follows from
 `iterations`, by cascade."""
 
 CONTENT = {
     "iterations": "SELECT iteration, checkpoint FROM iterations ORDER BY 1",
     "metrics": "SELECT * FROM metrics WHERE name NOT LIKE 'seconds/%' ORDER BY 1, 2",
-    "evaluations": "SELECT * FROM evaluations ORDER BY 1, 2, 3",
-    "recalls": "SELECT * FROM recalls ORDER BY 1, 2",
+    "evaluations": "SELECT * FROM evaluations ORDER BY 1, 2, 3, 4",
+    "exam_counts": "SELECT * FROM exam_counts ORDER BY 1, 2, 3",
     "exam": "SELECT * FROM exam ORDER BY 1",
     "tasks": "SELECT * FROM tasks ORDER BY 1",
     "slots": "SELECT * FROM slots ORDER BY 1",
@@ -99,7 +101,8 @@ CONTENT = {
     "proposals": "SELECT * FROM proposals ORDER BY 1, 2",
     "failures": "SELECT * FROM failures ORDER BY 1, 2, 3",
     "groups": "SELECT * FROM groups ORDER BY 1, 2",
-    "trajectories": "SELECT id, iteration, task, outcome, steps FROM trajectories ORDER BY 1",
+    "trajectories": "SELECT id, iteration, task, outcome, steps, reward FROM trajectories"
+    " ORDER BY 1",
     "steps": "SELECT id, step, action, valid, label, advantage FROM steps"
     " JOIN trajectories ON number = trajectory ORDER BY 1, 2",
     "judgements": "SELECT id, step, judgement, score, advantage FROM judgements"

@@ -7,12 +7,14 @@ and everything that was written, with its tokens and log-probs, as long as the r
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rlanything.curriculum import Pool
+from rlanything.evaluation.counts import Counts
 from rlanything.experience import Group
 from rlanything.records import Sample, Trajectory
 from rlanything.runs.database import Database, StoreError
@@ -104,8 +106,9 @@ class Store:
                     "INSERT INTO groups VALUES (?, ?, ?, ?, ?)",
                     (iteration, entry.task.id, entry.slot, entry.candidate, group.accuracy),
                 )
+                written: set[int] = set()
                 for judged in group.judged:
-                    write_trajectory(db, iteration, judged, labels, trained)
+                    write_trajectory(db, iteration, judged, labels, trained, written)
             trained.check_all_taken()
             db.executemany(
                 "INSERT INTO proposals VALUES (?, ?, ?, ?, ?)",
@@ -124,7 +127,7 @@ class Store:
         self,
         iteration: int,
         judged: Mapping[str, Sequence[tuple[str, str, int, int]]],
-        recalls: Mapping[str, tuple[int, int, int, int]],
+        counts: Mapping[str, Counts],
         metrics: Mapping[str, float | None],
         exam: Sequence[Trajectory] = (),
     ) -> None:
@@ -138,8 +141,12 @@ class Store:
             for split, rows in judged.items():
                 write_evaluation(db, iteration, split, rows)
             db.executemany(
-                "INSERT INTO recalls VALUES (?, ?, ?, ?, ?, ?)",
-                [(iteration, trajectory, *counts) for trajectory, counts in recalls.items()],
+                "INSERT INTO exam_counts VALUES (?, ?, ?, ?, ?)",
+                [
+                    (iteration, item, measure, *pair)
+                    for item, found in counts.items()
+                    for measure, pair in found.items()
+                ],
             )
             db.executemany("INSERT INTO exam (episode) VALUES (?)", [(to_json(t),) for t in exam])
             write_metrics(db, iteration, metrics)
@@ -195,21 +202,24 @@ class Store:
         rows = self.query("SELECT DISTINCT iteration FROM evaluations ORDER BY 1")
         return [iteration for (iteration,) in rows]
 
-    def outcomes(self, iteration: int, split: str) -> dict[str, int]:
-        """Of an evaluation, by task."""
-        return dict(
-            self.query(
-                "SELECT task, outcome FROM evaluations WHERE iteration = ? AND split = ?",
-                iteration,
-                split,
-            )
+    def outcomes(self, iteration: int, split: str) -> list[tuple[str, int]]:
+        """Of an evaluation, each attempt's task and outcome; those of one task in their order."""
+        return self.query(
+            "SELECT task, outcome FROM evaluations WHERE iteration = ? AND split = ?"
+            " ORDER BY task, attempt",
+            iteration,
+            split,
         )
 
-    def recalls(self, iteration: int) -> dict[str, tuple[int, int, int, int]]:
-        """Of a sitting, by episode: good steps recognised, good steps, bad steps recognised, bad
-        steps."""
-        rows = self.query("SELECT * FROM recalls WHERE iteration = ? ORDER BY 2", iteration)
-        return {name: (one, two, three, four) for _, name, one, two, three, four in rows}
+    def exam_counts(self, iteration: int) -> dict[str, dict[str, tuple[int, int]]]:
+        """What the judge got right in a sitting: by item and measure, hits and of how many."""
+        found: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+        for item, measure, hits, total in self.query(
+            "SELECT item, measure, hits, total FROM exam_counts WHERE iteration = ? ORDER BY 1, 2",
+            iteration,
+        ):
+            found[item][measure] = (hits, total)
+        return dict(found)
 
     def exam(self) -> list[Trajectory]:
         """The held-out episodes that the judge is examined on, as far as a judge reads them."""

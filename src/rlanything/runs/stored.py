@@ -15,6 +15,7 @@ class StoredJudgement:
     """One sample of the judge, as it was recorded."""
 
     completion: Written
+    """Empty where several trajectories share it, but for the first."""
     score: int
     advantage: float | None
     """None: the judge did not train on it."""
@@ -45,17 +46,19 @@ class StoredTrajectory:
     iteration: int
     task: str
     outcome: int
+    reward: float | None
     steps: tuple[StoredStep, ...]
 
 
 def read_trajectory(db: Database, trajectory_id: str) -> StoredTrajectory:
     """Raises `StoreError` if there is none of this id, or if its texts were forgotten."""
     rows = db.query(
-        "SELECT number, iteration, task, outcome FROM trajectories WHERE id = ?", trajectory_id
+        "SELECT number, iteration, task, outcome, reward FROM trajectories WHERE id = ?",
+        trajectory_id,
     )
     if not rows:
         raise StoreError(f"{db.path} has no trajectory {trajectory_id}")
-    number, iteration, task, outcome = rows[0]
+    number, iteration, task, outcome, reward = rows[0]
     written = _transcript(db, number)
     if written is None:
         raise StoreError(
@@ -63,7 +66,7 @@ def read_trajectory(db: Database, trajectory_id: str) -> StoredTrajectory:
             "`store.keep_iterations` in the recipe says how many iterations keep theirs"
         )
     return StoredTrajectory(
-        trajectory_id, iteration, task, outcome, tuple(_steps(db, number, written))
+        trajectory_id, iteration, task, outcome, reward, tuple(_steps(db, number, written))
     )
 
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlanything.curriculum import Pool
+from rlanything.evaluation.counts import Counts, gain, pooled
 from rlanything.evaluation.diagnostics import Diagnostics
-from rlanything.evaluation.intervals import Interval, paired_difference, wilson
-from rlanything.evaluation.judge_exam import balanced_gain
-from rlanything.evaluation.success import Evaluation
+from rlanything.evaluation.intervals import Interval, paired_difference
+from rlanything.evaluation.judge_exam import BAD, GOOD, balanced_gain
+from rlanything.evaluation.success import Evaluation, success_interval, won_shares
 from rlanything.runs.store import Store
 
 
@@ -36,13 +37,18 @@ def evaluation_line(iteration: int, result: Evaluation) -> str:
     )
 
 
-def judge_line(iteration: int, found: Diagnostics) -> str:
+def judge_line(iteration: int, found: Diagnostics, counted: Mapping[str, float]) -> str:
+    """What is known of the judge; `counted`: the shares of its exam, by measure."""
     when = "before training" if iteration == 0 else f"after iteration {iteration}"
-    return (
-        f"judge, {when}: balanced Process Acc {share(found.balanced_process_accuracy)}, "
-        f"Process Acc {share(found.process_accuracy)}, "
-        f"Outcome Acc {share(found.outcome_accuracy)}, says +1 on {share(found.positive_rate)}"
-    )
+    known = {
+        "balanced Process Acc": found.balanced_process_accuracy,
+        "Process Acc": found.process_accuracy,
+        **{name: value for name, value in counted.items() if name not in (GOOD, BAD)},
+        "Outcome Acc": found.outcome_accuracy,
+    }
+    said = [f"{name} {share(value)}" for name, value in known.items() if value is not None]
+    said.append(f"says +1 on {share(found.positive_rate)}")
+    return f"judge, {when}: {', '.join(said)}"
 
 
 def turn_line(
@@ -51,7 +57,7 @@ def turn_line(
     """One line that tells how an iteration went."""
     return (
         f"iteration {iteration}/{iterations}: success {share(metrics['rollouts/success'])}, "
-        f"judge {share(metrics['judge/balanced_process_accuracy'])} balanced, "
+        f"judge {_judged(metrics)}, "
         f"{metrics['tasks/proposed']:.0f} proposed, {metrics['tasks/accepted']:.0f} accepted, "
         f"{metrics['tasks/rejected']:.0f} rejected, "
         f"kl {metrics['policy/kl'] or 0:.4f}/{metrics.get('judge/kl') or 0:.4f}, "
@@ -59,6 +65,13 @@ def turn_line(
         f"{metrics.get('judge/mismatch_mean') or 0:.0e}, "
         f"{seconds_left / 60:.1f} min left"
     )
+
+
+def _judged(metrics: Mapping[str, float | None]) -> str:
+    """How good the judge was, by whatever it can be measured by."""
+    if "judge/ut" in metrics:
+        return f"UT {share(metrics['judge/ut'])} Detect {share(metrics.get('judge/detect'))}"
+    return f"{share(metrics['judge/balanced_process_accuracy'])} balanced"
 
 
 def share(value: float | None) -> str:
@@ -78,8 +91,10 @@ def closing_lines(
             _policy_line(split, store.outcomes(first, split), store.outcomes(last, split))
             for split in splits
         ]
-        if (gain := balanced_gain(store.recalls(first), store.recalls(last))) is not None:
-            lines.append(_judge_line(store.metrics(first), store.metrics(last), gain))
+        before, after = store.exam_counts(first), store.exam_counts(last)
+        if (change := balanced_gain(before, after)) is not None:
+            lines.append(_judge_line(store.metrics(first), store.metrics(last), change))
+        lines += _measure_lines(before, after)
     events = Counter(event.kind for slot in pool.slots for event in slot.history)
     lines.append(
         f"tasks: {events['proposed']} candidates proposed, {events['accepted']} accepted, "
@@ -97,14 +112,15 @@ def closing_lines(
     return lines
 
 
-def _policy_line(split: str, before: Mapping[str, int], after: Mapping[str, int]) -> str:
-    shared = sorted(before.keys() & after.keys())
-    gain = paired_difference([before[t] == 1 for t in shared], [after[t] == 1 for t in shared])
-    rates = [
-        percent(wilson(sum(outcome == 1 for outcome in each.values()), len(each)))
-        for each in (before, after)
-    ]
-    verdict = f": {points(gain)}, {_verdict(gain)}" if gain else ""
+def _policy_line(
+    split: str, before: Sequence[tuple[str, int]], after: Sequence[tuple[str, int]]
+) -> str:
+    played = [([task for task, _ in each], [o for _, o in each]) for each in (before, after)]
+    one, two = (won_shares(*each) for each in played)
+    shared = sorted(one.keys() & two.keys())
+    change = paired_difference([one[t] for t in shared], [two[t] for t in shared])
+    rates = [percent(success_interval(*each)) for each in played]
+    verdict = f": {points(change)}, {_verdict(change)}" if change else ""
     return f"policy, {split}: {rates[0]} -> {rates[1]}{verdict}"
 
 
@@ -114,6 +130,20 @@ def _verdict(gain: Interval) -> str:
     if gain.high < 0:
         return "got worse"
     return "not clearly improved (the 95% interval holds 0)"
+
+
+def _measure_lines(before: Mapping[str, Counts], after: Mapping[str, Counts]) -> list[str]:
+    """Of everything the judge is counted by but the two kinds of steps, which go together."""
+    one, two = pooled(before), pooled(after)
+    lines: list[str] = []
+    for name in one.keys() & two.keys() - {GOOD, BAD}:
+        change = gain(before, after, (name,))
+        if change is not None:
+            lines.append(
+                f"judge, {name}: {share(one[name])} -> {share(two[name])}: {points(change)}, "
+                f"{_verdict(change)}"
+            )
+    return sorted(lines, reverse=True)
 
 
 COLLAPSED = 0.1

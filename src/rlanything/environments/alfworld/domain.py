@@ -13,15 +13,34 @@ from rlanything.environments.alfworld.goals import scene_inventory
 from rlanything.environments.alfworld.memory import Memory, condense
 from rlanything.environments.alfworld.oracle import step_labels
 from rlanything.environments.alfworld.tasks import load_game, tasks, with_goal
-from rlanything.environments.alfworld.templates import Templates
 from rlanything.environments.alfworld.world import World
 from rlanything.environments.base import DomainError, InvalidTask
-from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
+from rlanything.environments.templates import Templates
+from rlanything.records import (
+    Direction,
+    JudgedTrajectory,
+    Message,
+    Messages,
+    Step,
+    Task,
+    Trajectory,
+)
 
 _FIELD = re.compile(
     r"""\b(object|place):(?:[ \t\r\n]*(\w+)(?=[ \t\r\n.,;!?)\]"'`*<]|\Z))?""",
     re.ASCII | re.IGNORECASE,
 )
+
+PLACEHOLDERS: dict[str, frozenset[str]] = {
+    "policy": frozenset({"task", "observation", "memory"}),
+    "turn": frozenset({"observation", "memory"}),
+    "judge": frozenset({"task", "observation", "memory"}),
+    "judge_step": frozenset({"response", "observation", "memory"}),
+    "judge_question": frozenset(),
+    "critic": frozenset({"task", "steps", "memory"}),
+    "critic_step": frozenset({"mark", "response"}),
+    "adapter": frozenset({"direction", "goal", "objects", "places", "critics"}),
+}
 
 
 class AlfWorld:
@@ -46,7 +65,7 @@ class AlfWorld:
         self._objects = _range("objects", objects)
         self._kinds = tuple(kinds)
         self._data = data
-        self._templates = Templates(prompts)
+        self._templates = Templates("rlanything.environments.alfworld", PLACEHOLDERS, prompts)
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         if self._data is not None:
@@ -138,6 +157,10 @@ class AlfWorld:
             raise InvalidTask("the answer names more than one object or place")
         kind = load_game(root.data).goal.kind
         return with_goal(root, task_id, Goal.of(kind, words[0], words[1]))
+
+    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
+        del task, trajectories  # a candidate's plan was played when it was proposed
+        return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
         """+1 where a step shortens the expert's plan, or explores while something is unseen."""

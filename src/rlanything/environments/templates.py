@@ -1,23 +1,13 @@
-"""The domain's prompts: text files with $placeholders. Users may bring a folder of their own."""
+"""A domain's prompts: text files with $placeholders. Users may bring a folder of their own."""
 
 from __future__ import annotations
 
 import string
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
 from rlanything.environments.base import DomainError
-
-PLACEHOLDERS: dict[str, frozenset[str]] = {
-    "policy": frozenset({"task", "observation", "memory"}),
-    "turn": frozenset({"observation", "memory"}),
-    "judge": frozenset({"task", "observation", "memory"}),
-    "judge_step": frozenset({"response", "observation", "memory"}),
-    "judge_question": frozenset(),
-    "critic": frozenset({"task", "steps", "memory"}),
-    "critic_step": frozenset({"mark", "response"}),
-    "adapter": frozenset({"direction", "goal", "objects", "places", "critics"}),
-}
 
 
 class Templates:
@@ -26,21 +16,25 @@ class Templates:
     Files missing from the user's folder come from the package. Raises `DomainError` for a folder
     that is not there, a file that is no template, or a placeholder nobody fills."""
 
-    def __init__(self, folder: str | None) -> None:
+    def __init__(
+        self, package: str, placeholders: Mapping[str, frozenset[str]], folder: str | None
+    ) -> None:
+        """The templates of a domain's package, which has a folder `prompts`; `placeholders`: what
+        each may have filled in. `folder`: the user's."""
         self._texts: dict[str, string.Template] = {}
-        shipped = resources.files("rlanything.environments.alfworld") / "prompts"
+        shipped = resources.files(package) / "prompts"
         if folder is not None and not Path(folder).is_dir():
             raise DomainError(
                 f"prompts folder {folder!r} does not exist; leave `prompts` out to use the shipped"
             )
         if folder is not None:
-            known = {f"{name}.txt" for name in PLACEHOLDERS}
+            known = {f"{name}.txt" for name in placeholders}
             for path in sorted(Path(folder).glob("*.txt")):
                 if path.name not in known:
                     raise DomainError(
                         f"{path}: no such prompt; known are {', '.join(sorted(known))}"
                     )
-        for name, allowed in PLACEHOLDERS.items():
+        for name, allowed in placeholders.items():
             own = Path(folder, f"{name}.txt") if folder is not None else None
             source = own if own is not None and own.is_file() else shipped / f"{name}.txt"
             template = string.Template(source.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Builds the three nano models from a seed: demonstrate, teach, measure, save.
+"""Builds the nano models of a domain of episodes from a seed: demonstrate, teach, measure, save.
 
 The policy learns from a demonstrator that explores and slips; the judge from noisy oracle labels on
 the policy's own rollouts; the adapter from failures explained and goals chosen by rule. Each ends
@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-from transformers import SeedOssConfig, SeedOssForCausalLM
 
 from rlanything.assembly import make_policy, prepare_torch
 from rlanything.engines.base import Sampling
@@ -31,7 +29,8 @@ from rlanything.evaluation.intervals import wilson
 from rlanything.evaluation.judge_exam import JudgeExam
 from rlanything.evaluation.success import evaluate
 from rlanything.nano.lessons import LessonWriter
-from rlanything.nano.pretrain import Lesson, Renaming, lessons_of, pretrain
+from rlanything.nano.making import Shape, new_model, save_in_bfloat16, teach
+from rlanything.nano.pretrain import Renaming
 from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.records import Direction, JudgedTrajectory, Sample, Step, Task, Trajectory
 from rlanything.role_settings import PolicyConfig
@@ -169,29 +168,8 @@ class Builder:
 
     def _new_model(self, tokenizer: Any, role: str) -> LanguageModel:
         plan = self._plan
-        torch.manual_seed(derive(plan.seed, role))
-        # Llama's layers with biases on queries, keys and values. Of the architectures like it, this
-        # is one for which AutoTokenizer opens the tokenizer that lies beside the weights.
-        config = SeedOssConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=plan.hidden,
-            intermediate_size=3 * plan.hidden,
-            num_hidden_layers=plan.layers,
-            num_attention_heads=plan.heads,
-            num_key_value_heads=plan.heads // 2,
-            head_dim=plan.hidden // plan.heads,
-            attention_bias=True,
-            attention_out_bias=False,
-            attention_dropout=0.0,
-            residual_dropout=0.0,
-            max_position_embeddings=4096,
-            rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
-            tie_word_embeddings=True,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-            bos_token_id=None,
-        )
-        return LanguageModel(SeedOssForCausalLM(config), tokenizer)
+        shape = Shape(plan.hidden, plan.layers, plan.heads)
+        return new_model(shape, tokenizer, derive(plan.seed, role))
 
     def _teach(self, model: LanguageModel, examples: Sequence[Sequence[Sample]], role: str) -> None:
         plan = self._plan
@@ -200,21 +178,19 @@ class Builder:
             "judge": plan.judge_epochs,
             "adapter": plan.adapter_epochs,
         }[role]
-        lessons: list[Lesson] = list(lessons_of(examples))
-        with self._view.phase(f"teach {role}", len(lessons) * epochs, "lessons") as progress:
-            loss = pretrain(
-                model,
-                lessons,
-                epochs,
-                plan.learning_rate,
-                derive(plan.seed, "order", role),
-                # What can be heated, and where things may lie, is in their names.
-                self._renaming(model) if role != "adapter" else Renaming([], len(model.tokenizer)),
-                progress,
-            )
-        tokens = sum(len(lesson.ids) for lesson in lessons) * epochs
-        self._view.say(f"{role}: taught on {tokens / 1e6:.1f}M tokens, final loss {loss:.3f}")
-        _save_in_bfloat16(model, self._out / role)
+        # What can be heated, and where things may lie, is in their names.
+        renamed = role != "adapter"
+        teach(
+            model,
+            examples,
+            role,
+            epochs=epochs,
+            learning_rate=plan.learning_rate,
+            seed=derive(plan.seed, "order", role),
+            renaming=self._renaming(model) if renamed else Renaming([], len(model.tokenizer)),
+            view=self._view,
+        )
+        save_in_bfloat16(model, self._out / role)
 
     def _renaming(self, model: LanguageModel) -> Renaming:
         """Over interchangeable words that are single tokens, with and without a space before."""
@@ -348,11 +324,3 @@ def _teacher(domain: Domain) -> Teacher:
     package = type(domain).__module__.rpartition(".")[0]
     make: Callable[[], Teacher] = importlib.import_module(f"{package}.bootstrap").Teacher
     return make()
-
-
-def _save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
-    """Half the size. The model keeps the rounded weights: what is measured is what ships."""
-    weights = {name: value.to(torch.bfloat16) for name, value in model.network.state_dict().items()}
-    model.network.save_pretrained(folder, state_dict=dict(weights))
-    model.tokenizer.save_pretrained(folder)
-    model.network.load_state_dict(weights)

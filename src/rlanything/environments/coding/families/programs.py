@@ -1,0 +1,63 @@
+"""Programs as sequences of lines, and what happens when one runs.
+
+Only programs made of this package's own blocks run here, in this process; those that a model wrote
+belong in the sandbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One step of a program."""
+
+    says: str
+    """What it does, in a word or two."""
+    code: str
+    shows: str
+    """The variables that hold its result, with blanks between; "" for the one that prints it."""
+
+
+Program: TypeAlias = tuple[Line, ...]
+
+
+def text_of(program: Program) -> str:
+    return "\n".join(line.code for line in program)
+
+
+def output_of(program: Program, given: str) -> str | None:
+    """What the program prints for an input; None if it fails."""
+    try:
+        *_, (_, printed) = trace(program, given)
+    except Exception:  # whatever a mistake in a program may raise
+        return None
+    return printed
+
+
+def trace(program: Program, given: str) -> Iterator[tuple[str, str]]:
+    """What each step does and what comes of it. Raises what the program raises."""
+    lines = iter(given.split("\n"))
+    printed: list[str] = []
+    scope: dict[str, Any] = {
+        "input": lambda: next(lines),
+        "print": lambda *values: printed.append(_row(values)),
+    }
+    for line in program:
+        exec(_compiled(line.code), scope)
+        values = [_row(scope[name]) or "nothing" for name in line.shows.split()]
+        yield line.says, " | ".join(values) if values else "\n".join(printed)
+
+
+def _row(values: object) -> str:
+    return " ".join(map(str, values)) if isinstance(values, (list, tuple)) else str(values)
+
+
+@lru_cache(maxsize=4096)
+def _compiled(code: str) -> CodeType:
+    return compile(code, "<block>", "exec")

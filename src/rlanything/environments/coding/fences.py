@@ -1,0 +1,37 @@
+"""The fenced blocks of a text in Markdown, found in one pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+FENCE = "```"
+_FENCE = re.compile(rf"^[ \t]*{FENCE}([^`\n]*)$", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """What stands between two fences."""
+
+    label: str
+    """The first word after the opening fence, in lower case; "" for a bare one."""
+    text: str
+    """Its lines, without the last line's end."""
+    closed: bool
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """The blocks in the order of their beginnings.
+
+    A fence is a line that begins with three backticks and has no others. A labelled one opens a
+    block even inside another: language models forget to close them more often than they quote."""
+    text = text.replace("\r\n", "\n")
+    opened: tuple[str, int] | None = None
+    for fence in _FENCE.finditer(text):
+        words = fence[1].split(maxsplit=1)
+        label = words[0].lower() if words else ""
+        if opened is not None:
+            yield Block(opened[0], text[opened[1] : fence.start() - 1], closed=not label)
+        opened = (label, fence.end() + 1) if opened is None or label else None
+    if opened is not None:
+        yield Block(opened[0], text[opened[1] :], closed=False)

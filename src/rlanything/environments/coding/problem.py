@@ -1,0 +1,58 @@
+"""What a coding task asks for, and how a program is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One unit test: what a program reads from stdin, and what it must print."""
+
+    input: str
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A programming problem. Solved by a program that passes every one of its tests."""
+
+    question: str
+    """What the policy and the judge read."""
+    tests: tuple[Example, ...]
+    """The ground truth; empty where `check` decides."""
+    time_limit_seconds: float = 1.0
+    """For each test on its own; for `check` as a whole."""
+    family: str = ""
+    """The embedded family it was made from; "" for a problem from a file."""
+    difficulty: int = 0
+    """1 to 5 within its family; 0: unknown."""
+    check: str | None = None
+    """Code that runs after the program and raises if it is wrong; None: stdin and stdout decide."""
+    entry_point: str = ""
+    """The function that `check` calls; "" where there is no `check`."""
+    spec: Mapping[str, Any] | None = None
+    """How the family made it (see `families`); None for a problem that no family made."""
+
+    def to_data(self) -> dict[str, Any]:
+        """For `Task.data`: JSON keeps it as it is. Fields with their default are left out."""
+        data: dict[str, Any] = {
+            "question": self.question,
+            "tests": [[test.input, test.output] for test in self.tests],
+            "time_limit_seconds": self.time_limit_seconds,
+        }
+        optional = {
+            "family": self.family,
+            "difficulty": self.difficulty,
+            "check": self.check,
+            "entry_point": self.entry_point,
+            "spec": None if self.spec is None else dict(self.spec),
+        }
+        return data | {key: value for key, value in optional.items() if value}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Problem:
+        """The problem that `to_data` described."""
+        return cls(**{**data, "tests": tuple(Example(*pair) for pair in data["tests"])})

@@ -1,0 +1,296 @@
+"""Builds the nano models of a domain of programs and tests from a seed: teach, measure, save.
+
+The policy learns from solutions with typical mistakes in some; the judge from tests some of which
+are worked out wrongly; the adapter from failures explained and from the families' own harder and
+easier problems. Each ends useful but imperfect. What each reached is measured on the `tune` split
+and on held-out families.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rlanything.assembly import make_policy, prepare_torch
+from rlanything.engines.base import Sampling
+from rlanything.engines.embedded import embedded_engine
+from rlanything.engines.model import LanguageModel
+from rlanything.environments.base import DomainError, InvalidTask, UnitTestDomain
+from rlanything.environments.registry import load_domain
+from rlanything.environments.workers import EnvironmentPool
+from rlanything.evaluation.intervals import wilson
+from rlanything.evaluation.success import evaluate
+from rlanything.nano.lessons import LessonWriter
+from rlanything.nano.making import Shape, new_model, save_in_bfloat16, teach
+from rlanything.nano.pretrain import Renaming
+from rlanything.nano.tokenizer import train_tokenizer
+from rlanything.records import (
+    Completion,
+    Direction,
+    JudgedTrajectory,
+    Judgement,
+    Sample,
+    Step,
+    Task,
+    Trajectory,
+)
+from rlanything.role_settings import PolicyConfig
+from rlanything.roles.speaker import LocalSpeaker, Question
+from rlanything.seeds import derive
+from rlanything.view import View
+
+DIRECTIONS: tuple[Direction, ...] = ("harder", "easier")
+
+
+class Teacher(Protocol):
+    """A domain's examples for each role; found as `Teacher` in its `bootstrap` module."""
+
+    def solution(self, task: Task, rng: random.Random, slip: float) -> str: ...
+
+    def unit_test(self, task: Task, rng: random.Random, error: float) -> str: ...
+
+    def critic(self, task: Task, response: str, summary: str) -> str: ...
+
+    def proposal(
+        self, root: Task, direction: Direction, rng: random.Random, tests: int
+    ) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything the models depend on."""
+
+    seed: int = 0
+    domain: str = "coding"
+    difficulty: tuple[int, int] = (1, 3)
+    problems: int = 20_000
+    """With one solution, and one test, each."""
+    slip: float = 0.5
+    """Share of the solutions with a mistake."""
+    error: float = 0.4
+    """Share of the tests that are worked out wrongly."""
+    epochs: int = 2
+    adapter_problems: int = 6_000
+    rewritten_tests: int = 2
+    """In every problem that the adapter is shown to write."""
+    hidden: int = 128
+    layers: int = 4
+    heads: int = 4
+    vocabulary: int = 1024
+    learning_rate: float = 2e-3
+    episodes: int = 400
+    """Of each measurement."""
+
+
+class Builder:
+    """One build. `build` returns what was measured."""
+
+    def __init__(self, plan: Plan, out: Path, workers: int, view: View) -> None:
+        """Raises `DomainError` for a domain whose judge does not write tests."""
+        self._plan, self._out, self._view = plan, out, view
+        options = {
+            "difficulty": list(plan.difficulty),
+            "rewritten_tests": plan.rewritten_tests,
+        }
+        domain = load_domain(plan.domain, options)
+        if not isinstance(domain, UnitTestDomain):
+            raise DomainError(f"domain {plan.domain} has no tests to write")
+        self._domain: UnitTestDomain = domain
+        package = type(domain).__module__.rpartition(".")[0]
+        self._teacher: Teacher = importlib.import_module(f"{package}.bootstrap").Teacher()
+        self._pool = EnvironmentPool(plan.domain, options, workers, 120.0)
+        self._shape = Shape(plan.hidden, plan.layers, plan.heads)
+
+    def build(self) -> dict[str, Any]:
+        prepare_torch(0)
+        begun = time.perf_counter()
+        plan, measured = self._plan, {}
+        with self._view.live(), self._pool:
+            tasks = self._domain.tasks("train", plan.problems, derive(plan.seed, "problems"))
+            rng = random.Random(derive(plan.seed, "teacher"))
+            solutions = [self._teacher.solution(task, rng, plan.slip) for task in tasks]
+            tests = [self._teacher.unit_test(task, rng, plan.error) for task in tasks]
+            tokenizer = train_tokenizer(self._texts(tasks, solutions, tests), plan.vocabulary)
+
+            policy = new_model(self._shape, tokenizer, derive(plan.seed, "policy"))
+            writer = LessonWriter(policy, self._domain)
+            asked = [self._domain.policy_prompt(t, (), t.instruction) for t in tasks]
+            self._teach(
+                policy,
+                [
+                    [writer.answer(t.id, messages, text)]
+                    for t, messages, text in zip(tasks, asked, solutions, strict=True)
+                ],
+                "policy",
+            )
+            measured["policy"] = self._measure_policy(policy)
+
+            judge = self._pupil_of(policy, "judge")
+            self._teach(
+                judge,
+                [
+                    [writer.answer(t.id, self._domain.judge_prompt(t, ()), text)]
+                    for t, text in zip(tasks, tests, strict=True)
+                ],
+                "judge",
+            )
+            measured["judge"] = self._measure_judge(judge)
+
+            adapter = self._pupil_of(policy, "adapter")
+            self._teach(adapter, self._adapter_lessons(writer), "adapter")
+            measured["adapter"] = self._measure_adapter(adapter)
+        measured["minutes"] = (time.perf_counter() - begun) / 60
+        command = f"rlanything nano build --domain {plan.domain} --seed {plan.seed}"
+        card = {"command": command, "plan": asdict(plan), "measured": measured}
+        (self._out / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+        return measured
+
+    def _texts(
+        self, tasks: Sequence[Task], solutions: Sequence[str], tests: Sequence[str]
+    ) -> list[str]:
+        """Text of every kind the models will read or write."""
+        rng = random.Random(self._plan.seed)
+        texts: list[str] = []
+        for task, solution, test in zip(tasks[:3000], solutions, tests, strict=False):
+            texts += [m.content for m in self._domain.policy_prompt(task, (), task.instruction)]
+            texts += [m.content for m in self._domain.judge_prompt(task, ())]
+            texts += [solution, test, *self._rewrites(task, rng).values()]
+        return texts
+
+    def _rewrites(self, task: Task, rng: random.Random) -> dict[Direction, str]:
+        found: dict[Direction, str] = {}
+        for direction in DIRECTIONS:
+            text = self._teacher.proposal(task, direction, rng, self._plan.rewritten_tests)
+            if text is not None:
+                found[direction] = text
+        return found
+
+    def _pupil_of(self, policy: LanguageModel, role: str) -> LanguageModel:
+        """Reading a problem is what the policy has learned already."""
+        model = new_model(self._shape, policy.tokenizer, derive(self._plan.seed, role))
+        model.network.load_state_dict(policy.network.state_dict())
+        return model
+
+    def _teach(self, model: LanguageModel, examples: Sequence[Sequence[Sample]], role: str) -> None:
+        plan = self._plan
+        teach(
+            model,
+            examples,
+            role,
+            epochs=plan.epochs,
+            learning_rate=plan.learning_rate,
+            seed=derive(plan.seed, "order", role),
+            renaming=Renaming([], len(model.tokenizer)),
+            view=self._view,
+        )
+        save_in_bfloat16(model, self._out / role)
+
+    def _adapter_lessons(self, writer: LessonWriter) -> list[list[Sample]]:
+        """Failures explained; and harder and easier problems, with and without explanations."""
+        plan, domain = self._plan, self._domain
+        rng = random.Random(derive(plan.seed, "adapter"))
+        environment = domain.environment()
+        lessons: list[list[Sample]] = []
+        tasks = domain.tasks("train", plan.adapter_problems, derive(plan.seed, "adapter"))
+        with self._view.phase("failures", len(tasks), "programs") as progress:
+            for task in tasks:
+                answers: list[Sample] = []
+                response = self._teacher.solution(task, rng, 1.0)
+                seen = environment.reset(task)
+                result = environment.step(response)
+                critics: tuple[str, ...] = ()
+                if result.outcome == -1:
+                    step = Step(
+                        seen.text,
+                        Completion.unsampled(response),
+                        result.action,
+                        result.valid,
+                        result.observation.text,
+                    )
+                    text = self._teacher.critic(task, response, result.observation.text)
+                    test = self._teacher.unit_test(task, rng, plan.error)
+                    failed = JudgedTrajectory(
+                        Trajectory(task.id, task, (step,), -1),
+                        ((Judgement(Completion.unsampled(test), rng.choice((1, -1))),),),
+                    )
+                    answers.append(writer.answer(task.id, domain.critic_prompt(failed, ()), text))
+                    critics = (text,) * rng.randint(0, 2)
+                for direction, text in self._rewrites(task, rng).items():
+                    messages = domain.adapter_prompt(task, direction, critics)
+                    answers.append(writer.answer(task.id, messages, text))
+                lessons.append(answers)
+                progress(1)
+        return lessons
+
+    def _measure_policy(self, policy: LanguageModel) -> dict[str, Any]:
+        """Success with its 95% interval, by split and temperature."""
+        measured: dict[str, Any] = {}
+        config = PolicyConfig(max_tokens=160)
+        for split, temperature in (("tune", 1.0), ("tune", 0.5), ("ood", 1.0)):
+            speaker = LocalSpeaker(policy, embedded_engine(policy))
+            seed = derive(self._plan.seed, "measure")
+            result = evaluate(
+                make_policy(speaker, self._domain, config, temperature),
+                self._pool,
+                self._domain.tasks(split, self._plan.episodes, seed),
+                split,
+                max_steps=1,
+                parallel_episodes=128,
+                seed=self._plan.seed,
+                view=self._view,
+            )
+            name = f"{split} success at temperature {temperature}"
+            measured[name] = asdict(result.success) if result.success else None
+            self._view.say(f"policy: {name}: {measured[name]}")
+        return measured
+
+    def _measure_judge(self, judge: LanguageModel) -> dict[str, Any]:
+        """Share of single tests that the reference solution passes, and of unreadable ones."""
+        measured: dict[str, Any] = {}
+        for split in ("tune", "ood"):
+            seed = derive(self._plan.seed, "judged")
+            tasks = self._domain.tasks(split, self._plan.episodes, seed)
+            speaker = LocalSpeaker(judge, embedded_engine(judge))
+            questions = [
+                Question(self._domain.judge_prompt(t, ()), (derive(seed, t.id),)) for t in tasks
+            ]
+            answers = speaker.answer(questions, Sampling(0.8, 192))
+            scores = Counter[int]()
+            for task, (answer,) in zip(tasks, answers, strict=True):
+                right = self._domain.expert(task, ()) or ""
+                scores[self._domain.run_tests(task, [right], [answer.text])[0][0]] += 1
+            right_share = wilson(scores[1], len(tasks))
+            measured[f"{split} right tests at temperature 0.8"] = (
+                asdict(right_share) if right_share else None
+            )
+            measured[f"{split} unreadable tests"] = scores[0] / len(tasks)
+        self._view.say(f"judge: {measured}")
+        return measured
+
+    def _measure_adapter(self, adapter: LanguageModel) -> dict[str, Any]:
+        """Share of single answers that are valid candidates."""
+        seed = derive(self._plan.seed, "adapter check")
+        roots = self._domain.tasks("tune", self._plan.episodes // 2, seed)
+        speaker = LocalSpeaker(adapter, embedded_engine(adapter))
+        pairs: list[tuple[Task, Direction]] = [(r, way) for r in roots for way in DIRECTIONS]
+        questions = [
+            Question(self._domain.adapter_prompt(root, way, ()), (derive(seed, root.id, way),))
+            for root, way in pairs
+        ]
+        answers = speaker.answer(questions, Sampling(0.7, 256))
+        reasons = Counter[str]()
+        for (root, _), (answer,) in zip(pairs, answers, strict=True):
+            try:
+                self._domain.parse_candidate(root, "check", answer.text)
+            except InvalidTask as reason:
+                reasons[str(reason)[:60]] += 1
+        result = wilson(len(pairs) - reasons.total(), len(pairs))
+        self._view.say(f"adapter: valid answers {result}; refused most: {reasons.most_common(5)}")
+        return {"valid answers at temperature 0.7": asdict(result) if result else None}
