@@ -65,7 +65,7 @@ class Subject:
 
 SUBJECTS = (
     Subject("nano", "quickstart.yaml", 32, 6),
-    Subject("SmolLM2-135M", "alfworld-smollm2.yaml", 8, 3),
+    Subject("SmolLM2-135M", "alfworld-smollm2.yaml", 6, 2),
 )
 
 ARMS: dict[str, tuple[str, Dtype]] = {
