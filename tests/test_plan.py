@@ -21,6 +21,7 @@ from rlanything.engines.attention import TILE
 from rlanything.engines.cache import RaggedCache
 from rlanything.engines.lora import add_adapters
 from rlanything.engines.model import LanguageModel
+from rlanything.environments.alfworld.domain import AlfWorld
 from rlanything.learning.learner import Learner
 from rlanything.learning.packing import Pack, pack
 from rlanything.learning.padding import pad
@@ -389,7 +390,7 @@ def test_old_log_probs_cost_a_forward_pass(recipe):
 
 
 def test_prompts_are_measured_in_the_tokens_of_the_recipes_own_models(recipe):
-    lengths = prompt_lengths(recipe)
+    lengths = prompt_lengths(recipe, AlfWorld())
     # As runs of the quickstart had them (benchmarks/plan.md).
     ran = {"opening_tokens": 68, "turn_tokens": 41, "judge_opening_tokens": 84}
     ran |= {"judge_turn_tokens": 40, "judge_question_tokens": 7}
@@ -400,6 +401,10 @@ def test_a_recipe_whose_data_are_elsewhere_is_planned_with_whole_rooms(paper):
     assumed = assume(paper, ["turn_tokens=50"])
     assert assumed.values.turn_tokens == 50
     assert "data are not here" in assumed.sources["opening_tokens"]
+    # As in Qwen's own tokens (benchmarks/plan.md), which a plan counts roughly.
+    ran = {"opening_tokens": 219, "judge_opening_tokens": 253, "judge_turn_tokens": 85}
+    planned = {name: getattr(assumed.values, name) for name in ran}
+    assert planned == pytest.approx(ran, rel=0.15)
 
 
 @pytest.mark.parametrize(

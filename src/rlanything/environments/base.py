@@ -35,6 +35,10 @@ class DomainError(ValueError):
     """A domain cannot be set up as asked; the message is one line that ends with the remedy."""
 
 
+class MissingData(DomainError):
+    """The data that the options name are not on this machine. A plan can do without them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What the environment shows."""
@@ -140,4 +144,13 @@ class UnitTestDomain(Domain, Protocol):
     ) -> list[list[int]]:
         """[responses][tests]: +1 where the response passes what the judge wrote, -1 where it fails,
         0 for a test that cannot be read."""
+        ...
+
+
+@runtime_checkable
+class StandInDomain(Domain, Protocol):
+    """A domain that makes tasks like those of its data, for plans where these are not at hand."""
+
+    def stand_ins(self, count: int) -> Sequence[Task]:
+        """Always the same, at most `count`. Never for a run."""
         ...

@@ -129,7 +129,13 @@ def architecture_of(role: Role, name: str) -> tuple[Architecture, str]:
     """A role's model with its adapters, and where its numbers are from.
 
     Raises `PlanError` for a model whose config.json cannot be found, or that is no such decoder."""
-    config, source = read_config(nano.resolve(role.model, name), name)
+    model = nano.resolve(role.model, name)
+    if role.model in nano.NAMES and not Path(model).is_dir():
+        raise PlanError(
+            f"{name}.model: {role.model} does not come with this installation, there is no "
+            f"{model}: build it with `rlanything nano build`, or give another model"
+        )
+    config, source = read_config(model, name)
     lora = role.lora if isinstance(role, TrainedRole) else None
     shown = f"config.json of the shipped {name}" if role.model == "nano" else source
     return describe(build(config, lora, "meta", name)), shown

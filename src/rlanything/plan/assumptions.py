@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, fields
 
 from rlanything.config import Recipe
-from rlanything.environments.base import DomainError, EpisodeError
+from rlanything.environments.base import Domain, DomainError, UnitTestDomain
+from rlanything.environments.registry import load_domain
 from rlanything.plan.figures import Figure, PlanError, Section
 from rlanything.plan.prompts import MEASURED, prompt_lengths
 
 _NANO = "measured in runs of recipes/quickstart.yaml, benchmarks/plan.md"
 _BOUND = "a bound, max_tokens: how much this model says is not known before it has"
-_WHOLE_ROOMS = (219, 94, 253, 85, 10, 430, 287)
-"""`MEASURED`, of AlfWorld's whole rooms in Qwen's tokens with the chat's markup: for recipes that
-name downloaded games which are not on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +58,8 @@ class Assumptions:
     """Pending candidates an iteration, over tasks_per_iteration."""
     environment_seconds: float = 0.0004
     """Of one step of one episode, its rendered prompt included."""
+    test_seconds: float = 0.005
+    """Of one response on one test, where the judge writes tests."""
     efficiency: float = 1.0
     """Share of a data sheet's FLOP/s and bandwidth that is reached; `cpu` is measured instead."""
 
@@ -92,6 +92,8 @@ class Assumed:
 
     values: Assumptions
     sources: dict[str, str]
+    written_tests: bool
+    """Whether the judge writes tests, and so whether an episode has one step."""
 
     def section(self) -> Section:
         return Section(
@@ -99,6 +101,7 @@ class Assumed:
             tuple(
                 Figure(name, value, _unit(name), self.sources[name])
                 for name, value in asdict(self.values).items()
+                if self.written_tests or name != "test_seconds"
             ),
         )
 
@@ -110,21 +113,31 @@ def _unit(name: str) -> str:
 def assume(recipe: Recipe, given: Sequence[str]) -> Assumed:
     """What is known of a recipe's domain and models, and what a user knows better (`name=value`).
 
-    Raises `PlanError` for an unknown name and for what is no number."""
+    Raises `PlanError` for an unknown name, for what is no number, and for a domain whose prompts
+    can neither be measured nor are given."""
     told = dict(_parsed(each) for each in given)
-    known = _prompts(recipe) | _policy(recipe) | _judge(recipe) | _adapter(recipe)
-    values = {name: value for name, (value, _) in known.items()}
-    where = _NANO if recipe.policy.model == "nano" else f"not known for these models; {_NANO}"
-    if recipe.domain.name != "alfworld":
-        where = f"not known for {recipe.domain.name}: give your own; {_NANO}"
+    try:
+        domain = load_domain(recipe.domain.name, recipe.domain.options)
+    except DomainError as error:
+        raise PlanError(f"domain: {error}") from error
+    written_tests = isinstance(domain, UnitTestDomain)
+    known = _policy(recipe) | _judge(recipe) | _adapter(recipe) | _windows(recipe)
+    known |= (_TESTS if written_tests else {}) | _prompts(recipe, domain, told)
+    values = {name: value for name, (value, _) in known.items()} | told
+    where = _NANO if recipe.policy.model == "nano" else f"not known for this recipe; {_NANO}"
     sources = {each.name: where for each in fields(Assumptions)}
     sources |= {name: source for name, (_, source) in known.items()}
     sources["efficiency"] = "the data sheet's peak: seconds are a floor until a run measures them"
+    if written_tests and "critic_prompt_tokens" not in told:
+        # A program is most of what its critic reads, and none was written here.
+        values["critic_prompt_tokens"] += values["response_tokens"]
+        sources["critic_prompt_tokens"] += "; with a response"
     if "proposal_prompt_tokens" not in told:
         critics = recipe.adapter.critics_per_task
         values["proposal_prompt_tokens"] += critics * values["adapter_tokens"]
         sources["proposal_prompt_tokens"] += f"; with {critics} critics at their longest"
-    return Assumed(Assumptions(**(values | told)), sources | dict.fromkeys(told, "given"))
+    sources |= dict.fromkeys(told, "given")
+    return Assumed(Assumptions(**values), sources, written_tests)
 
 
 def _parsed(assignment: str) -> tuple[str, float]:
@@ -142,15 +155,38 @@ Known = dict[str, tuple[float, str]]
 """A value and its source, by name."""
 
 
-def _prompts(recipe: Recipe) -> Known:
+_TESTS: Known = {
+    "won_length": (1.0, "episodes of one step"),
+    "judge_judgements": (1.0, "a bound: where a task's tests earn different rewards nearly all do"),
+    "test_seconds": (0.005, "small programs, benchmarks/sandbox.md; yours may take longer"),
+}
+"""Where the judge writes tests."""
+
+
+def _prompts(recipe: Recipe, domain: Domain, told: Collection[str]) -> Known:
+    missing = [name for name in MEASURED if name not in told]
+    if not missing:
+        return {}
     try:
-        lengths = prompt_lengths(recipe)
-    except (DomainError, EpisodeError) as error:
-        if recipe.domain.name != "alfworld" or "data" not in recipe.domain.options:
-            raise PlanError(f"domain: {error}") from error
-        where = "data are not here: AlfWorld's whole rooms in Qwen's tokens, benchmarks/plan.md"
-        return {name: (value, where) for name, value in zip(MEASURED, _WHOLE_ROOMS, strict=True)}
-    return {name: (value, lengths.source) for name, value in lengths.values.items()}
+        lengths = prompt_lengths(recipe, domain)
+    except DomainError as error:
+        remedy = " ".join(f"--assume {name}=NUMBER" for name in missing)
+        raise PlanError(f"domain: {error}; or say how long prompts are: {remedy}") from error
+    found: Known = {name: (value, lengths.source) for name, value in lengths.values.items()}
+    if isinstance(domain, UnitTestDomain) and lengths.step_seconds is not None:
+        # What a step runs is not known before, unlike a text game's next line.
+        where = "median of the tasks played just now, one after the other"
+        found["environment_seconds"] = (lengths.step_seconds, where)
+    return found
+
+
+def _windows(recipe: Recipe) -> Known:
+    windows = {name: getattr(recipe.feedback, f"{name}_window") for name in ("policy", "judge")}
+    return {
+        f"{name}_tasks": (1.0, f"{name}_window is [0, 1]: every task lies in it")
+        for name, window in windows.items()
+        if tuple(window) == (0, 1)
+    }
 
 
 def _policy(recipe: Recipe) -> Known:

@@ -45,8 +45,8 @@ def policy_leaves(recipe: Recipe, assumed: Assumptions) -> list[Leaf]:
     """The trained samples of one task. A step's prompt begins with the step before it."""
     opening, grown = assumed.opening_tokens, assumed.response_tokens + assumed.turn_tokens
     leaves: list[Leaf] = []
-    for steps in episode_lengths(recipe, assumed):
-        for number, step in enumerate(reversed(_share(range(steps), assumed.policy_steps))):
+    for trained in _spread(episode_lengths(recipe, assumed), assumed.policy_steps):
+        for number, step in enumerate(reversed(trained)):
             length = round(opening + step * grown + assumed.response_tokens)
             # Backwards, as the packer sorts: the longest first, and the others lie within it.
             shared = length if number else round(opening) if leaves else 0
@@ -62,9 +62,10 @@ def judge_leaves(recipe: Recipe, assumed: Assumptions) -> list[Leaf]:
     )
     question, answer = assumed.judge_question_tokens, assumed.judgement_tokens
     leaves: list[Leaf] = []
-    for steps in episode_lengths(recipe, assumed):
+    lengths = episode_lengths(recipe, assumed)
+    for trained in _judged(recipe, lengths, assumed.judge_judgements):
         before: int | None = None
-        for step in reversed(_trained(recipe, steps, assumed.judge_judgements)):
+        for step in reversed(trained):
             prompt = opening + (step + 1) * grown + question
             if step == before:
                 shared = prompt + answer * assumed.judgement_shared
@@ -77,13 +78,34 @@ def judge_leaves(recipe: Recipe, assumed: Assumptions) -> list[Leaf]:
     return leaves
 
 
-def _trained(recipe: Recipe, steps: int, share: float) -> list[int]:
-    """The step of every judgement that trains."""
+def written_test_leaves(recipe: Recipe, assumed: Assumptions) -> list[Leaf]:
+    """The trained samples of one task where the judge writes tests: all answer one prompt."""
+    prompt, answer = assumed.judge_opening_tokens, assumed.judgement_tokens
+    count = round(recipe.judge.samples_per_step * assumed.judge_judgements)
+    shared = round(prompt + answer * assumed.judgement_shared)
+    return [Leaf(round(prompt + answer), shared if number else 0) for number in range(count)]
+
+
+def _judged(recipe: Recipe, lengths: Sequence[int], share: float) -> list[list[int]]:
+    """The step of every judgement that trains, by episode."""
     samples = recipe.judge.samples_per_step
     if recipe.feedback.judge_normalization == "step":
         # Where a step's judgements agree none has an advantage; where they do not, all have.
-        return [step for step in _share(range(steps), share) for _ in range(samples)]
-    return _share([step for step in range(steps) for _ in range(samples)], share)
+        return [
+            [step for step in steps for _ in range(samples)] for steps in _spread(lengths, share)
+        ]
+    return [
+        _share([step for step in range(length) for _ in range(samples)], share)
+        for length in lengths
+    ]
+
+
+def _spread(lengths: Sequence[int], share: float) -> list[list[int]]:
+    """The steps that train, by episode: a share of each, or of all where an episode is one step."""
+    if max(lengths) > 1:
+        return [_share(range(length), share) for length in lengths]
+    kept = _share(range(len(lengths)), share)
+    return [[0] if number in kept else [] for number in range(len(lengths))]
 
 
 def _share(items: Sequence[int], share: float) -> list[int]:

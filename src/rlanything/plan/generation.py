@@ -81,6 +81,23 @@ def judge_generation(recipe: Recipe, assumed: Assumptions) -> Generation:
     )
 
 
+def written_test_generation(recipe: Recipe, assumed: Assumptions) -> Generation:
+    """Tests: m answers a task, from one prompt; all tasks are asked together."""
+    groups = group_count(recipe, assumed)
+    return _stepwise(
+        [1] * groups,
+        1,
+        groups,
+        recipe.judge.samples_per_step,
+        assumed.judge_opening_tokens,
+        0,
+        lambda step: assumed.judge_opening_tokens,
+        assumed.judgement_tokens,
+        assumed.longest_judgement_tokens,
+        own_first=0,
+    )
+
+
 def adapter_generation(recipe: Recipe, assumed: Assumptions) -> Generation:
     """Critics of failed rollouts, then proposals: only the samples of a request share a prompt."""
     lost = round(recipe.loop.rollouts_per_task * (1 - assumed.success))
@@ -141,7 +158,7 @@ def _stepwise(
             prompts += alive * samples * prompt_at(step)
             prefilled += new
             prefill_batch = max(prefill_batch, round(min(new / calls, PREFILL_TOKENS)))
-            prefill_passes += calls * (2 if step == 0 else 1)
+            prefill_passes += calls * (2 if step == 0 and own_first else 1)
             decode_passes += round(calls * samples * max(longest_answer - 1, 0))
     longest = prompt_at(max(lengths) - 1) + longest_answer
     first = min(parallel, len(lengths))
@@ -152,7 +169,7 @@ def _stepwise(
         sampled=answers * answer,
         prefill_passes=prefill_passes,
         decode_passes=decode_passes,
-        keys=prompts / answers,
+        keys=prompts / answers + answer / 2,
         batch_rows=min(BATCH_ROWS, first),
         prefill_batch=prefill_batch,
         longest=longest,

@@ -15,7 +15,8 @@ REMEDIES = {
     "activations": "less of max_pack_tokens, or of max_tokens and max_steps: a pack holds at least "
     "one whole sample",
     "logits": "less of max_pack_tokens or max_tokens",
-    "KV cache": "less of max_tokens and max_steps: many conversations are kept, whole",
+    "KV cache": "less of max_tokens and max_steps: many conversations are kept, "
+    "whole; or engine: {name: vllm}",
     "vLLM's weights": "a smaller model, or bfloat16",
     "vLLM's cache": "less of engine.memory_gib",
     "generating": "less of max_tokens and max_steps",

@@ -10,7 +10,7 @@ from rlanything.assembly import check_models
 from rlanything.config import Recipe
 from rlanything.engine_settings import OpenAIEngineConfig, VLLMEngineConfig
 from rlanything.plan.architecture import Architecture, architecture_of
-from rlanything.plan.assumptions import Assumptions, assume
+from rlanything.plan.assumptions import Assumed, Assumptions, assume
 from rlanything.plan.devices import CPU, Rates, gpu, sheet_rates
 from rlanything.plan.episodes import episode_lengths, group_count
 from rlanything.plan.figures import Figure, PlanError, Section, brief
@@ -71,7 +71,10 @@ def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()
             sources[name], source = architecture_of(role, name)
             parameters.append(_parameters(name, sources[name], source))
     assumed = assume(recipe, given)
-    for player in players(recipe, assumed.values):
+    if assumed.written_tests:  # whatever max_steps allows, such an episode has one
+        one = recipe.loop.model_copy(update={"max_steps": 1})
+        recipe = recipe.model_copy(update={"loop": one})
+    for player in players(recipe, assumed.values, assumed.written_tests):
         model = sources.get(player.name)
         if model is None:
             cast.append((player, None))
@@ -86,7 +89,7 @@ def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()
         if p.name != "adapter" or shared is None
     }
     fits, placed = place(memories, device, count)
-    seconds = _seconds(recipe, cast, assumed.values, count)
+    seconds = _seconds(recipe, cast, assumed, count)
     sections = (
         Section("Parameters", tuple(parameters)),
         assumed.section(),
@@ -148,9 +151,10 @@ def _tokens(
     groups = group_count(recipe, assumed)
     episodes, steps = groups * len(lengths), groups * sum(lengths)
     asked = f"{groups} tasks ({recipe.loop.tasks_per_iteration} and candidates) x {len(lengths)}"
+    each = f"({' + '.join(map(str, lengths))})" if max(lengths) > 1 else f"{len(lengths)} x 1"
     figures = [
         Figure("episodes", episodes, "", asked),
-        Figure("steps", steps, "", f"{groups} tasks x ({' + '.join(map(str, lengths))})"),
+        Figure("steps", steps, "", f"{groups} tasks x {each}"),
     ]
     for player, computed in cast:
         figures += _generated(player, computed is None) + _learned(player)
@@ -161,7 +165,7 @@ def _generated(player: Player, remote: bool) -> list[Figure]:
     name, g = player.name, player.generated
     saved = g.prompt_tokens / max(g.prefilled, 1)
     figures = [
-        Figure(f"{name}: answers", g.answers, "", "responses, judgements, or tries and critics"),
+        Figure(f"{name}: answers", g.answers, "", player.answers),
         Figure(f"{name}: prompts", g.prompt_tokens, "tokens", "of every answer"),
         Figure(
             f"{name}: sampled",
@@ -197,20 +201,17 @@ def _learned(player: Player) -> list[Figure]:
 def _seconds(
     recipe: Recipe,
     cast: Sequence[tuple[Player, Computed | None]],
-    assumed: Assumptions,
+    assumed: Assumed,
     count: int,
 ) -> Section:
-    steps = group_count(recipe, assumed) * sum(episode_lengths(recipe, assumed))
-    each = assumed.environment_seconds
-    host = Figure("rollouts: environment", steps * each, "s", f"{steps:,} steps x {each:g} s")
+    host = _host(recipe, assumed)
     figures: list[Figure] = []
     for player, computed in cast:
         phase = GENERATING[player.name]
         if computed is None:
             figures.append(Figure(phase, None, "s", "spent by an endpoint, whose speed is its own"))
         else:
-            own = [host] if player.name == "policy" else []
-            figures += generating(phase, player, computed, own)
+            figures += generating(phase, player, computed, host.get(player.name, []))
     for player, computed in cast:
         if player.learned is not None and computed is not None:
             figures += updating(f"{player.name} update", player, player.learned, computed)
@@ -233,3 +234,18 @@ def _seconds(
         ),
     ]
     return Section("Seconds of one iteration", tuple(figures))
+
+
+def _host(recipe: Recipe, assumed: Assumed) -> dict[str, list[Figure]]:
+    """What is neither generated nor learned, by the role in whose phase it falls."""
+    values = assumed.values
+    groups, lengths = group_count(recipe, values), episode_lengths(recipe, values)
+    steps, each = groups * sum(lengths), values.environment_seconds
+    how = f"{steps:,} steps x {each:g} s"
+    found = {"policy": [Figure("rollouts: environment", steps * each, "s", how)]}
+    if assumed.written_tests:
+        m, each = recipe.judge.samples_per_step, values.test_seconds
+        runs = groups * len(lengths) * m
+        how = f"{groups} tasks x {len(lengths)} responses x {m} tests x {each:g} s"
+        found["judge"] = [Figure("judgements: tests run", runs * each, "s", how)]
+    return found

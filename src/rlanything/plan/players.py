@@ -12,12 +12,14 @@ from rlanything.plan.episodes import (
     group_count,
     judge_leaves,
     policy_leaves,
+    written_test_leaves,
 )
 from rlanything.plan.generation import (
     Generation,
     adapter_generation,
     judge_generation,
     policy_generation,
+    written_test_generation,
 )
 from rlanything.role_settings import Role
 
@@ -32,21 +34,32 @@ class Player:
     answer_tokens: float
     learned: Batches | None
     """None for a role that does not train."""
+    answers: str
+    """What they are."""
 
 
-def players(recipe: Recipe, assumed: Assumptions) -> list[Player]:
-    """In the order in which they speak; no judge where the oracle judges."""
+def players(recipe: Recipe, assumed: Assumptions, written_tests: bool) -> list[Player]:
+    """In the order in which they speak; no judge where the oracle judges.
+
+    `written_tests`: whether the judge writes tests for a task instead of scores for its steps."""
     groups = group_count(recipe, assumed)
     tasks = round(groups * assumed.policy_tasks)
     learned = batches(policy_leaves(recipe, assumed), tasks, recipe.policy)
     generated = policy_generation(recipe, assumed)
-    found = [Player("policy", recipe.policy, generated, assumed.response_tokens, learned)]
+    answer = assumed.response_tokens
+    found = [Player("policy", recipe.policy, generated, answer, learned, "one a step")]
     judge = recipe.judge
     if judge.oracle_noise is None:
         tasks = round(groups * assumed.judge_tasks)
-        learned = batches(judge_leaves(recipe, assumed), tasks, judge) if judge.trains else None
-        generated = judge_generation(recipe, assumed)
-        found.append(Player("judge", judge, generated, assumed.judgement_tokens, learned))
-    generated = adapter_generation(recipe, assumed)
-    found.append(Player("adapter", recipe.adapter, generated, assumed.adapter_tokens, None))
+        m, sharing = judge.samples_per_step, recipe.loop.rollouts_per_task
+        if written_tests:
+            leaves, generated = written_test_leaves, written_test_generation
+            what = f"tests: {groups} tasks x {m}, shared by the {sharing} rollouts of each"
+        else:
+            leaves, generated, what = judge_leaves, judge_generation, f"{m} judgements a step"
+        learned = batches(leaves(recipe, assumed), tasks, judge) if judge.trains else None
+        answer = assumed.judgement_tokens
+        found.append(Player("judge", judge, generated(recipe, assumed), answer, learned, what))
+    generated, answer = adapter_generation(recipe, assumed), assumed.adapter_tokens
+    found.append(Player("adapter", recipe.adapter, generated, answer, None, "critics and tries"))
     return found

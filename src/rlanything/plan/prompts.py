@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,8 +17,7 @@ from rlanything import nano
 from rlanything.config import Recipe
 from rlanything.engines.cache import shared_length
 from rlanything.engines.gguf import find_gguf
-from rlanything.environments.base import Domain
-from rlanything.environments.registry import load_domain
+from rlanything.environments.base import Domain, MissingData, StandInDomain, UnitTestDomain
 from rlanything.records import Completion, JudgedTrajectory, Messages, Step, Task, Trajectory
 from rlanything.seeds import derive
 
@@ -57,20 +57,43 @@ class PromptLengths:
 
     values: dict[str, float]
     source: str
+    step_seconds: float | None
+    """Of a step with a possible action; None where there was none."""
 
 
-def prompt_lengths(recipe: Recipe) -> PromptLengths:
-    """From `TASKS` training tasks. Raises `DomainError` and `EpisodeError`."""
-    domain = load_domain(recipe.domain.name, recipe.domain.options)
+def prompt_lengths(recipe: Recipe, domain: Domain) -> PromptLengths:
+    """From `TASKS` training tasks, or what the domain has in their stead where the recipe's data
+    are not on this machine. Raises `DomainError`."""
     count = min(TASKS, recipe.loop.tasks)
-    tasks = domain.tasks("train", count, derive(recipe.seed, "plan"))
-    played = [play(domain, task, recipe.loop.max_steps) for task in tasks]
+    try:
+        tasks = domain.tasks("train", count, derive(recipe.seed, "plan"))
+        whose = "of the recipe's tasks"
+    except MissingData:
+        if not isinstance(domain, StandInDomain):
+            raise
+        tasks = domain.stand_ins(count)
+        whose = "stand-ins, a rough guide: the recipe's data are not here;"
+    played: list[Trajectory] = []
+    seconds: list[float] = []
+    how = "played at random just now"
+    for task in tasks:
+        begun = time.perf_counter()
+        try:
+            episode = play(domain, task, recipe.loop.max_steps)
+            valid = all(step.valid for step in episode.steps)
+            seconds += [(time.perf_counter() - begun) / len(episode.steps)] if valid else []
+        except Exception as fault:  # whatever it takes to play here, a plan does without it
+            episode = unplayed(domain, task, recipe.loop.max_steps)
+            reason = (str(fault).strip() or type(fault).__name__).splitlines()[0]
+            how = f"read, what follows a step guessed, for they cannot be played here ({reason})"
+        played.append(episode)
     models = {name: getattr(recipe, name).model for name in ("policy", "judge", "adapter")}
     rulers = {name: ruler_of(nano.resolve(model, name)) for name, model in models.items()}
     units = ", ".join(f"{role}: {ruler.name}" for role, ruler in rulers.items())
     return PromptLengths(
         measure(domain, played, rulers),
-        f"{len(played)} of the recipe's tasks played at random just now ({units})",
+        f"{len(played)} {whose} {how} ({units})",
+        statistics.median(seconds) if seconds else None,
     )
 
 
@@ -126,6 +149,16 @@ def play(domain: Domain, task: Task, max_steps: int) -> Trajectory:
     return Trajectory(task.id, task, tuple(steps), outcome or -1)
 
 
+def unplayed(domain: Domain, task: Task, max_steps: int) -> Trajectory:
+    """An episode that nobody played: whatever is done, what was seen first is seen again."""
+    try:
+        seen = domain.environment().reset(task).text
+    except Exception:  # not even that can be seen here
+        seen = task.instruction
+    step = Step(seen, Completion.unsampled(domain.action_marker), None, False, seen)
+    return Trajectory(task.id, task, (step,) * min(2, max_steps), -1)
+
+
 def measure(
     domain: Domain, episodes: Sequence[Trajectory], rulers: dict[str, Ruler]
 ) -> dict[str, float]:
@@ -143,7 +176,13 @@ def measure(
         found["opening_tokens"].append(prompts[0])
         grown = [after - before for before, after in pairwise(prompts)]
         found["turn_tokens"] += [g - a for g, a in zip(grown, answers, strict=False)]
-        asked = [judge.chat(domain.judge_prompt(task, steps[: i + 1])) for i in range(len(steps))]
+        if isinstance(domain, UnitTestDomain):
+            # One prompt a task, whatever the rollouts did.
+            asked = [judge.chat(domain.judge_prompt(task, ()))]
+            answers = [0]
+        else:
+            ends = range(1, len(steps) + 1)
+            asked = [judge.chat(domain.judge_prompt(task, steps[:end])) for end in ends]
         grown = [(len(after) - len(before)) * judge.unit for before, after in pairwise(asked)]
         found["judge_turn_tokens"] += [g - a for g, a in zip(grown, answers[1:], strict=True)]
         # What consecutive prompts do not share at the end of the first is the question.

@@ -20,7 +20,7 @@ from rlanything.environments.alfworld.game import TASK_LINE, Game
 from rlanything.environments.alfworld.goal import KINDS, LOOK, Goal
 from rlanything.environments.alfworld.pddl import split_problem
 from rlanything.environments.alfworld.world import World
-from rlanything.environments.base import DomainError, InvalidTask
+from rlanything.environments.base import DomainError, InvalidTask, MissingData
 from rlanything.records import Task
 
 FOLDERS = {"train": "train", "tune": "train", "in_domain": "valid_seen", "ood": "valid_unseen"}
@@ -55,7 +55,7 @@ def _trials(folder: Path, split: str) -> list[Path]:
     """Folders of single games, in a fixed order."""
     place = folder / FOLDERS[split]
     if not place.is_dir():
-        raise DomainError(
+        raise MissingData(
             f"no folder {place}: point to the json_2.1.1 folder that alfworld-download makes"
         )
 

@@ -72,6 +72,10 @@ class AlfWorld:
             return dataset_tasks(self._data, split, count, seed, self._kinds)
         return tasks(split, count, seed, self._receptacles, self._objects, self._kinds)
 
+    def stand_ins(self, count: int) -> list[Task]:
+        """Whole rooms, as downloaded games have them."""
+        return tasks("train", count, 0, None, None, self._kinds)
+
     def environment(self) -> AlfWorldEnvironment:
         return AlfWorldEnvironment(idle_actions=False)
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from rlanything.environments.base import DomainError
+from rlanything.environments.base import DomainError, MissingData
 from rlanything.environments.coding.problem import Example, Problem
 from rlanything.interchange.surrogates import whole_characters
 
@@ -50,7 +50,7 @@ def read_problems(path: str | Path, most_tests: int | None = None) -> Iterator[t
     except UnicodeDecodeError as error:
         raise DomainError(f"{file} is not UTF-8 text: save it as UTF-8") from error
     except OSError as error:
-        raise DomainError(
+        raise (MissingData if isinstance(error, FileNotFoundError) else DomainError)(
             f"{file} cannot be read ({error.strerror}): give the path of a JSON or JSONL file"
         ) from error
     if not seen:

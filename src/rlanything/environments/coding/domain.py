@@ -100,13 +100,23 @@ class Coding:
         if split not in EMBEDDED:
             known = ", ".join([*EMBEDDED, HUMANEVAL])
             raise DomainError(f"unknown split {split!r}: use one of {known}")
+        return self._embedded(split, count, seed, self._difficulty)
+
+    def stand_ins(self, count: int) -> list[Task]:
+        """Embedded problems, the hardest; those of data files may be longer."""
+        hardest = families.DIFFICULTIES[-1]
+        return self._embedded("train", count, 0, (hardest, hardest))
+
+    def _embedded(
+        self, split: str, count: int, seed: int, difficulty: tuple[int, int]
+    ) -> list[Task]:
         rng = random.Random(derive(seed, "coding", split))
         names = EMBEDDED[split]
         # Every family as often as the others, in an order that depends on the seed.
         order = [n for _ in range(-(-count // len(names))) for n in rng.sample(names, len(names))]
         tasks: list[Task] = []
         for number, name in enumerate(order[:count]):
-            level = rng.randint(*self._difficulty)
+            level = rng.randint(*difficulty)
             made = derive(seed, "coding", split, number)
             problem = families.make_problem(name, level, made, self._tests)
             task_id = f"{split}-{name.replace(' ', '-')}-{level}-{made % 2**32}"
