@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -92,3 +93,9 @@ def test_no_file_is_longer_than_an_idea() -> None:
 
 def test_the_loop_is_short() -> None:
     assert len((SOURCE / "rlanything" / "loop.py").read_text().splitlines()) < 200
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    # pytest imports them by their names alone.
+    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []

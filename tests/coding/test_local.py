@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,15 @@ def test_a_run_that_is_always_killed_is_broken_and_never_wrong() -> None:
         assert "killed from outside" in results[0].reason
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell's background jobs ignore Ctrl-C, and these tests may be one of them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_run_does_not_answer_for_the_next() -> None:
     with LocalExecutor(1) as executor:
         main = threading.get_ident()
