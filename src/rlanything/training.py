@@ -251,15 +251,16 @@ class Run:
         exam = JudgeExam(self._domain, played or self._store.exam())
         seed = derive(recipe.seed, "examination")
         found = exam.sit(self._cast.critic, recipe.feedback.judge_weight, seed, view)
+        counted = pooled(found.counts)
         if exam.trajectories:
-            view.say(judge_line(iteration, found.diagnostics, pooled(found.counts)))
+            view.say(judge_line(iteration, found.diagnostics, counted))
         metrics = {
             f"evaluation/{each.split}/success": each.success.estimate
             for each in evaluations
             if each.success is not None
         }
         metrics |= {f"evaluation/judge/{k}": v for k, v in asdict(found.diagnostics).items()}
-        metrics |= {f"evaluation/judge/{_slug(k)}": v for k, v in pooled(found.counts).items()}
+        metrics |= {f"evaluation/judge/{_slug(k)}": v for k, v in counted.items()}
         metrics |= {f"evaluation/{k}": v for k, v in self._cast.take_usage().items() if v}
         rows = {
             result.split: [

@@ -22,14 +22,8 @@ class Evaluation:
     split: str
     trajectories: tuple[Trajectory, ...]
     """Those of one task stand together."""
-    rollouts: int
-    """Episodes per task."""
     unplayable: int
     seconds: float
-
-    @property
-    def successes(self) -> int:
-        return sum(trajectory.outcome == 1 for trajectory in self.trajectories)
 
     @property
     def success(self) -> Interval | None:
@@ -82,4 +76,4 @@ def evaluate(
     with view.phase(f"eval {split}", len(attempts), "episodes") as progress:
         played = rollout(agent, environments, attempts, max_steps, parallel_episodes, progress)
     seconds = time.perf_counter() - begun
-    return Evaluation(split, played.trajectories, rollouts, len(played.failures), seconds)
+    return Evaluation(split, played.trajectories, len(played.failures), seconds)

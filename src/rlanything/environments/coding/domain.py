@@ -10,7 +10,7 @@ from rlanything.environments.base import DomainError
 from rlanything.environments.coding import families
 from rlanything.environments.coding.answers import InvalidTest, program_in, unit_test_in
 from rlanything.environments.coding.checking import disagreement, limits_of, run_table, scores_on
-from rlanything.environments.coding.dataset import read_problems
+from rlanything.environments.coding.dataset import sample_problems
 from rlanything.environments.coding.environment import CodingEnvironment
 from rlanything.environments.coding.humaneval import humaneval_problems
 from rlanything.environments.coding.problem import Problem
@@ -90,13 +90,19 @@ class Coding:
         return LocalExecutor(imports=self._imports)
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
+        drawn = derive(seed, "coding", split)
         if split == HUMANEVAL:
-            return _chosen(humaneval_problems(), split, count, seed)
+            problems = list(humaneval_problems().items())
+            random.Random(drawn).shuffle(problems)
+            return [_task(*each) for each in problems[:count]]
         if self._data is not None:
             if split not in self._data:
                 known = ", ".join([*self._data, HUMANEVAL])
                 raise DomainError(f"unknown split {split!r}: `data` has {known}")
-            return _chosen(dict(read_problems(self._data[split], self._tests)), split, count, seed)
+            sampled = sample_problems(self._data[split], count, drawn, self._tests)
+            if not sampled:
+                raise DomainError(f"split {split!r} has no problems: give a file that has some")
+            return [_task(*each) for each in sampled]
         if split not in EMBEDDED:
             known = ", ".join([*EMBEDDED, HUMANEVAL])
             raise DomainError(f"unknown split {split!r}: use one of {known}")
@@ -226,15 +232,6 @@ class Coding:
 def _task(task_id: str, problem: Problem) -> Task:
     kind = problem.family or ("function" if problem.check is not None else "")
     return Task(task_id, problem.question, kind, problem.to_data())
-
-
-def _chosen(problems: Mapping[str, Problem], split: str, count: int, seed: int) -> list[Task]:
-    """All of them if there are no more than wanted."""
-    if not problems:
-        raise DomainError(f"split {split!r} has no problems: give a file that has some")
-    names = list(problems)
-    random.Random(derive(seed, "coding", split)).shuffle(names)
-    return [_task(name, problems[name]) for name in names[:count]]
 
 
 def _difficulties(given: Sequence[int]) -> tuple[int, int]:
