@@ -19,10 +19,10 @@ from rlanything.environments.coding.families import (
     ood,
     reference,
     slips,
-    tenth,
     train,
 )
 from rlanything.environments.coding.families.catalogue import FAMILIES, OOD, TRAIN
+from rlanything.environments.coding.families.drills import drill
 from rlanything.environments.coding.families.making import spec_of
 from rlanything.environments.coding.families.programs import (
     Line,
@@ -30,6 +30,7 @@ from rlanything.environments.coding.families.programs import (
     output_of,
     text_of,
 )
+from rlanything.environments.coding.families.readers import READERS
 from rlanything.environments.coding.families.spec import BLOCKS, Spec
 from rlanything.environments.coding.families.wording import WAYS, worded
 from rlanything.environments.coding.problem import Problem
@@ -236,12 +237,21 @@ def test_any_seed_makes_a_sound_problem(family: str, difficulty: int, seed: int)
     assert Problem.from_data(json.loads(json.dumps(problem.to_data()))) == problem
 
 
-def test_problems_with_the_same_program_are_in_the_same_tenth(problems: list[Problem]) -> None:
-    tenths: dict[str, set[int]] = {}
-    for problem in problems:
-        tenths.setdefault(reference(problem), set()).add(tenth(problem))
-    assert all(len(found) == 1 for found in tenths.values())
-    assert set().union(*tenths.values()) == set(range(10))
+def test_drills_combine_much_and_nothing_that_is_held_out() -> None:
+    rng = random.Random(0)
+    drills = [drill(rng.randint(1, 5), rng) for _ in range(600)]
+    specs = [spec_of(each) for each in drills]
+    held_out = {spec.combination for family in OOD for spec in family.combinations()}
+    trained = {spec.combination for family in TRAIN for spec in family.combinations()}
+    found = {spec.combination for spec in specs}
+    assert not found & held_out
+    assert len(found - trained) > 200
+    assert {stage.block.name for spec in specs for stage in spec.stages} == set(BLOCKS)
+    assert {spec.reader.name for spec in specs} == set(READERS)
+    for each, spec in zip(drills, specs, strict=True):
+        assert all(output_of(spec.program(), test.input) == test.output for test in each.tests)
+        assert spec.reader.reads_constant <= any(stage.block.constants for stage in spec.stages)
+        assert ("ys" in spec.reader.line) == ("zip(xs, ys)" in reference(each))
 
 
 def test_what_no_family_made_has_no_reference() -> None:

@@ -1,8 +1,9 @@
 """Builds the nano models of a domain of programs and tests from a seed: teach, measure, save.
 
 The policy learns from solutions with typical mistakes in some; the judge from tests some of which
-are worked out wrongly; the adapter from failures explained and from the families' own harder and
-easier problems. Each ends useful but imperfect. What each reached is measured on the `tune` split
+are worked out wrongly; both of problems to train on and of drills, which combine the same parts in
+more ways. The adapter learns from failures explained and from the families' own harder and easier
+problems. Each ends useful but imperfect. What each reached is measured on the `tune` split
 and on held-out families.
 """
 
@@ -36,6 +37,7 @@ from rlanything.records import (
     Direction,
     JudgedTrajectory,
     Judgement,
+    Messages,
     Sample,
     Step,
     Task,
@@ -51,6 +53,8 @@ DIRECTIONS: tuple[Direction, ...] = ("harder", "easier")
 
 class Teacher(Protocol):
     """A domain's examples for each role; found as `Teacher` in its `bootstrap` module."""
+
+    def drills(self, count: int, difficulty: tuple[int, int], seed: int) -> list[Task]: ...
 
     def solution(self, task: Task, rng: random.Random, slip: float) -> str: ...
 
@@ -69,9 +73,11 @@ class Plan:
 
     seed: int = 0
     domain: str = "coding"
-    difficulty: tuple[int, int] = (1, 3)
-    problems: int = 20_000
-    """With one solution, and one test, each."""
+    difficulty: tuple[int, int] = (1, 4)
+    problems: int = 15_000
+    """Of the training split, and as many drills: with one solution each."""
+    tests: int = 2
+    """Of each problem."""
     slip: float = 0.5
     """Share of the solutions with a mistake."""
     error: float = 0.4
@@ -87,6 +93,14 @@ class Plan:
     learning_rate: float = 2e-3
     episodes: int = 400
     """Of each measurement."""
+
+
+TOGETHER = 4
+"""Problems whose lessons share a pack, and so the instructions that all prompts begin with."""
+
+
+TOKENIZED = 3_000
+"""Problems that the tokenizer is made for."""
 
 
 class Builder:
@@ -113,34 +127,28 @@ class Builder:
         begun = time.perf_counter()
         plan, measured = self._plan, {}
         with self._view.live(), self._pool:
-            tasks = self._domain.tasks("train", plan.problems, derive(plan.seed, "problems"))
             rng = random.Random(derive(plan.seed, "teacher"))
-            solutions = [self._teacher.solution(task, rng, plan.slip) for task in tasks]
-            tests = [self._teacher.unit_test(task, rng, plan.error) for task in tasks]
+            tasks = [
+                *self._domain.tasks("train", plan.problems, derive(plan.seed, "problems")),
+                *self._teacher.drills(plan.problems, plan.difficulty, derive(plan.seed, "drills")),
+            ]
+            rng.shuffle(tasks)
+            solutions = [[self._teacher.solution(task, rng, plan.slip)] for task in tasks]
+            tests = [
+                [self._teacher.unit_test(task, rng, plan.error) for _ in range(plan.tests)]
+                for task in tasks
+            ]
             tokenizer = train_tokenizer(self._texts(tasks, solutions, tests), plan.vocabulary)
 
             policy = new_model(self._shape, tokenizer, derive(plan.seed, "policy"))
             writer = LessonWriter(policy, self._domain)
             asked = [self._domain.policy_prompt(t, (), t.instruction) for t in tasks]
-            self._teach(
-                policy,
-                [
-                    [writer.answer(t.id, messages, text)]
-                    for t, messages, text in zip(tasks, asked, solutions, strict=True)
-                ],
-                "policy",
-            )
+            self._teach(policy, _lessons(writer, tasks, asked, solutions), "policy")
             measured["policy"] = self._measure_policy(policy)
 
             judge = self._pupil_of(policy, "judge")
-            self._teach(
-                judge,
-                [
-                    [writer.answer(t.id, self._domain.judge_prompt(t, ()), text)]
-                    for t, text in zip(tasks, tests, strict=True)
-                ],
-                "judge",
-            )
+            asked = [self._domain.judge_prompt(t, ()) for t in tasks]
+            self._teach(judge, _lessons(writer, tasks, asked, tests), "judge")
             measured["judge"] = self._measure_judge(judge)
 
             adapter = self._pupil_of(policy, "adapter")
@@ -153,15 +161,20 @@ class Builder:
         return measured
 
     def _texts(
-        self, tasks: Sequence[Task], solutions: Sequence[str], tests: Sequence[str]
+        self,
+        tasks: Sequence[Task],
+        solutions: Sequence[Sequence[str]],
+        tests: Sequence[Sequence[str]],
     ) -> list[str]:
         """Text of every kind the models will read or write."""
         rng = random.Random(self._plan.seed)
         texts: list[str] = []
-        for task, solution, test in zip(tasks[:3000], solutions, tests, strict=False):
+        for task, *answers in zip(tasks[:TOKENIZED], solutions, tests, strict=False):
             texts += [m.content for m in self._domain.policy_prompt(task, (), task.instruction)]
             texts += [m.content for m in self._domain.judge_prompt(task, ())]
-            texts += [solution, test, *self._rewrites(task, rng).values()]
+            texts += [text for each in answers for text in each]
+        for task in self._domain.tasks("train", TOKENIZED, derive(self._plan.seed, "texts")):
+            texts += self._rewrites(task, rng).values()
         return texts
 
     def _rewrites(self, task: Task, rng: random.Random) -> dict[Direction, str]:
@@ -294,3 +307,20 @@ class Builder:
         result = wilson(len(pairs) - reasons.total(), len(pairs))
         self._view.say(f"adapter: valid answers {result}; refused most: {reasons.most_common(5)}")
         return {"valid answers at temperature 0.7": asdict(result) if result else None}
+
+
+def _lessons(
+    writer: LessonWriter,
+    tasks: Sequence[Task],
+    asked: Sequence[Messages],
+    answers: Sequence[Sequence[str]],
+) -> list[list[Sample]]:
+    """Every answer to its question, those of some problems together."""
+    lessons = [
+        [writer.answer(task.id, messages, text) for text in texts]
+        for task, messages, texts in zip(tasks, asked, answers, strict=True)
+    ]
+    return [
+        [sample for group in lessons[at : at + TOGETHER] for sample in group]
+        for at in range(0, len(lessons), TOGETHER)
+    ]

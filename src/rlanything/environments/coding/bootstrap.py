@@ -10,6 +10,7 @@ import random
 
 from rlanything.environments.coding.answers import program_in
 from rlanything.environments.coding.families.catalogue import DIFFICULTIES
+from rlanything.environments.coding.families.drills import drill
 from rlanything.environments.coding.families.making import (
     fresh_tests,
     remade,
@@ -101,6 +102,14 @@ def explanation(problem: Problem, response: str, summary: str) -> str:
 
 class Teacher:
     """What `rlanything nano build` asks of a domain whose judge writes tests."""
+
+    def drills(self, count: int, difficulty: tuple[int, int], seed: int) -> list[Task]:
+        rng = random.Random(seed)
+        problems = (drill(rng.randint(*difficulty), rng) for _ in range(count))
+        return [
+            Task(f"drill-{number}", problem.question, problem.family, problem.to_data())
+            for number, problem in enumerate(problems)
+        ]
 
     def solution(self, task: Task, rng: random.Random, slip: float) -> str:
         return solution(Problem.from_data(task.data), rng, slip)

@@ -6,7 +6,6 @@ from rlanything.environments.coding.families.making import (
     make_problem,
     reference,
     slips,
-    tenth,
 )
 
 train = tuple(family.name for family in TRAIN)
@@ -19,6 +18,5 @@ __all__ = [
     "ood",
     "reference",
     "slips",
-    "tenth",
     "train",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rlanything.environments.base import DomainError
 from rlanything.environments.coding.families.catalogue import (
@@ -43,12 +44,18 @@ def remade(problem: Problem, difficulty: int, rng: random.Random, tests: int = 8
 
 def _made(family: str, difficulty: int, seed: int, tests: int, rng: random.Random) -> Problem:
     spec = FAMILIES[family].draw(difficulty, random.Random(derive(seed, family)))
+    problem = problem_of(spec, family, difficulty, tests, rng)
+    return replace(problem, spec={"seed": seed, **spec.to_json()})
+
+
+def problem_of(spec: Spec, family: str, difficulty: int, tests: int, rng: random.Random) -> Problem:
+    """The spec in words, with at most so many tests; both drawn by `rng`."""
     return Problem(
         question=question(spec, rng),
         tests=tuple(_telling(spec, difficulty, tests, rng)),
         family=family,
         difficulty=difficulty,
-        spec={"seed": seed, **spec.to_json()},
+        spec=spec.to_json(),
     )
 
 
@@ -62,13 +69,6 @@ def spec_of(problem: Problem) -> Spec:
 def reference(problem: Problem) -> str:
     """The text of a right program. Raises `ValueError` for a problem that no family made."""
     return text_of(spec_of(problem).program())
-
-
-def tenth(problem: Problem) -> int:
-    """0 to 9 by a hash of the right program, so that splits by it never share a program.
-
-    Raises `ValueError` for a problem that no family made."""
-    return derive(0, reference(problem)) % 10
 
 
 def slips(problem: Problem, rng: random.Random) -> list[str]:
