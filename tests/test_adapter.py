@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rlanything.engines.base import Sampling
 from rlanything.engines.model import LanguageModel
+from rlanything.environments.base import InvalidTask
 from rlanything.records import JudgedTrajectory, Task
 from rlanything.roles.adapter import Adapter, Ask, condemned_steps
 from rlanything.roles.speaker import LocalSpeaker
@@ -70,6 +71,25 @@ def test_the_active_task_again_is_no_candidate(frozen_model):
     [proposal] = adapter.propose([ask(active=Task("s1@1", "count to 2"))], 2, seed=5)
     assert proposal.task == Task("s1@2", "count to 1")
     assert "already" in proposal.refused[0]
+
+
+def test_what_the_domain_would_not_take_for_new_beside_the_active_task_is_refused(
+    frozen_model, monkeypatch
+):
+    parse = Counting.parse_candidate
+
+    def strict(self, root, task_id, completion):
+        if root.instruction.rpartition(" ")[2] == completion.rpartition(" ")[2].lstrip("0"):
+            raise InvalidTask("the number is the old one")
+        return parse(self, root, task_id, completion)
+
+    monkeypatch.setattr(Counting, "parse_candidate", strict)
+    adapter, _ = adapter_with(frozen_model, ["count to 02", "count to 03", "count to 1"])
+    [proposal] = adapter.propose([ask(active=Task("s1@1", "count to 2"))], 2, seed=5)
+    assert proposal.task == Task("s1@2", "count to 1")
+    assert [reason.rpartition(": ")[2] for reason in proposal.refused] == [
+        "the number is the old one"
+    ] * 2
 
 
 def test_rewrites_start_from_the_root_and_name_the_direction_and_critics(frozen_model):

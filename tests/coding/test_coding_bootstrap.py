@@ -96,7 +96,7 @@ def test_a_taught_rewrite_can_be_any_problem_but_the_old_one() -> None:
     text = bootstrap.rewrite(root, "harder", random.Random(0))
     assert text is not None
     with pytest.raises(InvalidTask, match="old"):
-        rewritten(text, root, rewritten(text, root))
+        rewritten(text, rewritten(text, root))
 
 
 def test_the_same_source_teaches_the_same() -> None:

@@ -127,8 +127,8 @@ def test_it_must_differ_from_the_active_problem_too() -> None:
     for same in (answer(tests=other), answer(question="Print what you make of it.")):
         assert rewritten(same, ROOT)
         with pytest.raises(InvalidTask, match="old"):
-            rewritten(same, ROOT, active)
-    assert rewritten(answer(question="Print the first number.", tests=other), ROOT, active)
+            rewritten(same, active)
+    assert rewritten(answer(question="Print the first number.", tests=other), active)
 
 
 def test_how_many_tests_are_needed_is_a_setting() -> None:

@@ -170,7 +170,7 @@ class Coding:
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         problem = Problem.from_data(root.data)
-        return _task(task_id, rewritten(completion, problem, None, self._rewritten_tests))
+        return _task(task_id, rewritten(completion, problem, self._rewritten_tests))
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
         """Unless the solutions that were sampled agree with the tests, these may be wrong."""

@@ -22,26 +22,22 @@ MOST_TESTS = 64
 _OBJECT = re.compile(r'\{\s*"(?:question|tests)"\s*:')
 
 
-def rewritten(
-    answer: str, root: Problem, active: Problem | None = None, least_tests: int = 4
-) -> Problem:
+def rewritten(answer: str, root: Problem, least_tests: int = 4) -> Problem:
     """The problem in an answer `{"question": "...", "tests": [{"input": "...", "output": "..."}]}`.
 
     It stands in the last block labelled `json`, or without one it is the last object that begins
     with such a key. The new problem keeps the root's time limit, family and difficulty. Raises
-    `InvalidTask` with the reason, also where it asks for the same as `root` or the `active` one."""
+    `InvalidTask` with the reason, also where it asks for the same as the root."""
     if root.check is not None:
         raise InvalidTask("a problem that is checked by code cannot be rewritten")
     content = _object(answer)
     question = _question(content.get("question"))
     tests = _tests(content.get("tests"), least_tests)
-    known = [root] if active is None else [root, active]
-    if _words(question).lower() in [_words(each.question).lower() for each in known]:
+    if _words(question).lower() == _words(root.question).lower():
         raise InvalidTask("the question is the old one")
-    for each in known:
-        if _pairs(tests) <= _pairs(each.tests):
-            # Whatever the words say, a program that solved the old problem solves this one.
-            raise InvalidTask("the tests are the old ones")
+    if _pairs(tests) <= _pairs(root.tests):
+        # Whatever the words say, a program that solved the old problem solves this one.
+        raise InvalidTask("the tests are the old ones")
     return replace(root, question=question, tests=tests, spec=None)
 
 
