@@ -1,0 +1,1 @@
+"""Web tasks of MiniWoB++ in a real Chromium."""

@@ -1,0 +1,251 @@
+// Runs in every page before its own scripts. Gives it a clock that only `miniwob.advance` moves, so
+// that an episode does not depend on how busy the machine is, and reads and finds its elements.
+(() => {
+  const START = Date.UTC(2020, 0, 1, 12);
+  const FRAME = 16;
+  let now = 0;
+  let number = 0;
+  const timers = new Map();
+
+  const add = (what, delay, repeats, rest) => {
+    const wait = Math.max(Number(delay) || 0, repeats ? 1 : 0);
+    timers.set(++number, { at: now + wait, every: repeats ? wait : null, what, rest });
+    return number;
+  };
+  const remove = (id) => void timers.delete(id);
+  window.setTimeout = (what, delay, ...rest) => add(what, delay, false, rest);
+  window.setInterval = (what, delay, ...rest) => add(what, delay, true, rest);
+  window.requestAnimationFrame = (what) => add(() => what(now), FRAME, false, []);
+  window.clearTimeout = window.clearInterval = window.cancelAnimationFrame = remove;
+  performance.now = () => now;
+  const RealDate = Date;
+  window.Date = new Proxy(RealDate, {
+    construct: (type, given, target) =>
+      Reflect.construct(type, given.length ? given : [START + now], target),
+    apply: () => new RealDate(START + now).toString(),
+    get: (type, name) => (name === "now" ? () => START + now : Reflect.get(type, name)),
+  });
+
+  const advance = (milliseconds) => {
+    const end = now + milliseconds;
+    for (;;) {
+      let due = null;
+      for (const [id, timer] of timers) {
+        if (timer.at <= end && (due === null || timer.at < due.timer.at)) due = { id, timer };
+      }
+      if (due === null) break;
+      now = Math.max(now, due.timer.at);
+      if (due.timer.every === null) timers.delete(due.id);
+      else due.timer.at += due.timer.every;
+      if (typeof due.timer.what === "function") due.timer.what(...due.timer.rest);
+    }
+    now = end;
+  };
+
+  // Which elements wait for a click, so that those are listed that say nothing.
+  const listening = new WeakSet();
+  const CLICKS = new Set(["click", "mousedown", "mouseup"]);
+  const addEventListener = EventTarget.prototype.addEventListener;
+  EventTarget.prototype.addEventListener = function (type, ...rest) {
+    if (CLICKS.has(type) && this instanceof Element) listening.add(this);
+    return addEventListener.call(this, type, ...rest);
+  };
+
+  const LEFT_OUT = new Set(["query", "reward-display", "sync-task-cover", "click-canvas"]);
+  const INPUT_ROLES = { checkbox: "checkbox", radio: "radio", range: "slider" };
+  const BUTTONS = new Set(["button", "submit", "reset"]);
+  const SHAPES = new Set(["circle", "ellipse", "line", "path", "polygon", "rect", "text"]);
+  const SILENT = new Set(["SCRIPT", "STYLE", "BR", "HR", "OPTION", "DEFS"]);
+  let elements = [];
+
+  const tidy = (text) => text.replace(/\s+/g, " ").trim();
+  const visible = (element) => {
+    const box = element.getBoundingClientRect();
+    if (box.width === 0 && box.height === 0) return false;
+    const style = getComputedStyle(element);
+    return style.visibility === "visible" && style.display !== "none" && style.opacity !== "0";
+  };
+
+  const roleOf = (element) => {
+    const tag = element.tagName.toLowerCase();
+    if (tag === "input") {
+      const type = element.type;
+      return BUTTONS.has(type) ? "button" : INPUT_ROLES[type] || "textbox";
+    }
+    if (tag === "textarea") return "textbox";
+    if (tag === "button" || tag === "select") return tag;
+    if (tag === "a" || element.classList.contains("alink")) return "link";
+    if (element instanceof SVGElement) return tag;
+    if (/^h[1-6]$/.test(tag)) return "heading";
+    if (tag === "img") return "image";
+    return "text";
+  };
+
+  const ownText = (element) =>
+    tidy([...element.childNodes].filter((n) => n instanceof Text).map((n) => n.data).join(" "));
+
+  const labelOf = (element) => {
+    const label = element.closest("label") || (element.labels && element.labels[0]);
+    if (label) return tidy(label.textContent);
+    const next = element.nextSibling;
+    return next instanceof Text ? tidy(next.data) : "";
+  };
+
+  const hex = (color) => {
+    const parts = color.match(/[\d.]+/g);
+    if (!parts || (parts.length === 4 && parts[3] === "0")) return "";
+    const two = (part) => Math.round(Number(part)).toString(16).padStart(2, "0");
+    return "#" + parts.slice(0, 3).map(two).join("");
+  };
+
+  // What stands for an element that has no text: its color, then the words of its class or id.
+  const lookOf = (element) => {
+    const style = getComputedStyle(element);
+    const fill = element instanceof SVGElement ? style.fill : style.backgroundColor;
+    const classes = [element, ...element.children]
+      .flatMap((each) => (each.getAttribute("class") || "").split(/\s+/))
+      .filter((word) => word && !/^ui-(?!icon-|spinner-[ud])/.test(word));
+    const name = element.getAttribute("alt") || element.title || classes.join(" ") || element.id;
+    const color = classes.some((word) => /icon/.test(word)) ? "" : hex(fill);
+    return tidy(`${element.getAttribute("fill") || color} ${name}`);
+  };
+
+  const describe = (element, text) => {
+    const role = roleOf(element);
+    const found = { role, text, value: null, state: [] };
+    if (role === "checkbox" || role === "radio") {
+      found.text = labelOf(element);
+      if (element.checked) found.state.push("checked");
+    } else if (role === "textbox" || role === "slider") {
+      const label = element.labels && element.labels[0];
+      found.text = tidy((label && label.textContent) || element.placeholder || "");
+      found.value = element.value;
+    } else if (role === "button" && element.tagName === "INPUT") {
+      found.text = tidy(element.value);
+    } else if (role === "select") {
+      found.text = "";
+      found.value = [...element.selectedOptions].map((option) => tidy(option.text)).join(", ");
+      found.options = [...element.options].map((option) => tidy(option.text));
+    }
+    if (!found.text && found.value === null) found.text = lookOf(element);
+    if (element.disabled) found.state.push("disabled");
+    if (document.activeElement === element) found.state.push("focused");
+    if (element.matches(".ui-selected, .ui-state-active, .selected, .active")) {
+      found.state.push("selected");
+    }
+    return found;
+  };
+
+  const CONTROLS = "input, textarea, select, button, a";
+  const plain = (element) => [...element.children].every((child) => SILENT.has(child.tagName));
+
+  // Whether an element without text is worth a line of its own.
+  const speaks = (element) =>
+    SHAPES.has(element.tagName.toLowerCase()) ||
+    element.tagName === "IMG" ||
+    (plain(element) &&
+      (listening.has(element) ||
+        element.onclick !== null ||
+        element.tabIndex >= 0 ||
+        getComputedStyle(element).cursor === "pointer" ||
+        /icon|color|star|trash|reply|forward/.test(element.getAttribute("class") || "")));
+
+  const walk = (element, list) => {
+    if (LEFT_OUT.has(element.id) || SILENT.has(element.tagName)) return;
+    if (element instanceof SVGElement ? element.tagName === "defs" : !(element instanceof HTMLElement)) {
+      return;
+    }
+    const style = getComputedStyle(element);
+    if (style.display === "none") return;
+    const control = element.matches(CONTROLS);
+    const text = ownText(element);
+    if (control || plain(element)) {
+      const said = control ? tidy(element.textContent) : text;
+      if ((control || said || speaks(element)) && visible(element)) {
+        list.push([element, describe(element, said)]);
+      }
+      return;
+    }
+    // Text between elements keeps its place; a label's belongs to what it labels.
+    const labels = element.tagName === "LABEL" && element.querySelector("input");
+    for (const child of element.childNodes) {
+      if (child instanceof Element) walk(child, list);
+      else if (child instanceof Text && tidy(child.data) && !labels && visible(element)) {
+        const before = child.previousElementSibling;
+        const label = before && before.matches("input[type=checkbox], input[type=radio]");
+        if (!label) list.push([element, { role: "text", text: tidy(child.data), value: null, state: [] }]);
+      }
+    }
+  };
+
+  const observe = () => {
+    const list = [];
+    walk(document.body, list);
+    elements = list.map(([element]) => element);
+    return {
+      elements: list.map(([, described]) => described),
+      done: WOB_DONE_GLOBAL,
+      reward: WOB_RAW_REWARD_GLOBAL,
+      reason: WOB_REWARD_REASON,
+    };
+  };
+
+  // A point of the element that nothing covers, in pixels of the viewport; null: there is none.
+  const point = (index) => {
+    const element = elements[index];
+    if (!element || !element.isConnected) return null;
+    element.scrollIntoView({ block: "nearest", inline: "nearest" });
+    const hits = (x, y) => {
+      const top = document.elementFromPoint(x, y);
+      return top !== null && (element.contains(top) || (top.contains(element) && top.tagName === "LABEL"));
+    };
+    for (const box of element.getClientRects()) {
+      for (const down of [0.5, 0.25, 0.75, 0.1, 0.9]) {
+        for (const right of [0.5, 0.25, 0.75, 0.1, 0.9]) {
+          const x = box.left + right * box.width;
+          const y = box.top + down * box.height;
+          if (hits(x, y)) return [x, y];
+        }
+      }
+    }
+    return null;
+  };
+
+  // How far down an option stands in a list; and in a list that stands open, where it is seen.
+  const choose = (index, text) => {
+    const list = elements[index];
+    if (!(list instanceof HTMLSelectElement)) return null;
+    const at = [...list.options].findIndex((each) => tidy(each.text) === text);
+    if (at < 0) return null;
+    if (list.size <= 1 && !list.multiple) {
+      list.focus();
+      return { at, where: null };
+    }
+    const option = list.options[at];
+    option.scrollIntoView({ block: "nearest" });
+    const box = option.getBoundingClientRect();
+    return { at, where: [box.left + box.width / 2, box.top + box.height / 2] };
+  };
+
+  const utterance = () => {
+    const said = core.getUtterance();
+    return tidy(typeof said === "string" ? said : said.utterance);
+  };
+
+  const reset = (seed, mode, parameters) => {
+    timers.clear(); // of the episode before
+    now = 0;
+    core.EPISODE_MAX_TIME = 1e9;
+    if (core.EP_TIMER !== null) core.endEpisode(0);
+    Object.assign(window, parameters);
+    core.setDataMode(mode);
+    if (window.jQuery) jQuery.fx.off = true;
+    if (document.activeElement) document.activeElement.blur();
+    Math.seedrandom(String(seed));
+    core.startEpisodeReal();
+    advance(1000);
+    return { utterance: utterance(), ready: WOB_TASK_READY, ...observe() };
+  };
+
+  window.miniwob = { advance, observe, point, choose, reset, count: () => elements.length };
+})();
