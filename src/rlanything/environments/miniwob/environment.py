@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from playwright.sync_api import Error as PlaywrightError
@@ -44,8 +44,9 @@ class Start:
     page: str
     seed: int
     mode: str = "train"
-    parameters: Mapping[str, Any] | None = None
-    """Values for the page's own variables."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """`variables`: values by the names of the page's own; `ranges`: other ranges for those from
+    which the page draws whole numbers, `{"2,7": [5, 6]}`, ends left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class Episode:
 def _begin(page: Page, start: Start) -> Look:
     found = page.evaluate(
         "([seed, mode, parameters]) => miniwob.reset(seed, mode, parameters)",
-        [start.seed, start.mode, dict(start.parameters or {})],
+        [start.seed, start.mode, dict(start.parameters)],
     )
     return _look(found)
 
@@ -171,6 +172,20 @@ def _look(found: Mapping[str, Any]) -> Look:
     )
 
 
+def opened(browser: Browser, task_id: str, start: Start) -> tuple[Episode, Look]:
+    """An episode with its first look. Raises `EpisodeError` where there can be none."""
+    episode = Episode(browser, start)
+    try:
+        look = episode.begin()
+    except PlaywrightError as fault:
+        raise EpisodeError(task_id, f"the page cannot be started ({_first(fault)})") from fault
+    except BrowserDied as fault:
+        raise EpisodeError(task_id, f"the browser died ({_first(fault)})", True) from fault
+    if look.done:
+        raise EpisodeError(task_id, "the page is done before it begins")
+    return episode, look
+
+
 class MiniWobEnvironment:
     """One page at a time. An episode is won with the page's full reward, and lost with less."""
 
@@ -182,20 +197,12 @@ class MiniWobEnvironment:
 
     def reset(self, task: Task) -> Observation:
         self._task = task
-        self._episode = Episode(self._browser, Start(**task.data["start"]))
-        try:
-            look = self._episode.begin()
-        except PlaywrightError as fault:
-            raise EpisodeError(task.id, f"the page cannot be started ({_first(fault)})") from fault
-        except BrowserDied as fault:
-            raise EpisodeError(task.id, f"the browser died ({_first(fault)})", True) from fault
+        self._episode, look = opened(self._browser, task.id, Start(**task.data["start"]))
         if look.utterance != task.data["utterance"]:
             raise EpisodeError(
                 task.id,
                 f"the page asks for {look.utterance!r}, the task for {task.data['utterance']!r}",
             )
-        if look.done:
-            raise EpisodeError(task.id, "the page is done before it begins")
         return self._seen(look)
 
     def step(self, response: str) -> StepResult:

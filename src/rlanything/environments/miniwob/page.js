@@ -232,12 +232,32 @@
     return tidy(typeof said === "string" ? said : said.utterance);
   };
 
+  // The page's own values of what an episode has changed, to be put back.
+  const own = new Map();
+  let ranges = {};
+  let randi = null;
+
+  const change = (parameters) => {
+    for (const [name, value] of own) window[name] = value;
+    own.clear();
+    for (const [name, value] of Object.entries(parameters.variables || {})) {
+      if (!(name in window)) throw new Error(`the page has no ${name}`);
+      own.set(name, window[name]);
+      window[name] = value;
+    }
+    ranges = parameters.ranges || {};
+    if (randi === null) {
+      randi = core.randi;
+      core.randi = (least, end) => randi(...(ranges[`${least},${end}`] || [least, end]));
+    }
+  };
+
   const reset = (seed, mode, parameters) => {
     timers.clear(); // of the episode before
     now = 0;
     core.EPISODE_MAX_TIME = 1e9;
     if (core.EP_TIMER !== null) core.endEpisode(0);
-    Object.assign(window, parameters);
+    change(parameters);
     core.setDataMode(mode);
     if (window.jQuery) jQuery.fx.off = true;
     if (document.activeElement) document.activeElement.blur();

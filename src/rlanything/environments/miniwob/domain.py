@@ -1,0 +1,189 @@
+"""MiniWoB++ as a domain: web pages in words, and tasks that are pages with a seed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from rlanything.environments.base import DomainError, EpisodeError, InvalidTask
+from rlanything.environments.miniwob.actions import ACTION_MARKER, USAGE
+from rlanything.environments.miniwob.browser import Browser
+from rlanything.environments.miniwob.environment import MiniWobEnvironment, opened
+from rlanything.environments.miniwob.experts import EXPERTS
+from rlanything.environments.miniwob.rewriting import family, setting_in
+from rlanything.environments.miniwob.screen import read
+from rlanything.environments.miniwob.tasks import (
+    changed,
+    make_task,
+    page_of,
+    start_of,
+    starts,
+)
+from rlanything.environments.templates import Templates
+from rlanything.records import (
+    Direction,
+    JudgedTrajectory,
+    Message,
+    Messages,
+    Step,
+    Task,
+    Trajectory,
+)
+
+PLACEHOLDERS: dict[str, frozenset[str]] = {
+    "policy": frozenset({"task", "screen", "done", "usage"}),
+    "judge": frozenset({"task", "screen", "done", "response", "after"}),
+    "critic": frozenset({"task", "steps", "screen"}),
+    "critic_step": frozenset({"mark", "response"}),
+    "adapter": frozenset({"direction", "task", "page", "pages", "numbers", "critics"}),
+}
+LONGEST_PLAN = 12
+"""Actions after which an expert counts as lost."""
+
+
+class MiniWob:
+    """Options. `prompts`: a folder whose .txt files replace the shipped prompts."""
+
+    action_marker = ACTION_MARKER
+
+    def __init__(self, prompts: str | None = None) -> None:
+        self._templates = Templates("rlanything.environments.miniwob", PLACEHOLDERS, prompts)
+
+    @functools.cached_property
+    def browser(self) -> Browser:
+        """Raises `DomainError` when it is used, where there is none."""
+        return Browser()
+
+    def tasks(self, split: str, count: int, seed: int) -> list[Task]:
+        tasks: list[Task] = []
+        for number, start in enumerate(starts(split, count, seed)):
+            task_id = f"{split}-{start.page}-{number}-{start.seed}"
+            _, look = opened(self.browser, task_id, start)
+            tasks.append(make_task(task_id, start, look.utterance))
+        return tasks
+
+    def environment(self) -> MiniWobEnvironment:
+        return MiniWobEnvironment(self.browser)
+
+    def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
+        """One message, whatever was done before: the screen shows what came of it."""
+        text = self._templates.render(
+            "policy",
+            task=task.instruction,
+            screen=observation,
+            done=_done(steps),
+            usage=USAGE,
+        )
+        return (Message("user", text),)
+
+    def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
+        """The last step with the screens before and after it."""
+        *before, last = steps
+        text = self._templates.render(
+            "judge",
+            task=task.instruction,
+            done=_done(before),
+            screen=last.observation,
+            response=last.response,
+            after=last.next_observation,
+        )
+        return (Message("user", text),)
+
+    def critic_prompt(self, failed: JudgedTrajectory, condemned: Sequence[int]) -> Messages:
+        trajectory = failed.trajectory
+        lines = [
+            self._templates.render(
+                "critic_step", mark="(bad) " if i in condemned else "", response=step.response
+            )
+            for i, step in enumerate(trajectory.steps)
+        ]
+        text = self._templates.render(
+            "critic",
+            task=trajectory.task.instruction,
+            steps="".join(lines),
+            screen=trajectory.steps[-1].observation,
+        )
+        return (Message("user", text),)
+
+    def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:
+        page = page_of(root)
+        numbers = {
+            knob.name: f"{knob.name} {knob.least} to {knob.most}"
+            for each in family(page)
+            for knob in each.knobs
+        }
+        text = self._templates.render(
+            "adapter",
+            direction=direction,
+            task=root.instruction,
+            page=page.name,
+            pages=", ".join(each.name for each in family(page)),
+            numbers=", ".join(numbers.values()) or "none",
+            critics=" ".join(critics) or "none",
+        )
+        return (Message("user", text),)
+
+    def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
+        """Another page, other numbers or a hint; loaded, and solved by the expert."""
+        setting = setting_in(completion, page_of(root))
+        start = changed(root, setting)
+        if (start, setting.hint) == (start_of(root), root.data["hint"]):
+            raise InvalidTask("nothing is changed")
+        try:
+            _, look = opened(self.browser, task_id, start)
+            task = make_task(task_id, start, look.utterance, setting.hint)
+            self._solve(task)
+        except EpisodeError as fault:
+            raise InvalidTask(fault.reason) from fault
+        return task
+
+    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
+        del task, trajectories  # an expert solved a candidate when it was proposed
+        return None
+
+    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
+        """+1 where an expert might have done the same, whatever was done before."""
+        return [
+            1
+            if step.valid and step.action in self._right(task, step.observation, steps[:i])
+            else -1
+            for i, step in enumerate(steps)
+        ]
+
+    def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
+        if steps:
+            screen = steps[-1].next_observation
+        else:
+            screen = MiniWobEnvironment(self.browser).reset(task).text
+        right = self._right(task, screen, steps)
+        return f"{ACTION_MARKER} {right[0]}" if right else None
+
+    def _right(self, task: Task, screen: str, steps: Sequence[Step]) -> list[str]:
+        """The right next actions, the best one first."""
+        expert = EXPERTS.get(start_of(task).page)
+        if expert is None:
+            raise DomainError(f"page {start_of(task).page} has no expert")
+        done = [step.action for step in steps if step.valid and step.action is not None]
+        return expert(task.data["utterance"], read(screen), done)
+
+    def _solve(self, task: Task) -> None:
+        """Raises `InvalidTask` unless the expert does, and `EpisodeError`."""
+        environment = MiniWobEnvironment(self.browser)
+        expert, done = EXPERTS[start_of(task).page], list[str]()
+        screen = environment.reset(task).text
+        while len(done) < LONGEST_PLAN:
+            right = expert(task.data["utterance"], read(screen), done)
+            if not right:
+                break
+            result = environment.step(f"{ACTION_MARKER} {right[0]}")
+            if result.outcome == 1:
+                return
+            if result.outcome is not None:
+                break
+            done.append(right[0])
+            screen = result.observation.text
+        raise InvalidTask("the expert cannot solve it")
+
+
+def _done(steps: Sequence[Step]) -> str:
+    return "; ".join(step.action or "nothing" for step in steps) or "nothing"
