@@ -28,13 +28,14 @@ $(STAMP): pyproject.toml constraints.txt
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(INSTALL) --build-constraint constraints.txt \
 	  fast-downward-textworld jericho
 	@echo "[4/5] rlanything and everything else"
-	@$(INSTALL) --build-constraint constraints.txt --editable '.[alfworld,coding,dev]'
+	@$(INSTALL) --build-constraint constraints.txt --editable '.[alfworld,coding,gui,dev]'
 	@echo "[5/5] leaving debug symbols out of the planner's library (34 MB -> 1 MB a game)"
 	@strip $(VENV)/lib/python3*/site-packages/fast_downward/*.so
 	@touch $@
 
 # Two dependencies are compiled: as root on Debian what is missing is installed, elsewhere named.
-# bubblewrap contains the programs that models write.
+# bubblewrap contains the programs that models write. Web tasks need some Chromium; all else goes
+# without, so it is no reason to stop.
 # The builds look for gcc and g++ by name (or CC and CXX), for cc and for ar; CMake comes from pip.
 toolchain:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -45,14 +46,15 @@ toolchain:
 	test -x /usr/bin/ar && command -v strip >/dev/null || missing="$$missing binutils"; \
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
 	command -v bwrap >/dev/null || missing="$$missing bubblewrap"; \
-	if [ -n "$$missing" ]; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "installing system packages:$$missing"; \
-	    export DEBIAN_FRONTEND=noninteractive; \
-	    apt-get update -qq && apt-get install -qq -y $$missing >/dev/null; \
-	  else \
-	    echo "please install:$$missing (Debian, Ubuntu: build-essential python3-venv bubblewrap)" >&2; exit 1; \
-	  fi; \
+	wanted=""; test -n "$$RLANYTHING_CHROMIUM" || command -v chromium-headless-shell >/dev/null \
+	  || command -v chromium >/dev/null || command -v google-chrome >/dev/null \
+	  || wanted=" chromium-headless-shell"; \
+	if [ -n "$$missing$$wanted" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing system packages:$$missing$$wanted"; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing $$wanted >/dev/null; \
+	elif [ -n "$$missing" ]; then \
+	  echo "please install:$$missing (Debian, Ubuntu: build-essential python3-venv bubblewrap)" >&2; exit 1; \
 	fi
 
 quickstart: setup ## run the closed loop on two CPU cores, in under ten minutes

@@ -20,14 +20,9 @@ class Plain:
 
 
 class Distribution:
-    """Stands for an installed distribution with one extra."""
+    """Stands for an installed distribution."""
 
     name = "toys"
-
-    class metadata:  # noqa: N801
-        @staticmethod
-        def get_all(key: str, default: list[str]) -> list[str]:
-            return ["blocks"] if key == "Provides-Extra" else default
 
 
 @pytest.fixture
@@ -76,9 +71,9 @@ def test_an_unexpected_option_lists_the_known_ones():
 
 
 def test_a_missing_dependency_names_the_extra_to_install(installed):
-    installed(blocks="no_such_toys.blocks:Blocks", marbles="no_such_toys:Marbles")
+    installed(blocks="no_such_toys.blocks:Blocks [wood]", marbles="no_such_toys:Marbles")
     assert complaint("blocks").endswith(
-        "needs the module no_such_toys: install its extra with `pip install 'toys[blocks]'`"
+        "needs the module no_such_toys: install its extra with `pip install 'toys[wood]'`"
     )
     assert complaint("marbles").endswith("install what provides no_such_toys")
 

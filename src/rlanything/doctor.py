@@ -48,6 +48,7 @@ def check_installation() -> list[Finding]:
         _optional("openai", "openai", "hosted models"),
         _nano(),
         _sandbox(),
+        _browser(),
         _space(Path.cwd()),
     ]
 
@@ -107,6 +108,24 @@ def _sandbox() -> Finding:
     if result.verdict is not Verdict.OK:
         return Finding("sandbox", False, f"a trial program came out {result.line()}")
     return Finding("sandbox", True, "runs model-written programs in bubblewrap")
+
+
+def _browser() -> Finding:
+    """Of the web tasks. Well either way: only they need it."""
+    missing = [name for name in ("miniwob", "playwright") if not importlib.util.find_spec(name)]
+    if missing:
+        text = f"not installed: {', '.join(missing)}; pip install 'rlanything[gui]'"
+        return Finding("browser", True, f"web tasks are {text}")
+    from rlanything.environments.base import DomainError
+    from rlanything.environments.miniwob.browser import Browser
+
+    browser = Browser()
+    try:
+        return Finding("browser", True, f"Chromium {browser.version()}")
+    except DomainError as error:
+        return Finding("browser", True, str(error))
+    finally:
+        browser.close()
 
 
 def _space(place: Path) -> Finding:

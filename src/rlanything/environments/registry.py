@@ -39,10 +39,9 @@ def _registered(name: str) -> Callable[..., Domain]:
     try:
         return entry.load()
     except ModuleNotFoundError as fault:
-        extras = entry.dist.metadata.get_all("Provides-Extra", []) if entry.dist else []
-        package = entry.dist.name if entry.dist else ""
-        if name in extras:
-            remedy = f"install its extra with `pip install '{package}[{name}]'`"
+        if entry.dist and entry.extras:
+            package = f"{entry.dist.name}[{','.join(entry.extras)}]"
+            remedy = f"install its extra with `pip install '{package}'`"
         else:
             remedy = f"install what provides {fault.name}"
         raise DomainError(f"domain {name} needs the module {fault.name}: {remedy}") from fault

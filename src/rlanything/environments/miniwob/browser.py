@@ -91,6 +91,16 @@ class Browser:
         `DomainError` if it cannot be started."""
         return self._thread.submit(self._guarded, work).result()
 
+    def version(self) -> str:
+        """Starts it. Raises `DomainError` where that fails."""
+
+        def found() -> str:
+            self._running()
+            assert self._chromium is not None
+            return self._chromium.version
+
+        return self.call(found)
+
     def close(self) -> None:
         self._thread.submit(self._stop).result()
         self._thread.shutdown()
