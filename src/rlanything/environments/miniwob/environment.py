@@ -31,8 +31,6 @@ from rlanything.records import Task
 NO_ACTION = f"No action was found: end the response with `{ACTION_MARKER} ` and one of: {USAGE}."
 SETTLE_MS = 1000
 """How far a page's own clock moves after each action: longer than any animation or delay."""
-LONGEST_TEXT = 500
-"""Characters that may be typed at once."""
 MOST_DEATHS = 3
 """Of the browser, in a row, at one step."""
 
@@ -126,7 +124,7 @@ def _carry_out(page: Page, action: Action) -> Look:
             page.mouse.click(*_point(page, number))
             page.keyboard.press("Control+a")
             page.keyboard.press("Delete")
-            page.keyboard.type(text[:LONGEST_TEXT])
+            page.keyboard.type(text)
         case Select(number, option):
             _select(page, number, option)
         case Press(key):
