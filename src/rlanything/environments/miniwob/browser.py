@@ -26,7 +26,7 @@ from rlanything.environments.base import DomainError
 
 Result = TypeVar("Result")
 
-PACKAGE = Path(miniwob.__file__).parent / "html"
+PACKAGE = Path(miniwob.__file__).resolve().parent / "html"  # an environment may be a link
 ORIGIN = "http://miniwob/"
 """Of no real host: every request is answered here."""
 WIDTH, HEIGHT = 160, 210
