@@ -39,7 +39,8 @@ def test_a_nano_model_opens_with_from_pretrained(role: str) -> None:
 
 def test_the_card_names_command_seed_and_what_was_measured() -> None:
     found = card()
-    assert found["command"] == f"rlanything nano build --seed {found['plan']['seed']}"
+    assert found["command"].startswith("rlanything nano build")
+    assert found["command"].endswith(f"--seed {found['plan']['seed']}")
     measured = found["measured"]
     assert measured["policy"]["tune success at temperature 1.0"]["estimate"] >= 0.3
     assert measured["judge"]["balanced_process_accuracy"] >= 0.6

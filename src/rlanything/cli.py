@@ -284,18 +284,15 @@ def sandbox(
 @nano_app.command("build")
 def nano_build(
     out: Annotated[Path, typer.Option(help="Where the three models go.")],
-    domain: Annotated[
-        Literal["alfworld", "coding"], typer.Option(help="What they are for.")
-    ] = "alfworld",
+    domain: Annotated[str, typer.Option(help="What they are for.")] = "alfworld",
     seed: Annotated[int, typer.Option(help="Everything derives from it.")] = 0,
     workers: Annotated[int, typer.Option(min=0, help="Environment processes.")] = 2,
 ) -> None:
     """Build policy, judge and adapter from a seed, and measure what they can do."""
-    from rlanything.nano import episodes, programs
+    from rlanything.nano.plans import build
 
     view = View(Console())
-    room = {"alfworld": episodes, "coding": programs}[domain]
-    room.Builder(room.Plan(seed=seed), out, workers, view).build()
+    build(domain, seed, out, workers, view)
     view.say(f"written to {out}; what was measured is in {out / 'card.json'}")
 
 

@@ -11,10 +11,10 @@ import importlib
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -63,11 +63,18 @@ class Plan:
 
     seed: int = 0
     domain: str = "alfworld"
-    receptacles: tuple[int, int] = (4, 7)
-    objects: tuple[int, int] = (5, 9)
+    options: Mapping[str, Any] = field(
+        default_factory=lambda: {"receptacles": [4, 7], "objects": [5, 9]}
+    )
+    """Of the domain."""
+    decoding: Literal["choices", "free"] = "choices"
+    response_tokens: int = 32
+    thought_tokens: int = 12
+    judgement_tokens: int = 24
+    proposal_tokens: int = 48
     max_steps: int = 16
     games: int = 2200
-    """Games for demonstrations and for the policy's rollouts."""
+    """Tasks for demonstrations and for the policy's rollouts."""
     demonstrations_per_game: int = 2
     slip: float = 0.3
     """How often the demonstrator does anything at all."""
@@ -96,11 +103,14 @@ class Builder:
 
     def __init__(self, plan: Plan, out: Path, workers: int, view: View) -> None:
         self._plan, self._out, self._view = plan, out, view
-        self._options = {"receptacles": list(plan.receptacles), "objects": list(plan.objects)}
-        self._domain: Domain = load_domain(plan.domain, self._options)
+        self._domain: Domain = load_domain(plan.domain, plan.options)
         self._teacher = _teacher(self._domain)
-        self._pool = EnvironmentPool(plan.domain, self._options, workers, 120.0)
-        self._config = PolicyConfig(decoding="choices", max_tokens=32, thought_tokens=12)
+        self._pool = EnvironmentPool(plan.domain, plan.options, workers, 120.0)
+        self._config = PolicyConfig(
+            decoding=plan.decoding,
+            max_tokens=plan.response_tokens,
+            thought_tokens=plan.thought_tokens,
+        )
 
     def build(self) -> dict[str, Any]:
         prepare_torch(0)
@@ -133,7 +143,7 @@ class Builder:
             self._teach(adapter, lessons, "adapter")
             measured["adapter"] = self._measure_adapter(adapter)
         measured["minutes"] = (time.perf_counter() - begun) / 60
-        command = f"rlanything nano build --seed {plan.seed}"
+        command = f"rlanything nano build --domain {plan.domain} --seed {plan.seed}"
         card = {"command": command, "plan": asdict(plan), "measured": measured}
         (self._out / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
         return measured
@@ -255,7 +265,7 @@ class Builder:
         rollouts = self._play(self._agent(policy, 1.0), games, 1, "judged rollouts")
         exam = JudgeExam(self._domain, rollouts)
         speaker = LocalSpeaker(judge, embedded_engine(judge))
-        role = Judge(speaker, self._domain, Sampling(0.8, 24), 3)
+        role = Judge(speaker, self._domain, Sampling(0.8, self._plan.judgement_tokens), 3)
         found = exam.sit(role, 1.0, self._plan.seed, self._view).diagnostics
         self._view.say(f"judge: {found}")
         return asdict(found)
@@ -306,7 +316,7 @@ class Builder:
             for root in roots
             for direction in directions
         ]
-        answers = speaker.answer(questions, Sampling(0.7, 48))
+        answers = speaker.answer(questions, Sampling(0.7, self._plan.proposal_tokens))
         valid, reasons = 0, dict[str, int]()
         for root, group in zip((r for r in roots for _ in directions), answers, strict=True):
             try:

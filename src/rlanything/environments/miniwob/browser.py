@@ -17,11 +17,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-import miniwob
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import BrowserContext, Page, Playwright, Route, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
+import miniwob
 from rlanything.environments.base import DomainError
 
 Result = TypeVar("Result")
