@@ -1,7 +1,7 @@
 """Which pages are played, in which split, and what of a page may be changed.
 
-A page of a family can take the place of another of it. The pages of `ood` share no family with those
-of `train`.
+A page of a family can take the place of another of it. The pages of `ood` share no family with
+those of `train`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,189 @@
+"""How fast web tasks play here, against the package's own Selenium environment.
+
+    python benchmarks/miniwob_speed.py
+
+Both play the same pages with one click each, in turns, in two processes. Rewrites the section
+"Speed" of benchmarks/miniwob.md. Needs Debian's chromium-driver beside a Chromium.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import random
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+from rich.progress import track
+
+from rlanything.environments.base import EpisodeError
+from rlanything.environments.miniwob.browser import executable
+from rlanything.environments.miniwob.domain import MiniWob
+from rlanything.environments.miniwob.environment import Start, opened
+from rlanything.environments.miniwob.tasks import make_task
+from rlanything.environments.workers import EnvironmentPool
+from rlanything.records import Task
+
+ROUNDS = 7
+EPISODES = 120
+"""Of each side in each round."""
+BROWSERS = 2
+FLAT = 1_000
+"""Episodes over which memory is watched."""
+PAGES = ("click-test", "click-test-2", "click-button", "click-link", "click-color", "click-widget")
+"""One right or wrong click ends their episodes."""
+REPORT = Path(__file__).with_name("miniwob.md")
+HEAD = "## Speed"
+
+SELENIUM = """
+import json, sys, time, logging
+import gymnasium, miniwob
+from miniwob.action import ActionTypes
+gymnasium.register_envs(miniwob)
+made = {}
+for line in sys.stdin:
+    played = json.loads(line)
+    begun = time.perf_counter()
+    for page, seed in played:
+        if page not in made:
+            made[page] = gymnasium.make(f"miniwob/{page}-v1")
+        env = made[page]
+        seen, _ = env.reset(seed=seed)
+        leaves = [e for e in seen["dom_elements"] if e["text"]]
+        ref = (leaves or list(seen["dom_elements"]))[-1]["ref"]
+        env.step(env.unwrapped.create_action(ActionTypes.CLICK_ELEMENT, ref=ref))
+    print(json.dumps(time.perf_counter() - begun), flush=True)
+for env in made.values():
+    env.close()
+"""
+
+
+class Theirs:
+    """The package's environments, one browser for each page, in two processes."""
+
+    def __init__(self) -> None:
+        places = {
+            "MINIWOB_CHROME_BINARY": executable_path(),
+            "MINIWOB_CHROMEDRIVER": shutil.which("chromedriver") or "",
+        }
+        self._workers = [
+            subprocess.Popen(
+                [sys.executable, "-c", SELENIUM],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | places,
+            )
+            for _ in range(BROWSERS)
+        ]
+
+    def seconds(self, tasks: Sequence[Task]) -> float:
+        shares = [tasks[i::BROWSERS] for i in range(BROWSERS)]
+        begun = time.perf_counter()
+        for worker, share in zip(self._workers, shares, strict=True):
+            played = [(t.data["start"]["page"], t.data["start"]["seed"]) for t in share]
+            assert worker.stdin is not None
+            worker.stdin.write(json.dumps(played) + "\n")
+            worker.stdin.flush()
+        for worker in self._workers:
+            assert worker.stdout is not None
+            json.loads(worker.stdout.readline())
+        return time.perf_counter() - begun
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.communicate()
+
+
+def executable_path() -> str:
+    return shutil.which(executable()) or executable()
+
+
+def ours(pool: EnvironmentPool, tasks: Sequence[Task]) -> float:
+    begun = time.perf_counter()
+    opened = pool.reset(tasks)
+    responses: dict[int, str] = {}
+    for number, seen in enumerate(opened):
+        assert not isinstance(seen, EpisodeError), seen
+        responses[number] = f"> click [{len(seen.text.splitlines())}]"
+    for result in pool.step(responses).values():
+        assert not isinstance(result, EpisodeError), result
+        assert result.valid
+    return time.perf_counter() - begun
+
+
+def tasks_of(domain: MiniWob, seed: int, count: int) -> list[Task]:
+    """Pages in turn, seeds at random."""
+    rng = random.Random(seed)
+    starts = [Start(PAGES[n % len(PAGES)], rng.randrange(2**31)) for n in range(count)]
+    return [
+        make_task(f"{seed}-{n}", start, opened(domain.browser, "benchmark", start)[1].utterance)
+        for n, start in enumerate(starts)
+    ]
+
+
+def memory_megabytes() -> float:
+    """Of this process and all below it."""
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    return sum(each.memory_full_info().pss for each in processes) / 2**20
+
+
+def main() -> None:
+    domain, theirs = MiniWob(), Theirs()
+    rates: dict[str, list[float]] = {"ours": [], "theirs": []}
+    with EnvironmentPool("miniwob", {}, BROWSERS, 60.0) as pool:
+        for turn in track(range(-1, ROUNDS), description="both, in turns"):
+            tasks = tasks_of(domain, turn, EPISODES)
+            seconds = {"ours": ours(pool, tasks), "theirs": theirs.seconds(tasks)}
+            if turn >= 0:  # the first one starts browsers and loads pages
+                for name, each in seconds.items():
+                    rates[name].append(EPISODES / each)
+        theirs.close()
+        before = memory_megabytes()
+        for turn in track(range(FLAT // EPISODES + 1), description=f"{FLAT} episodes"):
+            ours(pool, tasks_of(domain, 100 + turn, EPISODES))
+        after = memory_megabytes()
+    write(rates, before, after)
+
+
+def write(rates: dict[str, list[float]], before: float, after: float) -> None:
+    ratios = sorted(a / b for a, b in zip(rates["ours"], rates["theirs"], strict=True))
+    median = {name: statistics.median(values) for name, values in rates.items()}
+    chromium = subprocess.run([executable_path(), "--version"], capture_output=True, text=True)
+    lines = [
+        HEAD,
+        "",
+        f"`python {shlex.join(sys.argv)}`, python {platform.python_version()}, miniwob "
+        f"{version('miniwob')}, playwright {version('playwright')}, selenium "
+        f"{version('selenium')}, {chromium.stdout.strip()}, {os.cpu_count()} cores. One-click "
+        f"episodes of {len(PAGES)} pages mixed, {ROUNDS} rounds of {EPISODES} in turns, "
+        f"{BROWSERS} worker processes each side.",
+        "",
+        "| | episodes/s, median [least, most] |",
+        "|---|---|",
+        *(
+            f"| {name} | {median[key]:.0f} [{min(rates[key]):.0f}, {max(rates[key]):.0f}] |"
+            for name, key in (("this library", "ours"), ("the package's environment", "theirs"))
+        ),
+        "",
+        f"Ratio, round by round: {statistics.median(ratios):.1f}x [{ratios[0]:.1f}, "
+        f"{ratios[-1]:.1f}]. Memory of all processes (proportional set size) before and after "
+        f"{FLAT} further episodes: {before:.0f} and {after:.0f} MB.",
+        "",
+    ]
+    old = REPORT.read_text(encoding="utf-8") if REPORT.exists() else "# Web tasks\n\n"
+    kept = old.partition(HEAD)[0]
+    REPORT.write_text(kept + "\n".join(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
