@@ -104,6 +104,9 @@ class Step:
     valid: bool
     """Whether the environment could carry the action out."""
     next_observation: str
+    image: str | None = None
+    """The name of the screenshot that the agent saw, a file in the run's `images`; None: it saw
+    text only."""
 
     @property
     def response(self) -> str:

@@ -109,6 +109,7 @@ def _advance(
         action=result.action,
         valid=result.valid,
         next_observation=result.observation.text,
+        image=episode.observation.image.name if episode.observation.image else None,
     )
     episode.steps.append(step)
     episode.observation = result.observation

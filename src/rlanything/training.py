@@ -44,6 +44,7 @@ from rlanything.seeds import derive
 from rlanything.view import View
 
 RECIPE, STORE, CHECKPOINTS = "recipe.yaml", "run.sqlite", "checkpoints"
+IMAGES = "images"
 
 MAY_CHANGE = ("environment.", "checkpoints.", "store.", "loop.iterations")
 """What a resumed run may do otherwise: it changes no result, or how many there are."""
@@ -157,6 +158,7 @@ class Run:
                     recipe.domain.options,
                     environment.workers,
                     environment.timeout_seconds,
+                    self._directory / IMAGES,
                 ) as environments,
             ):
                 self.environments = environments

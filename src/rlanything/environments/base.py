@@ -5,6 +5,7 @@ A new domain is one folder (or one small file, see `examples/`) and one register
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -40,12 +41,26 @@ class MissingData(DomainError):
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """A screenshot, as PNG."""
+
+    data: bytes
+
+    @property
+    def name(self) -> str:
+        """Decided by the content: equal screenshots are one file."""
+        return f"{hashlib.sha256(self.data).hexdigest()[:32]}.png"
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """What the environment shows."""
 
     text: str
     choices: tuple[str, ...] | None = None
     """The actions possible now, where the environment can list them; None: any text."""
+    image: Image | None = None
+    """What it looks like, where the environment was asked for that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -59,13 +60,21 @@ class EnvironmentPool:
     """
 
     def __init__(
-        self, domain_name: str, options: Mapping[str, Any], workers: int, timeout_seconds: float
+        self,
+        domain_name: str,
+        options: Mapping[str, Any],
+        workers: int,
+        timeout_seconds: float,
+        images: Path | None = None,
     ) -> None:
-        """Raises `DomainError` if the domain cannot be set up; with workers, `reset` does."""
+        """`images`: the folder where screenshots are kept, by name, each once; None: they are not.
+
+        Raises `DomainError` if the domain cannot be set up; with workers, `reset` does."""
         self.restarts = 0
         """Workers replaced so far."""
         self._domain_name, self._options = domain_name, dict(options)
         self._timeout_seconds = timeout_seconds
+        self._images = images
         self._episodes: list[_Episode] = []
         self._failed_starts = 0
         self._host = EpisodeHost(load_domain(domain_name, options)) if workers == 0 else None
@@ -150,7 +159,19 @@ class EnvironmentPool:
                 isinstance(answer, StepResult) and answer.outcome is not None
             )
             self._episodes[index].open = not over
+            self._keep_image(answer)
         return answers
+
+    def _keep_image(self, answer: Answer) -> None:
+        seen = answer.observation if isinstance(answer, StepResult) else answer
+        if self._images is None or isinstance(seen, EpisodeError) or seen.image is None:
+            return
+        path = self._images / seen.image.name
+        if not path.exists():
+            self._images.mkdir(exist_ok=True)
+            partial = path.with_suffix(".partial")
+            partial.write_bytes(seen.image.data)
+            partial.rename(path)
 
     def _collect(self, number: int, share: Mapping[int, Play]) -> dict[int, Answer]:
         """The answers of one worker, or of those that replace it."""

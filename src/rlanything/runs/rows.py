@@ -118,7 +118,7 @@ def write_trajectory(
         ),
     ).lastrowid
     db.executemany(
-        "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 number,
@@ -127,6 +127,7 @@ def write_trajectory(
                 step.valid,
                 known[i] if known is not None else None,
                 trained.advantage("policy", f"{name}/{i}", step.completion),
+                step.image,
             )
             for i, step in enumerate(trajectory.steps)
         ],

@@ -7,7 +7,7 @@ judgements are millions.
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raise it when a change makes older stores unreadable."""
 
 TABLES = """
@@ -53,7 +53,7 @@ CREATE TABLE transcripts (
 -- An advantage is there where the response, or the judgement, was trained on.
 CREATE TABLE steps (
   trajectory INTEGER NOT NULL REFERENCES trajectories ON DELETE CASCADE, step INTEGER NOT NULL,
-  action TEXT, valid INTEGER NOT NULL, label INTEGER, advantage REAL,
+  action TEXT, valid INTEGER NOT NULL, label INTEGER, advantage REAL, image TEXT,
   PRIMARY KEY (trajectory, step)) WITHOUT ROWID;
 CREATE TABLE judgements (
   trajectory INTEGER NOT NULL, step INTEGER NOT NULL, judgement INTEGER NOT NULL,
@@ -103,7 +103,7 @@ CONTENT = {
     "groups": "SELECT * FROM groups ORDER BY 1, 2",
     "trajectories": "SELECT id, iteration, task, outcome, steps, reward FROM trajectories"
     " ORDER BY 1",
-    "steps": "SELECT id, step, action, valid, label, advantage FROM steps"
+    "steps": "SELECT id, step, action, valid, label, advantage, image FROM steps"
     " JOIN trajectories ON number = trajectory ORDER BY 1, 2",
     "judgements": "SELECT id, step, judgement, score, advantage FROM judgements"
     " JOIN trajectories ON number = trajectory ORDER BY 1, 2, 3",

@@ -36,6 +36,8 @@ class StoredStep:
     """None: the policy did not train on it."""
     judgements: tuple[StoredJudgement, ...]
     """[m]"""
+    image: str | None = None
+    """The name of the screenshot in the run's `images`; None: there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,8 @@ def _steps(db: Database, number: int, written: Transcript) -> Iterator[StoredSte
         number,
     ):
         judgements[i].append(StoredJudgement(written.judgements[i][j], score, advantage))
-    for i, action, valid, label, advantage in db.query(
-        "SELECT step, action, valid, label, advantage FROM steps WHERE trajectory = ?"
+    for i, action, valid, label, advantage, image in db.query(
+        "SELECT step, action, valid, label, advantage, image FROM steps WHERE trajectory = ?"
         " ORDER BY step",
         number,
     ):
@@ -119,6 +121,7 @@ def _steps(db: Database, number: int, written: Transcript) -> Iterator[StoredSte
             label=label,
             advantage=advantage,
             judgements=tuple(judgements[i]),
+            image=image,
         )
 
 

@@ -42,17 +42,22 @@ LONGEST_PLAN = 12
 
 
 class MiniWob:
-    """Options. `prompts`: a folder whose .txt files replace the shipped prompts."""
+    """Options. `screenshots`: also take one of every screen, so many pixels to one of the page, 1
+    to 4; 0: none. `prompts`: a folder whose .txt files replace the shipped prompts. Raises
+    `DomainError` for options it cannot use."""
 
     action_marker = ACTION_MARKER
 
-    def __init__(self, prompts: str | None = None) -> None:
+    def __init__(self, screenshots: int = 0, prompts: str | None = None) -> None:
+        if screenshots not in range(5):
+            raise DomainError(f"screenshots is {screenshots!r}: give a scale from 1 to 4, or 0")
+        self._screenshots = screenshots
         self._templates = Templates("rlanything.environments.miniwob", PLACEHOLDERS, prompts)
 
     @functools.cached_property
     def browser(self) -> Browser:
         """Raises `DomainError` when it is used, where there is none."""
-        return Browser()
+        return Browser(self._screenshots or 1)
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         tasks: list[Task] = []
@@ -63,7 +68,7 @@ class MiniWob:
         return tasks
 
     def environment(self) -> MiniWobEnvironment:
-        return MiniWobEnvironment(self.browser)
+        return MiniWobEnvironment(self.browser, screenshots=self._screenshots > 0)
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         """One message, whatever was done before: the screen shows what came of it."""

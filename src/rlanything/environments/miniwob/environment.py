@@ -9,7 +9,7 @@ from typing import Any
 from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import Page
 
-from rlanything.environments.base import EpisodeError, Observation, StepResult
+from rlanything.environments.base import EpisodeError, Image, Observation, StepResult
 from rlanything.environments.miniwob.actions import (
     ACTION_MARKER,
     USAGE,
@@ -187,8 +187,8 @@ def opened(browser: Browser, task_id: str, start: Start) -> tuple[Episode, Look]
 class MiniWobEnvironment:
     """One page at a time. An episode is won with the page's full reward, and lost with less."""
 
-    def __init__(self, browser: Browser) -> None:
-        self._browser = browser
+    def __init__(self, browser: Browser, screenshots: bool = False) -> None:
+        self._browser, self._screenshots = browser, screenshots
         self._task: Task
         self._episode: Episode
         self._text = ""
@@ -225,10 +225,14 @@ class MiniWobEnvironment:
 
     def _seen(self, look: Look) -> Observation:
         self._text = text_of(look.elements) or "The page is empty."
-        return Observation(self._text)
+        return self._observed(self._text)
+
+    def _observed(self, text: str) -> Observation:
+        image = Image(self._episode.screenshot()) if self._screenshots else None
+        return Observation(text, image=image)
 
     def _refused(self, action: str | None, reason: str) -> StepResult:
-        return StepResult(Observation(f"{reason}\n{self._text}"), action, valid=False)
+        return StepResult(self._observed(f"{reason}\n{self._text}"), action, valid=False)
 
 
 def _first(fault: Exception) -> str:
