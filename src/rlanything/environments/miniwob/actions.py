@@ -33,7 +33,7 @@ class ClickAt:
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """Replaces what stands in a field."""
+    """Replaces what stands in a field; without a text, empties it."""
 
     number: int
     text: str
@@ -69,7 +69,7 @@ LONGEST_TEXT = 500
 """Characters that may be typed at once."""
 _CLICK = re.compile(r"click \[(\d{1,4})\]")
 _CLICK_AT = re.compile(r"click (\d{1,4}) (\d{1,4})")
-_TYPE = re.compile(r"type \[(\d{1,4})\] ?(.*)")
+_TYPE = re.compile(r"type \[(\d{1,4})\](?: (.*))?")
 _SELECT = re.compile(r"select \[(\d{1,4})\] (.+)")
 _PRESS = re.compile(r"press (\S+)")
 _SCROLL = re.compile(r"scroll (up|down)")
@@ -87,9 +87,10 @@ def parse_action(text: str) -> Action:
     if match := _CLICK_AT.fullmatch(text):
         return ClickAt(int(match[1]), int(match[2]))
     if match := _TYPE.fullmatch(text):
-        if len(match[2]) > LONGEST_TEXT:
+        text = match[2] or ""
+        if len(text) > LONGEST_TEXT:
             raise InvalidAction(f"No more than {LONGEST_TEXT} characters can be typed at once.")
-        return Type(int(match[1]), match[2])
+        return Type(int(match[1]), text)
     if match := _SELECT.fullmatch(text):
         return Select(int(match[1]), match[2])
     if match := _PRESS.fullmatch(text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,6 +106,7 @@ class Episode:
 
 
 def _begin(page: Page, start: Start) -> Look:
+    page.mouse.move(0, 0)  # else what it points at differs by what was done before
     found = page.evaluate(
         "([seed, mode, parameters]) => miniwob.reset(seed, mode, parameters)",
         [start.seed, start.mode, dict(start.parameters)],
@@ -122,8 +124,11 @@ def _carry_out(page: Page, action: Action) -> Look:
             page.mouse.click(x, y)
         case Type(number, text):
             page.mouse.click(*_point(page, number))
-            page.keyboard.press("Control+a")
-            page.keyboard.press("Delete")
+            if page.evaluate("number => miniwob.inParts(number - 1)", number):
+                text = _parts(text)
+            else:
+                page.keyboard.press("Control+a")
+                page.keyboard.press("Delete")
             page.keyboard.type(text)
         case Select(number, option):
             _select(page, number, option)
@@ -135,6 +140,11 @@ def _carry_out(page: Page, action: Action) -> Look:
     return _look(
         page.evaluate(f"() => {{ miniwob.advance({SETTLE_MS}); return miniwob.observe() }}")
     )
+
+
+def _parts(text: str) -> str:
+    """A date or time as it is typed where every full part leads to the next: 6:09 PM is 0609PM."""
+    return "".join(part.zfill(2) for part in re.findall(r"\d+|[^\W\d_]+", text))
 
 
 def _select(page: Page, number: int, option: str) -> None:

@@ -55,6 +55,8 @@
   const INPUT_ROLES = { checkbox: "checkbox", radio: "radio", range: "slider" };
   const BUTTONS = new Set(["button", "submit", "reset"]);
   const SHAPES = new Set(["circle", "ellipse", "line", "path", "polygon", "rect", "text"]);
+  const SIZED = new Set(["circle", "ellipse", "polygon", "rect", "text"]);
+  const CHOSEN = ".ui-selected, .ui-state-active, .selected, .active";
   const SILENT = new Set(["SCRIPT", "STYLE", "BR", "HR", "OPTION", "DEFS"]);
   let elements = [];
 
@@ -63,7 +65,15 @@
     const box = element.getBoundingClientRect();
     if (box.width === 0 && box.height === 0) return false;
     const style = getComputedStyle(element);
-    return style.visibility === "visible" && style.display !== "none" && style.opacity !== "0";
+    if (style.visibility !== "visible" || style.display === "none" || style.opacity === "0") {
+      return false;
+    }
+    // Nor is what is kept in a box too small to show it, for programs that read pages aloud.
+    for (let each = element; each instanceof HTMLElement; each = each.parentElement) {
+      const small = each.clientWidth <= 1 || each.clientHeight <= 1;
+      if (small && getComputedStyle(each).overflowX === "hidden") return false;
+    }
+    return true;
   };
 
   const roleOf = (element) => {
@@ -72,8 +82,7 @@
       const type = element.type;
       return BUTTONS.has(type) ? "button" : INPUT_ROLES[type] || "textbox";
     }
-    if (tag === "textarea") return "textbox";
-    if (tag === "button" || tag === "select") return tag;
+    if (tag === "textarea" || tag === "button" || tag === "select") return tag;
     if (tag === "a" || element.classList.contains("alink")) return "link";
     if (element instanceof SVGElement) return tag;
     if (/^h[1-6]$/.test(tag)) return "heading";
@@ -104,19 +113,34 @@
     const fill = element instanceof SVGElement ? style.fill : style.backgroundColor;
     const classes = [element, ...element.children]
       .flatMap((each) => (each.getAttribute("class") || "").split(/\s+/))
-      .filter((word) => word && !/^ui-(?!icon-|spinner-[ud])/.test(word));
+      .filter((word) => word && !/^(selected|active|ui-(?!icon-|spinner-[ud]).*)$/.test(word));
     const name = element.getAttribute("alt") || element.title || classes.join(" ") || element.id;
     const color = classes.some((word) => /icon/.test(word)) ? "" : hex(fill);
     return tidy(`${element.getAttribute("fill") || color} ${name}`);
   };
 
+  // Also of what alone fills something chosen, such as the link in a tab.
+  const chosen = (element) => {
+    const parent = element.parentElement;
+    return element.matches(CHOSEN) || (parent.matches(CHOSEN) && parent.childNodes.length === 1);
+  };
+
+  // Drawings are told apart by their color and size.
+  const drawn = (element) => {
+    if (!SIZED.has(element.tagName)) return [];
+    const text = element.tagName === "text";
+    const color = text && element.getAttribute("fill");
+    const size = text ? parseFloat(getComputedStyle(element).fontSize) : element.getBBox().height;
+    return [...(color && /^\w+$/.test(color) ? [color] : []), `${Math.round(size)}px`];
+  };
+
   const describe = (element, text) => {
     const role = roleOf(element);
-    const found = { role, text, value: null, state: [] };
+    const found = { role, text, value: null, state: drawn(element) };
     if (role === "checkbox" || role === "radio") {
       found.text = labelOf(element);
       if (element.checked) found.state.push("checked");
-    } else if (role === "textbox" || role === "slider") {
+    } else if (role === "textbox" || role === "textarea" || role === "slider") {
       const label = element.labels && element.labels[0];
       found.text = tidy((label && label.textContent) || element.placeholder || "");
       found.value = element.value;
@@ -130,9 +154,7 @@
     if (!found.text && found.value === null) found.text = lookOf(element);
     if (element.disabled) found.state.push("disabled");
     if (document.activeElement === element) found.state.push("focused");
-    if (element.matches(".ui-selected, .ui-state-active, .selected, .active")) {
-      found.state.push("selected");
-    }
+    if (chosen(element)) found.state.push("selected");
     return found;
   };
 
@@ -173,7 +195,8 @@
       else if (child instanceof Text && tidy(child.data) && !labels && visible(element)) {
         const before = child.previousElementSibling;
         const label = before && before.matches("input[type=checkbox], input[type=radio]");
-        if (!label) list.push([element, { role: "text", text: tidy(child.data), value: null, state: [] }]);
+        const state = chosen(element) ? ["selected"] : [];
+        if (!label) list.push([element, { role: "text", text: tidy(child.data), value: null, state }]);
       }
     }
   };
@@ -211,6 +234,17 @@
     return null;
   };
 
+  // Whether a field is filled in part by part, as dates are; then it is empty and at its first part.
+  const PARTS = new Set(["date", "datetime-local", "month", "time", "week"]);
+  const inParts = (index) => {
+    const field = elements[index];
+    if (!PARTS.has(field.type)) return false;
+    field.value = "";
+    field.blur();
+    field.focus();
+    return true;
+  };
+
   // How far down an option stands in a list; and in a list that stands open, where it is seen.
   const choose = (index, text) => {
     const list = elements[index];
@@ -227,9 +261,18 @@
     return { at, where: [box.left + box.width / 2, box.top + box.height / 2] };
   };
 
+  // What a page asks for may hold an icon or a color instead of a word.
+  const words = (node) => {
+    if (node instanceof Text) return node.data;
+    if (!(node instanceof Element) || SILENT.has(node.tagName)) return "";
+    if (plain(node) && !tidy(node.textContent)) return lookOf(node);
+    return [...node.childNodes].map(words).join("");
+  };
   const utterance = () => {
     const said = core.getUtterance();
-    return tidy(typeof said === "string" ? said : said.utterance);
+    const text = tidy(typeof said === "string" ? said : said.utterance);
+    const query = document.getElementById("query");
+    return text === tidy(query.textContent) ? tidy(words(query)) : text;
   };
 
   // The page's own values of what an episode has changed, to be put back.
@@ -267,5 +310,5 @@
     return { utterance: utterance(), ready: WOB_TASK_READY, ...observe() };
   };
 
-  window.miniwob = { advance, observe, point, choose, reset, count: () => elements.length };
+  window.miniwob = { advance, observe, point, inParts, choose, reset, count: () => elements.length };
 })();

@@ -45,7 +45,7 @@ def elements_of(described: Iterable[Mapping[str, Any]]) -> tuple[Element, ...]:
             number,
             each["role"],
             _unquoted(each["text"]),
-            None if each["value"] is None else _unquoted(each["value"]),
+            None if each["value"] is None else _value(each["value"]),
             tuple(map(_unquoted, each.get("options", ()))),
             tuple(each["state"]),
         )
@@ -71,6 +71,11 @@ def read(text: str) -> tuple[Element, ...]:
         )
         for match in found
     )
+
+
+def _value(text: str) -> str:
+    """Keeps spaces, which pages compare too."""
+    return re.sub(r"\s", " ", text.replace('"', "'"))
 
 
 def _unquoted(text: str) -> str:
