@@ -151,15 +151,14 @@ def _select(page: Page, number: int, option: str) -> None:
     found = page.evaluate("([number, text]) => miniwob.choose(number - 1, text)", [number, option])
     if found is None:
         raise InvalidAction(f"Element {number} is no list with the option {option!r}.")
-    if found["where"] is not None:
-        page.keyboard.down("Control")  # keeps what is chosen already
-        page.mouse.click(*found["where"])
-        page.keyboard.up("Control")
-        return
-    # By keyboard: the list that opens is no part of the page, so nothing in it can be clicked.
-    page.keyboard.press("Home")
+    # By keyboard: a list that opens is no part of the page, so nothing in it can be clicked. With
+    # Control what is chosen in a list of several stays so, and Space chooses or gives up another.
+    held = "Control+" if found["several"] else ""
+    page.keyboard.press(f"{held}Home")
     for _ in range(found["at"]):
-        page.keyboard.press("ArrowDown")
+        page.keyboard.press(f"{held}ArrowDown")
+    if held:
+        page.keyboard.press("Control+Space")
 
 
 def _point(page: Page, number: int) -> tuple[float, float]:

@@ -245,29 +245,16 @@
     return true;
   };
 
-  // How far down an option stands in a list; and in a list that stands open, where it is seen.
+  // How far down an option stands in a list, and whether several can be chosen; null: it does not.
   const choose = (index, text) => {
     const list = elements[index];
     if (!(list instanceof HTMLSelectElement)) return null;
     const at = [...list.options].findIndex((each) => tidy(each.text) === text);
     if (at < 0) return null;
-    if (list.size <= 1 && !list.multiple) {
-      list.focus();
-      return { at, where: null };
-    }
-    const option = list.options[at];
-    option.scrollIntoView({ block: "nearest" });
-    const box = option.getBoundingClientRect();
-    return { at, where: [box.left + box.width / 2, box.top + box.height / 2] };
+    list.focus();
+    return { at, several: list.multiple };
   };
 
-  // What a page asks for may hold an icon or a color instead of a word.
-  const words = (node) => {
-    if (node instanceof Text) return node.data;
-    if (!(node instanceof Element) || SILENT.has(node.tagName)) return "";
-    if (plain(node) && !tidy(node.textContent)) return lookOf(node);
-    return [...node.childNodes].map(words).join("");
-  };
   const utterance = () => {
     const said = core.getUtterance();
     const text = tidy(typeof said === "string" ? said : said.utterance);
