@@ -255,6 +255,13 @@
     return { at, several: list.multiple };
   };
 
+  // What a page asks for may hold an icon or a color instead of a word.
+  const words = (node) => {
+    if (node instanceof Text) return node.data;
+    if (!(node instanceof Element) || SILENT.has(node.tagName)) return "";
+    if (plain(node) && !tidy(node.textContent)) return lookOf(node);
+    return [...node.childNodes].map(words).join("");
+  };
   const utterance = () => {
     const said = core.getUtterance();
     const text = tidy(typeof said === "string" ? said : said.utterance);
