@@ -9,9 +9,8 @@ from rlanything.environments.base import DomainError, EpisodeError, InvalidTask
 from rlanything.environments.miniwob.actions import ACTION_MARKER, USAGE
 from rlanything.environments.miniwob.browser import Browser
 from rlanything.environments.miniwob.environment import MiniWobEnvironment, opened
-from rlanything.environments.miniwob.experts import EXPERTS
+from rlanything.environments.miniwob.experts import right_actions
 from rlanything.environments.miniwob.rewriting import family, setting_in
-from rlanything.environments.miniwob.screen import read
 from rlanything.environments.miniwob.tasks import (
     changed,
     make_task,
@@ -21,6 +20,7 @@ from rlanything.environments.miniwob.tasks import (
 )
 from rlanything.environments.templates import Templates
 from rlanything.records import (
+    Completion,
     Direction,
     JudgedTrajectory,
     Message,
@@ -150,7 +150,7 @@ class MiniWob:
         """+1 where an expert might have done the same, whatever was done before."""
         return [
             1
-            if step.valid and step.action in self._right(task, step.observation, steps[:i])
+            if step.valid and step.action in right_actions(task, step.observation, steps[:i])
             else -1
             for i, step in enumerate(steps)
         ]
@@ -160,33 +160,23 @@ class MiniWob:
             screen = steps[-1].next_observation
         else:
             screen = MiniWobEnvironment(self.browser).reset(task).text
-        right = self._right(task, screen, steps)
+        right = right_actions(task, screen, steps)
         return f"{ACTION_MARKER} {right[0]}" if right else None
-
-    def _right(self, task: Task, screen: str, steps: Sequence[Step]) -> list[str]:
-        """The right next actions, the best one first."""
-        expert = EXPERTS.get(start_of(task).page)
-        if expert is None:
-            raise DomainError(f"page {start_of(task).page} has no expert")
-        done = [step.action for step in steps if step.valid and step.action is not None]
-        return expert(task.data["utterance"], read(screen), done)
 
     def _solve(self, task: Task) -> None:
         """Raises `InvalidTask` unless the expert does, and `EpisodeError`."""
         environment = MiniWobEnvironment(self.browser)
-        expert, done = EXPERTS[start_of(task).page], list[str]()
-        screen = environment.reset(task).text
-        while len(done) < LONGEST_PLAN:
-            right = expert(task.data["utterance"], read(screen), done)
-            if not right:
-                break
-            result = environment.step(f"{ACTION_MARKER} {right[0]}")
+        seen, steps = environment.reset(task), list[Step]()
+        while len(steps) < LONGEST_PLAN and (right := right_actions(task, seen.text, steps)):
+            response = Completion.unsampled(f"{ACTION_MARKER} {right[0]}")
+            result = environment.step(response.text)
             if result.outcome == 1:
                 return
             if result.outcome is not None:
                 break
-            done.append(right[0])
-            screen = result.observation.text
+            after = result.observation
+            steps.append(Step(seen.text, response, result.action, result.valid, after.text))
+            seen = after
         raise InvalidTask("the expert cannot solve it")
 
 

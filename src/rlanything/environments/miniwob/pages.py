@@ -6,7 +6,7 @@ those of `train`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,10 @@ class Page:
 
     name: str
     family: str
+    rank: int
+    """How hard it is among the pages of its family; 1 is the easiest."""
+    hint: str
+    """What helps with the pages of its family."""
     knobs: tuple[Knob, ...] = ()
 
 
@@ -47,51 +51,115 @@ def told(page: Page, values: Mapping[str, int]) -> dict[str, Any]:
     return parameters
 
 
-_BOXES = Knob("boxes", 2, 6, "2,7")
-_EMAILS = Knob("emails", 2, 8, "MAX_EMAILS")
-
-
-def _pages(text: Mapping[str, Mapping[str, tuple[Knob, ...]]]) -> tuple[Page, ...]:
+def _family(name: str, hint: str, *ranked: Sequence[str], **knobs: Knob) -> tuple[Page, ...]:
+    """`ranked`: pages that are equally hard, the easiest first. `knobs`: by page, with _ for -."""
     return tuple(
-        Page(name, family, knobs) for family, names in text.items() for name, knobs in names.items()
+        Page(
+            page,
+            name,
+            rank,
+            hint,
+            (knobs[key],) if (key := page.replace("-", "_")) in knobs else (),
+        )
+        for rank, pages in enumerate(ranked, start=1)
+        for page in pages
     )
 
 
-TRAIN = _pages(
-    {
-        "button": {"click-button": (), "click-button-sequence": ()},
-        "test": {"click-test": (), "click-test-2": (), "click-test-transfer": ()},
-        "link": {"click-link": ()},
-        "dialog": {"click-dialog": (), "click-dialog-2": ()},
-        "tab": {"click-tab": (), "click-tab-2-easy": (), "click-tab-2-medium": ()},
-        "checkboxes": {
-            "click-checkboxes": (_BOXES,),
-            "click-checkboxes-transfer": (),
-            "click-checkboxes-large": (),
-        },
-        "option": {"click-option": (_BOXES,)},
-        "list": {"choose-list": (Knob("items", 3, 9, "3,10"),)},
-        "text": {"enter-text": (), "enter-text-2": (), "enter-text-dynamic": ()},
-        "password": {"enter-password": ()},
-        "login": {"login-user": (), "login-user-popup": ()},
-        "focus": {"focus-text": (), "focus-text-2": (Knob("boxes", 2, 5, "TEXTBOXES"),)},
-        "color": {"click-color": (Knob("colors", 2, 8, "MAX_COLORS"),)},
-        "widget": {"click-widget": (Knob("widgets", 2, 8, "NUM_ELEMENTS"),)},
-        "collapsible": {"click-collapsible": (), "click-collapsible-nodelay": ()},
-        "tree": {"navigate-tree": (Knob("files", 3, 12, "MAX_FILES"),)},
-        "spinner": {"use-spinner": (Knob("number", -9, 9, "-10,10"),)},
-    }
+TRAIN = (
+    *_family(
+        "button", "Read the words on the buttons.", ["click-button"], ["click-button-sequence"]
+    ),
+    *_family(
+        "test",
+        "Read the words on the buttons.",
+        ["click-test"],
+        ["click-test-2", "click-test-transfer"],
+    ),
+    *_family("link", "The link is one word of the text.", ["click-link"]),
+    *_family("dialog", "The cross of a dialog is a button.", ["click-dialog"], ["click-dialog-2"]),
+    *_family(
+        "tab",
+        "Links stand behind the tabs: open one after the other.",
+        ["click-tab"],
+        ["click-tab-2-easy"],
+        ["click-tab-2-medium"],
+    ),
+    *_family(
+        "checkboxes",
+        "Tick what is named and nothing else, then submit.",
+        ["click-checkboxes"],
+        ["click-checkboxes-transfer"],
+        ["click-checkboxes-large"],
+        click_checkboxes=Knob("boxes", 2, 6, "2,7"),
+    ),
+    *_family(
+        "option",
+        "Choose first, then submit.",
+        ["click-option"],
+        click_option=Knob("options", 2, 6, "2,7"),
+    ),
+    *_family(
+        "list",
+        "Choose first, then submit.",
+        ["choose-list"],
+        choose_list=Knob("items", 3, 9, "3,10"),
+    ),
+    *_family(
+        "text",
+        "Type the words as they should look, then submit.",
+        ["enter-text", "enter-text-dynamic"],
+        ["enter-text-2"],
+    ),
+    *_family("password", "Both fields take the same.", ["enter-password"]),
+    *_family("login", "Close what is in the way.", ["login-user"], ["login-user-popup"]),
+    *_family(
+        "focus",
+        "A click puts the cursor into a field.",
+        ["focus-text"],
+        ["focus-text-2"],
+        focus_text_2=Knob("boxes", 2, 5, "TEXTBOXES"),
+    ),
+    *_family(
+        "color",
+        "Colors are written as red, green and blue.",
+        ["click-color"],
+        click_color=Knob("colors", 2, 8, "MAX_COLORS"),
+    ),
+    *_family(
+        "widget",
+        "The kind of a thing stands before its words.",
+        ["click-widget"],
+        click_widget=Knob("widgets", 2, 8, "NUM_ELEMENTS"),
+    ),
+    *_family(
+        "collapsible",
+        "A section opens with a click on its name.",
+        ["click-collapsible", "click-collapsible-nodelay"],
+        ["click-collapsible-2"],
+    ),
+    *_family(
+        "tree",
+        "A folder opens with a click on its name.",
+        ["navigate-tree"],
+        navigate_tree=Knob("files", 3, 12, "MAX_FILES"),
+    ),
+    *_family(
+        "spinner",
+        "A number can be typed.",
+        ["use-spinner"],
+        use_spinner=Knob("number", -9, 9, "-10,10"),
+    ),
+    *_family("table", "The value stands beside its name.", ["read-table"], ["read-table-2"]),
 )
 
-OOD = _pages(
-    {
-        "scroll list": {"click-scroll-list": ()},
-        "table": {"read-table": ()},
-        "movies": {"multi-layouts": (), "multi-orderings": ()},
-        "autocomplete": {"use-autocomplete": ()},
-        "form": {"form-sequence-2": ()},
-        "phone book": {"phone-book": (Knob("people", 2, 9, "TOTAL_RESULTS"),)},
-    }
+OOD = (
+    *_family("scroll list", "Choose one after the other.", ["click-scroll-list"]),
+    *_family("movies", "Each field has its name.", ["multi-layouts", "multi-orderings"]),
+    *_family("form", "Do things in their order.", ["form-sequence-2", "form-sequence-3"]),
+    *_family("date", "A date is typed as year, month and day.", ["enter-date"]),
+    *_family("phone book", "Turn pages until the name is there.", ["phone-book"]),
+    *_family("script", "Compare letter by letter.", ["unicode-test"]),
 )
 
 PAGES: dict[str, Page] = {page.name: page for page in (*TRAIN, *OOD)}

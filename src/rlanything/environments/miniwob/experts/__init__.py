@@ -1,5 +1,8 @@
 """Scripted experts for pages of MiniWoB++, that read the screen as an agent does."""
 
+from collections.abc import Sequence
+
+from rlanything.environments.base import DomainError
 from rlanything.environments.miniwob.experts import (
     choosing,
     clicking,
@@ -14,6 +17,8 @@ from rlanything.environments.miniwob.experts import (
     sliders,
 )
 from rlanything.environments.miniwob.experts.base import Expert
+from rlanything.environments.miniwob.screen import read
+from rlanything.records import Step, Task
 
 _THEMES = (
     choosing,
@@ -33,4 +38,16 @@ EXPERTS: dict[str, Expert] = {
 }
 """By page."""
 
-__all__ = ["EXPERTS", "Expert"]
+
+def right_actions(task: Task, screen: str, steps: Sequence[Step]) -> list[str]:
+    """The right next actions on a screen's text, the best one first; [] where the expert is lost.
+
+    Raises `DomainError` for a task on a page without expert."""
+    page = task.data["start"]["page"]
+    if page not in EXPERTS:
+        raise DomainError(f"page {page} has no expert: use one of {', '.join(sorted(EXPERTS))}")
+    done = [step.action for step in steps if step.valid and step.action is not None]
+    return EXPERTS[page](task.data["utterance"], read(screen), done)
+
+
+__all__ = ["EXPERTS", "Expert", "right_actions"]

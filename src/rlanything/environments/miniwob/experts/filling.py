@@ -88,9 +88,7 @@ def login(utterance: str, screen: Screen, done: Done) -> list[str]:
 def table_form(utterance: str, screen: Screen, done: Done) -> list[str]:
     """Each field follows its label."""
     table = _table(screen)
-    wanted = [
-        (field, table[screen[field.number - 2].text.rstrip(":")]) for field in fields(screen)
-    ]
+    wanted = [(field, table[screen[field.number - 2].text.rstrip(":")]) for field in fields(screen)]
     return fill(wanted) or submit(screen)
 
 
@@ -148,7 +146,9 @@ def _copied(source: int, done: Done) -> bool:
 def guess(utterance: str, screen: Screen, done: Done) -> list[str]:
     """The screen tells the last answer only; those before are in what was guessed thereafter."""
     field = fields(screen)[0]
-    guesses = [int(match[1]) for each in done if (match := re.fullmatch(r"type \[\d+\] (\d)", each))]
+    guesses = [
+        int(match[1]) for each in done if (match := re.fullmatch(r"type \[\d+\] (\d)", each))
+    ]
     answered = re.search(r"is (higher|lower) than (\d)", " ".join(each.text for each in screen))
     low, high = 0, GUESSES - 1
     if answered:
