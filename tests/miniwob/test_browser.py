@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -19,18 +18,6 @@ from rlanything.environments.miniwob.screen import Element
 from rlanything.environments.miniwob.tasks import make_task
 
 PASSWORD = Start("enter-password", 1)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        executable()
-    except DomainError as reason:
-        pytest.skip(str(reason))
-    browser = Browser()
-    yield browser
-    assert browser.page_errors == []
-    browser.close()
 
 
 def found(elements: tuple[Element, ...], role: str, text: str) -> Element:

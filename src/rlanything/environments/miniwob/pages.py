@@ -118,7 +118,7 @@ TRAIN = (
         "A click puts the cursor into a field.",
         ["focus-text"],
         ["focus-text-2"],
-        focus_text_2=Knob("boxes", 2, 5, "TEXTBOXES"),
+        focus_text_2=Knob("boxes", 1, 3, "TEXTBOXES"),
     ),
     *_family(
         "color",
