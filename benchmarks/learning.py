@@ -243,6 +243,15 @@ def write_csv(path: Path, runs: list[Finished], splits: tuple[str, ...]) -> None
                 )
 
 
+def command() -> str:
+    """As it was given, but for where runs were kept."""
+    given = list(sys.argv)
+    if "--keep" in given:
+        at = given.index("--keep")
+        del given[at : at + 2]
+    return f"python {shlex.join(given)}"
+
+
 def page(
     recipe: Recipe,
     arguments: argparse.Namespace,
@@ -261,7 +270,7 @@ def page(
     lines = [
         f"# What {recipe.name} learns",
         "",
-        f"`python {shlex.join(sys.argv)}`, python {platform.python_version()}, torch "
+        f"`{command()}`, python {platform.python_version()}, torch "
         f"{torch.__version__}, transformers {transformers.__version__}, {platform.machine()}, "
         f"{os.cpu_count()} cores{at_once}. Minutes include evaluation, not set-up. Held-out "
         f"success over {played} of each split, gains paired by task with 95% "
