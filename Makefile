@@ -126,3 +126,4 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about f
 	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls
 	$(BIN)/python benchmarks/learning.py recipes/alfworld-nano.yaml --seeds 0
+	$(BIN)/python benchmarks/learning.py recipes/coding-nano.yaml --seeds 0 1 2 --page coding --select best-of-8

@@ -1,8 +1,10 @@
 """Does a recipe learn? Runs it over several seeds, and as controls in which nothing can be learned.
 
 python benchmarks/learning.py RECIPE [--seeds 0 1 2 3 4] [--controls] [--parallel 1] [--keep FOLDER]
+    [--page NAME] [--select best-of-N]
 
-Writes benchmarks/NAME.md, and the curves of every run to benchmarks/NAME.csv.
+Writes benchmarks/NAME.md, and the curves of every run to benchmarks/NAME.csv. `--select`: what the
+trained judge then wins by choosing among attempts of the trained policy.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -26,8 +29,10 @@ import transformers
 
 from rlanything import nano
 from rlanything.config import Recipe, load_recipe
+from rlanything.evaluation.counts import Counts, gain, pooled
 from rlanything.evaluation.intervals import Interval, mean_of_few, paired_difference
 from rlanything.evaluation.success import success_interval, won_shares
+from rlanything.roles.unit_tests import DETECT, UT
 from rlanything.runs.store import Store
 from rlanything.runs.summary import percent, points
 
@@ -38,11 +43,12 @@ CONTROLS = {
     "learning rate 0": ["policy.learning_rate=0", "judge.learning_rate=0"],
 }
 PROCESS, POSITIVE = "balanced_process_accuracy", "positive_rate"
+MEASURES = (PROCESS, "ut", "detect")
 CURVES = (
     "rollouts/success",
     "tasks/active_accuracy",
     "tasks/accepted",
-    f"judge/{PROCESS}",
+    *(f"judge/{measure}" for measure in MEASURES),
     f"judge/{POSITIVE}",
     "policy/kl",
     "policy/entropy",
@@ -78,6 +84,19 @@ class Finished:
         """Before and after, on recorded held-out episodes."""
         values = list(self.metric(f"evaluation/judge/{name}").values())
         return values[0], values[-1]
+
+    def judge_counts(self, measure: str, split: str, iteration: int) -> dict[str, Counts]:
+        """What a judge that writes tests got right on the tasks of a split."""
+        tasks = {task for task, _ in self.store.outcomes(0, split)}
+        return {
+            item: {measure: counts[measure]}
+            for item, counts in self.store.exam_counts(iteration).items()
+            if item in tasks and measure in counts
+        }
+
+    @property
+    def writes_tests(self) -> bool:
+        return any(UT in counts for counts in self.store.exam_counts(0).values())
 
     def closing(self, start: str) -> str:
         lines = json.loads(self.store.query("SELECT value FROM run WHERE key = 'closing'")[0][0])
@@ -126,14 +145,62 @@ def table(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     ]
 
 
+def tests_table(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
+    """The paper's Code, UT and Detect."""
+    lines = [
+        "| run | split | Code | gain | UT | gain | Detect | gain |",
+        "|---" * 8 + "|",
+    ]
+    for each in runs:
+        last = each.store.sittings()[-1]
+        for split in splits:
+            before, after = (each.outcomes(split, i).values() for i in (0, last))
+            cells = [each.name, split]
+            cells.append(f"{sum(before) / len(before):.1%} -> {sum(after) / len(after):.1%}")
+            cells.append(points(change) if (change := each.gain(split, last)) else "-")
+            for measure in (UT, DETECT):
+                one, two = (each.judge_counts(measure, split, i) for i in (0, last))
+                change = gain(one, two, (measure,))
+                cells.append(f"{pooled(one)[measure]:.1%} -> {pooled(two)[measure]:.1%}")
+                cells.append(points(change) if change else "-")
+            lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "| run | minutes | proposed/accepted/rejected |", "|---|---|---|"]
+    return lines + [f"| {each.name} | {each.minutes:.1f} | {each.events()} |" for each in runs]
+
+
+def selected(each: Finished, folder: Path, split: str, way: str) -> str:
+    """A row: the trained policy alone, and with the trained judge to choose."""
+    target = [sys.executable, "-m", "rlanything.cli", "eval", str(folder), "--split", split]
+    printed = subprocess.run(
+        [*target, "--select", way, "--json"], check=True, capture_output=True, text=True
+    )
+    found = json.loads(printed.stdout)["selection"]
+    one, best, change = (Interval(**found[key]) for key in ("single", "chosen", "gain"))
+    cells = [each.name, split, percent(one), percent(best), points(change)]
+    possible = found["possible"]
+    return f"| {' | '.join(cells)} | {possible:.1%} |"
+
+
 def over_seeds(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     """The mean gains, with Student's interval: seeds are what varies independently."""
     gains = {
         split: [g.estimate for each in runs if (g := each.gain(split, each.store.sittings()[-1]))]
         for split in splits
     }
-    judged = [each.judge(PROCESS) for each in runs]
-    gains["judge, balanced Process Acc"] = [after - before for before, after in judged]
+    if runs[0].writes_tests:
+        for measure, split in product((UT, DETECT), splits):
+            changes = [
+                gain(
+                    each.judge_counts(measure, split, 0),
+                    each.judge_counts(measure, split, each.store.sittings()[-1]),
+                    (measure,),
+                )
+                for each in runs
+            ]
+            gains[f"{measure}, {split}"] = [each.estimate for each in changes if each]
+    else:
+        judged = [each.judge(PROCESS) for each in runs]
+        gains["judge, balanced Process Acc"] = [after - before for before, after in judged]
     return [
         f"- {name}: {points(found)}"
         for name, values in gains.items()
@@ -143,23 +210,27 @@ def over_seeds(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
 
 def curves(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     """Held-out success along the way, where it was measured along the way."""
-    lines = ["| run | iteration | " + " | ".join(splits) + " | judge, balanced Process Acc |"]
-    lines.append("|---" * (len(splits) + 3) + "|")
+    measures = MEASURES[1:] if runs[0].writes_tests else MEASURES[:1]
+    heads = ["run", "iteration", *splits, *(f"judge, {each}" for each in measures)]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for each in runs:
-        judged = each.metric(f"evaluation/judge/{PROCESS}")
+        judged = [each.metric(f"evaluation/judge/{measure}") for measure in measures]
         for iteration in each.store.sittings():
             rates = [
                 percent(success_interval([task for task, _ in won], [o for _, o in won]))
                 for split in splits
                 if (won := each.store.outcomes(iteration, split))
             ]
-            cells = [each.name, str(iteration), *rates, f"{judged[iteration]:.1%}"]
+            judge = [f"{found[iteration]:.1%}" for found in judged]
+            cells = [each.name, str(iteration), *rates, *judge]
             lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
 def write_csv(path: Path, runs: list[Finished], splits: tuple[str, ...]) -> None:
-    names = [*CURVES, *(f"evaluation/{s}/success" for s in splits), f"evaluation/judge/{PROCESS}"]
+    held_out = [*(f"{split}/success" for split in splits), *(f"judge/{m}" for m in MEASURES)]
+    known = {name for each in runs for (name,) in each.store.query("SELECT name FROM metrics")}
+    names = [n for n in (*CURVES, *(f"evaluation/{name}" for name in held_out)) if n in known]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["run", "iteration", *names])
@@ -172,33 +243,62 @@ def write_csv(path: Path, runs: list[Finished], splits: tuple[str, ...]) -> None
                 )
 
 
+def command() -> str:
+    """As it was given, but for where runs were kept."""
+    given = list(sys.argv)
+    if "--keep" in given:
+        at = given.index("--keep")
+        del given[at : at + 2]
+    return f"python {shlex.join(given)}"
+
+
 def page(
-    recipe: Recipe, arguments: argparse.Namespace, seeds: list[Finished], controls: list[Finished]
+    recipe: Recipe,
+    arguments: argparse.Namespace,
+    seeds: list[Finished],
+    controls: list[Finished],
+    choices: list[str],
 ) -> list[str]:
     splits = recipe.evaluation.splits
-    card = json.loads((nano.MODELS / "card.json").read_text())
+    card = json.loads((nano.NAMES[recipe.policy.model] / "card.json").read_text())
     at_once = f", {arguments.parallel} runs at once" if arguments.parallel > 1 else ""
+    tests = seeds[0].writes_tests
+    write = tests_table if tests else table
+    played = f"{recipe.evaluation.episodes} tasks"
+    if recipe.evaluation.rollouts_per_task > 1:
+        played += f", {recipe.evaluation.rollouts_per_task} attempts each"
     lines = [
         f"# What {recipe.name} learns",
         "",
-        f"`python {shlex.join(sys.argv)}`, python {platform.python_version()}, torch "
+        f"`{command()}`, python {platform.python_version()}, torch "
         f"{torch.__version__}, transformers {transformers.__version__}, {platform.machine()}, "
         f"{os.cpu_count()} cores{at_once}. Minutes include evaluation, not set-up. Held-out "
-        f"success over {recipe.evaluation.episodes} games, gains paired by game with 95% "
-        f"intervals over episodes. Nano models: `{card['command']}`.",
+        f"success over {played} of each split, gains paired by task with 95% "
+        f"intervals over tasks. Nano models: `{card['command']}`.",
         "",
-        *table(seeds, splits),
+        *write(seeds, splits),
     ]
     if len(seeds) > 1:
         lines += ["", f"Mean gain over the {len(seeds)} seeds, 95% interval over seeds:", ""]
         lines += over_seeds(seeds, splits)
-    lines += ["", "Each run's own judge line:", ""]
-    lines += [f"- {each.name}: {each.closing('judge')}" for each in seeds]
+    if choices:
+        lines += [
+            "",
+            f"The trained pair at test time, {arguments.select}, on fresh tasks:",
+            "",
+            "| run | split | an attempt | the judge's choice | gain | some attempt won |",
+            "|---" * 6 + "|",
+            *choices,
+        ]
+    if not tests:
+        lines += ["", "Each run's own judge line:", ""]
+        lines += [f"- {each.name}: {each.closing('judge')}" for each in seeds]
     if controls:
-        lines += ["", "Controls, in which nothing can be learned:", "", *table(controls, splits)]
+        lines += ["", "Controls, in which nothing can be learned:", "", *write(controls, splits)]
     if len(seeds[0].store.sittings()) > 2:
         lines += ["", "Along the way:", "", *curves(seeds, splits)]
-    return [*lines, "", f"Every iteration's figures: [{recipe.name}.csv]({recipe.name}.csv).", ""]
+    name = arguments.page or recipe.name
+    return [*lines, "", f"Every iteration's figures: [{name}.csv]({name}.csv).", ""]
 
 
 def main() -> None:
@@ -208,6 +308,8 @@ def main() -> None:
     parser.add_argument("--controls", action="store_true", help="with the first seed")
     parser.add_argument("--parallel", type=int, default=1, help="runs at once, sharing the cores")
     parser.add_argument("--keep", type=Path, help="keep the runs in this folder")
+    parser.add_argument("--page", help="what to call the page; left out, the recipe's name")
+    parser.add_argument("--select", metavar="best-of-N", help="also choose at test time")
     arguments = parser.parse_args()
     recipe = load_recipe(arguments.recipe)
     folder = arguments.keep or Path(tempfile.mkdtemp())
@@ -227,9 +329,16 @@ def main() -> None:
             for name, each in zip(wanted, minutes, strict=True)
         ]
     count = len(arguments.seeds)
-    lines = page(recipe, arguments, runs[:count], runs[count:])
-    (HERE / f"{recipe.name}.md").write_text("\n".join(lines), encoding="utf-8")
-    write_csv(HERE / f"{recipe.name}.csv", runs, recipe.evaluation.splits)
+    choices = [
+        selected(each, places[each.name], split, arguments.select)
+        for each in runs[:count]
+        for split in recipe.evaluation.splits
+        if arguments.select
+    ]
+    lines = page(recipe, arguments, runs[:count], runs[count:], choices)
+    name = arguments.page or recipe.name
+    (HERE / f"{name}.md").write_text("\n".join(lines), encoding="utf-8")
+    write_csv(HERE / f"{name}.csv", runs, recipe.evaluation.splits)
 
 
 if __name__ == "__main__":

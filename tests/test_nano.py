@@ -19,22 +19,26 @@ ROLES = ("policy", "judge", "adapter")
 QUIET = View(Console(quiet=True))
 
 
-def card() -> dict:
-    return json.loads((nano.MODELS / "card.json").read_text())
+def card(name: str = "nano") -> dict:
+    return json.loads((nano.NAMES[name] / "card.json").read_text())
 
 
-def test_the_three_models_take_at_most_twelve_megabytes() -> None:
-    files = [path for path in nano.MODELS.rglob("*") if path.is_file()]
+@pytest.mark.parametrize("name", nano.NAMES)
+def test_the_three_models_take_at_most_twelve_megabytes(name: str) -> None:
+    files = [p for role in ROLES for p in (nano.NAMES[name] / role).rglob("*") if p.is_file()]
     assert sum(path.stat().st_size for path in files) <= 12 * 2**20
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_nano_model_opens_with_from_pretrained(role: str) -> None:
-    network = AutoModelForCausalLM.from_pretrained(nano.resolve("nano", role))
-    tokenizer = AutoTokenizer.from_pretrained(nano.resolve("nano", role))
+@pytest.mark.parametrize(
+    ("name", "text"), [("nano", "go to shelf 1"), ("nano-coding", "xs = [x * 4 for x in xs]")]
+)
+def test_a_nano_model_opens_with_from_pretrained(name: str, text: str, role: str) -> None:
+    network = AutoModelForCausalLM.from_pretrained(nano.resolve(name, role))
+    tokenizer = AutoTokenizer.from_pretrained(nano.resolve(name, role))
     assert 0.5e6 < network.num_parameters() < 3e6
     assert tokenizer.chat_template
-    assert tokenizer.decode(tokenizer.encode("go to shelf 1")) == "go to shelf 1"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_the_card_names_command_seed_and_what_was_measured() -> None:
@@ -47,6 +51,19 @@ def test_the_card_names_command_seed_and_what_was_measured() -> None:
     # Of single answers; several are sampled for every proposal.
     assert measured["adapter"]["valid answers at temperature 0.7"]["estimate"] > 0.4
     assert measured["minutes"] <= 60
+
+
+def test_the_models_for_coding_start_useful_and_imperfect() -> None:
+    found = card("nano-coding")
+    assert (
+        found["command"] == f"rlanything nano build --domain coding --seed {found['plan']['seed']}"
+    )
+    measured = found["measured"]
+    for split in ("tune", "ood"):
+        assert 0.3 <= measured["policy"][f"{split} success at temperature 1.0"]["estimate"] <= 0.6
+        right = measured["judge"][f"{split} right tests at temperature 0.8"]
+        assert 0.25 <= right["estimate"] <= 0.6
+    assert measured["adapter"]["valid answers at temperature 0.7"]["estimate"] > 0.4
 
 
 @pytest.mark.slow

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rlanything.environments.base import DomainError, InvalidTask, UnitTestDomain
+from rlanything.environments.base import DomainError, InvalidTask, StepResult, UnitTestDomain
 from rlanything.environments.coding import families
 from rlanything.environments.coding.domain import Coding
 from rlanything.environments.coding.problem import Example, Problem
+from rlanything.environments.workers import EnvironmentPool
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Step, Task, Trajectory
 
 DOUBLE = Problem(
@@ -67,6 +68,17 @@ def test_a_program_wins_if_it_passes_every_test(
     trajectory = rollout(domain, TASK, response)
     assert (trajectory.outcome, trajectory.reward) == (outcome, reward)
     assert said in trajectory.steps[0].next_observation
+
+
+def test_a_package_can_be_imported_where_the_recipe_names_it(domain: Coding) -> None:
+    program = fenced("import numpy\nprint(int(numpy.array([int(input())]).sum()) * 2)")
+    assert rollout(domain, TASK, program).outcome == -1
+    # As a recipe gives it: in the workers that play the episodes.
+    with EnvironmentPool("coding", {"imports": ["numpy"]}, 1, 60.0) as pool:
+        pool.reset([TASK])
+        result = pool.step({0: program})[0]
+    assert isinstance(result, StepResult)
+    assert (result.outcome, result.reward) == (1, 1.0)
 
 
 @pytest.mark.parametrize("split", ["train", "tune", "in_domain", "ood"])
