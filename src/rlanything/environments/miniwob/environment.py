@@ -108,10 +108,12 @@ class Episode:
 
 def _begin(page: Page, start: Start) -> Look:
     page.mouse.move(0, 0)  # else what it points at differs by what was done before
-    found = page.evaluate(
-        "([seed, mode, parameters]) => miniwob.reset(seed, mode, parameters)",
-        [start.seed, start.mode, dict(start.parameters or {})],
-    )
+    reset = "([seed, mode, parameters]) => miniwob.reset(seed, mode, parameters)"
+    values = [start.seed, start.mode, dict(start.parameters or {})]
+    found = page.evaluate(reset, values)
+    if found is None:
+        page.goto(page.url.partition("#")[0])
+        found = page.evaluate(reset, values)
     return _look(found)
 
 
