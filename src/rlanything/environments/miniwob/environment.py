@@ -107,10 +107,12 @@ class Episode:
 
 def _begin(page: Page, start: Start) -> Look:
     page.mouse.move(0, 0)  # else what it points at differs by what was done before
-    found = page.evaluate(
-        "([seed, mode, parameters]) => miniwob.reset(seed, mode, parameters)",
-        [start.seed, start.mode, dict(start.parameters)],
-    )
+    reset = "([seed, mode, parameters]) => miniwob.reset(seed, mode, parameters)"
+    values = [start.seed, start.mode, dict(start.parameters)]
+    found = page.evaluate(reset, values)
+    if found is None:
+        page.goto(page.url.partition("#")[0])
+        found = page.evaluate(reset, values)
     return _look(found)
 
 

@@ -289,7 +289,50 @@
     }
   };
 
+  // Pictures that style sheets put into elements give these their size, but are loaded only when
+  // first needed, and late for who clicks. A page that loads waits for those that it knows of.
+  const pictures = [];
+  document.addEventListener("DOMContentLoaded", () => {
+    for (const rule of [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules])) {
+      const address = rule.style && rule.style.content.match(/url\("(.*?)"\)/);
+      if (!address) continue;
+      const picture = new Image();
+      picture.src = new URL(address[1], rule.parentStyleSheet.href || location.href);
+      pictures.push(picture);
+    }
+  });
+
+  // Not every page takes back all that was done to it. Whether one did is seen from an episode that
+  // should look the same each time; a page that not even this one leaves as it was serves once.
+  const ONCE = "serves once";
+  let looksAtFirst = null;
+  let begun = false;
+  const probe = () => {
+    start("probe", "train", {});
+    return JSON.stringify([
+      observe().elements,
+      elements.map((element) => element.getBoundingClientRect()),
+      document.querySelectorAll("*").length,
+    ]);
+  };
+  const soiled = () => {
+    if (sessionStorage.getItem(ONCE)) return begun;
+    if (looksAtFirst !== null) return probe() !== looksAtFirst;
+    looksAtFirst = probe();
+    if (probe() === looksAtFirst) return false;
+    sessionStorage.setItem(ONCE, "yes");
+    return true;
+  };
+
+  // Null: the page has to be loaded anew.
   const reset = (seed, mode, parameters) => {
+    if (soiled()) return null;
+    begun = true;
+    start(seed, mode, parameters);
+    return { utterance: utterance(), ready: WOB_TASK_READY, ...observe() };
+  };
+
+  const start = (seed, mode, parameters) => {
     timers.clear(); // of the episode before
     now = 0;
     core.EPISODE_MAX_TIME = 1e9;
@@ -301,7 +344,6 @@
     Math.seedrandom(String(seed));
     core.startEpisodeReal();
     advance(1000);
-    return { utterance: utterance(), ready: WOB_TASK_READY, ...observe() };
   };
 
   window.miniwob = { advance, observe, point, inParts, choose, reset, count: () => elements.length };

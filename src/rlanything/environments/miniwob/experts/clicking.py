@@ -104,14 +104,6 @@ def first_element(utterance: str, screen: Screen, done: Done) -> list[str]:
     return clicks(screen[:1])
 
 
-def pie(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """A slice and its label; before, the middle and its sign, which opens the menu."""
-    label = saying(screen, "+") or saying(screen, *quoted(utterance))
-    if not label:
-        return []
-    return clicks([label[0], screen[label[0].number - 2]])
-
-
 def ticket(utterance: str, screen: Screen, done: Done) -> list[str]:
     def price(number: int) -> int:
         return int(screen[number - 1].text.rpartition("$")[2])
@@ -137,8 +129,6 @@ EXPERTS: dict[str, Expert] = {
     "click-dialog": dialog,
     "click-dialog-2": dialog,
     "click-link": named("link"),
-    "click-pie": pie,
-    "click-pie-nodelay": pie,
     "click-tab": tab,
     "click-test": only_button,
     "click-test-2": button_one_or_two,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import re
 
 from rlanything.environments.miniwob.experts.base import (
     Done,
@@ -26,9 +27,7 @@ def pick(utterance: str, screen: Screen, done: Done) -> list[str]:
         return submit(screen) if field.value == date else clicks([field])
     month, day, year = map(int, date.split("/"))
     shown_month = next(MONTHS.index(each.text) for each in screen if each.text in MONTHS[1:])
-    shown_year = next(
-        int(each.text) for each in screen if each.text.isdigit() and len(each.text) == 4
-    )
+    shown_year = next(int(each.text) for each in screen if re.fullmatch(r"\d{4}", each.text))
     if (shown_year, shown_month) == (year, month):
         return clicks(saying(screen, str(day)))
     return clicks(saying(screen, "Prev" if (year, month) < (shown_year, shown_month) else "Next"))

@@ -45,10 +45,13 @@ def _drawn(screen: Screen) -> list[Element]:
 def _fits(drawing: Element, description: str) -> bool:
     """The last word says what it is; a size and a color may come before."""
     shape = SHAPES.get(drawing.role)
-    color = drawing.text if shape else drawing.state[0]
-    kinds = ("shape", shape) if shape else ("digit" if drawing.text.isdigit() else "letter",)
-    *looks, kind = description.split()
-    return kind in ("item", drawing.text if not shape else shape, *kinds) and all(
+    if shape:
+        names, color = ("item", "shape", shape), drawing.text
+    else:
+        sort = "digit" if drawing.text.isdigit() else "letter"
+        names, color = ("item", sort, drawing.text), drawing.state[0]
+    *looks, name = description.split()
+    return name in names and all(
         SIZES[look] in drawing.state if look in SIZES else look == color for look in looks
     )
 

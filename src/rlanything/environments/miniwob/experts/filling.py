@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
 from rlanything.environments.miniwob.experts.base import (
     Done,
@@ -144,28 +145,31 @@ def _copied(source: int, done: Done) -> bool:
 
 
 def guess(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """The screen tells the last answer only; those before are in what was guessed thereafter."""
     field = fields(screen)[0]
-    guesses = [
-        int(match[1]) for each in done if (match := re.fullmatch(r"type \[\d+\] (\d)", each))
-    ]
-    answered = re.search(r"is (higher|lower) than (\d)", " ".join(each.text for each in screen))
-    low, high = 0, GUESSES - 1
-    if answered:
-        last, higher = int(answered[2]), answered[1] == "higher"
-        path = guesses[: len(guesses) - guesses[::-1].index(last)] if last in guesses else [last]
-        for one, next_one in zip(path, path[1:], strict=False):
-            if next_one > one:
-                low = max(low, one + 1)
-            elif next_one < one:
-                high = min(high, one - 1)
-        low, high = (max(low, last + 1), high) if higher else (low, min(high, last - 1))
-        if low > high:  # somebody guessed against the answers
-            low, high = (last + 1, GUESSES - 1) if higher else (0, last - 1)
+    guesses = [int(text) for each in done if (text := part(r"^type \[\d+\] (\d)$", each))]
+    said = " ".join(each.text for each in screen)
+    low, high = _bounds(said, guesses)
     left = sorted(range(low, high + 1), key=lambda number: abs(2 * number - low - high))
-    if field.value in map(str, left):
+    if field.value in [str(number) for number in left]:
         return submit(screen)
     return [f"type [{field.number}] {number}" for number in left]
+
+
+def _bounds(said: str, guesses: list[int]) -> tuple[int, int]:
+    """The screen tells the last answer only; those before are in what was guessed thereafter."""
+    answer = re.search(r"is (higher|lower) than (\d)", said)
+    if answer is None:
+        return 0, GUESSES - 1
+    last, higher = int(answer[2]), answer[1] == "higher"
+    low, high = (last + 1, GUESSES - 1) if higher else (0, last - 1)
+    if last not in guesses:
+        return low, high
+    path = guesses[: len(guesses) - guesses[::-1].index(last)]
+    lowest = max([low, *(one + 1 for one, after in pairwise(path) if after > one)])
+    highest = min([high, *(one - 1 for one, after in pairwise(path) if after < one)])
+    if lowest > highest:  # somebody guessed against the answers
+        return low, high
+    return lowest, highest
 
 
 def generate(utterance: str, screen: Screen, done: Done) -> list[str]:

@@ -94,16 +94,14 @@ def _fits(errand: Errand, screen: Screen) -> bool:
     return screen[to.number].text == errand.sender
 
 
-EXPERTS: dict[str, Expert] = {
-    page: mail
-    for page in (
-        "email-inbox",
-        "email-inbox-delete",
-        "email-inbox-forward",
-        "email-inbox-forward-nl",
-        "email-inbox-important",
-        "email-inbox-noscroll",
-        "email-inbox-reply",
-        "email-inbox-star-reply",
-    )
-}
+PAGES = (
+    "email-inbox",
+    "email-inbox-delete",
+    "email-inbox-forward",
+    "email-inbox-forward-nl",
+    "email-inbox-important",
+    "email-inbox-noscroll",
+    "email-inbox-reply",
+    "email-inbox-star-reply",
+)
+EXPERTS: dict[str, Expert] = dict.fromkeys(PAGES, mail)

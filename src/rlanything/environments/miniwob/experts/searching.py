@@ -1,4 +1,4 @@
-"""Pages where the right thing is out of sight at first: behind tabs, in sections, on other pages."""
+"""Pages where the right thing is out of sight at first: behind tabs, in sections, further on."""
 
 from __future__ import annotations
 
@@ -122,11 +122,8 @@ def _walk(done: Done) -> tuple[int, set[int], bool]:
     page, seen, back = 1, {1}, False
     for action in done:
         number = int(part(r"click \[(\d+)\]", action) or 0)
-        if page == 1:
-            step = 1 if number == 9 else 0
-        else:
-            step = {8: -1, 10: 1}.get(number, 0)
-        if 1 <= page + step <= CONTACTS and step:
+        step = ({9: 1} if page == 1 else {8: -1, 10: 1}).get(number, 0)
+        if step and page + step <= CONTACTS:
             page, back = page + step, step < 0
             seen.add(page)
     return page, seen, back
