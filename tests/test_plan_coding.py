@@ -31,7 +31,12 @@ CODING = "domain.name=rlanything.environments.coding.domain:Coding"
 NANO = ("policy.model=nano", "judge.model=nano", "adapter.model=nano")
 LORA = ("policy.lora={}", "judge.lora={}")
 GROUPS, ROLLOUTS, TESTS = 17, 16, 8
-"""Of recipes/coding-nano.yaml, a candidate among the groups."""
+"""Of the recipe below, a candidate among the groups."""
+SIZES = (
+    f"loop.tasks_per_iteration={GROUPS - 1}",
+    f"loop.rollouts_per_task={ROLLOUTS}",
+    f"judge.samples_per_step={TESTS}",
+)
 ROLES: tuple[str, ...] = ("policy", "judge", "adapter")
 ALL = [f"{name}=100" for name in MEASURED]
 
@@ -43,7 +48,7 @@ def recipes(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="module")
 def recipe(recipes: Path) -> Recipe:
-    return load_recipe(recipes / "coding-nano.yaml", [CODING, *NANO])
+    return load_recipe(recipes / "coding-nano.yaml", [CODING, *NANO, *SIZES])
 
 
 def value(plan: Plan, name: str) -> float:
