@@ -60,12 +60,14 @@ class MiniWob:
         return Browser(self._screenshots or 1)
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
-        tasks: list[Task] = []
-        for number, start in enumerate(starts(split, count, seed)):
+        numbered = list(enumerate(starts(split, count, seed)))
+        tasks: dict[int, Task] = {}
+        # Page by page: each is opened once, however many there are.
+        for number, start in sorted(numbered, key=lambda each: each[1].page):
             task_id = f"{split}-{start.page}-{number}-{start.seed}"
             _, look = opened(self.browser, task_id, start)
-            tasks.append(make_task(task_id, start, look.utterance))
-        return tasks
+            tasks[number] = make_task(task_id, start, look.utterance)
+        return [tasks[number] for number, _ in numbered]
 
     def environment(self) -> MiniWobEnvironment:
         return MiniWobEnvironment(self.browser, screenshots=self._screenshots > 0)
