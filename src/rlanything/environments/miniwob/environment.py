@@ -140,7 +140,7 @@ def _carry_out(page: Page, action: Action) -> Look:
             page.mouse.move(WIDTH // 2, HEIGHT * 2 // 3)
             page.mouse.wheel(0, HEIGHT // 2 if down else -HEIGHT // 2)
     return _look(
-        page.evaluate(f"() => {{ miniwob.advance({SETTLE_MS}); return miniwob.observe() }}")
+        page.evaluate("time => miniwob.settle(time)", SETTLE_MS)
     )
 
 

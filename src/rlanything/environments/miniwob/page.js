@@ -315,8 +315,10 @@
       document.querySelectorAll("*").length,
     ]);
   };
+  let touched = true;
   const soiled = () => {
     if (sessionStorage.getItem(ONCE)) return begun;
+    if (!touched) return false;
     if (looksAtFirst !== null) return probe() !== looksAtFirst;
     looksAtFirst = probe();
     if (probe() === looksAtFirst) return false;
@@ -328,6 +330,7 @@
   const reset = (seed, mode, parameters) => {
     if (soiled()) return null;
     begun = true;
+    touched = false;
     start(seed, mode, parameters);
     return { utterance: utterance(), ready: WOB_TASK_READY, ...observe() };
   };
@@ -346,5 +349,21 @@
     advance(1000);
   };
 
-  window.miniwob = { advance, observe, point, inParts, choose, reset, count: () => elements.length };
+  const settle = (milliseconds) => {
+    advance(milliseconds);
+    return observe();
+  };
+  const touching = (work) => (...given) => {
+    touched = true;
+    return work(...given);
+  };
+
+  window.miniwob = {
+    reset,
+    inParts,
+    count: () => elements.length,
+    point: touching(point),
+    choose: touching(choose),
+    settle: touching(settle),
+  };
 })();
