@@ -122,6 +122,8 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about f
 	$(BIN)/python benchmarks/packing.py
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/sandbox.py
+	$(BIN)/python benchmarks/miniwob_pages.py
+	$(BIN)/python benchmarks/miniwob_speed.py
 	$(BIN)/python benchmarks/checkpointing.py src/rlanything/nano/models/policy
 	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls
