@@ -139,9 +139,7 @@ def _carry_out(page: Page, action: Action) -> Look:
         case Scroll(down):
             page.mouse.move(WIDTH // 2, HEIGHT * 2 // 3)
             page.mouse.wheel(0, HEIGHT // 2 if down else -HEIGHT // 2)
-    return _look(
-        page.evaluate("time => miniwob.settle(time)", SETTLE_MS)
-    )
+    return _look(page.evaluate("time => miniwob.settle(time)", SETTLE_MS))
 
 
 def _parts(text: str) -> str:
