@@ -184,6 +184,17 @@ link "other" [4]"""
     assert ask("click-tab-2", asked, lines, ["click [3]", "click [2]"]) == ["click [1]"]
 
 
+def test_sections_that_were_opened_are_left_alone():
+    lines = """text "Section #1" [1]
+text "Section #2" [2] selected
+link "other" [3]
+text "Section #3" [4]"""
+    asked = 'Expand the sections below, to find and click on the link "this".'
+    assert ask("click-collapsible-2", asked, lines, ["click [2]"]) == ["click [4]", "click [1]"]
+    twice = ["click [3]", "click [2]"]
+    assert ask("click-collapsible-2", asked, lines, twice) == ["click [1]"]
+
+
 def test_a_contact_that_was_passed_over_is_found_again():
     lines = """heading "Eve" [1]
 text "Phone:" [2]

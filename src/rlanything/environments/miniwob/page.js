@@ -63,6 +63,8 @@
   const tidy = (text) => text.replace(/\s+/g, " ").trim();
   const visible = (element) => {
     const box = element.getBoundingClientRect();
+    const flat = box.width === 0 || box.height === 0;
+    if (flat && element instanceof HTMLElement && !tidy(element.textContent)) return false;
     if (box.width === 0 && box.height === 0) return false;
     const style = getComputedStyle(element);
     if (style.visibility !== "visible" || style.display === "none" || style.opacity === "0") {
@@ -307,8 +309,8 @@
   const ONCE = "serves once";
   let looksAtFirst = null;
   let begun = false;
-  const probe = () => {
-    start("probe", "train", {});
+  const probe = async () => {
+    await start("probe", "train", {});
     return JSON.stringify([
       observe().elements,
       elements.map((element) => element.getBoundingClientRect()),
@@ -316,26 +318,26 @@
     ]);
   };
   let touched = true;
-  const soiled = () => {
+  const soiled = async () => {
     if (sessionStorage.getItem(ONCE)) return begun;
     if (!touched) return false;
-    if (looksAtFirst !== null) return probe() !== looksAtFirst;
-    looksAtFirst = probe();
-    if (probe() === looksAtFirst) return false;
+    if (looksAtFirst !== null) return (await probe()) !== looksAtFirst;
+    looksAtFirst = await probe();
+    if ((await probe()) === looksAtFirst) return false;
     sessionStorage.setItem(ONCE, "yes");
     return true;
   };
 
   // Null: the page has to be loaded anew.
-  const reset = (seed, mode, parameters) => {
-    if (soiled()) return null;
+  const reset = async (seed, mode, parameters) => {
+    if (await soiled()) return null;
     begun = true;
     touched = false;
-    start(seed, mode, parameters);
+    await start(seed, mode, parameters);
     return { utterance: utterance(), ready: WOB_TASK_READY, ...observe() };
   };
 
-  const start = (seed, mode, parameters) => {
+  const start = async (seed, mode, parameters) => {
     timers.clear(); // of the episode before
     now = 0;
     core.EPISODE_MAX_TIME = 1e9;
@@ -347,6 +349,9 @@
     Math.seedrandom(String(seed));
     core.startEpisodeReal();
     advance(1000);
+    const late = [...document.images].filter((image) => !image.complete);
+    const arrival = (image) => new Promise((go) => (image.onload = image.onerror = go));
+    await Promise.all(late.map(arrival));
   };
 
   const settle = (milliseconds) => {

@@ -61,12 +61,12 @@ def _errand(utterance: str) -> Errand:
 
 
 def _inbox(errand: Errand, screen: Screen) -> list[str]:
-    """Sender, subject, beginning, time and two icons a mail, after the heading and its icon."""
-    rows = [screen[at : at + 6] for at in range(2, len(screen) - 5, 6)]
+    """Sender, subject, beginning and two icons a mail, after the heading and its icon."""
+    rows = [screen[at : at + 5] for at in range(2, len(screen) - 4, 5)]
     found = [row for row in rows if row[0].text == errand.sender]
     if errand.kind in ICONS:
         return clicks(each for row in found for each in saying(row, *ICONS[errand.kind]))
-    return clicks(each for row in found for each in row[:4])
+    return clicks(each for row in found for each in row[:3])
 
 
 def _mail(errand: Errand, screen: Screen) -> list[str]:

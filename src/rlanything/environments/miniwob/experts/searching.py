@@ -38,7 +38,7 @@ def tabs(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 def section(utterance: str, screen: Screen, done: Done) -> list[str]:
     header = next(each for each in screen if each.text.startswith("Section #"))
-    return submit(screen) if "selected" in header.state else clicks([header, screen[0]])
+    return submit(screen) if "selected" in header.state else clicks([header])
 
 
 def sections(utterance: str, screen: Screen, done: Done) -> list[str]:
@@ -48,14 +48,12 @@ def sections(utterance: str, screen: Screen, done: Done) -> list[str]:
         return clicks(links)
     headers = [each for each in screen if each.text.startswith("Section #")]
     opened = [place for place, each in enumerate(headers) if "selected" in each.state]
-    first = int(part(r"click \[([1-6])\]", done[0]) or 0) if done else 0
-    seen = {*opened, *([(first - 1) // 2] if first else [])}
+    first = int(part(r"click \[([1-3])\]", done[0]) or 0) if done else 0
+    seen = {*opened, first - 1}
     after = opened[0] + 1 if opened else 0
     order = [(after + step) % len(headers) for step in range(len(headers))]
     todo = [headers[place] for place in order if place not in seen]
-    if not todo:
-        todo = [headers[order[0]]]
-    return clicks(todo) + clicks(screen[each.number - 2] for each in todo)
+    return clicks(todo or [headers[order[0]]])
 
 
 def tree(utterance: str, screen: Screen, done: Done) -> list[str]:
