@@ -128,13 +128,13 @@ def main() -> None:
     browser = Browser()
     try:
         rows: list[Row] = []
-        for path in sorted((PACKAGE / "miniwob").glob("*.html")):
-            rows.append(measure(browser, path.stem, seeds))
+        for page in sorted(path.stem for path in (PACKAGE / "miniwob").glob("*.html")):
+            rows.append(measure(browser, page, seeds))
             print(rows[-1].line(seeds), flush=True)
     finally:
         browser.close()
-    page = Path(__file__).with_name("miniwob-pages.md")
-    page.write_text(table(rows, seeds), encoding="utf-8")
+    report = Path(__file__).with_name("miniwob-pages.md")
+    report.write_text(table(rows, seeds), encoding="utf-8")
 
 
 if __name__ == "__main__":
