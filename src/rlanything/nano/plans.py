@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,11 @@ PROGRAMS = {"coding": programs.Plan()}
 
 def build(domain: str, seed: int, out: Path, workers: int, view: View) -> dict[str, Any]:
     """What was measured. Raises `DomainError` for a domain without a plan."""
-    make: Callable[[], dict[str, Any]]
     if domain in EPISODES:
-        make = episodes.Builder(replace(EPISODES[domain], seed=seed), out, workers, view).build
-    elif domain in PROGRAMS:
-        make = programs.Builder(replace(PROGRAMS[domain], seed=seed), out, workers, view).build
-    else:
-        known = ", ".join([*EPISODES, *PROGRAMS])
-        raise DomainError(f"no tiny models are planned for domain {domain!r}: use one of {known}")
-    return make()
+        plan = replace(EPISODES[domain], seed=seed)
+        return episodes.Builder(plan, out, workers, view).build()
+    if domain in PROGRAMS:
+        plan = replace(PROGRAMS[domain], seed=seed)
+        return programs.Builder(plan, out, workers, view).build()
+    known = ", ".join([*EPISODES, *PROGRAMS])
+    raise DomainError(f"no tiny models are planned for domain {domain!r}: use one of {known}")

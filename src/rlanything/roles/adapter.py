@@ -94,8 +94,9 @@ class Adapter:
                 task = self._domain.parse_candidate(ask.root, f"{ask.slot}@{iteration}", answer)
                 if task.instruction == ask.active.instruction:
                     raise InvalidTask("the slot's active task already asks for this")
-                # Nor may it be one that the domain would not take for new beside the active one.
-                self._domain.parse_candidate(ask.active, task.id, answer)
+                if ask.active != ask.root:
+                    # Nor one that the domain would not take for new beside the active one.
+                    self._domain.parse_candidate(ask.active, task.id, answer)
             except InvalidTask as reason:
                 refused.append(f"{answer.strip()!r}: {reason}")
             else:

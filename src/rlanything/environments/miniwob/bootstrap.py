@@ -94,24 +94,27 @@ class Teacher:
 
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
         """Names what an expert would do, which is what the score hangs on."""
-        *before, last = steps
-        right = right_actions(task, last.observation, before)
-        wanted = target(last.observation, right[0]) if right else LOST
+        wanted = _wanted(task, steps, len(steps) - 1)
         said = "a right step" if score == 1 else "a wrong step"
         return f"{wanted} is next: {said}. \\boxed{{{score}}}"
 
     def critic(self, task: Task, steps: Sequence[Step], condemned: Sequence[int]) -> str:
         at = condemned[0] if condemned else len(steps) - 1
-        last = steps[at]
-        right = right_actions(task, last.observation, steps[:at])
-        wanted = target(last.observation, right[0]) if right else LOST
-        return f"It did not go on with {wanted}. It chose {target(last.observation, last.action)}."
+        chosen = target(steps[at].observation, steps[at].action)
+        return f"It did not go on with {_wanted(task, steps, at)}. It chose {chosen}."
 
     def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
         """A later page of the family or a greater number is harder; an earlier page, a smaller
         number or a hint easier."""
         options = _changes(page_of(root), direction, rng)
         return rng.choice(options) if options else None
+
+
+def _wanted(task: Task, steps: Sequence[Step], at: int) -> str:
+    """The target of an expert in the place of a step."""
+    screen = steps[at].observation
+    right = right_actions(task, screen, steps[:at])
+    return target(screen, right[0]) if right else LOST
 
 
 def _changes(page: Page, direction: Direction, rng: random.Random) -> list[str]:

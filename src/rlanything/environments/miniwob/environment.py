@@ -69,7 +69,7 @@ class Episode:
 
     def begin(self) -> Look:
         self._done.clear()
-        return self._browser_call(self._restart)
+        return self._browser_call(lambda: _begin(self._taken()[0], self._start))
 
     def act(self, action: Action) -> Look:
         """Raises `InvalidAction`, which changes nothing that the episode knows of."""
@@ -90,19 +90,16 @@ class Episode:
                     raise
 
     def _page(self) -> Page:
-        page, was_mine = self._browser.page(self._start.page, self)
+        """Where the episode left it."""
+        page, was_mine = self._taken()
         if not was_mine:
-            self._replay(page)
+            _begin(page, self._start)
+            for action in self._done:
+                _carry_out(page, action)
         return page
 
-    def _restart(self) -> Look:
-        page, _ = self._browser.page(self._start.page, self)
-        return _begin(page, self._start)
-
-    def _replay(self, page: Page) -> None:
-        _begin(page, self._start)
-        for action in self._done:
-            _carry_out(page, action)
+    def _taken(self) -> tuple[Page, bool]:
+        return self._browser.page(self._start.page, self)
 
 
 def _begin(page: Page, start: Start) -> Look:

@@ -1,5 +1,5 @@
-// Runs in every page before its own scripts. Gives it a clock that only `miniwob.advance` moves, so
-// that an episode does not depend on how busy the machine is, and reads and finds its elements.
+// Runs in every page before its own scripts. Gives it a clock that only `miniwob` moves, so that an
+// episode does not depend on how busy the machine is, and reads and finds its elements.
 (() => {
   const START = Date.UTC(2020, 0, 1, 12);
   const FRAME = 16;
@@ -211,7 +211,6 @@
       elements: list.map(([, described]) => described),
       done: WOB_DONE_GLOBAL,
       reward: WOB_RAW_REWARD_GLOBAL,
-      reason: WOB_REWARD_REASON,
     };
   };
 
@@ -334,7 +333,7 @@
     begun = true;
     touched = false;
     await start(seed, mode, parameters);
-    return { utterance: utterance(), ready: WOB_TASK_READY, ...observe() };
+    return { utterance: utterance(), ...observe() };
   };
 
   const start = async (seed, mode, parameters) => {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from rlanything.environments.base import DomainError
 from rlanything.environments.miniwob.environment import Start
@@ -35,16 +36,7 @@ def starts(split: str, count: int, seed: int) -> list[Start]:
 
 
 def make_task(task_id: str, start: Start, utterance: str, hint: str = "") -> Task:
-    data = {
-        "start": {
-            "page": start.page,
-            "seed": start.seed,
-            "mode": start.mode,
-            "parameters": dict(start.parameters),
-        },
-        "utterance": utterance,
-        "hint": hint,
-    }
+    data = {"start": asdict(start), "utterance": utterance, "hint": hint}
     instruction = f"{utterance} Hint: {hint}" if hint else utterance
     return Task(task_id, instruction, start.page, data)
 
