@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
 from rlanything.environments.base import DomainError
+from rlanything.records import Step
 
 
 class Templates:
@@ -50,3 +51,10 @@ class Templates:
 
     def render(self, name: str, **values: str) -> str:
         return self._texts[name].substitute(values)
+
+    def critic_steps(self, steps: Sequence[Step], condemned: Sequence[int]) -> str:
+        """Every response in a `critic_step`; those of the condemned steps are marked."""
+        return "".join(
+            self.render("critic_step", mark="(bad) " if i in condemned else "", response=s.response)
+            for i, s in enumerate(steps)
+        )

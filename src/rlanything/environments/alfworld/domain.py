@@ -124,14 +124,11 @@ class AlfWorld:
         memory = Memory.at_start(trajectory.task.instruction, trajectory.steps[0].observation)
         for step in trajectory.steps:
             memory.read(step.next_observation)
-        lines = [
-            self._templates.render(
-                "critic_step", mark="(bad) " if i in condemned else "", response=step.response
-            )
-            for i, step in enumerate(trajectory.steps)
-        ]
         text = self._templates.render(
-            "critic", task=trajectory.task.instruction, steps="".join(lines), memory=memory.line()
+            "critic",
+            task=trajectory.task.instruction,
+            steps=self._templates.critic_steps(trajectory.steps, condemned),
+            memory=memory.line(),
         )
         return (Message("user", text),)
 

@@ -98,16 +98,10 @@ class MiniWob:
 
     def critic_prompt(self, failed: JudgedTrajectory, condemned: Sequence[int]) -> Messages:
         trajectory = failed.trajectory
-        lines = [
-            self._templates.render(
-                "critic_step", mark="(bad) " if i in condemned else "", response=step.response
-            )
-            for i, step in enumerate(trajectory.steps)
-        ]
         text = self._templates.render(
             "critic",
             task=trajectory.task.instruction,
-            steps="".join(lines),
+            steps=self._templates.critic_steps(trajectory.steps, condemned),
             screen=trajectory.steps[-1].observation,
         )
         return (Message("user", text),)
