@@ -37,8 +37,8 @@ ROUNDS = 7
 EPISODES = 120
 """Of each side in each round."""
 BROWSERS = 2
-FLAT = 1_000
-"""Episodes over which memory is watched."""
+STRETCHES, STRETCH = 4, 960
+"""Memory is read before, between and after so many stretches of so many episodes."""
 PAGES = ("click-test", "click-test-2", "click-button", "click-link", "click-color", "click-widget")
 """One right or wrong click ends their episodes."""
 REPORT = Path(__file__).with_name("miniwob.md")
@@ -147,14 +147,15 @@ def main() -> None:
                 for name, each in seconds.items():
                     rates[name].append(EPISODES / each)
         theirs.close()
-        before = memory_megabytes()
-        for turn in track(range(FLAT // EPISODES + 1), description=f"{FLAT} episodes"):
+        memory = [memory_megabytes()]
+        for turn in track(range(STRETCHES * STRETCH // EPISODES), description="memory"):
             ours(pool, tasks_of(domain, 100 + turn, EPISODES))
-        after = memory_megabytes()
-    write(rates, before, after)
+            if (turn + 1) * EPISODES % STRETCH == 0:
+                memory.append(memory_megabytes())
+    write(rates, memory)
 
 
-def write(rates: dict[str, list[float]], before: float, after: float) -> None:
+def write(rates: dict[str, list[float]], memory: Sequence[float]) -> None:
     ratios = sorted(a / b for a, b in zip(rates["ours"], rates["theirs"], strict=True))
     median = {name: statistics.median(values) for name, values in rates.items()}
     chromium = subprocess.run([executable_path(), "--version"], capture_output=True, text=True)
@@ -176,7 +177,8 @@ def write(rates: dict[str, list[float]], before: float, after: float) -> None:
         "",
         f"Ratio, round by round: {statistics.median(ratios):.1f}x [{ratios[0]:.1f}, "
         f"{ratios[-1]:.1f}]. Memory of all processes (proportional set size) before and after "
-        f"{FLAT} further episodes: {before:.0f} and {after:.0f} MB.",
+        f"each of {STRETCHES} further stretches of {STRETCH} episodes: "
+        f"{', '.join(f'{each:.0f}' for each in memory)} MB.",
         "",
     ]
     old = REPORT.read_text(encoding="utf-8") if REPORT.exists() else "# Web tasks\n\n"

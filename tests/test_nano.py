@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,12 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlanything import nano
+from rlanything.environments.base import DomainError
 from rlanything.nano.episodes import Builder, Plan
+from rlanything.nano.making import ROLES, Role, roles_named
 from rlanything.targets import EvalRequest, run_eval
 from rlanything.view import View
 
-ROLES = ("policy", "judge", "adapter")
 QUIET = View(Console(quiet=True))
 
 
@@ -82,7 +84,7 @@ def weights(folder: Path) -> dict[str, str]:
     }
 
 
-def build(folder: Path, seed: int) -> dict[str, str]:
+def build(folder: Path, seed: int, roles: Sequence[Role] = ROLES) -> dict[str, str]:
     plan = Plan(
         seed=seed,
         games=6,
@@ -96,7 +98,7 @@ def build(folder: Path, seed: int) -> dict[str, str]:
         layers=1,
         episodes=2,
     )
-    measured = Builder(plan, folder, 0, QUIET).build()
+    measured = Builder(plan, folder, 0, QUIET).build(roles)
     assert measured.keys() == {"policy", "judge", "adapter", "minutes"}
     return weights(folder)
 
@@ -106,3 +108,22 @@ def test_a_build_is_decided_by_its_seed(tmp_path: Path) -> None:
     assert build(tmp_path / "two", 0) == first
     other = build(tmp_path / "three", 1)
     assert all(other[role] != first[role] for role in ROLES)
+
+
+def test_one_role_made_anew_is_what_the_whole_build_makes(tmp_path: Path) -> None:
+    whole = build(tmp_path, 0)
+    minutes = json.loads((tmp_path / "card.json").read_text())["measured"]["minutes"]
+    for role in ("adapter", "judge"):
+        (tmp_path / role / "model.safetensors").unlink()
+        assert build(tmp_path, 0, (role,)) == whole
+    assert json.loads((tmp_path / "card.json").read_text())["measured"]["minutes"] > minutes
+
+
+def test_roles_are_refused_by_name_and_without_models_to_go_with(tmp_path: Path) -> None:
+    assert roles_named((), tmp_path) == ROLES
+    with pytest.raises(DomainError, match="no role is called 'critic': use one of policy, judge"):
+        roles_named(("critic",), tmp_path)
+    with pytest.raises(DomainError, match="holds no models to go with the new ones"):
+        roles_named(("adapter",), tmp_path)
+    (tmp_path / "card.json").touch()
+    assert roles_named(("adapter", "policy"), tmp_path) == ("policy", "adapter")

@@ -287,12 +287,17 @@ def nano_build(
     domain: Annotated[str, typer.Option(help="What they are for.")] = "alfworld",
     seed: Annotated[int, typer.Option(help="Everything derives from it.")] = 0,
     workers: Annotated[int, typer.Option(min=0, help="Environment processes.")] = 2,
+    role: Annotated[
+        list[str] | None,
+        typer.Option(help="Only policy, judge or adapter; the others are read from OUT."),
+    ] = None,
 ) -> None:
     """Build policy, judge and adapter from a seed, and measure what they can do."""
+    from rlanything.nano.making import roles_named
     from rlanything.nano.plans import build
 
     view = View(Console())
-    build(domain, seed, out, workers, view)
+    build(domain, seed, out, workers, view, roles_named(role or (), out))
     view.say(f"written to {out}; what was measured is in {out / 'card.json'}")
 
 

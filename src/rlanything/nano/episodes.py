@@ -8,7 +8,6 @@ useful but imperfect. What each reached is measured on the `tune` split, which n
 from __future__ import annotations
 
 import importlib
-import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,21 +20,31 @@ import numpy as np
 from rlanything.assembly import make_policy, prepare_torch
 from rlanything.engines.base import Sampling
 from rlanything.engines.embedded import embedded_engine
-from rlanything.engines.model import LanguageModel
-from rlanything.environments.base import Domain, InvalidTask
+from rlanything.engines.model import LanguageModel, load_model
+from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
-from rlanything.evaluation.intervals import wilson
 from rlanything.evaluation.judge_exam import JudgeExam
-from rlanything.evaluation.success import evaluate
 from rlanything.nano.lessons import LessonWriter
-from rlanything.nano.making import Shape, new_model, save_in_bfloat16, teach
+from rlanything.nano.making import (
+    DIRECTIONS,
+    ROLES,
+    Role,
+    Shape,
+    joined,
+    measured_before,
+    new_model,
+    save_in_bfloat16,
+    teach,
+    write_card,
+)
+from rlanything.nano.measuring import measure_adapter, measure_policy, some_of
 from rlanything.nano.pretrain import Renaming
 from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.records import Direction, JudgedTrajectory, Sample, Step, Task, Trajectory
 from rlanything.role_settings import PolicyConfig
 from rlanything.roles.judge import Judge
-from rlanything.roles.speaker import LocalSpeaker, Question
+from rlanything.roles.speaker import LocalSpeaker
 from rlanything.rollout import Agent, Attempt, rollout
 from rlanything.seeds import derive
 from rlanything.view import View
@@ -76,6 +85,8 @@ class Plan:
     games: int = 2200
     """Tasks for demonstrations and for the policy's rollouts."""
     demonstrations_per_game: int = 2
+    together: int = 1
+    """Episodes whose lessons share a pack, and so the instructions that all prompts begin with."""
     slip: float = 0.3
     """How often the demonstrator does anything at all."""
     policy_epochs: int = 2
@@ -112,40 +123,48 @@ class Builder:
             thought_tokens=plan.thought_tokens,
         )
 
-    def build(self) -> dict[str, Any]:
+    def build(self, roles: Sequence[Role] = ROLES) -> dict[str, Any]:
+        """`roles`: those to make; the others are read from the folder, as they are."""
         prepare_torch(0)
         begun = time.perf_counter()
-        plan, measured = self._plan, {}
+        plan, measured = self._plan, measured_before(self._out, roles)
         with self._view.live(), self._pool:
             games = self._domain.tasks("train", plan.games, derive(plan.seed, "games"))
-            demonstrations = self._play(
-                self._teacher.demonstrator(plan.slip), games, plan.demonstrations_per_game, "demos"
-            )
-            tokenizer = train_tokenizer(self._texts(demonstrations), plan.vocabulary)
-            policy = self._new_model(tokenizer, "policy")
-            writer = LessonWriter(policy, self._domain)
-            self._teach(policy, [writer.demonstration(t) for t in demonstrations], "policy")
-            measured["policy"] = self._measure_policy(policy)
+            if "policy" in roles:
+                demonstrations = self._play(
+                    self._teacher.demonstrator(plan.slip),
+                    games,
+                    plan.demonstrations_per_game,
+                    "demos",
+                )
+                tokenizer = train_tokenizer(self._texts(demonstrations), plan.vocabulary)
+                policy = self._new_model(tokenizer, "policy")
+                writer = LessonWriter(policy, self._domain)
+                lessons = joined([writer.demonstration(t) for t in demonstrations], plan.together)
+                self._teach(policy, lessons, "policy")
+                measured["policy"] = self._measure_policy(policy)
+            else:
+                policy = load_model(self._out / "policy", "float32")
+                writer = LessonWriter(policy, self._domain)
 
-            agent = self._agent(policy, 1.0)
-            rollouts = self._play(agent, games[: plan.judged_games], 2, "rollouts")
-            # Reading a transcript, and names off a list, is what the policy has learned already.
-            judge = self._new_model(tokenizer, "judge")
-            judge.network.load_state_dict(policy.network.state_dict())
-            self._teach(judge, self._judgements(writer, rollouts), "judge")
-            measured["judge"] = self._measure_judge(judge, policy)
-
-            adapter = self._new_model(tokenizer, "adapter")
-            adapter.network.load_state_dict(policy.network.state_dict())
-            lessons = self._critics(
-                writer, rollouts[: 2 * plan.criticised_games]
-            ) + self._proposals(writer)
-            self._teach(adapter, lessons, "adapter")
-            measured["adapter"] = self._measure_adapter(adapter)
-        measured["minutes"] = (time.perf_counter() - begun) / 60
-        command = f"rlanything nano build --domain {plan.domain} --seed {plan.seed}"
-        card = {"command": command, "plan": asdict(plan), "measured": measured}
-        (self._out / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+            rollouts: list[Trajectory] = []
+            if "judge" in roles or "adapter" in roles:
+                agent = self._agent(policy, 1.0)
+                rollouts = self._play(agent, games[: plan.judged_games], 2, "rollouts")
+            if "judge" in roles:
+                judge = self._pupil_of(policy, "judge")
+                lessons = joined(self._judgements(writer, rollouts), plan.together)
+                self._teach(judge, lessons, "judge")
+                measured["judge"] = self._measure_judge(judge, policy)
+            if "adapter" in roles:
+                adapter = self._pupil_of(policy, "adapter")
+                critics = self._critics(writer, rollouts[: 2 * plan.criticised_games])
+                explained = [sample.completion.text for each in critics for sample in each]
+                lessons = critics + self._proposals(writer, explained)
+                self._teach(adapter, joined(lessons, plan.together), "adapter")
+                measured["adapter"] = self._measure_adapter(adapter, explained)
+        measured["minutes"] = measured.get("minutes", 0.0) + (time.perf_counter() - begun) / 60
+        write_card(self._out, plan, measured)
         return measured
 
     def _play(self, agent: Agent, games: Sequence[Task], times: int, name: str) -> list[Trajectory]:
@@ -180,6 +199,12 @@ class Builder:
         plan = self._plan
         shape = Shape(plan.hidden, plan.layers, plan.heads)
         return new_model(shape, tokenizer, derive(plan.seed, role))
+
+    def _pupil_of(self, policy: LanguageModel, role: str) -> LanguageModel:
+        """Reading a transcript, and names off a list, is what the policy has learned already."""
+        model = self._new_model(policy.tokenizer, role)
+        model.network.load_state_dict(policy.network.state_dict())
+        return model
 
     def _teach(self, model: LanguageModel, examples: Sequence[Sequence[Sample]], role: str) -> None:
         plan = self._plan
@@ -216,23 +241,16 @@ class Builder:
         return make_policy(speaker, self._domain, self._config, temperature)
 
     def _measure_policy(self, policy: LanguageModel) -> dict[str, Any]:
-        """Success with its 95% interval, by split and temperature."""
-        measured: dict[str, Any] = {}
-        for split, temperature in (("tune", 1.0), ("tune", 0.5), ("ood", 1.0)):
-            result = evaluate(
-                self._agent(policy, temperature),
-                self._pool,
-                self._domain.tasks(split, self._plan.episodes, derive(self._plan.seed, "measure")),
-                split,
-                max_steps=self._plan.max_steps,
-                parallel_episodes=128,
-                seed=self._plan.seed,
-                view=self._view,
-            )
-            name = f"{split} success at temperature {temperature}"
-            measured[name] = asdict(result.success) if result.success else None
-            self._view.say(f"policy: {name}: {measured[name]}")
-        return measured
+        plan = self._plan
+        return measure_policy(
+            lambda temperature: self._agent(policy, temperature),
+            self._domain,
+            self._pool,
+            episodes=plan.episodes,
+            max_steps=plan.max_steps,
+            seed=plan.seed,
+            view=self._view,
+        )
 
     def _judgements(
         self, writer: LessonWriter, rollouts: Sequence[Trajectory]
@@ -284,16 +302,17 @@ class Builder:
             lessons.append([writer.answer(trajectory.id, messages, text)])
         return lessons
 
-    def _proposals(self, writer: LessonWriter) -> list[list[Sample]]:
+    def _proposals(self, writer: LessonWriter, critics: Sequence[str]) -> list[list[Sample]]:
+        """Harder and easier tasks by rule, with none, one or two of `critics`, whatever task they
+        are of: what is to be learned is to answer well whether there are any or not."""
         plan = self._plan
         rng = random.Random(derive(plan.seed, "proposals"))
         lessons: list[list[Sample]] = []
-        directions: tuple[Direction, ...] = ("harder", "easier")
         for root in self._domain.tasks("train", plan.adapter_games, derive(plan.seed, "adapter")):
             answers: list[Sample] = []
-            for direction in directions:
+            for direction in DIRECTIONS:
                 texts = {self._teacher.proposal(root, direction, rng) for _ in range(4)}
-                messages = self._domain.adapter_prompt(root, direction, ())
+                messages = self._domain.adapter_prompt(root, direction, some_of(critics, rng))
                 answers += [
                     writer.answer(root.id, messages, t) for t in sorted(filter(None, texts))
                 ]
@@ -301,33 +320,20 @@ class Builder:
                 lessons.append(answers)
         return lessons
 
-    def _measure_adapter(self, adapter: LanguageModel) -> dict[str, Any]:
-        """Share of single answers, on unseen training rooms, that are valid candidates."""
-        roots = self._domain.tasks(
-            "train", min(240, self._plan.episodes), derive(self._plan.seed, "adapter check")
+    def _measure_adapter(self, adapter: LanguageModel, critics: Sequence[str]) -> dict[str, Any]:
+        """On unseen training rooms."""
+        plan = self._plan
+        seed = derive(plan.seed, "adapter check")
+        roots = self._domain.tasks("train", min(240, plan.episodes), seed)
+        return measure_adapter(
+            adapter,
+            self._domain,
+            roots,
+            critics=critics,
+            max_tokens=plan.proposal_tokens,
+            seed=plan.seed,
+            view=self._view,
         )
-        speaker = LocalSpeaker(adapter, embedded_engine(adapter))
-        directions: tuple[Direction, ...] = ("harder", "easier")
-        questions = [
-            Question(
-                self._domain.adapter_prompt(root, direction, ()),
-                (derive(self._plan.seed, root.id, direction),),
-            )
-            for root in roots
-            for direction in directions
-        ]
-        answers = speaker.answer(questions, Sampling(0.7, self._plan.proposal_tokens))
-        valid, reasons = 0, dict[str, int]()
-        for root, group in zip((r for r in roots for _ in directions), answers, strict=True):
-            try:
-                self._domain.parse_candidate(root, "check", group[0].text)
-                valid += 1
-            except InvalidTask as reason:
-                reasons[str(reason)] = reasons.get(str(reason), 0) + 1
-        result = wilson(valid, len(questions))
-        common = sorted(reasons, key=lambda reason: -reasons[reason])[:5]
-        self._view.say(f"adapter: valid answers {result}; refused most: {'; '.join(common)}")
-        return {"valid answers at temperature 0.7": asdict(result) if result else None}
 
 
 def _teacher(domain: Domain) -> Teacher:

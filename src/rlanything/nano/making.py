@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import torch
 from transformers import SeedOssConfig, SeedOssForCausalLM
 
 from rlanything.engines.model import LanguageModel
+from rlanything.environments.base import DomainError
 from rlanything.nano.pretrain import Lesson, Renaming, lessons_of, pretrain
-from rlanything.records import Sample
+from rlanything.records import Direction, Sample
 from rlanything.view import View
+
+Role = Literal["policy", "judge", "adapter"]
+ROLES: tuple[Role, ...] = get_args(Role)
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+
+
+class Planned(Protocol):
+    """A dataclass: what every plan names."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def domain(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +70,14 @@ def new_model(shape: Shape, tokenizer: Any, seed: int) -> LanguageModel:
     return LanguageModel(SeedOssForCausalLM(config), tokenizer)
 
 
+def joined(lessons: Sequence[Sequence[Sample]], together: int) -> list[list[Sample]]:
+    """So many groups of samples in one."""
+    return [
+        [sample for group in lessons[at : at + together] for sample in group]
+        for at in range(0, len(lessons), together)
+    ]
+
+
 def teach(
     model: LanguageModel,
     examples: Sequence[Sequence[Sample]],
@@ -77,3 +103,29 @@ def save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
     model.network.save_pretrained(folder, state_dict=dict(weights))
     model.tokenizer.save_pretrained(folder)
     model.network.load_state_dict(weights)
+
+
+def roles_named(names: Sequence[str], out: Path) -> tuple[Role, ...]:
+    """All of them if none is named. Raises `DomainError` for an unknown one, and where the models
+    that are not to be made are missing."""
+    named: tuple[Role, ...] = tuple([role for role in ROLES if not names or role in names])
+    unknown = sorted(set(names) - set(ROLES))
+    if unknown:
+        raise DomainError(f"no role is called {unknown[0]!r}: use one of {', '.join(ROLES)}")
+    if named != ROLES and not (out / "card.json").exists():
+        raise DomainError(f"{out} holds no models to go with the new ones: make all three")
+    return named
+
+
+def measured_before(out: Path, roles: Sequence[Role]) -> dict[str, Any]:
+    """What the card in a folder says, if only some of its models are made anew."""
+    if set(roles) >= set(ROLES):
+        return {}
+    return json.loads((out / "card.json").read_text(encoding="utf-8"))["measured"]
+
+
+def write_card(out: Path, plan: Planned, measured: dict[str, Any]) -> None:
+    """The command that makes the models, what they depend on, what they can do."""
+    command = f"rlanything nano build --domain {plan.domain} --seed {plan.seed}"
+    card = {"command": command, "plan": asdict(plan), "measured": measured}
+    (out / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rlanything.environments.base import DomainError
 from rlanything.nano import episodes, programs
+from rlanything.nano.making import ROLES, Role
 from rlanything.view import View
 
 EPISODES = {
@@ -18,21 +20,28 @@ EPISODES = {
         decoding="free",
         response_tokens=48,
         judgement_tokens=48,
-        max_steps=8,
-        games=6000,
+        max_steps=10,
+        games=8000,
         demonstrations_per_game=1,
+        together=3,
+        slip=0.2,
+        judged_games=1500,
+        adapter_games=2000,
     ),
 }
 PROGRAMS = {"coding": programs.Plan()}
 
 
-def build(domain: str, seed: int, out: Path, workers: int, view: View) -> dict[str, Any]:
-    """What was measured. Raises `DomainError` for a domain without a plan."""
+def build(
+    domain: str, seed: int, out: Path, workers: int, view: View, roles: Sequence[Role] = ROLES
+) -> dict[str, Any]:
+    """What was measured. `roles`: those to make; the others are read from the folder. Raises
+    `DomainError` for a domain without a plan."""
     if domain in EPISODES:
         plan = replace(EPISODES[domain], seed=seed)
-        return episodes.Builder(plan, out, workers, view).build()
+        return episodes.Builder(plan, out, workers, view).build(roles)
     if domain in PROGRAMS:
         plan = replace(PROGRAMS[domain], seed=seed)
-        return programs.Builder(plan, out, workers, view).build()
+        return programs.Builder(plan, out, workers, view).build(roles)
     known = ", ".join([*EPISODES, *PROGRAMS])
     raise DomainError(f"no tiny models are planned for domain {domain!r}: use one of {known}")

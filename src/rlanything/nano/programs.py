@@ -10,7 +10,6 @@ and on held-out families.
 from __future__ import annotations
 
 import importlib
-import json
 import random
 import time
 from collections import Counter
@@ -22,14 +21,25 @@ from typing import Any, Protocol
 from rlanything.assembly import make_policy, prepare_torch
 from rlanything.engines.base import Sampling
 from rlanything.engines.embedded import embedded_engine
-from rlanything.engines.model import LanguageModel
-from rlanything.environments.base import DomainError, InvalidTask, UnitTestDomain
+from rlanything.engines.model import LanguageModel, load_model
+from rlanything.environments.base import DomainError, UnitTestDomain
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
 from rlanything.evaluation.intervals import wilson
-from rlanything.evaluation.success import evaluate
 from rlanything.nano.lessons import LessonWriter
-from rlanything.nano.making import Shape, new_model, save_in_bfloat16, teach
+from rlanything.nano.making import (
+    DIRECTIONS,
+    ROLES,
+    Role,
+    Shape,
+    joined,
+    measured_before,
+    new_model,
+    save_in_bfloat16,
+    teach,
+    write_card,
+)
+from rlanything.nano.measuring import measure_adapter, measure_policy
 from rlanything.nano.pretrain import Renaming
 from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.records import (
@@ -47,8 +57,6 @@ from rlanything.role_settings import PolicyConfig
 from rlanything.roles.speaker import LocalSpeaker, Question
 from rlanything.seeds import derive
 from rlanything.view import View
-
-DIRECTIONS: tuple[Direction, ...] = ("harder", "easier")
 
 
 class Teacher(Protocol):
@@ -83,6 +91,8 @@ class Plan:
     error: float = 0.4
     """Share of the tests that are worked out wrongly."""
     epochs: int = 2
+    together: int = 4
+    """Problems whose lessons share a pack, and so the instructions that all prompts begin with."""
     adapter_problems: int = 6_000
     rewritten_tests: int = 2
     """In every problem that the adapter is shown to write."""
@@ -93,10 +103,6 @@ class Plan:
     learning_rate: float = 2e-3
     episodes: int = 400
     """Of each measurement."""
-
-
-TOGETHER = 4
-"""Problems whose lessons share a pack, and so the instructions that all prompts begin with."""
 
 
 TOKENIZED = 3_000
@@ -122,10 +128,11 @@ class Builder:
         self._pool = EnvironmentPool(plan.domain, options, workers, 120.0)
         self._shape = Shape(plan.hidden, plan.layers, plan.heads)
 
-    def build(self) -> dict[str, Any]:
+    def build(self, roles: Sequence[Role] = ROLES) -> dict[str, Any]:
+        """`roles`: those to make; the others are read from the folder, as they are."""
         prepare_torch(0)
         begun = time.perf_counter()
-        plan, measured = self._plan, {}
+        plan, measured = self._plan, measured_before(self._out, roles)
         with self._view.live(), self._pool:
             rng = random.Random(derive(plan.seed, "teacher"))
             tasks = [
@@ -138,26 +145,29 @@ class Builder:
                 [self._teacher.unit_test(task, rng, plan.error) for _ in range(plan.tests)]
                 for task in tasks
             ]
-            tokenizer = train_tokenizer(self._texts(tasks, solutions, tests), plan.vocabulary)
+            if "policy" in roles:
+                tokenizer = train_tokenizer(self._texts(tasks, solutions, tests), plan.vocabulary)
+                policy = new_model(self._shape, tokenizer, derive(plan.seed, "policy"))
+                writer = LessonWriter(policy, self._domain)
+                asked = [self._domain.policy_prompt(t, (), t.instruction) for t in tasks]
+                self._teach(policy, _lessons(writer, tasks, asked, solutions), "policy")
+                measured["policy"] = self._measure_policy(policy)
+            else:
+                policy = load_model(self._out / "policy", "float32")
+                writer = LessonWriter(policy, self._domain)
 
-            policy = new_model(self._shape, tokenizer, derive(plan.seed, "policy"))
-            writer = LessonWriter(policy, self._domain)
-            asked = [self._domain.policy_prompt(t, (), t.instruction) for t in tasks]
-            self._teach(policy, _lessons(writer, tasks, asked, solutions), "policy")
-            measured["policy"] = self._measure_policy(policy)
+            if "judge" in roles:
+                judge = self._pupil_of(policy, "judge")
+                asked = [self._domain.judge_prompt(t, ()) for t in tasks]
+                self._teach(judge, _lessons(writer, tasks, asked, tests), "judge")
+                measured["judge"] = self._measure_judge(judge)
 
-            judge = self._pupil_of(policy, "judge")
-            asked = [self._domain.judge_prompt(t, ()) for t in tasks]
-            self._teach(judge, _lessons(writer, tasks, asked, tests), "judge")
-            measured["judge"] = self._measure_judge(judge)
-
-            adapter = self._pupil_of(policy, "adapter")
-            self._teach(adapter, self._adapter_lessons(writer), "adapter")
-            measured["adapter"] = self._measure_adapter(adapter)
-        measured["minutes"] = (time.perf_counter() - begun) / 60
-        command = f"rlanything nano build --domain {plan.domain} --seed {plan.seed}"
-        card = {"command": command, "plan": asdict(plan), "measured": measured}
-        (self._out / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+            if "adapter" in roles:
+                adapter = self._pupil_of(policy, "adapter")
+                self._teach(adapter, self._adapter_lessons(writer), "adapter")
+                measured["adapter"] = self._measure_adapter(adapter)
+        measured["minutes"] = measured.get("minutes", 0.0) + (time.perf_counter() - begun) / 60
+        write_card(self._out, plan, measured)
         return measured
 
     def _texts(
@@ -195,7 +205,7 @@ class Builder:
         plan = self._plan
         teach(
             model,
-            examples,
+            joined(examples, plan.together) if role != "adapter" else examples,
             role,
             epochs=plan.epochs,
             learning_rate=plan.learning_rate,
@@ -243,26 +253,17 @@ class Builder:
         return lessons
 
     def _measure_policy(self, policy: LanguageModel) -> dict[str, Any]:
-        """Success with its 95% interval, by split and temperature."""
-        measured: dict[str, Any] = {}
         config = PolicyConfig(max_tokens=160)
-        for split, temperature in (("tune", 1.0), ("tune", 0.5), ("ood", 1.0)):
-            speaker = LocalSpeaker(policy, embedded_engine(policy))
-            seed = derive(self._plan.seed, "measure")
-            result = evaluate(
-                make_policy(speaker, self._domain, config, temperature),
-                self._pool,
-                self._domain.tasks(split, self._plan.episodes, seed),
-                split,
-                max_steps=1,
-                parallel_episodes=128,
-                seed=self._plan.seed,
-                view=self._view,
-            )
-            name = f"{split} success at temperature {temperature}"
-            measured[name] = asdict(result.success) if result.success else None
-            self._view.say(f"policy: {name}: {measured[name]}")
-        return measured
+        speaker = LocalSpeaker(policy, embedded_engine(policy))
+        return measure_policy(
+            lambda temperature: make_policy(speaker, self._domain, config, temperature),
+            self._domain,
+            self._pool,
+            episodes=self._plan.episodes,
+            max_steps=1,
+            seed=self._plan.seed,
+            view=self._view,
+        )
 
     def _measure_judge(self, judge: LanguageModel) -> dict[str, Any]:
         """Share of single tests that the reference solution passes, and of unreadable ones."""
@@ -288,25 +289,16 @@ class Builder:
         return measured
 
     def _measure_adapter(self, adapter: LanguageModel) -> dict[str, Any]:
-        """Share of single answers that are valid candidates."""
         seed = derive(self._plan.seed, "adapter check")
-        roots = self._domain.tasks("tune", self._plan.episodes // 2, seed)
-        speaker = LocalSpeaker(adapter, embedded_engine(adapter))
-        pairs: list[tuple[Task, Direction]] = [(r, way) for r in roots for way in DIRECTIONS]
-        questions = [
-            Question(self._domain.adapter_prompt(root, way, ()), (derive(seed, root.id, way),))
-            for root, way in pairs
-        ]
-        answers = speaker.answer(questions, Sampling(0.7, 256))
-        reasons = Counter[str]()
-        for (root, _), (answer,) in zip(pairs, answers, strict=True):
-            try:
-                self._domain.parse_candidate(root, "check", answer.text)
-            except InvalidTask as reason:
-                reasons[str(reason)[:60]] += 1
-        result = wilson(len(pairs) - reasons.total(), len(pairs))
-        self._view.say(f"adapter: valid answers {result}; refused most: {reasons.most_common(5)}")
-        return {"valid answers at temperature 0.7": asdict(result) if result else None}
+        return measure_adapter(
+            adapter,
+            self._domain,
+            self._domain.tasks("tune", self._plan.episodes // 2, seed),
+            critics=(),
+            max_tokens=256,
+            seed=self._plan.seed,
+            view=self._view,
+        )
 
 
 def _lessons(
@@ -315,12 +307,8 @@ def _lessons(
     asked: Sequence[Messages],
     answers: Sequence[Sequence[str]],
 ) -> list[list[Sample]]:
-    """Every answer to its question, those of some problems together."""
-    lessons = [
+    """Every answer to its question, those of a problem side by side."""
+    return [
         [writer.answer(task.id, messages, text) for text in texts]
         for task, messages, texts in zip(tasks, asked, answers, strict=True)
-    ]
-    return [
-        [sample for group in lessons[at : at + TOGETHER] for sample in group]
-        for at in range(0, len(lessons), TOGETHER)
     ]

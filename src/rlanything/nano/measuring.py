@@ -1,0 +1,89 @@
+"""What a freshly made nano model can do, for its card."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rlanything.engines.base import Sampling
+from rlanything.engines.embedded import embedded_engine
+from rlanything.engines.model import LanguageModel
+from rlanything.environments.base import Domain, InvalidTask
+from rlanything.environments.workers import EnvironmentPool
+from rlanything.evaluation.intervals import wilson
+from rlanything.evaluation.success import evaluate
+from rlanything.nano.making import DIRECTIONS
+from rlanything.records import Direction, Task
+from rlanything.roles.speaker import LocalSpeaker, Question
+from rlanything.rollout import Agent
+from rlanything.seeds import derive
+from rlanything.view import View
+
+
+def measure_policy(
+    agent_at: Callable[[float], Agent],
+    domain: Domain,
+    pool: EnvironmentPool,
+    *,
+    episodes: int,
+    max_steps: int,
+    seed: int,
+    view: View,
+) -> dict[str, Any]:
+    """Success with its 95% interval, by split and temperature."""
+    measured: dict[str, Any] = {}
+    for split, temperature in (("tune", 1.0), ("tune", 0.5), ("ood", 1.0)):
+        result = evaluate(
+            agent_at(temperature),
+            pool,
+            domain.tasks(split, episodes, derive(seed, "measure")),
+            split,
+            max_steps=max_steps,
+            parallel_episodes=128,
+            seed=seed,
+            view=view,
+        )
+        name = f"{split} success at temperature {temperature}"
+        measured[name] = asdict(result.success) if result.success else None
+        view.say(f"policy: {name}: {measured[name]}")
+    return measured
+
+
+def some_of(critics: Sequence[str], rng: random.Random) -> tuple[str, ...]:
+    """None, one or two: as many as the adapter is shown in the loop."""
+    return tuple(rng.sample(critics, min(rng.randint(0, 2), len(critics))))
+
+
+def measure_adapter(
+    adapter: LanguageModel,
+    domain: Domain,
+    roots: Sequence[Task],
+    *,
+    critics: Sequence[str],
+    max_tokens: int,
+    seed: int,
+    view: View,
+) -> dict[str, Any]:
+    """Share of single answers that are valid candidates, both directions for every root."""
+    rng = random.Random(derive(seed, "critics shown"))
+    pairs: list[tuple[Task, Direction]] = [(root, way) for root in roots for way in DIRECTIONS]
+    questions = [
+        Question(
+            domain.adapter_prompt(root, way, some_of(critics, rng)), (derive(seed, root.id, way),)
+        )
+        for root, way in pairs
+    ]
+    speaker = LocalSpeaker(adapter, embedded_engine(adapter))
+    answers = speaker.answer(questions, Sampling(0.7, max_tokens))
+    reasons = Counter[str]()
+    for (root, _), (answer,) in zip(pairs, answers, strict=True):
+        try:
+            domain.parse_candidate(root, "check", answer.text)
+        except InvalidTask as reason:
+            reasons[str(reason)[:60]] += 1
+    result = wilson(len(pairs) - reasons.total(), len(pairs))
+    view.say(f"adapter: valid answers {result}; refused most: {reasons.most_common(5)}")
+    return {"valid answers at temperature 0.7": asdict(result) if result else None}
