@@ -298,7 +298,9 @@ class Run:
             checkpoint = save_checkpoint(folder, turn.iteration, self._cast.trainees, self._pool)
         # The store's own seconds are counted with the next iteration's.
         usage = self._cast.take_usage()
-        metrics = turn_metrics(turn, diagnostics, usage, self._view.take_seconds())
+        metrics = turn_metrics(
+            turn, diagnostics, recipe.feedback.settings(), usage, self._view.take_seconds()
+        )
         counts = self._cast.critic.counts(judged)
         metrics |= {f"judge/{_slug(k)}": v for k, v in pooled(counts).items()}
         with self._view.phase("store", 1, "transaction"):
@@ -308,7 +310,12 @@ class Run:
                 labels=labels,
                 samples={"policy": turn.policy_samples, "judge": turn.judge_samples},
                 proposals=[
-                    (p.slot, p.task.id if p.task else None, p.critics, p.refused)
+                    (
+                        p.slot,
+                        p.task.id if p.task else None,
+                        p.critics,
+                        [f"{each.stage}: {each.text}" for each in p.refused],
+                    )
                     for p in turn.proposals
                 ],
                 failures=[(failure.task_id, failure.reason) for failure in turn.failures],

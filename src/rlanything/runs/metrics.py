@@ -1,22 +1,27 @@
-"""The numbers of an iteration, by name: `room/quantity`."""
+"""The numbers of an iteration, by name: `room/quantity`. `docs/metrics.md` says what each means."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from rlanything.evaluation.diagnostics import Diagnostics
+from rlanything.experience import Group
+from rlanything.feedback import FeedbackSettings, in_window
 from rlanything.loop import Turn
+from rlanything.records import Sample
+from rlanything.roles.adapter import Proposal
 
 
 def turn_metrics(
     turn: Turn,
     diagnostics: Diagnostics,
+    settings: FeedbackSettings,
     usage: Mapping[str, int],
     seconds: Mapping[str, float],
 ) -> dict[str, float | None]:
-    """Everything counted in one turn; `usage` of endpoints as `role/quantity`. None: there was
-    nothing to count."""
+    """Everything counted in one turn; `usage` of models as `role/quantity`. None: there was nothing
+    to count."""
     trajectories = [each.trajectory for group in turn.groups for each in group.judged]
     active = [group for group in turn.groups if not group.entry.candidate]
     steps = [step for trajectory in trajectories for step in trajectory.steps]
@@ -29,15 +34,50 @@ def turn_metrics(
         "tasks/active_accuracy": _mean([group.accuracy for group in active]),
         "tasks/accepted": len(turn.accepted),
         "tasks/rejected": len(turn.rejected),
-        "tasks/asked": len(turn.proposals),
-        "tasks/proposed": sum(proposal.task is not None for proposal in turn.proposals),
-        "tasks/refused_tries": sum(len(proposal.refused) for proposal in turn.proposals),
+        **_funnel(turn.proposals),
+        **_signals(turn, settings),
         **{f"policy/{name}": value for name, value in turn.policy_statistics.items()},
         **{f"judge/{name}": value for name, value in turn.judge_statistics.items()},
         **{f"judge/{name}": value for name, value in asdict(diagnostics).items()},
         **usage,
         **{f"seconds/{name.replace(' ', '_')}": value for name, value in seconds.items()},
     }
+
+
+def _funnel(proposals: Sequence[Proposal]) -> dict[str, float | None]:
+    """Slots for which the adapter was asked, and for how many of them the best of its tries could
+    be read, broke no rule, and became a candidate."""
+    reached = [proposal.reached for proposal in proposals]
+    return {
+        "tasks/asked": len(reached),
+        "tasks/parsed": sum(stage >= 1 for stage in reached),
+        "tasks/valid": sum(stage >= 2 for stage in reached),
+        "tasks/proposed": sum(stage >= 3 for stage in reached),
+        "tasks/refused_tries": sum(len(proposal.refused) for proposal in proposals),
+    }
+
+
+def _signals(turn: Turn, settings: FeedbackSettings) -> dict[str, float | None]:
+    """How much of what was lived through trains, and how strongly."""
+    judged = [each for group in turn.teaching for each in group.judged]
+    steps = sum(len(each.trajectory.steps) for each in judged)
+    judgements = sum(len(step) for each in judged for step in each.judgements)
+    return {
+        "policy/window_share": _window_share(turn.teaching, settings.policy_window),
+        "policy/trained_share": len(turn.policy_samples) / steps if steps else None,
+        "policy/advantage": _strength(turn.policy_samples),
+        "judge/window_share": _window_share(turn.teaching, settings.judge_window),
+        "judge/trained_share": len(turn.judge_samples) / judgements if judgements else None,
+        "judge/advantage": _strength(turn.judge_samples),
+    }
+
+
+def _window_share(groups: Iterable[Group], window: tuple[float, float]) -> float | None:
+    return _mean([in_window(group.accuracy, window) for group in groups])
+
+
+def _strength(samples: Iterable[Sample]) -> float | None:
+    return _mean([abs(sample.advantage) for sample in samples])
 
 
 def _mean(values: Sequence[float | bool]) -> float | None:
