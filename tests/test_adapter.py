@@ -68,7 +68,7 @@ def test_without_a_valid_answer_there_is_no_candidate_and_every_reason(frozen_mo
 
 def test_a_proposal_says_how_far_the_best_of_its_tries_came(frozen_model):
     def reached(*answers: str) -> int:
-        adapter, _ = adapter_with(frozen_model, answers)
+        adapter, _ = adapter_with(frozen_model, list(answers))
         return adapter.propose([ask()], iteration=0, seed=5)[0].reached
 
     assert reached("no", "nor this") == 0

@@ -185,6 +185,22 @@ def evaluate(
         Console().print(result.table())
 
 
+@app.command("judge-check")
+def judge_check(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    episodes: Annotated[int, typer.Option(min=1, help="At most so many of the judge's exam.")] = 32,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Corrupt recorded steps in known ways: does the judge notice, before and after training?"""
+    from rlanything.judge_checking import check_judge
+
+    result = check_judge(run, episodes, View(Console(stderr=True)))
+    if as_json:
+        typer.echo(json.dumps(result.to_json()))
+    else:
+        Console().print(result.table())
+
+
 @app.command()
 def tasks(
     run: Annotated[Path, typer.Argument(help="A run directory.")],

@@ -33,6 +33,7 @@ from rlanything.evaluation.judge_exam import JudgeExam, diagnose_judged, oracle_
 from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.loop import Loop, Turn
 from rlanything.records import Task, Trajectory
+from rlanything.runs.alarms import find_alarms
 from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint, sync
 from rlanything.runs.lock import RunLock, find_holder
 from rlanything.runs.metrics import turn_metrics
@@ -326,6 +327,9 @@ class Run:
             )
         self._retain(turn.iteration)
         self._view.say(turn_line(turn.iteration, recipe.loop.iterations, metrics, seconds_left))
+        for alarm in find_alarms(self._store.history()):
+            if alarm.iteration == turn.iteration:
+                self._view.warn(alarm.line())
 
     def _retain(self, iteration: int) -> None:
         """Lets go of what the recipe does not keep, after an iteration that is kept."""

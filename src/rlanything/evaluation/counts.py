@@ -24,6 +24,18 @@ def pooled(items: Mapping[str, Counts]) -> dict[str, float]:
     return {measure: hits[measure] / total for measure, total in totals.items() if total}
 
 
+def share_of(items: Mapping[str, Counts], measure: str) -> Interval | None:
+    """The pooled share of one measure, bootstrapped over the items; None where there is nothing to
+    count."""
+    table = np.array([counts[measure] for counts in items.values() if measure in counts])
+    if not len(table) or not table[:, 1].sum():
+        return None
+    drawn = np.random.default_rng(0).integers(len(table), size=(2000, len(table)))
+    hits, totals = table[drawn].sum(axis=1).T
+    whole = table.sum(axis=0)
+    return percentile_interval(float(whole[0] / whole[1]), hits / totals)
+
+
 def gain(
     before: Mapping[str, Counts], after: Mapping[str, Counts], measures: Sequence[str]
 ) -> Interval | None:
