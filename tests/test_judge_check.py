@@ -183,6 +183,13 @@ def test_the_share_of_a_measure_is_bootstrapped_over_episodes() -> None:
     assert share_of({"a": {"x": (0, 0)}}, "x") is None
 
 
+def test_a_share_that_never_varies_is_no_certainty() -> None:
+    never = share_of({str(i): {"x": (0, 3)} for i in range(10)}, "x")
+    assert never is not None
+    assert (never.low, never.estimate) == (0, 0)
+    assert never.high > 0.2
+
+
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     from rlanything.config import RecipeError
     from rlanything.judge_checking import check_judge

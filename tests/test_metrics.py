@@ -25,7 +25,7 @@ def group(name: str, outcomes: list[int], candidate: bool = False) -> Group:
 
 
 def metrics_of(turn: Turn) -> dict[str, float | None]:
-    return turn_metrics(turn, diagnose([], [], [], 1.0), SETTINGS, {}, {})
+    return turn_metrics(turn, diagnose([], [], [], 1.0), SETTINGS, {}, {}, {})
 
 
 def test_the_funnel_counts_each_slot_by_the_best_of_its_tries() -> None:

@@ -50,7 +50,7 @@ def test_the_interval_of_growth_holds_the_rate_as_often_as_it_says() -> None:
     rng, rate = np.random.default_rng(0), 0.8
     held = 0
     for seed in range(200):
-        found = growth(rng.poisson(rate, size=60), seed=seed, resamples=300)
+        found = growth([float(n) for n in rng.poisson(rate, size=60)], seed=seed, resamples=300)
         assert found is not None
         held += found.low <= rate <= found.high
     assert 0.88 <= held / 200 <= 0.99

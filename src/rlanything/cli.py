@@ -66,7 +66,9 @@ def resume(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(help="environment.*, checkpoints.*, store.* or loop.iterations=value"),
+        typer.Argument(
+            help="environment.*, checkpoints.*, store.*, tracker.* or loop.iterations=value"
+        ),
     ] = None,
 ) -> None:
     """Go on with a run that was stopped, with the results it would have had."""

@@ -46,6 +46,7 @@ def check_installation() -> list[Finding]:
         _optional("peft", "peft", "LoRA"),
         _optional("vllm", "vllm", "generation by vLLM"),
         _optional("openai", "openai", "hosted models"),
+        _optional("wandb", "wandb", "metrics at Weights & Biases"),
         _nano(),
         _sandbox(),
         _browser(),

@@ -65,10 +65,14 @@ class CheckResult:
         return None if self.after is None else gain(self.before, self.after, (measure,))
 
     def table(self) -> Table:
-        table = Table(title=f"{self.run}: {self.steps} steps of {self.episodes} episodes")
-        table.add_column("of good steps that it approved, called bad when")
+        table = Table(
+            title=f"{self.run}: {self.steps} steps of {self.episodes} episodes",
+            caption="How often a verdict falls, of good steps that the judge approved; the last "
+            "two: how often it turns, of all steps that it decided. Intervals of 95%.",
+        )
+        table.add_column("corruption")
         table.add_column("applies to", justify="right")
-        table.add_column("before [95% interval]", justify="right")
+        table.add_column("before", justify="right")
         if self.after is not None:
             table.add_column("after", justify="right")
             table.add_column("change", justify="right")

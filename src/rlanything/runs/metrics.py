@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
+from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.diagnostics import Diagnostics
+from rlanything.evaluation.judge_exam import Examination
+from rlanything.evaluation.success import Evaluation
 from rlanything.experience import Group
 from rlanything.feedback import FeedbackSettings, in_window
 from rlanything.loop import Turn
@@ -17,11 +20,12 @@ def turn_metrics(
     turn: Turn,
     diagnostics: Diagnostics,
     settings: FeedbackSettings,
+    counted: Mapping[str, float],
     usage: Mapping[str, int],
     seconds: Mapping[str, float],
 ) -> dict[str, float | None]:
-    """Everything counted in one turn; `usage` of models as `role/quantity`. None: there was nothing
-    to count."""
+    """Everything counted in one turn; `counted` of the judge by measure, `usage` of models as
+    `role/quantity`. None: there was nothing to count."""
     trajectories = [each.trajectory for group in turn.groups for each in group.judged]
     active = [group for group in turn.groups if not group.entry.candidate]
     steps = [step for trajectory in trajectories for step in trajectory.steps]
@@ -39,8 +43,26 @@ def turn_metrics(
         **{f"policy/{name}": value for name, value in turn.policy_statistics.items()},
         **{f"judge/{name}": value for name, value in turn.judge_statistics.items()},
         **{f"judge/{name}": value for name, value in asdict(diagnostics).items()},
+        **{f"judge/{_slug(measure)}": value for measure, value in counted.items()},
         **usage,
-        **{f"seconds/{name.replace(' ', '_')}": value for name, value in seconds.items()},
+        **{f"seconds/{_slug(phase)}": value for phase, value in seconds.items()},
+    }
+
+
+def sitting_metrics(
+    evaluations: Iterable[Evaluation], examination: Examination, usage: Mapping[str, int]
+) -> dict[str, float | None]:
+    """Everything counted when policy and judge were examined on what they never train on."""
+    counted = pooled(examination.counts)
+    return {
+        **{
+            f"evaluation/{each.split}/success": each.success.estimate
+            for each in evaluations
+            if each.success is not None
+        },
+        **{f"evaluation/judge/{k}": v for k, v in asdict(examination.diagnostics).items()},
+        **{f"evaluation/judge/{_slug(measure)}": value for measure, value in counted.items()},
+        **{f"evaluation/{name}": count for name, count in usage.items() if count},
     }
 
 
@@ -78,6 +100,10 @@ def _window_share(groups: Iterable[Group], window: tuple[float, float]) -> float
 
 def _strength(samples: Iterable[Sample]) -> float | None:
     return _mean([abs(sample.advantage) for sample in samples])
+
+
+def _slug(name: str) -> str:
+    return name.lower().replace(" ", "_")
 
 
 def _mean(values: Sequence[float | bool]) -> float | None:
