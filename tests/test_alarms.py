@@ -68,7 +68,7 @@ def test_what_was_evaluated_before_training_is_no_iteration() -> None:
         ("nothing trains", {"judge/window_share": 0.0}, 3),
         ("proposal funnel", {"tasks/valid": 0.0, "tasks/proposed": 0.0}, 2),
         ("proposal funnel", {"tasks/accepted": 0.0, "tasks/rejected": 8.0}, 2),
-        ("task drift", {"tasks/drift": 0.6}, 1),
+        ("task drift", {"tasks/drift": 0.85}, 1),
     ],
 )
 def test_a_bad_state_is_called_once_it_has_lasted(name: str, change: Row, iterations: int) -> None:

@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 from metrics_page import PAGE, page_patterns, unlisted
+from rlanything.curriculum import Pool
 from rlanything.evaluation.diagnostics import diagnose
 from rlanything.evaluation.intervals import Interval
 from rlanything.evaluation.judge_exam import BAD, GOOD, Examination
@@ -16,7 +17,7 @@ from rlanything.loop import Turn
 from rlanything.records import Task, Trajectory
 from rlanything.roles.unit_tests import DETECT, UT
 from rlanything.runs.alarms import RULES
-from rlanything.runs.metrics import sitting_metrics, turn_metrics
+from rlanything.runs.metrics import drift_metrics, sitting_metrics, turn_metrics
 
 SOURCE = Path(__file__).parent.parent / "src" / "rlanything"
 QUANTITIES = ("requests", "retries", "prompt_tokens", "completion_tokens")
@@ -52,6 +53,8 @@ def writable() -> set[str]:
     won = Evaluation("ood", [Trajectory("t", Task("t", "do"), (), 1)], 0, 1.0)
     assert isinstance(won.success, Interval)
     examined = Examination(nothing, {"t": {GOOD: (1, 1), BAD: (1, 1), **shares}})
+    pool = Pool([Task("t", "do")], 0.2, 0.8)
+    names |= set(drift_metrics(pool, lambda one, other: 0.0))
     return names | set(sitting_metrics([won], examined, usage))
 
 

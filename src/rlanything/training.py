@@ -28,6 +28,7 @@ from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
 from rlanything.evaluation.counts import pooled
+from rlanything.evaluation.drift import find_embedder
 from rlanything.evaluation.judge_exam import JudgeExam, diagnose_judged, oracle_labels
 from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.loop import Loop, Turn
@@ -35,7 +36,7 @@ from rlanything.records import Task, Trajectory
 from rlanything.runs.alarms import find_alarms
 from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint, sync
 from rlanything.runs.lock import RunLock, find_holder
-from rlanything.runs.metrics import sitting_metrics, turn_metrics
+from rlanything.runs.metrics import drift_metrics, sitting_metrics, turn_metrics
 from rlanything.runs.recovery import Position, recover
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store import Store
@@ -109,6 +110,7 @@ class Run:
             recipe = recipe.model_copy(update=roles)
         self._domain: Domain = load_domain(recipe.domain.name, recipe.domain.options)
         self._held_out = self._load_held_out()
+        self._embedder = find_embedder()
         self._cast: Cast = assemble(recipe, self._domain)
         if checkpoint is None:
             curriculum = recipe.curriculum
@@ -301,6 +303,8 @@ class Run:
             self._cast.take_usage(),
             self._view.take_seconds(),
         )
+        if self._embedder is not None:
+            metrics |= drift_metrics(self._pool, self._embedder.distance)
         with self._view.phase("store", 1, "transaction"):
             self._store.record_iteration(
                 turn.iteration,

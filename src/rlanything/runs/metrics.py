@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
+from rlanything.curriculum import Pool
 from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.diagnostics import Diagnostics
 from rlanything.evaluation.judge_exam import Examination
@@ -47,6 +48,13 @@ def turn_metrics(
         **usage,
         **{f"seconds/{_slug(phase)}": value for phase, value in seconds.items()},
     }
+
+
+def drift_metrics(pool: Pool, distance: Callable[[str, str], float]) -> dict[str, float | None]:
+    """How far the active tasks that were rewritten lie from their roots."""
+    rewritten = [slot for slot in pool.slots if slot.active != slot.root]
+    distances = [distance(slot.root.instruction, slot.active.instruction) for slot in rewritten]
+    return {"tasks/drift": _mean(distances)}
 
 
 def sitting_metrics(
