@@ -50,7 +50,7 @@ def writable() -> set[str]:
     counted = dict.fromkeys(shares, 0.5)
     settings = FeedbackSettings()
     names = set(turn_metrics(turn, nothing, settings, counted, usage, seconds))
-    won = Evaluation("ood", [Trajectory("t", Task("t", "do"), (), 1)], 0, 1.0)
+    won = Evaluation("ood", (Trajectory("t", Task("t", "do"), (), 1),), 0, 1.0)
     assert isinstance(won.success, Interval)
     examined = Examination(nothing, {"t": {GOOD: (1, 1), BAD: (1, 1), **shares}})
     pool = Pool([Task("t", "do")], 0.2, 0.8)

@@ -85,7 +85,7 @@ def _tensorboard(folder: Path, store: Store) -> Iterator[Track]:
 @contextmanager
 def _wandb(config: WandbConfig, recipe: Recipe, directory: Path, store: Store) -> Iterator[Track]:
     """A run goes on under its id; what was sent before is not sent again."""
-    import wandb
+    import wandb  # pyright: ignore[reportMissingImports]
 
     [(begun,)] = store.query("SELECT value FROM run WHERE key = 'begun'")
     identity = hashlib.blake2b(f"{recipe.name} {begun}".encode(), digest_size=8).hexdigest()
