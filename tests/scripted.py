@@ -81,7 +81,7 @@ class Counting:
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         word, _, number = completion.rpartition(" ")
         if word != "count to":
-            raise InvalidTask("it does not say how far to count")
+            raise InvalidTask("it does not say how far to count", "unreadable")
         if not number.isdigit():
             raise InvalidTask(f"{number} is not a number")
         return Task(task_id, completion)
@@ -108,9 +108,9 @@ def trajectory(
     return Trajectory(name, Task(f"task of {name}", instruction), steps, outcome)
 
 
-def judged(name: str, scores: Sequence[Sequence[int]]) -> JudgedTrajectory:
-    """A failed trajectory with the given scores [steps][m]."""
+def judged(name: str, scores: Sequence[Sequence[int]], outcome: int = -1) -> JudgedTrajectory:
+    """A trajectory, by default a failed one, with the given scores [steps][m]."""
     judgements = tuple(
         tuple(Judgement(completion_of((9,), (10,)), score) for score in row) for row in scores
     )
-    return JudgedTrajectory(trajectory(name, len(scores)), judgements)
+    return JudgedTrajectory(trajectory(name, len(scores), outcome=outcome), judgements)

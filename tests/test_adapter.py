@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from rlanything.engines.base import Sampling
 from rlanything.engines.model import LanguageModel
 from rlanything.environments.base import InvalidTask
-from rlanything.records import JudgedTrajectory, Task
-from rlanything.roles.adapter import Adapter, Ask, condemned_steps
-from rlanything.roles.speaker import LocalSpeaker
+from rlanything.records import JudgedTrajectory, Message, Task
+from rlanything.roles.adapter import Adapter, Ask, Refusal, condemned_steps
+from rlanything.roles.speaker import LocalSpeaker, Question
 from rlanything.seeds import derive
 from scripted import Counting, ScriptedEngine, judged
 
@@ -53,8 +53,8 @@ def test_the_first_valid_answer_wins_and_earlier_ones_are_refused_with_reasons(f
     assert proposal.slot == "s1"
     assert proposal.task == Task("s1@4", "count to 2")
     assert proposal.refused == (
-        "'run away': it does not say how far to count",
-        "'count to x': x is not a number",
+        Refusal("unreadable", "'run away': it does not say how far to count"),
+        Refusal("invalid", "'count to x': x is not a number"),
     )
 
 
@@ -63,14 +63,24 @@ def test_without_a_valid_answer_there_is_no_candidate_and_every_reason(frozen_mo
     [proposal] = adapter.propose([ask()], iteration=0, seed=5)
     assert proposal.task is None
     assert len(proposal.refused) == 2
-    assert "y is not a number" in proposal.refused[1]
+    assert "y is not a number" in proposal.refused[1].text
+
+
+def test_a_proposal_says_how_far_the_best_of_its_tries_came(frozen_model):
+    def reached(*answers: str) -> int:
+        adapter, _ = adapter_with(frozen_model, list(answers))
+        return adapter.propose([ask()], iteration=0, seed=5)[0].reached
+
+    assert reached("no", "nor this") == 0
+    assert reached("no", "count to y") == 1
+    assert reached("count to 2", "no") == 3
 
 
 def test_the_active_task_again_is_no_candidate(frozen_model):
     adapter, _ = adapter_with(frozen_model, ["count to 2", "count to 1"])
     [proposal] = adapter.propose([ask(active=Task("s1@1", "count to 2"))], 2, seed=5)
     assert proposal.task == Task("s1@2", "count to 1")
-    assert "already" in proposal.refused[0]
+    assert "already" in proposal.refused[0].text
 
 
 def test_what_the_domain_would_not_take_for_new_beside_the_active_task_is_refused(
@@ -87,7 +97,7 @@ def test_what_the_domain_would_not_take_for_new_beside_the_active_task_is_refuse
     adapter, _ = adapter_with(frozen_model, ["count to 02", "count to 03", "count to 1"])
     [proposal] = adapter.propose([ask(active=Task("s1@1", "count to 2"))], 2, seed=5)
     assert proposal.task == Task("s1@2", "count to 1")
-    assert [reason.rpartition(": ")[2] for reason in proposal.refused] == [
+    assert [refusal.text.rpartition(": ")[2] for refusal in proposal.refused] == [
         "the number is the old one"
     ] * 2
 
@@ -158,3 +168,16 @@ def test_a_domain_that_breaks_is_not_mistaken_for_an_invalid_task(frozen_model, 
 def test_condemned_steps_are_those_all_judgements_reject(scores):
     expected = [i for i, row in enumerate(scores) if set(row) == {-1}]
     assert condemned_steps(judged("f", scores)) == expected
+
+
+def test_a_speaker_counts_a_prompt_with_every_answer_and_forgets_what_was_taken(frozen_model):
+    engine = ScriptedEngine(frozen_model, lambda prompt, seed: "yes")
+    speaker = LocalSpeaker(frozen_model, engine)
+    question = Question((Message("user", "Well?"),), (1, 2, 3))
+    [answers] = speaker.answer([question], Sampling(1.0, 16))
+    assert speaker.take_usage() == {
+        "requests": 3,
+        "prompt_tokens": 3 * len(answers[0].prompt_ids),
+        "completion_tokens": sum(len(each.token_ids) for each in answers),
+    }
+    assert set(speaker.take_usage().values()) == {0}

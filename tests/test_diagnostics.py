@@ -6,9 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlanything.evaluation.diagnostics import (
+    answer_entropy,
     balanced_process_accuracy,
+    commonest_share,
     diagnose,
     majority,
+    mean_score,
     mu,
     outcome_accuracy,
     p_minus,
@@ -115,6 +118,21 @@ def test_balanced_accuracy_needs_both_labels():
 
 def test_unparsable_rate_is_a_share_of_judgements():
     assert unparsable_rate(SCORES) == pytest.approx(4 / 12)
+
+
+def test_the_entropy_of_answers_is_that_of_their_shares():
+    assert answer_entropy(np.array([[1, -1], [-1, 1]])) == pytest.approx(np.log(2))
+    assert answer_entropy(np.array([[1, -1, 0]])) == pytest.approx(np.log(3))
+    assert answer_entropy(np.ones((4, 2), dtype=int)) == 0.0
+
+
+def test_the_commonest_answer_may_be_that_none_can_be_read():
+    assert commonest_share(np.array([[0, 0], [0, 1]])) == 0.75
+    assert commonest_share(np.array([[-1, -1], [-1, 1]])) == 0.75
+
+
+def test_the_mean_score_counts_what_cannot_be_read_as_nothing():
+    assert mean_score(np.array([[1, 1, 0, -1]])) == 0.25
 
 
 @given(judged())

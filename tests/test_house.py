@@ -26,6 +26,7 @@ ROOMS = (
     "nano assembly loop",
     "runs",
     "training targets doctor plan",
+    "judge_checking",
     "bench",
     "cli",
 )

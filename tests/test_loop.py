@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from events import points
+from metrics_page import unlisted
 from rlanything.config import Recipe, load_recipe
 from rlanything.curriculum import accepts
 from rlanything.runs.codec import Written
@@ -245,3 +247,30 @@ def test_a_killed_worker_does_not_lose_the_iteration(run: Path, tmp_path: Path) 
 def test_another_seed_gives_another_run(run: Path, tmp_path: Path) -> None:
     other = run_tiny(tmp_path / "other", "seed=1", "loop.iterations=1")
     assert weights(other, 1, "policy") != weights(run, 1, "policy")
+
+
+def test_every_metric_of_a_run_is_listed_in_the_docs(store: Store) -> None:
+    assert unlisted({name for row in store.history().values() for name in row}) == set()
+
+
+def test_tensorboard_holds_every_metric_of_the_store_once(run: Path, store: Store) -> None:
+    stored = {
+        (name, iteration): value
+        for iteration, row in store.history().items()
+        for name, value in row.items()
+        if value is not None
+    }
+    found = [(name, iteration) for name, iteration, _ in points(run / "tensorboard")]
+    assert len(found) == len(stored)
+    assert set(found) == set(stored)
+
+
+def test_the_tokens_of_the_roles_are_those_of_what_they_wrote(store: Store) -> None:
+    written = {"policy": 0, "judge": 0}
+    for trajectory in trajectories_of(store):
+        for step in trajectory.steps:
+            written["policy"] += len(step.completion.token_ids)
+            written["judge"] += sum(len(each.completion.token_ids) for each in step.judgements)
+    for role, tokens in written.items():
+        counted = [row.get(f"{role}/completion_tokens") or 0 for row in store.history().values()]
+        assert sum(counted) == tokens

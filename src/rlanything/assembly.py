@@ -60,8 +60,8 @@ class Cast:
     adapter: Adapter
     engines: tuple[Engine, ...]
     """All that are in this process, the adapter's too."""
-    endpoints: Mapping[str, Endpoint]
-    """Those that answer for a role, by role."""
+    speakers: Mapping[str, Speaker]
+    """Who answers for a role, by role."""
 
     @property
     def trainees(self) -> dict[str, Trainee]:
@@ -70,11 +70,11 @@ class Cast:
         return {"policy": self.policy, **judge}
 
     def take_usage(self) -> dict[str, int]:
-        """What was asked of endpoints since the last call, as `role/quantity`."""
+        """What was asked of models since the last call, as `role/quantity`."""
         return {
             f"{role}/{quantity}": count
-            for role, endpoint in self.endpoints.items()
-            for quantity, count in endpoint.take_usage().items()
+            for role, speaker in self.speakers.items()
+            for quantity, count in speaker.take_usage().items()
         }
 
 
@@ -98,12 +98,11 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
     policy = _trainee(recipe.policy, "policy", recipe)
     judge = _trainee(recipe.judge, "judge", recipe) if recipe.judge.trains else None
     engines = [policy.engine, *([judge.engine] if judge else [])]
-    endpoints: dict[str, Endpoint] = {}
+    speakers: dict[str, Speaker] = {"policy": LocalSpeaker(policy.model, policy.engine)}
 
     def frozen(role: Role, name: str) -> Speaker:
         if isinstance(role.engine, OpenAIEngineConfig):
-            endpoints[name] = open_endpoint(role, role.engine, name)
-            return RemoteSpeaker(endpoints[name])
+            return RemoteSpeaker(open_endpoint(role, role.engine, name))
         model = load_role(role, name)
         engines.append(engine_of(model, role, name, recipe.threads))
         return LocalSpeaker(model, engines[-1])
@@ -115,22 +114,23 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
         assert shared is not None  # check_models saw to it
         return LocalSpeaker(shared.model, shared.engine)
 
-    def acting(temperature: float) -> LanguagePolicy:
-        speaker = LocalSpeaker(policy.model, policy.engine)
-        return make_policy(speaker, domain, recipe.policy, temperature)
+    def judging() -> Speaker:
+        found = LocalSpeaker(judge.model, judge.engine) if judge else frozen(recipe.judge, "judge")
+        speakers["judge"] = found
+        return found
 
+    def acting(temperature: float) -> LanguagePolicy:
+        return make_policy(speakers["policy"], domain, recipe.policy, temperature)
+
+    speakers["adapter"] = adapting()
     adapter = Adapter(
-        adapting(),
+        speakers["adapter"],
         domain,
         Sampling(recipe.adapter.temperature, recipe.adapter.max_tokens),
         recipe.adapter.tries,
         recipe.adapter.critics_per_task,
     )
-    critic = make_critic(
-        recipe.judge,
-        domain,
-        lambda: LocalSpeaker(judge.model, judge.engine) if judge else frozen(recipe.judge, "judge"),
-    )
+    critic = make_critic(recipe.judge, domain, judging)
     return Cast(
         policy=policy,
         judge=judge,
@@ -139,7 +139,7 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
         critic=critic,
         adapter=adapter,
         engines=tuple(engines),
-        endpoints=endpoints,
+        speakers=speakers,
     )
 
 

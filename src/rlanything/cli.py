@@ -66,7 +66,9 @@ def resume(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(help="environment.*, checkpoints.*, store.* or loop.iterations=value"),
+        typer.Argument(
+            help="environment.*, checkpoints.*, store.*, tracker.* or loop.iterations=value"
+        ),
     ] = None,
 ) -> None:
     """Go on with a run that was stopped, with the results it would have had."""
@@ -179,6 +181,22 @@ def evaluate(
     )
     view = View(Console(stderr=True))
     result = run_eval(request, view)
+    if as_json:
+        typer.echo(json.dumps(result.to_json()))
+    else:
+        Console().print(result.table())
+
+
+@app.command("judge-check")
+def judge_check(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    episodes: Annotated[int, typer.Option(min=1, help="At most so many of the judge's exam.")] = 32,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Corrupt recorded steps in known ways: does the judge notice, before and after training?"""
+    from rlanything.judge_checking import check_judge
+
+    result = check_judge(run, episodes, View(Console(stderr=True)))
     if as_json:
         typer.echo(json.dumps(result.to_json()))
     else:

@@ -122,6 +122,24 @@ class StoreConfig(Section):
     """Texts, tokens and log-probs of so many latest iterations are kept; 0: of all."""
 
 
+class WandbConfig(Section):
+    """A run's metrics at Weights & Biases; needs `pip install 'rlanything[wandb]'`."""
+
+    project: str = "rlanything"
+    """Which of your projects there."""
+    mode: Literal["online", "offline"] = "online"
+    """`offline` leaves them in the run directory, for `wandb sync` to bring up."""
+
+
+class TrackerConfig(Section):
+    """Where metrics go beside the store, under the same names (docs/metrics.md)."""
+
+    tensorboard: bool = True
+    """Keeps `RUN/tensorboard`, for `tensorboard --logdir RUN`."""
+    wandb: WandbConfig | None = None
+    """`wandb: {}` sends them; left out, nothing leaves this machine."""
+
+
 class EvaluationConfig(Section):
     episodes: Annotated[int, Field(ge=0)] = 240
     """Held-out episodes per split, the same ones each time; 0 turns evaluation off."""
@@ -164,6 +182,7 @@ class Recipe(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     store: StoreConfig = StoreConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
+    tracker: TrackerConfig = TrackerConfig()
 
     @property
     def directory(self) -> Path:

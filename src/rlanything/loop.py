@@ -42,6 +42,11 @@ class Turn:
     policy_statistics: dict[str, float] = field(default_factory=dict)
     judge_statistics: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def teaching(self) -> list[Group]:
+        """The groups that may train: all but those of rejected candidates."""
+        return [g for g in self.groups if not g.entry.candidate or g.entry.slot in self.accepted]
+
 
 class Updates(Protocol):
     """A learner, as far as the loop knows it."""
@@ -163,10 +168,9 @@ class Loop:
 
     def _train(self, turn: Turn) -> None:
         """Both learners, on everything but the rollouts of rejected candidates."""
-        trained = [g for g in turn.groups if not g.entry.candidate or g.entry.slot in turn.accepted]
         seed = derive(self.recipe.seed, turn.iteration, "minibatches")
-        policy = [(g.entry.task.id, sample) for g in trained for sample in g.policy_samples()]
-        judge = [(g.entry.task.id, sample) for g in trained for sample in g.judge_samples()]
+        policy = [(g.entry.task.id, sample) for g in turn.teaching for sample in g.policy_samples()]
+        judge = [(g.entry.task.id, sample) for g in turn.teaching for sample in g.judge_samples()]
         if self.recipe.loop.shuffle_advantages:
             policy, judge = (shuffled(samples, seed) for samples in (policy, judge))
         with self.view.phase("policy update", len(policy), "samples") as progress:

@@ -191,7 +191,7 @@ def _agent(request: EvalRequest, recipe: Recipe, domain: Domain) -> Agent:
     policy = recipe.policy.model_copy(update=_trained(request, "policy"))
     prepare_torch(recipe.threads)
     chosen = recipe.evaluation.temperature if request.temperature is None else request.temperature
-    return make_policy(_speaker(policy, "policy", recipe.threads), domain, policy, chosen)
+    return make_policy(speaker_of(policy, "policy", recipe.threads), domain, policy, chosen)
 
 
 def _critic(request: EvalRequest, recipe: Recipe, domain: Domain) -> Critic:
@@ -202,7 +202,7 @@ def _critic(request: EvalRequest, recipe: Recipe, domain: Domain) -> Critic:
     judge = recipe.judge
     if judge.trains:
         judge = judge.model_copy(update=_trained(request, "judge"))
-    return make_critic(judge, domain, lambda: _speaker(judge, "judge", recipe.threads))
+    return make_critic(judge, domain, lambda: speaker_of(judge, "judge", recipe.threads))
 
 
 def _trained(request: EvalRequest, role: str) -> dict[str, str]:
@@ -215,7 +215,8 @@ def _trained(request: EvalRequest, role: str) -> dict[str, str]:
     return {"model": str(checkpoint / role)}
 
 
-def _speaker(role: TrainedRole, name: str, threads: int) -> Speaker:
+def speaker_of(role: TrainedRole, name: str, threads: int) -> Speaker:
+    """A role's model, here or at an endpoint. Raises `ModelError` or `EndpointError`."""
     if isinstance(role.engine, OpenAIEngineConfig):
         return RemoteSpeaker(open_endpoint(role, role.engine, name))
     model = load_role(role, name)

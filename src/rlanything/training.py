@@ -12,7 +12,6 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
@@ -29,24 +28,27 @@ from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
 from rlanything.evaluation.counts import pooled
+from rlanything.evaluation.drift import find_embedder
 from rlanything.evaluation.judge_exam import JudgeExam, diagnose_judged, oracle_labels
 from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.loop import Loop, Turn
 from rlanything.records import Task, Trajectory
+from rlanything.runs.alarms import find_alarms
 from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint, sync
 from rlanything.runs.lock import RunLock, find_holder
-from rlanything.runs.metrics import turn_metrics
+from rlanything.runs.metrics import drift_metrics, sitting_metrics, turn_metrics
 from rlanything.runs.recovery import Position, recover
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store import Store
 from rlanything.runs.summary import closing_lines, evaluation_line, judge_line, turn_line
+from rlanything.runs.trackers import check_trackers, tracking
 from rlanything.seeds import derive
 from rlanything.view import View
 
 RECIPE, STORE, CHECKPOINTS = "recipe.yaml", "run.sqlite", "checkpoints"
 IMAGES = "images"
 
-MAY_CHANGE = ("environment.", "checkpoints.", "store.", "loop.iterations")
+MAY_CHANGE = ("environment.", "checkpoints.", "store.", "tracker.", "loop.iterations")
 """What a resumed run may do otherwise: it changes no result, or how many there are."""
 MAY_MOVE = re.compile(
     r"(adapter|judge)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
@@ -61,7 +63,7 @@ class Run:
         """A new run. Checks and loads everything before anything is written.
 
         Raises `RecipeError` if the directory exists, `DomainError` or `ModelError` if a part cannot
-        be set up."""
+        be set up, `TrackerError` for a tracker that is not installed."""
         self._recipe, self._view = recipe, view
         self._directory = recipe.directory
         if self._directory.exists():
@@ -98,6 +100,7 @@ class Run:
     def _set_up(self) -> None:
         """Domain and held-out tasks, and pool, models and optimizers as they stand at `_at`."""
         recipe, checkpoint = self._recipe, self._at.checkpoint
+        check_trackers(recipe.tracker)
         if checkpoint is not None:
             trained = ["policy", "judge"] if recipe.judge.trains else ["policy"]
             roles = {
@@ -107,6 +110,7 @@ class Run:
             recipe = recipe.model_copy(update=roles)
         self._domain: Domain = load_domain(recipe.domain.name, recipe.domain.options)
         self._held_out = self._load_held_out()
+        self._embedder = find_embedder()
         self._cast: Cast = assemble(recipe, self._domain)
         if checkpoint is None:
             curriculum = recipe.curriculum
@@ -153,6 +157,7 @@ class Run:
             environment, cast = recipe.environment, self._cast
             with (
                 view.live(),
+                tracking(recipe, self._directory, self._store) as self._track,
                 EnvironmentPool(
                     recipe.domain.name,
                     recipe.domain.options,
@@ -253,17 +258,9 @@ class Run:
         exam = JudgeExam(self._domain, played or self._store.exam())
         seed = derive(recipe.seed, "examination")
         found = exam.sit(self._cast.critic, recipe.feedback.judge_weight, seed, view)
-        counted = pooled(found.counts)
         if exam.trajectories:
-            view.say(judge_line(iteration, found.diagnostics, counted))
-        metrics = {
-            f"evaluation/{each.split}/success": each.success.estimate
-            for each in evaluations
-            if each.success is not None
-        }
-        metrics |= {f"evaluation/judge/{k}": v for k, v in asdict(found.diagnostics).items()}
-        metrics |= {f"evaluation/judge/{_slug(k)}": v for k, v in counted.items()}
-        metrics |= {f"evaluation/{k}": v for k, v in self._cast.take_usage().items() if v}
+            view.say(judge_line(iteration, found.diagnostics, pooled(found.counts)))
+        metrics = sitting_metrics(evaluations, found, self._cast.take_usage())
         rows = {
             result.split: [
                 (t.task.id, t.task.kind, t.outcome, len(t.steps)) for t in result.trajectories
@@ -272,6 +269,7 @@ class Run:
         }
         with self._stopper.deferred():
             self._store.record_sitting(iteration, rows, found.counts, metrics, played)
+        self._track(iteration, metrics)
 
     def _evaluate(self, split: str) -> Evaluation:
         """The policy on a held-out split."""
@@ -297,10 +295,16 @@ class Run:
         with self._view.phase("checkpoint", 1, "checkpoint"):
             checkpoint = save_checkpoint(folder, turn.iteration, self._cast.trainees, self._pool)
         # The store's own seconds are counted with the next iteration's.
-        usage = self._cast.take_usage()
-        metrics = turn_metrics(turn, diagnostics, usage, self._view.take_seconds())
-        counts = self._cast.critic.counts(judged)
-        metrics |= {f"judge/{_slug(k)}": v for k, v in pooled(counts).items()}
+        metrics = turn_metrics(
+            turn,
+            diagnostics,
+            recipe.feedback.settings(),
+            pooled(self._cast.critic.counts(judged)),
+            self._cast.take_usage(),
+            self._view.take_seconds(),
+        )
+        if self._embedder is not None:
+            metrics |= drift_metrics(self._pool, self._embedder.distance)
         with self._view.phase("store", 1, "transaction"):
             self._store.record_iteration(
                 turn.iteration,
@@ -308,7 +312,12 @@ class Run:
                 labels=labels,
                 samples={"policy": turn.policy_samples, "judge": turn.judge_samples},
                 proposals=[
-                    (p.slot, p.task.id if p.task else None, p.critics, p.refused)
+                    (
+                        p.slot,
+                        p.task.id if p.task else None,
+                        p.critics,
+                        [f"{each.stage}: {each.text}" for each in p.refused],
+                    )
                     for p in turn.proposals
                 ],
                 failures=[(failure.task_id, failure.reason) for failure in turn.failures],
@@ -317,8 +326,12 @@ class Run:
                 checkpoint=checkpoint,
                 finished=_now(),
             )
+        self._track(turn.iteration, metrics)
         self._retain(turn.iteration)
         self._view.say(turn_line(turn.iteration, recipe.loop.iterations, metrics, seconds_left))
+        for alarm in find_alarms(self._store.history()):
+            if alarm.iteration == turn.iteration:
+                self._view.warn(alarm.line())
 
     def _retain(self, iteration: int) -> None:
         """Lets go of what the recipe does not keep, after an iteration that is kept."""
@@ -326,11 +339,6 @@ class Run:
         prune(self._directory / CHECKPOINTS, recipe.checkpoints.keep, recipe.checkpoints.every)
         if recipe.store.keep_iterations:
             self._store.forget_texts(iteration - recipe.store.keep_iterations + 1)
-
-
-def _slug(measure: str) -> str:
-    """As metrics are named."""
-    return measure.lower().replace(" ", "_")
 
 
 def _now() -> str:

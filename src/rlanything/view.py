@@ -79,6 +79,10 @@ class View:
         """A line that stays."""
         self.console.print(line, highlight=False)
 
+    def warn(self, line: str) -> None:
+        """A line that should be seen."""
+        self.console.print(line, highlight=False, markup=False, style="bold yellow")
+
     def take_seconds(self) -> dict[str, float]:
         """Seconds by phase since the last call."""
         taken, self.seconds = self.seconds, {}

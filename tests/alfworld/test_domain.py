@@ -116,19 +116,21 @@ def test_a_candidate_changes_sentence_and_game_together(domain: AlfWorld) -> Non
 
 
 @pytest.mark.parametrize(
-    ("answer", "reason"),
+    ("answer", "reason", "stage"),
     [
-        ("something harder", "no `object:"),
-        ("object: unicorn place: shelf", "unknown object type 'unicorn'"),
-        ("object: mug place: moon", "moon"),
+        ("something harder", "no `object:", "unreadable"),
+        ("object: mug place: shelf object: cup place: desk", "more than one", "unreadable"),
+        ("object: unicorn place: shelf", "unknown object type 'unicorn'", "invalid"),
+        ("object: mug place: moon", "moon", "invalid"),
     ],
 )
 def test_an_answer_that_is_no_goal_is_refused_with_the_reason(
-    domain: AlfWorld, answer: str, reason: str
+    domain: AlfWorld, answer: str, reason: str, stage: str
 ) -> None:
     root = next(t for t in domain.tasks("train", 12, 0) if t.kind == "pick_and_place_simple")
-    with pytest.raises(InvalidTask, match=reason):
+    with pytest.raises(InvalidTask, match=reason) as refusal:
         domain.parse_candidate(root, "new", answer)
+    assert refusal.value.stage == stage
 
 
 def test_own_prompts_replace_the_shipped_ones(tmp_path: Path, task: Task) -> None:

@@ -121,6 +121,22 @@ def test_an_unsound_problem_is_refused_with_the_reason(text: str, reason: str) -
     assert len(message) < 200
 
 
+@pytest.mark.parametrize(
+    ("text", "stage"),
+    [
+        ("no idea", "unreadable"),
+        (answer()[:-1], "unreadable"),
+        (answer(tests=None), "unreadable"),
+        (answer(question="Print the sum."), "invalid"),
+        (answer(tests=TESTS[:3]), "invalid"),
+    ],
+)
+def test_a_refusal_says_whether_there_was_something_to_read(text: str, stage: str) -> None:
+    with pytest.raises(InvalidTask) as caught:
+        rewritten(text, ROOT)
+    assert caught.value.stage == stage
+
+
 def test_it_must_differ_from_the_active_problem_too() -> None:
     active = rewritten(answer(), ROOT)
     other = [{"input": f"{n}\n", "output": f"{n}"} for n in range(4)]

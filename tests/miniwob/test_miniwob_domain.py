@@ -170,8 +170,9 @@ def test_what_the_expert_cannot_solve_is_refused(
     miniwob: MiniWob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(EXPERTS, "click-color", lambda utterance, screen, done: [])
-    with pytest.raises(InvalidTask, match="the expert cannot solve it"):
+    with pytest.raises(InvalidTask, match="the expert cannot solve it") as refusal:
         miniwob.parse_candidate(task_on(miniwob, "click-color"), "new", "colors: 3")
+    assert refusal.value.stage == "unsolvable"
 
 
 def test_all_numbers_of_all_pages_can_be_set(miniwob: MiniWob) -> None:

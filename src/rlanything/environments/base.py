@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from rlanything.records import Direction, JudgedTrajectory, Messages, Step, Task, Trajectory
 
@@ -28,8 +28,19 @@ class EpisodeError(RuntimeError):
         return (EpisodeError, (self.task_id, self.reason, self.deadly))
 
 
+Refused: TypeAlias = Literal["unreadable", "invalid", "unsolvable"]
+"""How far a proposed task came: nothing could be read, a rule was broken (it names what is not
+there, asks for the old task, is held out), or nobody can solve it."""
+
+
 class InvalidTask(ValueError):
-    """A proposed task that must not become a candidate; the message is the reason."""
+    """A proposed task that must not become a candidate; the message is the reason.
+
+    `stage`: how far it came."""
+
+    def __init__(self, reason: str, stage: Refused = "invalid") -> None:
+        super().__init__(reason)
+        self.stage: Refused = stage
 
 
 class DomainError(ValueError):
@@ -132,7 +143,8 @@ class Domain(Protocol):
         ...
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
-        """The proposed task under the given id. Raises `InvalidTask` with the reason."""
+        """The proposed task under the given id. Raises `InvalidTask` with the reason and with how
+        far the answer came."""
         ...
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:

@@ -81,7 +81,7 @@ class TextDomain:
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         del root, task_id, completion
-        raise InvalidTask("this domain does not rewrite tasks")
+        raise InvalidTask("this domain does not rewrite tasks", "unreadable")
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
         del task, trajectories

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rlanything.evaluation.intervals import Interval, percentile_interval
+from rlanything.evaluation.intervals import Interval, percentile_interval, wilson
 
 Counts: TypeAlias = Mapping[str, tuple[int, int]]
 """Of one item, by measure: hits, and of how many."""
@@ -22,6 +22,22 @@ def pooled(items: Mapping[str, Counts]) -> dict[str, float]:
             hits[measure] = hits.get(measure, 0) + hit
             totals[measure] = totals.get(measure, 0) + total
     return {measure: hits[measure] / total for measure, total in totals.items() if total}
+
+
+def share_of(items: Mapping[str, Counts], measure: str) -> Interval | None:
+    """The pooled share of one measure, bootstrapped over the items; None where there is nothing to
+    count. Where it is 0 or 1 in all of them, which leaves a bootstrap no width, Wilson's interval
+    with every item as one trial."""
+    table = np.array([counts[measure] for counts in items.values() if measure in counts])
+    if not len(table) or not table[:, 1].sum():
+        return None
+    table = table[table[:, 1] > 0]
+    if len(set(table[:, 0] / table[:, 1])) == 1 and table[0, 0] in (0, table[0, 1]):
+        return wilson(len(table) if table[0, 0] else 0, len(table))
+    drawn = np.random.default_rng(0).integers(len(table), size=(2000, len(table)))
+    hits, totals = table[drawn].sum(axis=1).T
+    whole = table.sum(axis=0)
+    return percentile_interval(float(whole[0] / whole[1]), hits / totals)
 
 
 def gain(

@@ -99,6 +99,25 @@ def unparsable_rate(scores: Integers) -> float | None:
     return _share(scores == 0)
 
 
+def mean_score(scores: Integers) -> float | None:
+    """The mean of all scores, from -1 to 1; what the policy sees of the judge."""
+    return float(scores.mean()) if scores.size else None
+
+
+def commonest_share(scores: Integers) -> float | None:
+    """The share of the judge's commonest answer (+1, -1 or nothing readable) among all of them."""
+    shares = _answer_shares(scores)
+    return float(shares.max()) if len(shares) else None
+
+
+def answer_entropy(scores: Integers) -> float | None:
+    """The entropy of the judge's answers in nats: ln 2 = 0.69 where +1 and -1 are equally common, 0
+    where it always says the same."""
+    shares = _answer_shares(scores)
+    # Not -0.0 where there is one answer.
+    return abs(float(shares @ np.log(shares))) if len(shares) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnostics:
     """All of the above for one set of judged steps."""
@@ -114,6 +133,9 @@ class Diagnostics:
     balanced_process_accuracy: float | None
     positive_rate: float | None
     unparsable_rate: float | None
+    mean_score: float | None
+    commonest_share: float | None
+    answer_entropy: float | None
 
 
 def diagnose(
@@ -149,7 +171,15 @@ def diagnose(
         balanced_process_accuracy=balanced_process_accuracy(s, y),
         positive_rate=positive_rate(s),
         unparsable_rate=unparsable_rate(s),
+        mean_score=mean_score(s),
+        commonest_share=commonest_share(s),
+        answer_entropy=answer_entropy(s),
     )
+
+
+def _answer_shares(scores: Integers) -> npt.NDArray[np.float64]:
+    """Of those answers that were given."""
+    return np.unique(scores, return_counts=True)[1] / scores.size
 
 
 def _share(hits: npt.NDArray[np.bool_]) -> float | None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from rlanything.engines.base import Sampling
-from rlanything.environments.base import Domain, InvalidTask
+from rlanything.environments.base import Domain, InvalidTask, Refused
 from rlanything.records import Direction, JudgedTrajectory, Task
 from rlanything.roles.speaker import Question, Speaker
 from rlanything.seeds import derive
+
+STAGES: tuple[Refused, ...] = get_args(Refused)
+"""In the order in which an answer is examined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,15 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """A try that gave no candidate."""
+
+    stage: Refused
+    text: str
+    """The answer, and why it was refused."""
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """What the adapter answered for one slot."""
 
@@ -32,8 +45,15 @@ class Proposal:
     task: Task | None
     """The first valid candidate; None if no try gave one."""
     critics: tuple[str, ...]
-    refused: tuple[str, ...]
-    """Why each try before it was refused."""
+    refused: tuple[Refusal, ...]
+    """The tries before it."""
+
+    @property
+    def reached(self) -> int:
+        """How far the best of its tries came: 0 unreadable, 1 read, 2 valid, 3 a candidate."""
+        if self.task is not None:
+            return len(STAGES)
+        return max((STAGES.index(each.stage) for each in self.refused), default=0)
 
 
 class Adapter:
@@ -87,8 +107,8 @@ class Adapter:
 
     def _first_valid(
         self, ask: Ask, iteration: int, answers: Sequence[str]
-    ) -> tuple[Task | None, tuple[str, ...]]:
-        refused: list[str] = []
+    ) -> tuple[Task | None, tuple[Refusal, ...]]:
+        refused: list[Refusal] = []
         for answer in answers:
             try:
                 task = self._domain.parse_candidate(ask.root, f"{ask.slot}@{iteration}", answer)
@@ -98,7 +118,7 @@ class Adapter:
                     # Nor one that the domain would not take for new beside the active one.
                     self._domain.parse_candidate(ask.active, task.id, answer)
             except InvalidTask as reason:
-                refused.append(f"{answer.strip()!r}: {reason}")
+                refused.append(Refusal(reason.stage, f"{answer.strip()!r}: {reason}"))
             else:
                 return task, tuple(refused)
         return None, tuple(refused)

@@ -92,6 +92,25 @@ class Judge(StepCritic):
         self._speaker.rest()
         return [judged[i] for i in range(len(trajectories))]
 
+    def judge_last(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: Callable[[int], None] | None = None,
+    ) -> list[tuple[Judgement, ...]]:
+        """m judgements of the last step of each trajectory, [trajectories][m]; what came before it
+        is read and not judged. The same as `judge` gives that step for the same id and seed, but
+        for rounding. Each must have a step."""
+        judged: list[tuple[Judgement, ...]] = []
+        for start in range(0, len(trajectories), PARALLEL_TRAJECTORIES):
+            chunk = trajectories[start : start + PARALLEL_TRAJECTORIES]
+            quoted = [[_defused(step) for step in each.steps] for each in chunk]
+            judged += self._ask(list(zip(chunk, quoted, strict=True)), seed)
+            if on_judgements is not None:
+                on_judgements(len(chunk) * self.samples)
+        self._speaker.rest()
+        return judged
+
     def _judge_chunk(
         self,
         trajectories: Sequence[Trajectory],
@@ -103,19 +122,24 @@ class Judge(StepCritic):
         results: list[list[tuple[Judgement, ...]]] = [[] for _ in trajectories]
         for index in range(max((len(steps) for steps in quoted), default=0)):
             present = [i for i, steps in enumerate(quoted) if len(steps) > index]
-            questions = [
-                self._question(trajectories[i], quoted[i][: index + 1], seed) for i in present
-            ]
-            groups = self._speaker.answer(questions, self._sampling)
-            for i, group in zip(present, groups, strict=True):
-                results[i].append(
-                    tuple(Judgement(each, parse_score(each.answer)) for each in group)
-                )
+            asked = [(trajectories[i], quoted[i][: index + 1]) for i in present]
+            for i, judgements in zip(present, self._ask(asked, seed), strict=True):
+                results[i].append(judgements)
             if on_judgements is not None:
                 on_judgements(len(present) * self.samples)
         return [
             JudgedTrajectory(trajectory, tuple(judgements))
             for trajectory, judgements in zip(trajectories, results, strict=True)
+        ]
+
+    def _ask(
+        self, asked: Sequence[tuple[Trajectory, Sequence[Step]]], seed: int
+    ) -> list[tuple[Judgement, ...]]:
+        """Judgements of the last of each one's steps, which are defused."""
+        questions = [self._question(trajectory, steps, seed) for trajectory, steps in asked]
+        return [
+            tuple(Judgement(each, parse_score(each.answer)) for each in group)
+            for group in self._speaker.answer(questions, self._sampling)
         ]
 
     def _question(self, trajectory: Trajectory, steps: Sequence[Step], seed: int) -> Question:

@@ -41,3 +41,6 @@ class RemoteSpeaker:
 
     def rest(self) -> None:
         """Nothing is remembered."""
+
+    def take_usage(self) -> dict[str, int]:
+        return self._endpoint.take_usage()

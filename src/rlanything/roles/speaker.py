@@ -52,6 +52,11 @@ class Speaker(Protocol):
         """Nothing is asked for a while: what was remembered may go."""
         ...
 
+    def take_usage(self) -> dict[str, int]:
+        """What was asked since the last call, by name: `requests`, `prompt_tokens` (a prompt counts
+        with every answer, as endpoints count it) and `completion_tokens` among them."""
+        ...
+
 
 class LocalSpeaker:
     """Speaks through an engine in token ids: what was sampled stays as it was sampled."""
@@ -62,6 +67,7 @@ class LocalSpeaker:
         self._chat = Chat(model)
         self._prompts: dict[str, Prompt] = {}
         self._tokens: dict[str, tuple[int, ...]] = {}
+        self._usage = _unused()
 
     def answer(self, questions: Sequence[Question], sampling: Sampling) -> list[list[Completion]]:
         """[questions][n]; remembers each conversation's prompt, so that the next can continue it.
@@ -78,6 +84,10 @@ class LocalSpeaker:
             for each, prompt in zip(questions, prompts, strict=True)
         ]
         groups = self._engine.generate(requests, sampling)
+        for completion in (each for group in groups for each in group):
+            self._usage["requests"] += 1
+            self._usage["prompt_tokens"] += len(completion.prompt_ids)
+            self._usage["completion_tokens"] += len(completion.token_ids)
         return [
             # Between its thought and its action a restricted answer has a marker of its own.
             group if question.actions is not None else [_read(each, prompt) for each in group]
@@ -94,6 +104,10 @@ class LocalSpeaker:
     def rest(self) -> None:
         self._prompts = {}
         self._engine.rest()
+
+    def take_usage(self) -> dict[str, int]:
+        taken, self._usage = self._usage, _unused()
+        return taken
 
     def _prompt(self, question: Question) -> Prompt:
         previous = self._prompts.get(question.conversation)
@@ -115,6 +129,10 @@ class LocalSpeaker:
         if word not in self._tokens:
             self._tokens[word] = tuple(self._model.encode(f" {word}"))
         return self._tokens[word]
+
+
+def _unused() -> dict[str, int]:
+    return {"requests": 0, "prompt_tokens": 0, "completion_tokens": 0}
 
 
 def _read(completion: Completion, prompt: Prompt) -> Completion:

@@ -1,22 +1,32 @@
-"""The numbers of an iteration, by name: `room/quantity`."""
+"""The numbers of an iteration, by name: `room/quantity`. `docs/metrics.md` says what each means."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
+from rlanything.curriculum import Pool
+from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.diagnostics import Diagnostics
+from rlanything.evaluation.judge_exam import Examination
+from rlanything.evaluation.success import Evaluation
+from rlanything.experience import Group
+from rlanything.feedback import FeedbackSettings, in_window
 from rlanything.loop import Turn
+from rlanything.records import Sample
+from rlanything.roles.adapter import Proposal
 
 
 def turn_metrics(
     turn: Turn,
     diagnostics: Diagnostics,
+    settings: FeedbackSettings,
+    counted: Mapping[str, float],
     usage: Mapping[str, int],
     seconds: Mapping[str, float],
 ) -> dict[str, float | None]:
-    """Everything counted in one turn; `usage` of endpoints as `role/quantity`. None: there was
-    nothing to count."""
+    """Everything counted in one turn; `counted` of the judge by measure, `usage` of models as
+    `role/quantity`. None: there was nothing to count."""
     trajectories = [each.trajectory for group in turn.groups for each in group.judged]
     active = [group for group in turn.groups if not group.entry.candidate]
     steps = [step for trajectory in trajectories for step in trajectory.steps]
@@ -29,15 +39,79 @@ def turn_metrics(
         "tasks/active_accuracy": _mean([group.accuracy for group in active]),
         "tasks/accepted": len(turn.accepted),
         "tasks/rejected": len(turn.rejected),
-        "tasks/asked": len(turn.proposals),
-        "tasks/proposed": sum(proposal.task is not None for proposal in turn.proposals),
-        "tasks/refused_tries": sum(len(proposal.refused) for proposal in turn.proposals),
+        **_funnel(turn.proposals),
+        **_signals(turn, settings),
         **{f"policy/{name}": value for name, value in turn.policy_statistics.items()},
         **{f"judge/{name}": value for name, value in turn.judge_statistics.items()},
         **{f"judge/{name}": value for name, value in asdict(diagnostics).items()},
+        **{f"judge/{_slug(measure)}": value for measure, value in counted.items()},
         **usage,
-        **{f"seconds/{name.replace(' ', '_')}": value for name, value in seconds.items()},
+        **{f"seconds/{_slug(phase)}": value for phase, value in seconds.items()},
     }
+
+
+def drift_metrics(pool: Pool, distance: Callable[[str, str], float]) -> dict[str, float | None]:
+    """How far the active tasks that were rewritten lie from their roots."""
+    rewritten = [slot for slot in pool.slots if slot.active != slot.root]
+    distances = [distance(slot.root.instruction, slot.active.instruction) for slot in rewritten]
+    return {"tasks/drift": _mean(distances)}
+
+
+def sitting_metrics(
+    evaluations: Iterable[Evaluation], examination: Examination, usage: Mapping[str, int]
+) -> dict[str, float | None]:
+    """Everything counted when policy and judge were examined on what they never train on."""
+    counted = pooled(examination.counts)
+    return {
+        **{
+            f"evaluation/{each.split}/success": each.success.estimate
+            for each in evaluations
+            if each.success is not None
+        },
+        **{f"evaluation/judge/{k}": v for k, v in asdict(examination.diagnostics).items()},
+        **{f"evaluation/judge/{_slug(measure)}": value for measure, value in counted.items()},
+        **{f"evaluation/{name}": count for name, count in usage.items() if count},
+    }
+
+
+def _funnel(proposals: Sequence[Proposal]) -> dict[str, float | None]:
+    """Slots for which the adapter was asked, and for how many of them the best of its tries could
+    be read, broke no rule, and became a candidate."""
+    reached = [proposal.reached for proposal in proposals]
+    return {
+        "tasks/asked": len(reached),
+        "tasks/parsed": sum(stage >= 1 for stage in reached),
+        "tasks/valid": sum(stage >= 2 for stage in reached),
+        "tasks/proposed": sum(stage >= 3 for stage in reached),
+        "tasks/refused_tries": sum(len(proposal.refused) for proposal in proposals),
+    }
+
+
+def _signals(turn: Turn, settings: FeedbackSettings) -> dict[str, float | None]:
+    """How much of what was lived through trains, and how strongly."""
+    judged = [each for group in turn.teaching for each in group.judged]
+    steps = sum(len(each.trajectory.steps) for each in judged)
+    judgements = sum(len(step) for each in judged for step in each.judgements)
+    return {
+        "policy/window_share": _window_share(turn.teaching, settings.policy_window),
+        "policy/trained_share": len(turn.policy_samples) / steps if steps else None,
+        "policy/advantage": _strength(turn.policy_samples),
+        "judge/window_share": _window_share(turn.teaching, settings.judge_window),
+        "judge/trained_share": len(turn.judge_samples) / judgements if judgements else None,
+        "judge/advantage": _strength(turn.judge_samples),
+    }
+
+
+def _window_share(groups: Iterable[Group], window: tuple[float, float]) -> float | None:
+    return _mean([in_window(group.accuracy, window) for group in groups])
+
+
+def _strength(samples: Iterable[Sample]) -> float | None:
+    return _mean([abs(sample.advantage) for sample in samples])
+
+
+def _slug(name: str) -> str:
+    return name.lower().replace(" ", "_")
 
 
 def _mean(values: Sequence[float | bool]) -> float | None:

@@ -197,6 +197,13 @@ class Store:
         """By name."""
         return dict(self.query("SELECT name, value FROM metrics WHERE iteration = ?", iteration))
 
+    def history(self) -> dict[int, dict[str, float | None]]:
+        """All metrics by iteration (0: before training) and name."""
+        found: dict[int, dict[str, float | None]] = defaultdict(dict)
+        for iteration, name, value in self.query("SELECT iteration, name, value FROM metrics"):
+            found[iteration][name] = value
+        return dict(sorted(found.items()))
+
     def sittings(self) -> list[int]:
         """The iterations after which policy and judge were evaluated, in order."""
         rows = self.query("SELECT DISTINCT iteration FROM evaluations ORDER BY 1")

@@ -12,7 +12,10 @@ from rlanything.evaluation.diagnostics import Diagnostics
 from rlanything.evaluation.intervals import Interval, paired_difference
 from rlanything.evaluation.judge_exam import BAD, GOOD, balanced_gain
 from rlanything.evaluation.success import Evaluation, success_interval, won_shares
+from rlanything.evaluation.trends import growth
 from rlanything.runs.store import Store
+
+ACCEPTED = "tasks/accepted"
 
 
 def percent(interval: Interval | None) -> str:
@@ -71,7 +74,9 @@ def _judged(metrics: Mapping[str, float | None]) -> str:
     """How good the judge was, by whatever it can be measured by."""
     if "judge/ut" in metrics:
         return f"UT {share(metrics['judge/ut'])} Detect {share(metrics.get('judge/detect'))}"
-    return f"{share(metrics['judge/balanced_process_accuracy'])} balanced"
+    mu = metrics.get("judge/mu")
+    said = "" if mu is None else f" mu {mu:.2f}"
+    return f"{share(metrics['judge/balanced_process_accuracy'])} balanced{said}"
 
 
 def share(value: float | None) -> str:
@@ -101,6 +106,7 @@ def closing_lines(
         f"{events['rejected']} rejected; {sum(s.active != s.root for s in pool.slots)} of "
         f"{len(pool.slots)} slots now hold a rewritten task"
     )
+    lines += _growth_line(store)
     banned = sum(len(slot.quarantined) for slot in pool.slots)
     if banned:
         lines.append(f"quarantined: {banned} tasks killed their workers; `tasks` says which")
@@ -110,6 +116,17 @@ def closing_lines(
         f"`rlanything eval {directory} --split ood` plays fresh episodes"
     )
     return lines
+
+
+def _growth_line(store: Store) -> list[str]:
+    """How fast tasks are accepted; nothing where none were."""
+    accepted = [row[ACCEPTED] or 0 for row in store.history().values() if ACCEPTED in row]
+    rate = growth(accepted) if any(accepted) else None
+    if rate is None:
+        return []
+    return [
+        f"accepted tasks grow by {rate.estimate:.2f} [{rate.low:.2f}, {rate.high:.2f}] an iteration"
+    ]
 
 
 def _policy_line(

@@ -153,9 +153,9 @@ class AlfWorld:
         fields = [(field[1].lower(), (field[2] or "").lower()) for field in found]
         labels, words = [label for label, _ in fields], [word for _, word in fields]
         if not fields or labels != ["object", "place"] * (len(fields) // 2) or "" in words:
-            raise InvalidTask("no `object: ... place: ...` in the answer")
+            raise InvalidTask("no `object: ... place: ...` in the answer", "unreadable")
         if len(set(fields)) > 2:
-            raise InvalidTask("the answer names more than one object or place")
+            raise InvalidTask("the answer names more than one object or place", "unreadable")
         kind = load_game(root.data).goal.kind
         return with_goal(root, task_id, Goal.of(kind, words[0], words[1]))
 

@@ -118,5 +118,5 @@ def rewrite(game: Game, goal: Goal) -> Game:
     try:
         plan(world, goal)
     except NoPlanError as error:
-        raise InvalidTask(str(error)) from error
+        raise InvalidTask(str(error), "unsolvable") from error
     return game.asking(goal)

@@ -51,23 +51,24 @@ def _object(answer: str) -> dict[str, Any]:
         for found in _OBJECT.finditer(answer):
             start = found.start()
     if start is None:
-        raise InvalidTask('no {"question": ..., "tests": ...} found')
+        raise InvalidTask('no {"question": ..., "tests": ...} found', "unreadable")
     try:
         content, _ = json.JSONDecoder().raw_decode(text, start)
     except json.JSONDecodeError as error:
-        raise InvalidTask(f"not JSON: {error.msg} at character {error.pos}") from None
+        reason = f"not JSON: {error.msg} at character {error.pos}"
+        raise InvalidTask(reason, "unreadable") from None
     except RecursionError:
-        raise InvalidTask("not JSON: nested too deeply") from None
+        raise InvalidTask("not JSON: nested too deeply", "unreadable") from None
     except ValueError:
-        raise InvalidTask("not JSON: a number is too long") from None
+        raise InvalidTask("not JSON: a number is too long", "unreadable") from None
     if not isinstance(content, dict):
-        raise InvalidTask("the JSON is no object")
+        raise InvalidTask("the JSON is no object", "unreadable")
     return content
 
 
 def _question(text: object) -> str:
     if not isinstance(text, str):
-        raise InvalidTask("'question' is missing or no text")
+        raise InvalidTask("'question' is missing or no text", "unreadable")
     question = text.replace("\r\n", "\n").strip()
     least, most = QUESTION_CHARACTERS
     if not least <= len(question) <= most:
@@ -84,7 +85,7 @@ def _question(text: object) -> str:
 def _tests(entries: object, least: int) -> tuple[Example, ...]:
     """The different tests. Raises `InvalidTask` for malformed, contradicting or too few ones."""
     if not isinstance(entries, list):
-        raise InvalidTask("'tests' is missing or no list")
+        raise InvalidTask("'tests' is missing or no list", "unreadable")
     if not least <= len(entries) <= MOST_TESTS:
         raise InvalidTask(f"{len(entries)} tests; {least} to {MOST_TESTS} are needed")
     found: dict[str, Example] = {}
@@ -93,7 +94,8 @@ def _tests(entries: object, least: int) -> tuple[Example, ...]:
             (entry.get("input"), entry.get("output")) if isinstance(entry, dict) else (None, None)
         )
         if not isinstance(given, str) or not isinstance(expected, str):
-            raise InvalidTask(f"test {number} is not an input and an output, both texts")
+            reason = f"test {number} is not an input and an output, both texts"
+            raise InvalidTask(reason, "unreadable")
         try:
             test = checked_test(given, expected)
         except InvalidTest as error:

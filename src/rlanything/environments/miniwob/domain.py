@@ -135,7 +135,7 @@ class MiniWob:
             task = make_task(task_id, start, look.utterance, setting.hint)
             self._solve(task)
         except EpisodeError as fault:
-            raise InvalidTask(fault.reason) from fault
+            raise InvalidTask(fault.reason, "unsolvable") from fault
         return task
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
@@ -173,7 +173,7 @@ class MiniWob:
             after = result.observation
             steps.append(Step(seen.text, response, result.action, result.valid, after.text))
             seen = after
-        raise InvalidTask("the expert cannot solve it")
+        raise InvalidTask("the expert cannot solve it", "unsolvable")
 
 
 def _done(steps: Sequence[Step]) -> str:

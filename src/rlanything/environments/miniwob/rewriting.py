@@ -50,10 +50,12 @@ def _fields(answer: str) -> dict[str, str]:
         if match is None:
             continue
         if match[1] in found:
-            raise InvalidTask(f"{match[1]} is said twice")
+            raise InvalidTask(f"{match[1]} is said twice", "unreadable")
         found[match[1]] = match[2]
     if not found:
-        raise InvalidTask("no `page: ...`, no number and no `hint: ...` in the answer")
+        raise InvalidTask(
+            "no `page: ...`, no number and no `hint: ...` in the answer", "unreadable"
+        )
     return found
 
 

@@ -1,0 +1,327 @@
+"""Theorems 1 and 2 on the judgements of real runs: writes benchmarks/theory.md.
+
+    python benchmarks/theory.py RUN [RUN ...] [--out PAGE]
+
+Reads only the runs' stores. Theorem 1 assumes that the m judgements of a step are independent given
+the outcome of its episode; here that is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rlanything.evaluation.diagnostics import mu, precision_bound, reward_precision, weight_ratio
+from rlanything.evaluation.intervals import Interval, percentile_interval
+from rlanything.runs.store import Store
+
+Integers = npt.NDArray[np.integer]
+RESAMPLES = 500
+ACCURACY_BINS = ((0, 0), (0.01, 0.25), (0.26, 0.49), (0.5, 0.5), (0.51, 0.74), (0.75, 0.99), (1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Judged steps: scores [steps, m], and of each its outcome, the oracle's label (0: none), and
+    the number of its rollout group."""
+
+    scores: Integers
+    outcomes: Integers
+    labels: Integers
+    groups: Integers
+
+    def of(self, chosen: npt.NDArray[np.bool_]) -> Judged:
+        return Judged(*(a[chosen] for a in (self.scores, self.outcomes, self.labels, self.groups)))
+
+
+def read(store: Store) -> dict[int, Judged]:
+    """By iteration."""
+    steps: defaultdict[tuple[int, int, str, int, int | None, int], list[int]] = defaultdict(list)
+    for *step, score in store.query(
+        "SELECT iteration, j.trajectory, task, outcome, label, j.step, score FROM judgements AS j"
+        " JOIN trajectories AS t ON t.number = j.trajectory"
+        " JOIN steps AS s ON s.trajectory = j.trajectory AND s.step = j.step"
+        " ORDER BY iteration, j.trajectory, j.step, judgement"
+    ):
+        steps[tuple(step)].append(score)
+    rows: defaultdict[int, list[tuple[list[int], int, int, str]]] = defaultdict(list)
+    for (iteration, _, task, outcome, label, _), scores in steps.items():
+        rows[iteration].append((scores, outcome, label or 0, task))
+    return {
+        iteration: Judged(
+            np.array([scores for scores, *_ in found]),
+            np.array([outcome for _, outcome, *_ in found]),
+            np.array([label for *_, label, _ in found]),
+            np.unique([task for *_, task in found], return_inverse=True)[1],
+        )
+        for iteration, found in rows.items()
+    }
+
+
+def correlation(judged: Judged, given_label: bool) -> float | None:
+    """The mean correlation of two judgements of one step, given the outcome (and the label): what
+    remains of their covariance once every cell has its own mean. 0 if Theorem 1's assumption
+    holds."""
+    covariance = variance = 0.0
+    m = judged.scores.shape[1]
+    if m < 2:
+        return None
+    for outcome in (-1, 1):
+        for label in (-1, 0, 1) if given_label else (None,):
+            chosen = judged.outcomes == outcome
+            if label is not None:
+                chosen &= judged.labels == label
+            if chosen.sum() < 2:
+                continue
+            rest = judged.scores[chosen] - judged.scores[chosen].mean()
+            variance += float((rest**2).sum()) * (m - 1)
+            covariance += float((rest.sum(axis=1) ** 2).sum() - (rest**2).sum())
+    return covariance / variance if variance else None
+
+
+def effective(m: int, rho: float | None) -> float:
+    """How many independent judgements have the variance of the mean of m correlated ones."""
+    return m / (1 + (m - 1) * max(rho or 0.0, 0.0))
+
+
+def ties(judged: Judged) -> float:
+    """The share of pairs of a won and a lost step with equal mean scores."""
+    totals = judged.scores.sum(axis=1)
+    won, lost = (
+        np.bincount(
+            totals[judged.outcomes == o] + judged.scores.shape[1],
+            minlength=2 * judged.scores.shape[1] + 1,
+        )
+        for o in (1, -1)
+    )
+    return float((won * lost).sum() / (won.sum() * lost.sum()))
+
+
+def slack(judged: Judged, seed: int = 0) -> Interval | None:
+    """Reward precision minus its bound, bootstrapped over rollout groups, whose steps are alike.
+    None where the bound says nothing."""
+    found = _slack(judged)
+    if found is None:
+        return None
+    rng = np.random.default_rng(seed)
+    members = [np.flatnonzero(judged.groups == g) for g in range(judged.groups.max() + 1)]
+    drawn: list[float] = []
+    for _ in range(RESAMPLES):
+        again = np.concatenate([members[g] for g in rng.integers(len(members), size=len(members))])
+        value = _slack(
+            Judged(
+                *(a[again] for a in (judged.scores, judged.outcomes, judged.labels, judged.groups))
+            )
+        )
+        if value is not None:
+            drawn.append(value)
+    return percentile_interval(found, np.array(drawn))
+
+
+def _slack(judged: Judged) -> float | None:
+    precision = reward_precision(judged.scores, judged.outcomes)
+    bound = precision_bound(mu(judged.scores, judged.outcomes), judged.scores.shape[1])
+    return None if precision is None or bound is None else precision - bound
+
+
+def verdict(found: Interval | None) -> str:
+    if found is None:
+        return "says nothing (mu <= 1)"
+    if found.estimate >= 0:
+        return "holds" if found.low >= 0 else "holds, within noise"
+    return "violated" if found.high < 0 else "violated, within noise"
+
+
+def first_theorem(by_iteration: dict[int, Judged]) -> list[str]:
+    """A row an iteration, and one of all of them."""
+    lines = [
+        "| iteration | steps | mu | A | bound | A - bound [95%] | the bound | A if independent | "
+        "ties | correlation | given the label too | effective m |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    every = list(by_iteration.items())
+    for iteration, judged in [*every, ("all", merged(list(by_iteration.values())))]:
+        if not {-1, 1} <= set(judged.outcomes.tolist()):
+            lines.append(f"| {iteration} | {len(judged.outcomes)} | one outcome only |")
+            continue
+        m = judged.scores.shape[1]
+        the_mu = mu(judged.scores, judged.outcomes)
+        rho, rest = correlation(judged, False), correlation(judged, True)
+        found = slack(judged)
+        shown = f"{found.estimate:+.3f} [{found.low:+.3f}, {found.high:+.3f}]" if found else "-"
+        labelled = (judged.labels != 0).any()
+        lines.append(
+            f"| {iteration} | {len(judged.outcomes)} | {number(the_mu)} | "
+            f"{number(reward_precision(judged.scores, judged.outcomes))} | "
+            f"{number(precision_bound(the_mu, m))} | {shown} | {verdict(found)} | "
+            f"{if_independent(judged):.3f} | {ties(judged):.2f} | {number(rho, 2)} | "
+            f"{number(rest, 2) if labelled else '-'} | {effective(m, rho):.1f} |"
+        )
+    return lines
+
+
+def if_independent(judged: Judged) -> float:
+    """A, had every step of won (lost) episodes drawn its m scores on its own from all the scores of
+    won (lost) episodes: what the theorem's assumption makes of the same p+ and p-."""
+    won, lost = (
+        np.bincount(judged.scores[judged.outcomes == outcome].ravel() + 1, minlength=3)
+        for outcome in (1, -1)
+    )
+    sums = []
+    for counts in (won, lost):
+        total = np.ones(1)
+        for _ in range(judged.scores.shape[1]):
+            total = np.convolve(total, counts / counts.sum())
+        sums.append(total)
+    below = np.concatenate([[0.0], np.cumsum(sums[1])[:-1]])
+    return float(sums[0] @ below)
+
+
+def merged(parts: Sequence[Judged]) -> Judged:
+    """The steps of several iterations; no two of them share a group."""
+    offset, groups = 0, list[Integers]()
+    for each in parts:
+        groups.append(each.groups + offset)
+        offset += int(each.groups.max()) + 1
+    return Judged(
+        np.concatenate([each.scores for each in parts]),
+        np.concatenate([each.outcomes for each in parts]),
+        np.concatenate([each.labels for each in parts]),
+        np.concatenate(groups),
+    )
+
+
+def more_judgements(judged: Judged) -> list[str]:
+    """What A gains from more judgements, against what the bound promises."""
+    lines = ["| judgements used | A | A if independent | ties | bound |", "|---|---|---|---|---|"]
+    m = judged.scores.shape[1]
+    for used in sorted({1, 2, 3, 4, 8, m // 2, m} & set(range(1, m + 1))):
+        part = Judged(judged.scores[:, :used], judged.outcomes, judged.labels, judged.groups)
+        bound = precision_bound(mu(part.scores, part.outcomes), used)
+        lines.append(
+            f"| {used} | {number(reward_precision(part.scores, part.outcomes))} | "
+            f"{if_independent(part):.3f} | {ties(part):.2f} | {number(bound)} |"
+        )
+    return lines
+
+
+def second_theorem(by_iteration: dict[int, Judged], weight: float) -> list[str]:
+    """|f+| / |f-| of single tasks by their accuracy."""
+    ratios: defaultdict[tuple[float, float], list[float]] = defaultdict(list)
+    for judged in by_iteration.values():
+        for group in range(judged.groups.max() + 1):
+            part = judged.of(judged.groups == group)
+            # By steps, not by episodes: lost ones are longer. The share of won steps is what the
+            # norms see.
+            accuracy = float((part.outcomes == 1).mean())
+            low_high = next((b for b in ACCURACY_BINS if accuracy <= b[1] + 1e-9), (1, 1))
+            found = weight_ratio(part.scores, part.outcomes, weight)
+            ratios[low_high].append(np.inf if found is None else found)
+    lines = [
+        "| steps of won episodes among the task's | tasks | median ratio | middle half | near 1 "
+        "(1/2 to 2) |",
+        "|---|---|---|---|---|",
+    ]
+    for low_high in ACCURACY_BINS:
+        values = np.array(ratios[low_high])
+        if not len(values):
+            continue
+        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], method="nearest")
+        near = ((values >= 0.5) & (values <= 2)).mean()
+        name = (
+            f"{low_high[0]:.0%} to {low_high[1]:.0%}"
+            if low_high[0] != low_high[1]
+            else (f"{low_high[0]:.0%}")
+        )
+        lines.append(
+            f"| {name} | {len(values)} | {middle:.2f} | {low:.2f} to {high:.2f} | {near:.0%} |"
+        )
+    return lines
+
+
+def number(value: float | None, places: int = 3) -> str:
+    return "-" if value is None else f"{value:.{places}f}"
+
+
+def section(run: Path) -> list[str]:
+    store = Store(run / "run.sqlite")
+    recipe = json.loads(store.query("SELECT value FROM run WHERE key = 'recipe'")[0][0])
+    by_iteration = read(store)
+    store.close()
+    if not by_iteration:
+        raise SystemExit(f"{run}: no iteration is finished")
+    whole = merged(list(by_iteration.values()))
+    return [
+        f"## {recipe['name']}, seed {recipe['seed']} ({run.name})",
+        "",
+        f"{recipe['domain']['name']}, m = {whole.scores.shape[1]}, {len(by_iteration)} iterations.",
+        "",
+        "### Theorem 1",
+        "",
+        *first_theorem(by_iteration),
+        "",
+        "What more judgements bring, over all iterations:",
+        "",
+        *more_judgements(whole),
+        "",
+        "### Theorem 2",
+        "",
+        *second_theorem(by_iteration, recipe["feedback"]["judge_weight"]),
+        "",
+    ]
+
+
+HEAD = """# The theorems on real judgements
+
+`{command}` writes this page from the stores of runs.
+
+**Theorem 1** bounds the reward precision A, the chance that a step of a won episode has a higher
+mean score than one of a lost episode: with mu = p+ + p- above 1 and m judgements,
+A >= 1 - exp(-m (mu - 1)^2 / 4). Its proof takes the scores of a step as m independent draws whose
+chances depend on the outcome alone. They are not:
+
+- *A if independent*: what these very p+ and p- would give if they were. A below it is what
+  dependence costs, and it costs more with every judgement; with few judgements and mu near 1 A can
+  lie above, for steps that differ in quality tie less often.
+- *correlation*: of two judgements of one step, given the outcome. Steps of one episode differ in
+  quality, and a judge that sees the step answers to the step, so its m answers agree more than the
+  outcome explains. Where an oracle labels steps, the next column holds the label fixed as well:
+  what is left there is what the judge says alike of steps of one outcome and one label, and what
+  went away is that good steps occur in lost episodes and bad ones in won.
+- *effective m*: m / (1 + (m - 1) correlation), the number of independent judgements whose mean
+  varies as much.
+- *ties*: pairs with equal means, which count against A.
+
+With correlated judgements A tends, as m grows, to the chance that a won step is in truth better
+liked than a lost one, and not to 1: "what more judgements bring" shows how far that goes. The
+bound itself is loose. Hoeffding's inequality under the same assumption gives
+1 - exp(-m (mu - 1)^2), and near mu = 1 either promises next to nothing, so that a bound which holds
+says little about the assumption; *A if independent* says more.
+
+**Theorem 2**: the norms of f+ and f- weigh what the judge learns from won and from lost steps;
+their ratio goes to 0 for hopeless and to infinity for trivial tasks. Here it is that of single
+tasks in single iterations, by the share of their steps that belong to won episodes.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
+    asked = parser.parse_args()
+    names = " ".join(["python benchmarks/theory.py", *(run.name for run in asked.runs)])
+    lines = [line for run in asked.runs for line in section(run)]
+    asked.out.write_text("\n".join([HEAD.format(command=names), *lines]).rstrip() + "\n")
+    print(f"written to {asked.out}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

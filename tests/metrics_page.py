@@ -1,0 +1,27 @@
+"""What docs/metrics.md lists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
+
+
+def page_patterns() -> dict[str, re.Pattern[str]]:
+    """The metrics of the page by name, as patterns: ROLE and SPLIT stand for several."""
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    names = [name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    assert len(names) == len(set(names)), "a metric is listed twice"
+    return {
+        name: re.compile(
+            name.replace("ROLE", "(policy|judge|adapter)").replace("SPLIT", "(?!judge$)[a-z_]+")
+        )
+        for name in names
+    }
+
+
+def unlisted(names: set[str]) -> set[str]:
+    """Those that the page does not list."""
+    patterns = page_patterns().values()
+    return {name for name in names if not any(each.fullmatch(name) for each in patterns)}
