@@ -43,6 +43,13 @@ def test_an_adapter_of_its_own_has_an_engine_of_its_own() -> None:
     assert len(cast.engines) == 3
 
 
+def test_a_frozen_judge_is_a_model_without_a_learner_that_others_may_still_share() -> None:
+    cast, _ = cast_of("judge.train=false", "adapter.model=judge")
+    assert cast.judge is None
+    assert list(cast.trainees) == ["policy"]
+    assert len(cast.engines) == 2
+
+
 def test_no_judges_model_to_share_is_one_line_with_the_remedy() -> None:
     with pytest.raises(
         RecipeError, match=r"adapter\.model: no judge's model .*adapter.model=policy"

@@ -17,9 +17,11 @@ from rlanything.feedback import (
     moments,
     outcome_balance,
     policy_advantages,
+    policy_feedback,
     standardize,
     task_accuracy,
     task_signals,
+    unit_test_signals,
 )
 
 EVERYTHING = FeedbackSettings(policy_window=(0, 1), judge_window=(0, 1))
@@ -128,6 +130,43 @@ def test_balanced_steps_of_won_and_lost_episodes_weigh_the_same(rollouts):
     assert weights[1] * lengths[1] == pytest.approx(weights[-1] * lengths[-1])
 
 
+def test_the_policy_may_learn_from_the_outcome_or_from_the_judge_alone():
+    settings = [
+        FeedbackSettings(weight=0.5, policy_reward=reward)
+        for reward in ("integrated", "outcome", "judge")
+    ]
+    found = [policy_feedback(-1, [1 / 3, -1], each) for each in settings]
+    assert found[0] == pytest.approx([-5 / 6, -1.5])
+    assert found[1] == pytest.approx([-1, -1])
+    assert found[2] == pytest.approx([1 / 6, -0.5])
+    measured = [policy_feedback(-1, [1 / 3, -1], each, 0.75) for each in settings]
+    assert [each.tolist() for each in measured] == [
+        found[0].tolist(),
+        [0.75, 0.75],
+        found[2].tolist(),
+    ]
+
+
+@given(group, weights)
+def test_without_the_outcome_the_policy_learns_the_same_whoever_won(rollouts, weight):
+    settings = FeedbackSettings(weight=weight, policy_reward="judge", policy_window=(0, 1))
+    scores = [steps for _, steps in rollouts]
+    outcomes = [outcome for outcome, _ in rollouts]
+    one = task_signals(outcomes, scores, settings)
+    other = task_signals([-outcome for outcome in outcomes], scores, settings)
+    for a, b in zip(one.policy, other.policy, strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_the_share_of_generated_tests_passed_is_what_a_program_learns_from_without_its_outcome():
+    scores = [[1, 1, 1, -1], [1, 1, -1, -1], [-1, -1, -1, -1]]
+    settings = FeedbackSettings(policy_reward="judge", policy_window=(0, 1))
+    found = unit_test_signals([-1, 1, -1], scores, settings, [0.0, 1.0, 0.5])
+    shares = [0.75, 0.5, 0.0]
+    expected = [textbook(shares, share) for share in shares]
+    assert [float(steps[0]) for steps in found.policy] == pytest.approx(expected)
+
+
 def test_the_judges_weight_leaves_the_policy_alone():
     scores = [[[1, 1, -1, 0]], [[-1, -1, 1, 0]]]
     one = task_signals([1, -1], scores, FeedbackSettings(judge_weight=1.0))
@@ -231,6 +270,7 @@ def test_impossible_input_is_refused_with_its_place(outcomes, scores, place):
         {"judge_weight": -1.0},
         {"policy_window": (0.8, 0.2)},
         {"judge_window": (0.0, 1.5)},
+        {"policy_reward": "score"},
         {"judge_normalization": "steps"},
         {"judge_balance": "won"},
     ],

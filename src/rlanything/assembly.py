@@ -6,6 +6,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -51,7 +52,7 @@ class Cast:
 
     policy: Trainee
     judge: Trainee | None
-    """None where the oracle or an endpoint judges."""
+    """None where the oracle, an endpoint or a frozen model judges."""
     actor: LanguagePolicy
     """The policy as it acts in training."""
     examinee: LanguagePolicy
@@ -108,12 +109,18 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
         engines.append(engine_of(model, role, name, recipe.threads))
         return LocalSpeaker(model, engines[-1])
 
+    @cache
+    def judging() -> Speaker:
+        if judge is None:
+            return frozen(recipe.judge, "judge")
+        return LocalSpeaker(judge.model, judge.engine)
+
     def adapting() -> Speaker:
         if not recipe.adapter.shares:
             return frozen(recipe.adapter, "adapter")
-        shared = policy if recipe.adapter.model == "policy" else judge
-        assert shared is not None  # check_models saw to it
-        return LocalSpeaker(shared.model, shared.engine)
+        if recipe.adapter.model == "judge":
+            return judging()
+        return LocalSpeaker(policy.model, policy.engine)
 
     def acting(temperature: float) -> LanguagePolicy:
         speaker = LocalSpeaker(policy.model, policy.engine)
@@ -126,11 +133,7 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
         recipe.adapter.tries,
         recipe.adapter.critics_per_task,
     )
-    critic = make_critic(
-        recipe.judge,
-        domain,
-        lambda: LocalSpeaker(judge.model, judge.engine) if judge else frozen(recipe.judge, "judge"),
-    )
+    critic = make_critic(recipe.judge, domain, judging)
     return Cast(
         policy=policy,
         judge=judge,
@@ -152,12 +155,12 @@ def check_models(recipe: Recipe) -> None:
             f"policy: {why}; train a model that is here (engine: {{name: embedded}}), or measure "
             "this one with `rlanything eval RECIPE`"
         )
-    if recipe.judge.oracle_noise is None and recipe.judge.remote and recipe.judge.learning_rate:
+    if recipe.judge.oracle_noise is None and recipe.judge.remote and recipe.judge.train:
         raise RecipeError(
-            f"judge: {why}; leave this judge as it is with judge.learning_rate=0, or train one "
+            f"judge: {why}; leave this judge as it is with judge.train=false, or train one "
             "that is here (engine: {name: embedded})"
         )
-    if recipe.adapter.model == "judge" and not recipe.judge.trains:
+    if recipe.adapter.model == "judge" and not recipe.judge.here:
         raise RecipeError(
             "adapter.model: no judge's model is here to share; share the policy's "
             "(adapter.model=policy), or give the adapter a model of its own"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ TrajectoryScores: TypeAlias = Sequence[StepScores] | npt.NDArray[np.integer]
 """S_ij of one trajectory, [steps][m]."""
 Normalization: TypeAlias = Literal["step", "task"]
 Balance: TypeAlias = Literal["none", "outcome"]
-PolicyReward: TypeAlias = Literal["integrated", "outcome"]
+PolicyReward: TypeAlias = Literal["integrated", "outcome", "judge"]
 
 UNPARSABLE = -2.0
 """R^S_ij of a judgement without a readable score: no better than the worst readable one."""
@@ -45,7 +45,8 @@ class FeedbackSettings:
     judge_weight: float = 1.0
     """lambda of the R_i inside the judge's feedback R^S_ij."""
     policy_reward: PolicyReward = "integrated"
-    """R_i of the policy: Eq. 1, or what the episode earned and nothing of the judge's."""
+    """R_i of the policy: Eq. 1, its first term (what the episode earned) or its second (what the
+    judge said) alone."""
     policy_window: tuple[float, float] = (1 / 8, 7 / 8)
     """Task accuracies on which the policy trains, both ends included."""
     judge_window: tuple[float, float] = (0.2, 0.8)
@@ -65,18 +66,14 @@ class FeedbackSettings:
         ):
             if not 0 <= window[0] <= window[1] <= 1:
                 raise SettingsError(f"{name} is {window}: give low <= high, both in [0, 1]")
-        if self.policy_reward not in ("integrated", "outcome"):
-            raise SettingsError(
-                f"policy_reward is {self.policy_reward!r}: give 'integrated' or 'outcome'"
-            )
-        if self.judge_normalization not in ("step", "task"):
-            raise SettingsError(
-                f"judge_normalization is {self.judge_normalization!r}: give 'step' or 'task'"
-            )
-        if self.judge_balance not in ("none", "outcome"):
-            raise SettingsError(
-                f"judge_balance is {self.judge_balance!r}: give 'none' or 'outcome'"
-            )
+        for name, value, kind in (
+            ("policy_reward", self.policy_reward, PolicyReward),
+            ("judge_normalization", self.judge_normalization, Normalization),
+            ("judge_balance", self.judge_balance, Balance),
+        ):
+            if value not in get_args(kind):
+                known = " or ".join(map(repr, get_args(kind)))
+                raise SettingsError(f"{name} is {value!r}: give {known}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +115,25 @@ def mean_score(scores: StepScores) -> float:
 def integrated_feedback(outcome: int, mean_scores: npt.ArrayLike, weight: float) -> Floats:
     """Eq. 1: R_i = O + lambda * (sum_j S_ij) / m, from the mean scores [steps]."""
     return outcome + weight * np.asarray(mean_scores, dtype=np.float64)
+
+
+def policy_feedback(
+    outcome: int,
+    mean_scores: npt.ArrayLike,
+    settings: FeedbackSettings,
+    reward: float | None = None,
+) -> Floats:
+    """R_i [steps] of the policy for one trajectory, from O and its mean scores [steps].
+
+    `integrated`: Eq. 1. `outcome`: O, or the reward that the environment measured in its place.
+    `judge`: lambda * (sum_j S_ij) / m, without the outcome; where scores are generated tests that
+    is lambda * (2 * the share of them passed - 1)."""
+    mean = np.asarray(mean_scores, dtype=np.float64)
+    if settings.policy_reward == "outcome":
+        return np.full(mean.shape, float(outcome) if reward is None else reward)
+    return integrated_feedback(
+        0 if settings.policy_reward == "judge" else outcome, mean, settings.weight
+    )
 
 
 def consistency_feedback(feedback: npt.ArrayLike, scores: npt.ArrayLike) -> Floats:
@@ -235,28 +251,24 @@ def task_signals(
     accuracy = task_accuracy(outcomes)
     mean_scores = [np.array([mean_score(step) for step in steps]) for steps in scores]
 
-    def feedback(weight: float) -> list[Floats]:
-        return [
-            integrated_feedback(int(outcome), mean, weight)
-            for outcome, mean in zip(outcomes, mean_scores, strict=True)
-        ]
-
     if in_window(accuracy, settings.policy_window):
-        if settings.policy_reward == "outcome":
-            earned = [
-                float(o) if r is None else r
-                for o, r in zip(outcomes, rewards or [None] * len(outcomes), strict=True)
+        measured = rewards or [None] * len(outcomes)
+        policy = policy_advantages(
+            [
+                policy_feedback(int(outcome), mean, settings, reward)
+                for outcome, mean, reward in zip(outcomes, mean_scores, measured, strict=True)
             ]
-            own = [np.full(len(s), r) for r, s in zip(earned, scores, strict=True)]
-            policy = policy_advantages(own)
-        else:
-            policy = policy_advantages(feedback(settings.weight))
+        )
     else:
         policy = tuple(np.zeros(len(steps)) for steps in scores)
     if in_window(accuracy, settings.judge_window):
+        agreed = [
+            integrated_feedback(int(outcome), mean, settings.judge_weight)
+            for outcome, mean in zip(outcomes, mean_scores, strict=True)
+        ]
         consistency = [
-            [consistency_feedback(float(r), step) for r, step in zip(rewards, steps, strict=True)]
-            for rewards, steps in zip(feedback(settings.judge_weight), scores, strict=True)
+            [consistency_feedback(float(r), step) for r, step in zip(own, steps, strict=True)]
+            for own, steps in zip(agreed, scores, strict=True)
         ]
         judge = judge_advantages(consistency, settings.judge_normalization)
         if settings.judge_balance == "outcome":

@@ -130,6 +130,9 @@ class JudgeConfig(TrainedRole):
     """Of sampling; training compares log-probs at the same temperature."""
     samples_per_step: Count = 3
     """m, the judgements of each step."""
+    train: bool = True
+    """Whether it learns. If not it has no optimizer and no checkpoints; it scores and is examined
+    as it is."""
     oracle_noise: Share | None = None
     """If given, no model judges: scores are the domain's own step labels, each wrong with this
     probability. A diagnostic; `judge: oracle(noise=0.28)` says the same."""
@@ -145,9 +148,14 @@ class JudgeConfig(TrainedRole):
         return {"oracle_noise": found[1] or "0"}
 
     @property
-    def trains(self) -> bool:
-        """Whether there is a model here whose weights this run keeps."""
+    def here(self) -> bool:
+        """Whether there is a model in this process."""
         return self.oracle_noise is None and not self.remote
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is a model here whose weights this run moves and keeps."""
+        return self.here and self.train
 
 
 class AdapterConfig(Role):

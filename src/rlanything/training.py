@@ -33,6 +33,7 @@ from rlanything.evaluation.judge_exam import JudgeExam, diagnose_judged, oracle_
 from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.loop import Loop, Turn
 from rlanything.records import Task, Trajectory
+from rlanything.roles.judge import Silent
 from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint, sync
 from rlanything.runs.lock import RunLock, find_holder
 from rlanything.runs.metrics import turn_metrics
@@ -167,7 +168,7 @@ class Run:
                     domain=self._domain,
                     pool=self._pool,
                     policy=cast.actor,
-                    judge=cast.critic,
+                    judge=cast.critic if recipe.reads_scores else Silent(),
                     adapter=cast.adapter,
                     policy_learner=cast.policy.learner,
                     judge_learner=cast.judge.learner if cast.judge else None,

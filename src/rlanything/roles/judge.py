@@ -65,6 +65,22 @@ class StepCritic:
         return {}
 
 
+class Silent(StepCritic):
+    """Says nothing of any step, m = 0: where nobody would listen."""
+
+    samples = 0
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: Callable[[int], None] | None = None,
+    ) -> list[JudgedTrajectory]:
+        """No judgements of any step, [trajectories][steps][0]."""
+        del seed, on_judgements
+        return [JudgedTrajectory(each, ((),) * len(each.steps)) for each in trajectories]
+
+
 class Judge(StepCritic):
     """Judges trajectories with a language model."""
 
