@@ -35,6 +35,10 @@ class FeedbackConfig(Section):
     """What the policy's advantage compares: `integrated` feedback (Eq. 1); what the episode itself
     earned: its `outcome`, or what the environment measures beyond it (for coding the share of
     ground-truth tests passed); or what the `judge` said of each step and nothing else."""
+    policy_comparison: Literal["step", "trajectory", "state"] = "step"
+    """What the policy's advantage compares a step with: those at the same index of the task's other
+    rollouts (`step`, the paper), all steps of all of them (`trajectory`), or those at which the
+    same was observed (`state`)."""
     policy_window: tuple[Share, Share] = (1 / 8, 7 / 8)
     """The policy trains on tasks whose accuracy lies here."""
     judge_window: tuple[Share, Share] = (0.2, 0.8)

@@ -9,7 +9,8 @@ at all; m may differ between steps (data from elsewhere), so scores are nested, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -23,6 +24,7 @@ TrajectoryScores: TypeAlias = Sequence[StepScores] | npt.NDArray[np.integer]
 """S_ij of one trajectory, [steps][m]."""
 Normalization: TypeAlias = Literal["step", "task"]
 Balance: TypeAlias = Literal["none", "outcome"]
+Comparison: TypeAlias = Literal["step", "trajectory", "state"]
 PolicyReward: TypeAlias = Literal["integrated", "outcome", "judge"]
 
 UNPARSABLE = -2.0
@@ -47,6 +49,8 @@ class FeedbackSettings:
     policy_reward: PolicyReward = "integrated"
     """R_i of the policy: Eq. 1, its first term (what the episode earned) or its second (what the
     judge said) alone."""
+    policy_comparison: Comparison = "step"
+    """What R_i is standardized over, see `policy_advantages`."""
     policy_window: tuple[float, float] = (1 / 8, 7 / 8)
     """Task accuracies on which the policy trains, both ends included."""
     judge_window: tuple[float, float] = (0.2, 0.8)
@@ -68,6 +72,7 @@ class FeedbackSettings:
                 raise SettingsError(f"{name} is {window}: give low <= high, both in [0, 1]")
         for name, value, kind in (
             ("policy_reward", self.policy_reward, PolicyReward),
+            ("policy_comparison", self.policy_comparison, Comparison),
             ("judge_normalization", self.judge_normalization, Normalization),
             ("judge_balance", self.judge_balance, Balance),
         ):
@@ -191,14 +196,52 @@ def standardize(values: npt.ArrayLike, over: Moments) -> Floats:
     return np.where(rounding, 0.0, deviation / np.where(rounding, 1.0, over.std))
 
 
-def policy_advantages(feedback: Sequence[Floats]) -> tuple[Floats, ...]:
-    """R_i standardized over the trajectories of one task that reached step i: [G] arrays [steps].
+def policy_advantages(
+    feedback: Sequence[Floats],
+    comparison: Comparison = "step",
+    states: Sequence[Sequence[Hashable]] | None = None,
+) -> tuple[Floats, ...]:
+    """A_i = (R_i - mean) / population std, for R_i [G] arrays [steps] of one task, over
 
-    The population std; where it is 0, or one trajectory got that far, there is no signal: 0."""
-    over = step_moments(feedback)
+    - `step`: the R_i of all trajectories that reached step index i (the paper). Who is still under
+      way at i depends on the policy, which others hold against it;
+    - `trajectory`: the R_k of all steps k of all trajectories, as process rewards are normalised in
+      DeepSeekMath (arXiv 2402.03300, 4.1.3), without its sum over later steps: R_i has the outcome
+      in it already. Longer trajectories count for more;
+    - `state`: the R_k of all steps of all trajectories that began in the same state, the anchor
+      states of GiGPO (arXiv 2505.10978). Its A^S compares discounted returns and is added to an
+      advantage of whole episodes; here R_k is compared, and nothing is added: what differs is only
+      what a step is compared with. A state met once has nothing to be compared with.
+
+    `states` [G][steps] say which state a step began in: equal ones are the same. Where the std is
+    0, or nothing is there to compare, there is no signal: 0. Raises ValueError where states are
+    needed and do not fit."""
+    if comparison == "step":
+        over = step_moments(feedback)
+        return tuple(
+            standardize(steps, Moments(over.mean[: len(steps)], over.std[: len(steps)]))
+            for steps in feedback
+        )
+    if comparison == "trajectory":
+        over = moments(np.concatenate(feedback))
+        return tuple(standardize(steps, over) for steps in feedback)
+    if states is None or [len(each) for each in states] != [len(each) for each in feedback]:
+        raise ValueError("to compare steps by their states, give the state of every step")
+    values: dict[Hashable, list[float]] = defaultdict(list)
+    for own, steps in zip(states, feedback, strict=True):
+        for state, value in zip(own, steps.tolist(), strict=True):
+            values[state].append(value)
+    # Sorted, so that rounding does not depend on whose rollout comes first.
+    known = {state: moments(sorted(each)) for state, each in values.items()}
     return tuple(
-        standardize(steps, Moments(over.mean[: len(steps)], over.std[: len(steps)]))
-        for steps in feedback
+        standardize(
+            steps,
+            Moments(
+                np.array([known[state].mean for state in own]),
+                np.array([known[state].std for state in own]),
+            ),
+        )
+        for own, steps in zip(states, feedback, strict=True)
     )
 
 
@@ -233,13 +276,15 @@ def task_signals(
     scores: Sequence[TrajectoryScores],
     settings: FeedbackSettings,
     rewards: Sequence[float | None] | None = None,
+    states: Sequence[Sequence[Hashable]] | None = None,
 ) -> TaskSignals:
     """Everything the rollout group of one task teaches, from O [G] and S_ij [G][steps][m].
 
     rewards [G]: what the environment measured, which stands for O where `policy_reward` is
-    "outcome"; None: nothing beyond O. A step without judgements (m = 0) has R_i = O. Raises
-    ValueError where outcomes and scores disagree in length, where an outcome is not -1 or +1, or
-    where a score is not -1, 0 or +1."""
+    "outcome"; None: nothing beyond O. states [G][steps]: as in `policy_advantages`, only needed
+    there. A step without judgements (m = 0) has R_i = O. Raises ValueError where outcomes, scores
+    and states disagree in length, where an outcome is not -1 or +1, or where a score is not -1, 0
+    or +1."""
     if len(outcomes) != len(scores):
         raise ValueError(f"{len(outcomes)} outcomes but scores of {len(scores)} trajectories")
     for row, (outcome, steps) in enumerate(zip(outcomes, scores, strict=True)):
@@ -257,7 +302,9 @@ def task_signals(
             [
                 policy_feedback(int(outcome), mean, settings, reward)
                 for outcome, mean, reward in zip(outcomes, mean_scores, measured, strict=True)
-            ]
+            ],
+            settings.policy_comparison,
+            states,
         )
     else:
         policy = tuple(np.zeros(len(steps)) for steps in scores)
@@ -296,7 +343,9 @@ def unit_test_signals(
     share: scores [G, m]. The judge's advantages, `unit_test_feedback` standardized over the task's
     tests, stand with the first trajectory; the others have 0."""
     table = np.asarray(scores)
-    signals = task_signals(outcomes, list(table[:, None, :]), settings, rewards)
+    # All programs of a task are written in one state.
+    states = [("",)] * len(table)
+    signals = task_signals(outcomes, list(table[:, None, :]), settings, rewards, states)
     advantages = np.zeros(table.shape[1])
     if in_window(signals.accuracy, settings.judge_window):
         earned = unit_test_feedback(outcomes, table)

@@ -58,6 +58,7 @@ class StepCritic:
             [each.scores for each in judged],
             settings,
             [each.trajectory.reward for each in judged],
+            [[(s.observation, s.image) for s in each.trajectory.steps] for each in judged],
         )
 
     def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
