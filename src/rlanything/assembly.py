@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 import torch.utils.deterministic
+from transformers.utils.peft_utils import find_adapter_config_file
 
 from rlanything import nano
 from rlanything.config import Recipe, RecipeError
@@ -22,6 +24,7 @@ from rlanything.engines.lora import add_adapters
 from rlanything.engines.model import LanguageModel, ModelError, load_model
 from rlanything.engines.vllm import VLLMEngine
 from rlanything.environments.base import Domain, UnitTestDomain
+from rlanything.learning.anchor import Anchor
 from rlanything.learning.learner import Learner
 from rlanything.role_settings import JudgeConfig, PolicyConfig, Role, TrainedRole
 from rlanything.roles.adapter import Adapter
@@ -89,15 +92,16 @@ def prepare_torch(threads: int) -> None:
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
 
 
-def assemble(recipe: Recipe, domain: Domain) -> Cast:
-    """Loads the models that are here and finds the way to those that are not.
+def assemble(recipe: Recipe, domain: Domain, checkpoint: Path | None = None) -> Cast:
+    """Loads the models that are here and finds the way to those that are not. Those that learn are
+    as a checkpoint has them, if one is given; what they are held to is the recipe's all the same.
 
     Raises `RecipeError` for a role that cannot train, `ModelError` or `EndpointError` for a model
     that cannot be used."""
     check_models(recipe)
     prepare_torch(recipe.threads)
-    policy = _trainee(recipe.policy, "policy", recipe)
-    judge = _trainee(recipe.judge, "judge", recipe) if recipe.judge.trains else None
+    policy = _trainee(recipe.policy, "policy", recipe, checkpoint)
+    judge = _trainee(recipe.judge, "judge", recipe, checkpoint) if recipe.judge.trains else None
     engines = [policy.engine, *([judge.engine] if judge else [])]
     endpoints: dict[str, Endpoint] = {}
 
@@ -167,12 +171,25 @@ def check_models(recipe: Recipe) -> None:
         )
 
 
-def _trainee(role: TrainedRole, name: str, recipe: Recipe) -> Trainee:
-    model = load_role(role, name)
+def _trainee(role: TrainedRole, name: str, recipe: Recipe, checkpoint: Path | None) -> Trainee:
+    source = role.model if checkpoint is None else str(checkpoint / name)
+    model = load_role(role.model_copy(update={"model": source}), name)
     if role.lora is not None:
         add_adapters(model, role.lora, derive(recipe.seed, "adapters", name))
-    learner = Learner(model, role)  # it may refuse the model, which is sooner said than a start
+    # It may refuse the model, which is sooner said than a start.
+    learner = Learner(model, role, _anchor(role, name, model))
     return Trainee(model, engine_of(model, role, name, recipe.threads), learner)
+
+
+def _anchor(role: TrainedRole, name: str, model: LanguageModel) -> Anchor | None:
+    """What the recipe's own model of a role was, for one that is held to it. A copy, unless all
+    that learns are adapters which began as nothing."""
+    if not role.anchor_weight:
+        return None
+    source = nano.resolve(role.model, name)
+    if role.lora is not None and find_adapter_config_file(source) is None:
+        return Anchor(model, bare=True)
+    return Anchor(load_model(source, role.dtype, role.device, trains=False))
 
 
 def engine_of(model: LanguageModel, role: Role, name: str, threads: int) -> Engine:

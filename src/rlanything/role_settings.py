@@ -86,6 +86,10 @@ class TrainedRole(Role):
     """eps of the clipped surrogate."""
     kl_weight: Annotated[float, Field(ge=0)] = 0.01
     """beta, the weight of the k3 KL estimate."""
+    anchor_weight: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of a second k3 estimate, of the KL divergence from the model that the run began with,
+    on the tokens that train. Above 0 that model stays in memory as well, without gradients (not
+    where adapters train: without them their model is what it was), and reads every sample once."""
     old_logprobs: Literal["sampled", "recomputed"] = "sampled"
     """What an update's ratios compare with: the sampler's log-probs, or those that the learner
     computes before the update, at the price of a forward pass."""
@@ -146,6 +150,12 @@ class JudgeConfig(TrainedRole):
         if found is None:
             raise ValueError("a section of keys, or oracle(noise=0.28) with a number from 0 to 1")
         return {"oracle_noise": found[1] or "0"}
+
+    @model_validator(mode="after")
+    def _something_to_hold(self) -> JudgeConfig:
+        if self.anchor_weight and not self.trains:
+            raise ValueError("anchor_weight holds a judge that learns, and this one does not")
+        return self
 
     @property
     def here(self) -> bool:

@@ -99,16 +99,9 @@ class Run:
     def _set_up(self) -> None:
         """Domain and held-out tasks, and pool, models and optimizers as they stand at `_at`."""
         recipe, checkpoint = self._recipe, self._at.checkpoint
-        if checkpoint is not None:
-            trained = ["policy", "judge"] if recipe.judge.trains else ["policy"]
-            roles = {
-                role: getattr(recipe, role).model_copy(update={"model": str(checkpoint / role)})
-                for role in trained
-            }
-            recipe = recipe.model_copy(update=roles)
         self._domain: Domain = load_domain(recipe.domain.name, recipe.domain.options)
         self._held_out = self._load_held_out()
-        self._cast: Cast = assemble(recipe, self._domain)
+        self._cast: Cast = assemble(recipe, self._domain, checkpoint)
         if checkpoint is None:
             curriculum = recipe.curriculum
             roots = self._domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
