@@ -26,7 +26,7 @@ ROOMS = (
     "nano assembly loop",
     "runs",
     "training targets doctor plan",
-    "bench",
+    "bench ablation",
     "cli",
 )
 HEIGHT = {name: height for height, names in enumerate(ROOMS) for name in names.split()}
