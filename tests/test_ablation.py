@@ -18,7 +18,8 @@ from rich.console import Console
 from command import call
 from rlanything.ablation import grid
 from rlanything.ablation.ablate import Ablation, AblationRequest, ablate
-from rlanything.ablation.grid import GridError, spent_seconds
+from rlanything.ablation.arms import Arm, find_arms
+from rlanything.ablation.grid import GridError, make_cells, runs_at_once, spent_seconds
 from rlanything.ablation.results import BEFORE
 from rlanything.config import RecipeError
 from rlanything.runs.stopping import Stopped
@@ -141,6 +142,25 @@ def test_what_the_grid_decides_is_not_for_overrides(recipe: Path, override: str)
         run(recipe, override)
 
 
+def test_a_grid_that_would_measure_nothing_is_refused(recipe: Path) -> None:
+    with pytest.raises(GridError, match="four4: evaluation is off"):
+        run(recipe, "evaluation.episodes=0")
+
+
+def test_as_many_run_at_once_as_their_threads_leave_cores_for(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+
+    def at_once(*overrides: str) -> int:
+        arms = [Arm("any", ())]
+        return runs_at_once(make_cells(recipe, overrides, arms, 2, recipe.parent / "out"))
+
+    assert at_once() == 8
+    assert at_once("threads=3") == 2
+    assert at_once("threads=0") == at_once("policy.device=cuda") == 1
+
+
 def test_an_arm_that_is_no_recipe_is_refused_before_anything_runs(recipe: Path) -> None:
     with pytest.raises(RecipeError, match="unknown key"):
         run(recipe, arms=(*ARMS, "odd1:feedback.wait=1"))
@@ -149,10 +169,14 @@ def test_an_arm_that_is_no_recipe_is_refused_before_anything_runs(recipe: Path) 
 
 def test_an_interrupted_grid_stops_its_runs_and_goes_on(recipe: Path) -> None:
     recipe.write_text(recipe.read_text().replace("mine", "hangs"))
-    log = recipe.parent / "out" / "seven7" / "seed-1.log"
+    out = recipe.parent / "out"
+    log, ledger = out / "seven7" / "seed-1.log", out / "ledger.jsonl"
+
+    def lines(path: Path) -> list[str]:
+        return path.read_text().splitlines() if path.exists() else []
 
     def interrupt() -> None:
-        while not log.exists() or "waiting" not in log.read_text():
+        while "waiting" not in lines(log) or len(lines(ledger)) < 3:
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -162,12 +186,9 @@ def test_an_interrupted_grid_stops_its_runs_and_goes_on(recipe: Path) -> None:
         run(recipe)
     thread.join()
     assert "the same command goes on" in stop.value.__notes__[0]
-    # Nobody is left that could still write there.
-    store = recipe.parent / "out" / "seven7" / "seed-1" / "run.sqlite"
-    written = store.stat().st_mtime_ns
+    assert len(lines(ledger)) == 4, "the run was waited for"
     found, said = run(recipe)
-    assert store.stat().st_mtime_ns != written
-    assert said[1] == "2 of 4 runs are there already"
+    assert said[1] == "3 of 4 runs are there already"
     assert estimates(found) == {BEFORE: 0.2, "four4": 0.4, "seven7": 0.7}
 
 
@@ -192,15 +213,15 @@ def test_the_page_says_how_its_figures_came_about(recipe: Path) -> None:
 
 def test_seconds_of_interrupted_processes_count_too(recipe: Path) -> None:
     run(recipe)
-    cells = grid.make_cells(recipe, (), [], 2, recipe.parent / "out")
-    assert spent_seconds(recipe.parent / "out", cells) == 0
-    ledger = [
-        json.loads(line)
-        for line in (recipe.parent / "out" / "ledger.jsonl").read_text().splitlines()
-    ]
-    assert sorted((each["arm"], each["seed"]) for each in ledger) == [
-        (arm, seed) for arm in ("four4", "seven7") for seed in (0, 1)
-    ]
+    ledger = recipe.parent / "out" / "ledger.jsonl"
+    with ledger.open("a") as file:
+        file.write('{"arm": "four4", "seed": 1, "seconds": 1000.0, "exit_code": 130}\n')
+    entries = [json.loads(line) for line in ledger.read_text().splitlines()]
+    arms = find_arms(ARMS[:1])
+    cells = make_cells(recipe, (), arms, 2, recipe.parent / "out")
+    expected = sum(each["seconds"] for each in entries if each["arm"] == "four4")
+    assert spent_seconds(recipe.parent / "out", cells) == pytest.approx(expected)
+    assert expected > 1000
 
 
 def test_an_unknown_arm_is_one_line_on_the_command_line(

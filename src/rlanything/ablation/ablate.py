@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlanything.ablation.arms import find_arms
-from rlanything.ablation.grid import GridError, make_cells, run_grid, spent_seconds
-from rlanything.ablation.page import Circumstances, write_page
-from rlanything.ablation.results import Results, results_of
+from rlanything.ablation.grid import (
+    GridError,
+    make_cells,
+    run_grid,
+    runs_at_once,
+    spent_seconds,
+)
 from rlanything.view import View
+
+if TYPE_CHECKING:
+    from rlanything.ablation.results import Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,7 @@ class AblationRequest:
     seeds: int
     out: Path
     parallel: int | None
-    """None: a run for each core."""
+    """None: as many as there are cores for."""
     page: Path | None
     command: str
     """As it was given, for the page."""
@@ -52,12 +58,16 @@ def ablate(request: AblationRequest, view: View) -> Ablation:
     cells = make_cells(request.recipe, request.overrides, arms, request.seeds, request.out)
     if request.page is not None and not request.page.parent.is_dir():
         raise GridError(f"--page: there is no folder {request.page.parent}; create it first")
-    parallel = request.parallel or len(os.sched_getaffinity(0))
+    parallel = request.parallel or runs_at_once(cells)
     view.say(
         f"{len(arms)} arms x {request.seeds} seeds = {len(cells)} runs, {parallel} at once, in "
         f"{request.out}"
     )
     failed = run_grid(request.recipe, cells, request.out, parallel, view)
+    # Only now: they load torch, for which a grid has no use as long as it runs.
+    from rlanything.ablation.page import Circumstances, write_page
+    from rlanything.ablation.results import results_of
+
     results = results_of(arms, cells)
     if failed:
         view.say(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")

@@ -44,7 +44,6 @@ def ablate(
     """
     from rlanything.ablation.ablate import AblationRequest
     from rlanything.ablation.ablate import ablate as run_ablation
-    from rlanything.ablation.table import difference_lines, terminal, value_lines
 
     view = View(Console(stderr=True))
     found = run_ablation(
@@ -60,6 +59,8 @@ def ablate(
         ),
         view,
     )
+    from rlanything.ablation.table import difference_lines, terminal, value_lines
+
     if as_json:
         typer.echo(json.dumps(found.to_json()))
     elif found.results.rows:

@@ -7,6 +7,7 @@ and the others go on: the same command always does what is left to do.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -112,7 +113,20 @@ def make_cells(
             folder = out / arm.name / f"seed-{seed}"
             own = ("threads=1", *overrides, *arm.overrides, f"seed={seed}", f"run_dir={folder}")
             cells.append(Cell(arm.name, seed, folder, own, load_recipe(recipe, own)))
+    for cell in cells:
+        if not cell.recipe.evaluation.episodes or not cell.recipe.evaluation.splits:
+            raise GridError(f"{cell.arm}: evaluation is off, so there is nothing to compare")
     return cells
+
+
+def runs_at_once(cells: Sequence[Cell]) -> int:
+    """As many as their threads leave cores for; one where a model is on a device that they would
+    share."""
+    cores = len(os.sched_getaffinity(0))
+    recipes = [cell.recipe for cell in cells]
+    if any(role.device != "cpu" for r in recipes for role in (r.policy, r.judge, r.adapter)):
+        return 1
+    return max(1, cores // max(recipe.threads or cores for recipe in recipes))
 
 
 @dataclass(slots=True)
