@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain quickstart smollm2 lint test test-slow test-vllm bench bench-vllm
+.PHONY: help setup toolchain quickstart evidence smollm2 lint test test-slow test-vllm bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -59,6 +59,13 @@ toolchain:
 
 quickstart: setup ## run the closed loop on two CPU cores, in under ten minutes
 	$(BIN)/rlanything train recipes/quickstart.yaml
+
+# 25 runs of the quickstart, two at a time on two cores: three hours by what benchmarks/quickstart.md
+# measured of one. What is there already in runs/evidence is kept, so it may be stopped; for figures
+# from nothing that folder must be away.
+evidence: setup ## rewrite benchmarks/ablation.md: five arms, five seeds, AlfWorld-nano (some three hours)
+	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms components --seeds 5 \
+	  --out runs/evidence --page benchmarks/ablation.md
 
 lint: setup ## ruff and pyright
 	$(BIN)/ruff check .

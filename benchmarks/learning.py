@@ -10,7 +10,6 @@ trained judge then wins by choosing among attempts of the trained policy.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import platform
@@ -28,6 +27,7 @@ import torch
 import transformers
 
 from rlanything import nano
+from rlanything.ablation.curves import metric, write_curves
 from rlanything.config import Recipe, load_recipe
 from rlanything.evaluation.counts import Counts, gain, pooled
 from rlanything.evaluation.intervals import Interval, mean_of_few, paired_difference
@@ -44,17 +44,6 @@ CONTROLS = {
 }
 PROCESS, POSITIVE = "balanced_process_accuracy", "positive_rate"
 MEASURES = (PROCESS, "ut", "detect")
-CURVES = (
-    "rollouts/success",
-    "tasks/active_accuracy",
-    "tasks/accepted",
-    *(f"judge/{measure}" for measure in MEASURES),
-    f"judge/{POSITIVE}",
-    "policy/kl",
-    "policy/entropy",
-    "judge/kl",
-    "judge/entropy",
-)
 
 
 @dataclass(frozen=True)
@@ -75,14 +64,9 @@ class Finished:
         shared = sorted(one.keys() & two.keys())
         return paired_difference([one[t] for t in shared], [two[t] for t in shared])
 
-    def metric(self, name: str) -> dict[int, float]:
-        """By iteration."""
-        query = "SELECT iteration, value FROM metrics WHERE name = ? ORDER BY iteration"
-        return dict(self.store.query(query, name))
-
     def judge(self, name: str) -> tuple[float, float]:
         """Before and after, on recorded held-out episodes."""
-        values = list(self.metric(f"evaluation/judge/{name}").values())
+        values = list(metric(self.store, f"evaluation/judge/{name}").values())
         return values[0], values[-1]
 
     def judge_counts(self, measure: str, split: str, iteration: int) -> dict[str, Counts]:
@@ -214,7 +198,7 @@ def curves(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     heads = ["run", "iteration", *splits, *(f"judge, {each}" for each in measures)]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for each in runs:
-        judged = [each.metric(f"evaluation/judge/{measure}") for measure in measures]
+        judged = [metric(each.store, f"evaluation/judge/{measure}") for measure in measures]
         for iteration in each.store.sittings():
             rates = [
                 percent(success_interval([task for task, _ in won], [o for _, o in won]))
@@ -225,22 +209,6 @@ def curves(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
             cells = [each.name, str(iteration), *rates, *judge]
             lines.append(f"| {' | '.join(cells)} |")
     return lines
-
-
-def write_csv(path: Path, runs: list[Finished], splits: tuple[str, ...]) -> None:
-    held_out = [*(f"{split}/success" for split in splits), *(f"judge/{m}" for m in MEASURES)]
-    known = {name for each in runs for (name,) in each.store.query("SELECT name FROM metrics")}
-    names = [n for n in (*CURVES, *(f"evaluation/{name}" for name in held_out)) if n in known]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["run", "iteration", *names])
-        for each in runs:
-            values = [each.metric(name) for name in names]
-            for iteration in sorted(set().union(*values)):
-                row = [value.get(iteration) for value in values]
-                writer.writerow(
-                    [each.name, iteration, *("" if v is None else f"{v:.5g}" for v in row)]
-                )
 
 
 def command() -> str:
@@ -338,7 +306,8 @@ def main() -> None:
     lines = page(recipe, arguments, runs[:count], runs[count:], choices)
     name = arguments.page or recipe.name
     (HERE / f"{name}.md").write_text("\n".join(lines), encoding="utf-8")
-    write_csv(HERE / f"{name}.csv", runs, recipe.evaluation.splits)
+    stores = {(each.name,): each.store for each in runs}
+    write_curves(HERE / f"{name}.csv", stores, ["run"], recipe.evaluation.splits)
 
 
 if __name__ == "__main__":

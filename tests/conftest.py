@@ -6,11 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import settings
 
 from fake_endpoint import KEY, FakeEndpoint, fake_endpoint
 
 # Tiny models are slower on many threads than on one.
 torch.set_num_threads(1)
+
+# A deadline for one example says how busy the machine is, and nothing of the code.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

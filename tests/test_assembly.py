@@ -29,7 +29,7 @@ def test_an_adapter_may_be_another_roles_model_as_it_learns(role: str) -> None:
 
     def said() -> str:
         [proposal] = cast.adapter.propose(asks, 1, 0)
-        return proposal.refused[0]
+        return proposal.refused[0].text
 
     before = said()
     assert said() == before
@@ -41,6 +41,13 @@ def test_an_adapter_may_be_another_roles_model_as_it_learns(role: str) -> None:
 def test_an_adapter_of_its_own_has_an_engine_of_its_own() -> None:
     cast, _ = cast_of()
     assert len(cast.engines) == 3
+
+
+def test_a_frozen_judge_is_a_model_without_a_learner_that_others_may_still_share() -> None:
+    cast, _ = cast_of("judge.train=false", "adapter.model=judge")
+    assert cast.judge is None
+    assert list(cast.trainees) == ["policy"]
+    assert len(cast.engines) == 2
 
 
 def test_no_judges_model_to_share_is_one_line_with_the_remedy() -> None:

@@ -1,4 +1,5 @@
 import math
+from collections import defaultdict
 from fractions import Fraction
 from statistics import fmean, pstdev
 
@@ -17,9 +18,11 @@ from rlanything.feedback import (
     moments,
     outcome_balance,
     policy_advantages,
+    policy_feedback,
     standardize,
     task_accuracy,
     task_signals,
+    unit_test_signals,
 )
 
 EVERYTHING = FeedbackSettings(policy_window=(0, 1), judge_window=(0, 1))
@@ -61,6 +64,105 @@ def test_policy_advantage_compares_only_trajectories_that_reached_the_step():
     assert advantages[0] == pytest.approx([1, 1, 0])
     assert advantages[1] == pytest.approx([-1, -1])
     assert advantages[2].shape == (0,)
+
+
+def test_compared_over_whole_trajectories_every_step_of_the_task_counts():
+    advantages = policy_advantages([np.array([2.0, 0.0]), np.array([1.0])], "trajectory")
+    deviation = math.sqrt(2 / 3)
+    assert advantages[0] == pytest.approx([1 / deviation, -1 / deviation])
+    assert advantages[1].tolist() == [0.0]
+
+
+def test_compared_by_state_steps_meet_wherever_they_are_in_their_trajectories():
+    feedback = [np.array([2.0, 1.0, 5.0]), np.array([0.0, 3.0])]
+    states = [["start", "hall", "attic"], ["start", "start"]]
+    advantages = policy_advantages(feedback, "state", states)
+    deviation = pstdev([2.0, 0.0, 3.0])
+    assert advantages[0] == pytest.approx([(2 - 5 / 3) / deviation, 0, 0])
+    assert advantages[1] == pytest.approx([(0 - 5 / 3) / deviation, (3 - 5 / 3) / deviation])
+
+
+@pytest.mark.parametrize("states", [None, [["a"]], [["a", "b"], ["a", "b"]]])
+def test_states_that_are_missing_are_not_made_up(states):
+    with pytest.raises(ValueError, match="give the state of every step"):
+        policy_advantages([np.array([1.0, 2.0]), np.array([1.0])], "state", states)
+
+
+values = st.floats(-4, 4).map(lambda value: round(value, 3))
+stated = st.lists(
+    st.lists(st.tuples(values, st.sampled_from("abc")), max_size=6), min_size=1, max_size=8
+)
+
+
+def groups_of(rollouts, comparison):
+    """What every step is compared with, by the definition: values by group."""
+    found = defaultdict(list)
+    for steps in rollouts:
+        for i, (value, state) in enumerate(steps):
+            found[{"step": i, "trajectory": 0, "state": state}[comparison]].append(value)
+    return found
+
+
+def compared(rollouts, comparison):
+    feedback = [np.array([value for value, _ in steps]) for steps in rollouts]
+    states = [[state for _, state in steps] for steps in rollouts]
+    return policy_advantages(feedback, comparison, states)
+
+
+comparisons = st.sampled_from(["step", "trajectory", "state"])
+
+
+@given(stated, comparisons)
+def test_every_comparison_standardizes_by_the_textbook_over_what_it_names(rollouts, comparison):
+    groups = groups_of(rollouts, comparison)
+    for steps, advantages in zip(rollouts, compared(rollouts, comparison), strict=True):
+        assert advantages.shape == (len(steps),)
+        for i, (value, state) in enumerate(steps):
+            over = groups[{"step": i, "trajectory": 0, "state": state}[comparison]]
+            assert advantages[i] == pytest.approx(textbook(over, value), abs=1e-6)
+
+
+@given(stated, comparisons, st.randoms())
+def test_the_order_of_the_rollouts_changes_no_comparison(rollouts, comparison, random):
+    order = list(range(len(rollouts)))
+    random.shuffle(order)
+    plain = compared(rollouts, comparison)
+    mixed = compared([rollouts[i] for i in order], comparison)
+    for place, i in enumerate(order):
+        assert mixed[place] == pytest.approx(plain[i], abs=1e-9)
+
+
+@given(stated)
+def test_where_every_step_has_a_state_of_its_own_nothing_is_compared(rollouts):
+    feedback = [np.array([value for value, _ in steps]) for steps in rollouts]
+    states = [[(g, i) for i in range(len(steps))] for g, steps in enumerate(rollouts)]
+    assert not any(each.any() for each in policy_advantages(feedback, "state", states))
+
+
+@given(stated)
+def test_states_that_are_step_indices_compare_as_the_paper_does(rollouts):
+    feedback = [np.array([value for value, _ in steps]) for steps in rollouts]
+    states = [range(len(steps)) for steps in rollouts]
+    by_state = policy_advantages(feedback, "state", states)
+    for one, two in zip(by_state, policy_advantages(feedback), strict=True):
+        assert one == pytest.approx(two, abs=1e-9)
+
+
+def test_the_comparison_asked_for_is_the_one_that_trains():
+    scores = [[[1], [1]], [[-1]]]
+    states = [["a", "b"], ["b"]]
+    signals = [
+        task_signals(
+            [1, -1],
+            scores,
+            FeedbackSettings(policy_window=(0, 1), policy_comparison=comparison),
+            states=states,
+        ).policy
+        for comparison in ("step", "trajectory", "state")
+    ]
+    assert [each.tolist() for each in signals[0]] == [[1, 0], [-1]]
+    assert signals[1][0] == pytest.approx([math.sqrt(0.5)] * 2)
+    assert [each.tolist() for each in signals[2]] == [[0, 1], [-1]]
 
 
 def test_a_lone_trajectory_teaches_the_policy_nothing():
@@ -126,6 +228,43 @@ def test_balanced_steps_of_won_and_lost_episodes_weigh_the_same(rollouts):
             assert two * total == pytest.approx(one * 2 * lengths[-outcome])
     weights = outcome_balance(lengths[1], lengths[-1])
     assert weights[1] * lengths[1] == pytest.approx(weights[-1] * lengths[-1])
+
+
+def test_the_policy_may_learn_from_the_outcome_or_from_the_judge_alone():
+    settings = [
+        FeedbackSettings(weight=0.5, policy_reward=reward)
+        for reward in ("integrated", "outcome", "judge")
+    ]
+    found = [policy_feedback(-1, [1 / 3, -1], each) for each in settings]
+    assert found[0] == pytest.approx([-5 / 6, -1.5])
+    assert found[1] == pytest.approx([-1, -1])
+    assert found[2] == pytest.approx([1 / 6, -0.5])
+    measured = [policy_feedback(-1, [1 / 3, -1], each, 0.75) for each in settings]
+    assert [each.tolist() for each in measured] == [
+        found[0].tolist(),
+        [0.75, 0.75],
+        found[2].tolist(),
+    ]
+
+
+@given(group, weights)
+def test_without_the_outcome_the_policy_learns_the_same_whoever_won(rollouts, weight):
+    settings = FeedbackSettings(weight=weight, policy_reward="judge", policy_window=(0, 1))
+    scores = [steps for _, steps in rollouts]
+    outcomes = [outcome for outcome, _ in rollouts]
+    one = task_signals(outcomes, scores, settings)
+    other = task_signals([-outcome for outcome in outcomes], scores, settings)
+    for a, b in zip(one.policy, other.policy, strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_the_share_of_generated_tests_passed_is_what_a_program_learns_from_without_its_outcome():
+    scores = [[1, 1, 1, -1], [1, 1, -1, -1], [-1, -1, -1, -1]]
+    settings = FeedbackSettings(policy_reward="judge", policy_window=(0, 1))
+    found = unit_test_signals([-1, 1, -1], scores, settings, [0.0, 1.0, 0.5])
+    shares = [0.75, 0.5, 0.0]
+    expected = [textbook(shares, share) for share in shares]
+    assert [float(steps[0]) for steps in found.policy] == pytest.approx(expected)
 
 
 def test_the_judges_weight_leaves_the_policy_alone():
@@ -231,6 +370,8 @@ def test_impossible_input_is_refused_with_its_place(outcomes, scores, place):
         {"judge_weight": -1.0},
         {"policy_window": (0.8, 0.2)},
         {"judge_window": (0.0, 1.5)},
+        {"policy_reward": "score"},
+        {"policy_comparison": "group"},
         {"judge_normalization": "steps"},
         {"judge_balance": "won"},
     ],

@@ -361,7 +361,7 @@ def test_an_adapter_that_gets_only_such_answers_and_critics_proposes_nothing(
     assert proposal.task is None
     assert proposal.critics == tuple(critic.strip() for critic in critics)
     assert len(proposal.refused) == 500
-    assert all(len(reason.splitlines()) == 1 for reason in proposal.refused)
+    assert all(len(each.text.splitlines()) == 1 for each in proposal.refused)
 
 
 def reassembling() -> Iterator[str]:

@@ -27,7 +27,7 @@ ROOMS = (
     "runs",
     "training targets doctor plan",
     "judge_checking",
-    "bench",
+    "bench ablation",
     "cli",
 )
 HEIGHT = {name: height for height, names in enumerate(ROOMS) for name in names.split()}

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from rlanything.environments.base import Domain
-from rlanything.evaluation.judge_exam import JudgeExam, balanced_gain
+from rlanything.evaluation.counts import pooled
+from rlanything.evaluation.judge_exam import AGREEING, BAD, GOOD, JudgeExam, balanced_gain
 from rlanything.records import (
     Completion,
     JudgedTrajectory,
@@ -94,3 +95,12 @@ def test_without_an_oracle_there_is_no_gain_to_report() -> None:
     assert sitting.diagnostics.process_accuracy is None
     assert sitting.diagnostics.outcome_accuracy is not None
     assert balanced_gain(sitting.counts, sitting.counts) is None
+    assert pooled(sitting.counts) == {AGREEING: sitting.diagnostics.outcome_accuracy}
+
+
+def test_what_is_counted_by_episode_adds_up_to_the_accuracies() -> None:
+    sitting = sit(JudgeExam(cast(Domain, LabelledDomain()), episodes(3, 4)), 3)
+    assert sitting.counts["0"] == {GOOD: (2, 2), BAD: (1, 2), AGREEING: (3, 4)}
+    shares, found = pooled(sitting.counts), sitting.diagnostics
+    assert shares[AGREEING] == found.outcome_accuracy
+    assert (shares[GOOD] + shares[BAD]) / 2 == found.balanced_process_accuracy

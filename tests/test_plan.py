@@ -319,7 +319,7 @@ def figures(plan: Plan) -> dict[str, Figure]:
 def test_what_an_endpoint_answers_is_counted_in_tokens_alone(recipe):
     engine = {"name": "openai", "url": "http://127.0.0.1:1/v1"}
     there = {"model": "some/model", "engine": engine}
-    judge = JudgeConfig.model_validate({**there, "learning_rate": 0})
+    judge = JudgeConfig.model_validate({**there, "train": False})
     adapter = AdapterConfig.model_validate(there)
     plan = make_plan(recipe.model_copy(update={"judge": judge, "adapter": adapter}), "l4", 1)
     found = figures(plan)

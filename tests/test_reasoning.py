@@ -218,7 +218,7 @@ def test_the_adapters_thoughts_are_neither_critics_nor_candidates(template: str)
     assert proposal.task is not None
     assert proposal.task.instruction == "count to 2"
     assert len(proposal.refused) == 1
-    assert "Hm." not in proposal.refused[0]
+    assert "Hm." not in proposal.refused[0].text
 
 
 def test_a_choice_among_actions_is_its_own_answer_thought_included(template: str) -> None:

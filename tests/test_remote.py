@@ -141,7 +141,7 @@ def test_a_run_whose_adapter_is_hosted(fake: FakeEndpoint, tmp_path: Path) -> No
 
 def test_a_hosted_judge_that_does_not_train(fake: FakeEndpoint, tmp_path: Path) -> None:
     fake.say = lambda body: f"So: \\boxed{{{1 if body['seed'] % 3 else -1}}}"
-    changes = [*hosted("judge", fake, concurrency=32), "judge.learning_rate=0"]
+    changes = [*hosted("judge", fake, concurrency=32), "judge.train=false"]
     changes += ["judge.samples_per_step=2", "evaluation.episodes=2", "evaluation.splits=[ood]"]
     changes += ["evaluation.judged_episodes=1", "loop.tasks_per_iteration=1"]
     trained(run := tmp_path / "run", changes)
@@ -171,7 +171,7 @@ def test_a_hosted_judge_that_does_not_train(fake: FakeEndpoint, tmp_path: Path) 
 REFUSED = [
     ("policy", (), "policy: engine: openai gives no tokens or log-probs to train on"),
     ("policy", (), "`rlanything eval RECIPE`"),
-    ("judge", (), "with judge.learning_rate=0"),
+    ("judge", (), "with judge.train=false"),
     ("adapter", ("adapter.model=nano",), "adapter: model: give the endpoint's name of its model"),
     ("adapter", ("adapter.device=cuda",), "adapter: dtype and device are the endpoint's own"),
     ("adapter", ("adapter.engine.key_variable=NO_KEY",), "variable NO_KEY holds no key"),

@@ -68,6 +68,8 @@ windows = st.sampled_from([(0.0, 1.0), (1 / 8, 7 / 8), (0.2, 0.8)])
         FeedbackSettings,
         weight=st.sampled_from([0.0, 1.0, 1.7]),
         judge_weight=st.sampled_from([0.25, 1.0, 4.0]),
+        policy_reward=st.sampled_from(["integrated", "outcome", "judge"]),
+        policy_comparison=st.sampled_from(["step", "trajectory"]),
         policy_window=windows,
         judge_window=windows,
         judge_normalization=st.sampled_from(["step", "task"]),
@@ -91,6 +93,11 @@ def test_a_file_gives_the_signals_that_the_loop_would_compute(rollouts, chosen):
         judge_samples += sum(int((step != 0).sum()) for step in judge)
     assert [got["trajectory"] for got in signals] == [str(i) for i in range(len(rollouts))]
     assert (summary.policy_samples, summary.judge_samples) == (policy_samples, judge_samples)
+
+
+def test_states_that_no_line_holds_are_not_guessed(tmp_path):
+    with pytest.raises(RolloutsError, match="do not say in which state a step began"):
+        run(tmp_path, line(), settings=FeedbackSettings(policy_comparison="state"))
 
 
 def test_other_keys_empty_lines_and_a_missing_last_newline_do_not_matter(tmp_path):

@@ -6,10 +6,13 @@ import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 import torch.utils.deterministic
+from transformers.utils.peft_utils import find_adapter_config_file
 
 from rlanything import nano
 from rlanything.config import Recipe, RecipeError
@@ -21,6 +24,7 @@ from rlanything.engines.lora import add_adapters
 from rlanything.engines.model import LanguageModel, ModelError, load_model
 from rlanything.engines.vllm import VLLMEngine
 from rlanything.environments.base import Domain, UnitTestDomain
+from rlanything.learning.anchor import Anchor
 from rlanything.learning.learner import Learner
 from rlanything.role_settings import JudgeConfig, PolicyConfig, Role, TrainedRole
 from rlanything.roles.adapter import Adapter
@@ -51,7 +55,7 @@ class Cast:
 
     policy: Trainee
     judge: Trainee | None
-    """None where the oracle or an endpoint judges."""
+    """None where the oracle, an endpoint or a frozen model judges."""
     actor: LanguagePolicy
     """The policy as it acts in training."""
     examinee: LanguagePolicy
@@ -88,15 +92,16 @@ def prepare_torch(threads: int) -> None:
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
 
 
-def assemble(recipe: Recipe, domain: Domain) -> Cast:
-    """Loads the models that are here and finds the way to those that are not.
+def assemble(recipe: Recipe, domain: Domain, checkpoint: Path | None = None) -> Cast:
+    """Loads the models that are here and finds the way to those that are not. Those that learn are
+    as a checkpoint has them, if one is given; what they are held to is the recipe's all the same.
 
     Raises `RecipeError` for a role that cannot train, `ModelError` or `EndpointError` for a model
     that cannot be used."""
     check_models(recipe)
     prepare_torch(recipe.threads)
-    policy = _trainee(recipe.policy, "policy", recipe)
-    judge = _trainee(recipe.judge, "judge", recipe) if recipe.judge.trains else None
+    policy = _trainee(recipe.policy, "policy", recipe, checkpoint)
+    judge = _trainee(recipe.judge, "judge", recipe, checkpoint) if recipe.judge.trains else None
     engines = [policy.engine, *([judge.engine] if judge else [])]
     speakers: dict[str, Speaker] = {"policy": LocalSpeaker(policy.model, policy.engine)}
 
@@ -107,17 +112,18 @@ def assemble(recipe: Recipe, domain: Domain) -> Cast:
         engines.append(engine_of(model, role, name, recipe.threads))
         return LocalSpeaker(model, engines[-1])
 
-    def adapting() -> Speaker:
-        if not recipe.adapter.shares:
-            return frozen(recipe.adapter, "adapter")
-        shared = policy if recipe.adapter.model == "policy" else judge
-        assert shared is not None  # check_models saw to it
-        return LocalSpeaker(shared.model, shared.engine)
-
+    @cache
     def judging() -> Speaker:
         found = LocalSpeaker(judge.model, judge.engine) if judge else frozen(recipe.judge, "judge")
         speakers["judge"] = found
         return found
+
+    def adapting() -> Speaker:
+        if not recipe.adapter.shares:
+            return frozen(recipe.adapter, "adapter")
+        shared = judging() if recipe.adapter.model == "judge" else speakers["policy"]
+        assert isinstance(shared, LocalSpeaker)  # check_models saw to it
+        return shared.counted_apart()
 
     def acting(temperature: float) -> LanguagePolicy:
         return make_policy(speakers["policy"], domain, recipe.policy, temperature)
@@ -152,24 +158,37 @@ def check_models(recipe: Recipe) -> None:
             f"policy: {why}; train a model that is here (engine: {{name: embedded}}), or measure "
             "this one with `rlanything eval RECIPE`"
         )
-    if recipe.judge.oracle_noise is None and recipe.judge.remote and recipe.judge.learning_rate:
+    if recipe.judge.oracle_noise is None and recipe.judge.remote and recipe.judge.train:
         raise RecipeError(
-            f"judge: {why}; leave this judge as it is with judge.learning_rate=0, or train one "
+            f"judge: {why}; leave this judge as it is with judge.train=false, or train one "
             "that is here (engine: {name: embedded})"
         )
-    if recipe.adapter.model == "judge" and not recipe.judge.trains:
+    if recipe.adapter.model == "judge" and not recipe.judge.here:
         raise RecipeError(
             "adapter.model: no judge's model is here to share; share the policy's "
             "(adapter.model=policy), or give the adapter a model of its own"
         )
 
 
-def _trainee(role: TrainedRole, name: str, recipe: Recipe) -> Trainee:
-    model = load_role(role, name)
+def _trainee(role: TrainedRole, name: str, recipe: Recipe, checkpoint: Path | None) -> Trainee:
+    source = role.model if checkpoint is None else str(checkpoint / name)
+    model = load_role(role.model_copy(update={"model": source}), name)
     if role.lora is not None:
         add_adapters(model, role.lora, derive(recipe.seed, "adapters", name))
-    learner = Learner(model, role)  # it may refuse the model, which is sooner said than a start
+    # It may refuse the model, which is sooner said than a start.
+    learner = Learner(model, role, _anchor(role, name, model))
     return Trainee(model, engine_of(model, role, name, recipe.threads), learner)
+
+
+def _anchor(role: TrainedRole, name: str, model: LanguageModel) -> Anchor | None:
+    """What the recipe's own model of a role was, for one that is held to it. A copy, unless all
+    that learns are adapters which began as nothing."""
+    if not role.anchor_weight:
+        return None
+    source = nano.resolve(role.model, name)
+    if role.lora is not None and find_adapter_config_file(source) is None:
+        return Anchor(model, bare=True)
+    return Anchor(load_model(source, role.dtype, role.device, trains=False))
 
 
 def engine_of(model: LanguageModel, role: Role, name: str, threads: int) -> Engine:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from rlanything import __version__
+from rlanything.ablation.command import ablate
 from rlanything.view import View
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ nano_app = typer.Typer(no_args_is_help=True, help="The tiny models that ship wit
 app.add_typer(nano_app, name="nano")
 bench_app = typer.Typer(no_args_is_help=True, help="How fast the library is, measured here.")
 app.add_typer(bench_app, name="bench")
+app.command()(ablate)
 
 
 def _version(wanted: bool) -> None:
@@ -227,6 +229,14 @@ def feedback(
     judge_weight: Annotated[
         float | None, typer.Option(min=0, help="lambda for the judge, if another.")
     ] = None,
+    policy_reward: Annotated[
+        Literal["integrated", "outcome", "judge"],
+        typer.Option(help="What the policy learns from: Eq. 1, or one of its two terms alone."),
+    ] = "integrated",
+    policy_comparison: Annotated[
+        Literal["step", "trajectory"],
+        typer.Option(help="Compare a step with those of its index, or all of its task."),
+    ] = "step",
     policy_window: Annotated[
         tuple[float, float], typer.Option(help="Accuracies on which the policy trains.")
     ] = (1 / 8, 7 / 8),
@@ -255,6 +265,8 @@ def feedback(
     settings = FeedbackSettings(
         weight=weight,
         judge_weight=weight if judge_weight is None else judge_weight,
+        policy_reward=policy_reward,
+        policy_comparison=policy_comparison,
         policy_window=policy_window,
         judge_window=judge_window,
         judge_normalization=judge_normalization,

@@ -31,10 +31,14 @@ class FeedbackConfig(Section):
     """lambda of the policy's integrated feedback (Eq. 1)."""
     judge_weight: Annotated[float, Field(ge=0)] = 1.0
     """lambda inside the judge's consistency feedback (Eq. 2)."""
-    policy_reward: Literal["integrated", "outcome"] = "integrated"
-    """What the policy's advantage compares: `integrated` feedback (Eq. 1), or what the episode
-    itself earned: its `outcome`, or what the environment measures beyond it (for coding the share
-    of ground-truth tests passed)."""
+    policy_reward: Literal["integrated", "outcome", "judge"] = "integrated"
+    """What the policy's advantage compares: `integrated` feedback (Eq. 1); what the episode itself
+    earned: its `outcome`, or what the environment measures beyond it (for coding the share of
+    ground-truth tests passed); or what the `judge` said of each step and nothing else."""
+    policy_comparison: Literal["step", "trajectory", "state"] = "step"
+    """What the policy's advantage compares a step with: those at the same index of the task's other
+    rollouts (`step`, the paper), all steps of all of them (`trajectory`), or those at which the
+    same was observed (`state`)."""
     policy_window: tuple[Share, Share] = (1 / 8, 7 / 8)
     """The policy trains on tasks whose accuracy lies here."""
     judge_window: tuple[Share, Share] = (0.2, 0.8)
@@ -183,6 +187,16 @@ class Recipe(Section):
     store: StoreConfig = StoreConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
     tracker: TrackerConfig = TrackerConfig()
+
+    @property
+    def reads_scores(self) -> bool:
+        """Whether anything in training depends on what the judge says: otherwise nobody asks it,
+        and it is only examined."""
+        return (
+            self.judge.trains
+            or self.feedback.policy_reward != "outcome"
+            or self.curriculum.adapt_tasks
+        )
 
     @property
     def directory(self) -> Path:

@@ -9,9 +9,10 @@ at all; m may differ between steps (data from elsewhere), so scores are nested, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,8 @@ TrajectoryScores: TypeAlias = Sequence[StepScores] | npt.NDArray[np.integer]
 """S_ij of one trajectory, [steps][m]."""
 Normalization: TypeAlias = Literal["step", "task"]
 Balance: TypeAlias = Literal["none", "outcome"]
-PolicyReward: TypeAlias = Literal["integrated", "outcome"]
+Comparison: TypeAlias = Literal["step", "trajectory", "state"]
+PolicyReward: TypeAlias = Literal["integrated", "outcome", "judge"]
 
 UNPARSABLE = -2.0
 """R^S_ij of a judgement without a readable score: no better than the worst readable one."""
@@ -45,7 +47,10 @@ class FeedbackSettings:
     judge_weight: float = 1.0
     """lambda of the R_i inside the judge's feedback R^S_ij."""
     policy_reward: PolicyReward = "integrated"
-    """R_i of the policy: Eq. 1, or what the episode earned and nothing of the judge's."""
+    """R_i of the policy: Eq. 1, its first term (what the episode earned) or its second (what the
+    judge said) alone."""
+    policy_comparison: Comparison = "step"
+    """What R_i is standardized over, see `policy_advantages`."""
     policy_window: tuple[float, float] = (1 / 8, 7 / 8)
     """Task accuracies on which the policy trains, both ends included."""
     judge_window: tuple[float, float] = (0.2, 0.8)
@@ -65,18 +70,15 @@ class FeedbackSettings:
         ):
             if not 0 <= window[0] <= window[1] <= 1:
                 raise SettingsError(f"{name} is {window}: give low <= high, both in [0, 1]")
-        if self.policy_reward not in ("integrated", "outcome"):
-            raise SettingsError(
-                f"policy_reward is {self.policy_reward!r}: give 'integrated' or 'outcome'"
-            )
-        if self.judge_normalization not in ("step", "task"):
-            raise SettingsError(
-                f"judge_normalization is {self.judge_normalization!r}: give 'step' or 'task'"
-            )
-        if self.judge_balance not in ("none", "outcome"):
-            raise SettingsError(
-                f"judge_balance is {self.judge_balance!r}: give 'none' or 'outcome'"
-            )
+        for name, value, kind in (
+            ("policy_reward", self.policy_reward, PolicyReward),
+            ("policy_comparison", self.policy_comparison, Comparison),
+            ("judge_normalization", self.judge_normalization, Normalization),
+            ("judge_balance", self.judge_balance, Balance),
+        ):
+            if value not in get_args(kind):
+                known = " or ".join(map(repr, get_args(kind)))
+                raise SettingsError(f"{name} is {value!r}: give {known}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,25 @@ def mean_score(scores: StepScores) -> float:
 def integrated_feedback(outcome: int, mean_scores: npt.ArrayLike, weight: float) -> Floats:
     """Eq. 1: R_i = O + lambda * (sum_j S_ij) / m, from the mean scores [steps]."""
     return outcome + weight * np.asarray(mean_scores, dtype=np.float64)
+
+
+def policy_feedback(
+    outcome: int,
+    mean_scores: npt.ArrayLike,
+    settings: FeedbackSettings,
+    reward: float | None = None,
+) -> Floats:
+    """R_i [steps] of the policy for one trajectory, from O and its mean scores [steps].
+
+    `integrated`: Eq. 1. `outcome`: O, or the reward that the environment measured in its place.
+    `judge`: lambda * (sum_j S_ij) / m, without the outcome; where scores are generated tests that
+    is lambda * (2 * the share of them passed - 1)."""
+    mean = np.asarray(mean_scores, dtype=np.float64)
+    if settings.policy_reward == "outcome":
+        return np.full(mean.shape, float(outcome) if reward is None else reward)
+    return integrated_feedback(
+        0 if settings.policy_reward == "judge" else outcome, mean, settings.weight
+    )
 
 
 def consistency_feedback(feedback: npt.ArrayLike, scores: npt.ArrayLike) -> Floats:
@@ -175,14 +196,52 @@ def standardize(values: npt.ArrayLike, over: Moments) -> Floats:
     return np.where(rounding, 0.0, deviation / np.where(rounding, 1.0, over.std))
 
 
-def policy_advantages(feedback: Sequence[Floats]) -> tuple[Floats, ...]:
-    """R_i standardized over the trajectories of one task that reached step i: [G] arrays [steps].
+def policy_advantages(
+    feedback: Sequence[Floats],
+    comparison: Comparison = "step",
+    states: Sequence[Sequence[Hashable]] | None = None,
+) -> tuple[Floats, ...]:
+    """A_i = (R_i - mean) / population std, for R_i [G] arrays [steps] of one task, over
 
-    The population std; where it is 0, or one trajectory got that far, there is no signal: 0."""
-    over = step_moments(feedback)
+    - `step`: the R_i of all trajectories that reached step index i (the paper). Who is still under
+      way at i depends on the policy, which others hold against it;
+    - `trajectory`: the R_k of all steps k of all trajectories, as process rewards are normalised in
+      DeepSeekMath (arXiv 2402.03300, 4.1.3), without its sum over later steps: R_i has the outcome
+      in it already. Longer trajectories count for more;
+    - `state`: the R_k of all steps of all trajectories that began in the same state, the anchor
+      states of GiGPO (arXiv 2505.10978). Its A^S compares discounted returns and is added to an
+      advantage of whole episodes; here R_k is compared, and nothing is added: what differs is only
+      what a step is compared with. A state met once has nothing to be compared with.
+
+    `states` [G][steps] say which state a step began in: equal ones are the same. Where the std is
+    0, or nothing is there to compare, there is no signal: 0. Raises ValueError where states are
+    needed and do not fit."""
+    if comparison == "step":
+        over = step_moments(feedback)
+        return tuple(
+            standardize(steps, Moments(over.mean[: len(steps)], over.std[: len(steps)]))
+            for steps in feedback
+        )
+    if comparison == "trajectory":
+        over = moments(np.concatenate(feedback))
+        return tuple(standardize(steps, over) for steps in feedback)
+    if states is None or [len(each) for each in states] != [len(each) for each in feedback]:
+        raise ValueError("to compare steps by their states, give the state of every step")
+    values: dict[Hashable, list[float]] = defaultdict(list)
+    for own, steps in zip(states, feedback, strict=True):
+        for state, value in zip(own, steps.tolist(), strict=True):
+            values[state].append(value)
+    # Sorted, so that rounding does not depend on whose rollout comes first.
+    known = {state: moments(sorted(each)) for state, each in values.items()}
     return tuple(
-        standardize(steps, Moments(over.mean[: len(steps)], over.std[: len(steps)]))
-        for steps in feedback
+        standardize(
+            steps,
+            Moments(
+                np.array([known[state].mean for state in own]),
+                np.array([known[state].std for state in own]),
+            ),
+        )
+        for own, steps in zip(states, feedback, strict=True)
     )
 
 
@@ -217,13 +276,15 @@ def task_signals(
     scores: Sequence[TrajectoryScores],
     settings: FeedbackSettings,
     rewards: Sequence[float | None] | None = None,
+    states: Sequence[Sequence[Hashable]] | None = None,
 ) -> TaskSignals:
     """Everything the rollout group of one task teaches, from O [G] and S_ij [G][steps][m].
 
     rewards [G]: what the environment measured, which stands for O where `policy_reward` is
-    "outcome"; None: nothing beyond O. A step without judgements (m = 0) has R_i = O. Raises
-    ValueError where outcomes and scores disagree in length, where an outcome is not -1 or +1, or
-    where a score is not -1, 0 or +1."""
+    "outcome"; None: nothing beyond O. states [G][steps]: as in `policy_advantages`, only needed
+    there. A step without judgements (m = 0) has R_i = O. Raises ValueError where outcomes, scores
+    and states disagree in length, where an outcome is not -1 or +1, or where a score is not -1, 0
+    or +1."""
     if len(outcomes) != len(scores):
         raise ValueError(f"{len(outcomes)} outcomes but scores of {len(scores)} trajectories")
     for row, (outcome, steps) in enumerate(zip(outcomes, scores, strict=True)):
@@ -235,28 +296,26 @@ def task_signals(
     accuracy = task_accuracy(outcomes)
     mean_scores = [np.array([mean_score(step) for step in steps]) for steps in scores]
 
-    def feedback(weight: float) -> list[Floats]:
-        return [
-            integrated_feedback(int(outcome), mean, weight)
-            for outcome, mean in zip(outcomes, mean_scores, strict=True)
-        ]
-
     if in_window(accuracy, settings.policy_window):
-        if settings.policy_reward == "outcome":
-            earned = [
-                float(o) if r is None else r
-                for o, r in zip(outcomes, rewards or [None] * len(outcomes), strict=True)
-            ]
-            own = [np.full(len(s), r) for r, s in zip(earned, scores, strict=True)]
-            policy = policy_advantages(own)
-        else:
-            policy = policy_advantages(feedback(settings.weight))
+        measured = rewards or [None] * len(outcomes)
+        policy = policy_advantages(
+            [
+                policy_feedback(int(outcome), mean, settings, reward)
+                for outcome, mean, reward in zip(outcomes, mean_scores, measured, strict=True)
+            ],
+            settings.policy_comparison,
+            states,
+        )
     else:
         policy = tuple(np.zeros(len(steps)) for steps in scores)
     if in_window(accuracy, settings.judge_window):
+        agreed = [
+            integrated_feedback(int(outcome), mean, settings.judge_weight)
+            for outcome, mean in zip(outcomes, mean_scores, strict=True)
+        ]
         consistency = [
-            [consistency_feedback(float(r), step) for r, step in zip(rewards, steps, strict=True)]
-            for rewards, steps in zip(feedback(settings.judge_weight), scores, strict=True)
+            [consistency_feedback(float(r), step) for r, step in zip(own, steps, strict=True)]
+            for own, steps in zip(agreed, scores, strict=True)
         ]
         judge = judge_advantages(consistency, settings.judge_normalization)
         if settings.judge_balance == "outcome":
@@ -284,7 +343,9 @@ def unit_test_signals(
     share: scores [G, m]. The judge's advantages, `unit_test_feedback` standardized over the task's
     tests, stand with the first trajectory; the others have 0."""
     table = np.asarray(scores)
-    signals = task_signals(outcomes, list(table[:, None, :]), settings, rewards)
+    # All programs of a task are written in one state.
+    states = [("",)] * len(table)
+    signals = task_signals(outcomes, list(table[:, None, :]), settings, rewards, states)
     advantages = np.zeros(table.shape[1])
     if in_window(signals.accuracy, settings.judge_window):
         earned = unit_test_feedback(outcomes, table)

@@ -71,7 +71,7 @@ class Loop:
     adapter: Adapter
     policy_learner: Updates
     judge_learner: Updates | None
-    """None where no model judges."""
+    """None where no judge learns."""
     environments: EnvironmentPool
     view: View
 
@@ -112,7 +112,7 @@ class Loop:
             )
         turn.failures = played.failures
         steps = sum(len(trajectory.steps) for trajectory in played.trajectories)
-        count = steps * self.recipe.judge.samples_per_step
+        count = steps * self.judge.samples
         with self.view.phase("judgements", count, "judgements") as progress:
             judged = self.judge.judge(played.trajectories, derive(seed, t, "judge"), progress)
         settings = self.recipe.feedback.settings()

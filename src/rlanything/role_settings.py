@@ -86,6 +86,10 @@ class TrainedRole(Role):
     """eps of the clipped surrogate."""
     kl_weight: Annotated[float, Field(ge=0)] = 0.01
     """beta, the weight of the k3 KL estimate."""
+    anchor_weight: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of a second k3 estimate, of the KL divergence from the model that the run began with,
+    on the tokens that train. Above 0 that model stays in memory as well, without gradients (not
+    where adapters train: without them their model is what it was), and reads every sample once."""
     old_logprobs: Literal["sampled", "recomputed"] = "sampled"
     """What an update's ratios compare with: the sampler's log-probs, or those that the learner
     computes before the update, at the price of a forward pass."""
@@ -130,6 +134,9 @@ class JudgeConfig(TrainedRole):
     """Of sampling; training compares log-probs at the same temperature."""
     samples_per_step: Count = 3
     """m, the judgements of each step."""
+    train: bool = True
+    """Whether it learns. If not it has no optimizer and no checkpoints; it scores and is examined
+    as it is."""
     oracle_noise: Share | None = None
     """If given, no model judges: scores are the domain's own step labels, each wrong with this
     probability. A diagnostic; `judge: oracle(noise=0.28)` says the same."""
@@ -144,10 +151,21 @@ class JudgeConfig(TrainedRole):
             raise ValueError("a section of keys, or oracle(noise=0.28) with a number from 0 to 1")
         return {"oracle_noise": found[1] or "0"}
 
+    @model_validator(mode="after")
+    def _something_to_hold(self) -> JudgeConfig:
+        if self.anchor_weight and not self.trains:
+            raise ValueError("anchor_weight holds a judge that learns, and this one does not")
+        return self
+
+    @property
+    def here(self) -> bool:
+        """Whether there is a model in this process."""
+        return self.oracle_noise is None and not self.remote
+
     @property
     def trains(self) -> bool:
-        """Whether there is a model here whose weights this run keeps."""
-        return self.oracle_noise is None and not self.remote
+        """Whether there is a model here whose weights this run moves and keeps."""
+        return self.here and self.train
 
 
 class AdapterConfig(Role):

@@ -33,6 +33,7 @@ from rlanything.evaluation.judge_exam import JudgeExam, diagnose_judged, oracle_
 from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.loop import Loop, Turn
 from rlanything.records import Task, Trajectory
+from rlanything.roles.judge import Silent
 from rlanything.runs.alarms import find_alarms
 from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint, sync
 from rlanything.runs.lock import RunLock, find_holder
@@ -101,17 +102,10 @@ class Run:
         """Domain and held-out tasks, and pool, models and optimizers as they stand at `_at`."""
         recipe, checkpoint = self._recipe, self._at.checkpoint
         check_trackers(recipe.tracker)
-        if checkpoint is not None:
-            trained = ["policy", "judge"] if recipe.judge.trains else ["policy"]
-            roles = {
-                role: getattr(recipe, role).model_copy(update={"model": str(checkpoint / role)})
-                for role in trained
-            }
-            recipe = recipe.model_copy(update=roles)
         self._domain: Domain = load_domain(recipe.domain.name, recipe.domain.options)
         self._held_out = self._load_held_out()
         self._embedder = find_embedder()
-        self._cast: Cast = assemble(recipe, self._domain)
+        self._cast: Cast = assemble(recipe, self._domain, checkpoint)
         if checkpoint is None:
             curriculum = recipe.curriculum
             roots = self._domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
@@ -172,7 +166,7 @@ class Run:
                     domain=self._domain,
                     pool=self._pool,
                     policy=cast.actor,
-                    judge=cast.critic,
+                    judge=cast.critic if recipe.reads_scores else Silent(),
                     adapter=cast.adapter,
                     policy_learner=cast.policy.learner,
                     judge_learner=cast.judge.learner if cast.judge else None,

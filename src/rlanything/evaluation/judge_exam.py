@@ -18,6 +18,8 @@ from rlanything.view import View
 GOOD, BAD = "good steps", "bad steps"
 """What a judge of steps is counted by, against the oracle's labels: those of each kind that it
 recognised."""
+AGREEING = "steps like the outcome"
+"""And against the outcome of the episode (Outcome Acc), for which nobody needs an oracle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +42,24 @@ class JudgeExam:
         count = sum(len(each.steps) for each in self.trajectories) * judge.samples
         with view.phase("eval judge", count, "judgements") as progress:
             judged = judge.judge(self.trajectories, seed, progress)
-        counts: dict[str, Counts] = {
-            each.trajectory.id: _recognised(each, np.array(self._labels[each.trajectory.id]))
+        # A judge that writes tests is counted by what they are; one of steps by its verdicts.
+        counts: dict[str, Counts] = {**judge.counts(judged)} or {
+            each.trajectory.id: _recognised(each, self._labels.get(each.trajectory.id))
             for each in judged
-            if each.trajectory.id in self._labels
+            if each.scores
         }
-        counts |= judge.counts(judged)
         return Examination(diagnose_judged(judged, self._labels, weight), counts)
 
 
-def _recognised(judged: JudgedTrajectory, labels: np.ndarray) -> Counts:
-    verdict = majority(np.array(judged.scores))[: len(labels)]
-    right = verdict == labels
-    return {
+def _recognised(judged: JudgedTrajectory, known: Sequence[int] | None) -> Counts:
+    """`known`: the oracle's labels, where it has any."""
+    verdict = majority(np.array(judged.scores))
+    agreeing = {AGREEING: (int((verdict == judged.trajectory.outcome).sum()), len(verdict))}
+    if known is None:
+        return agreeing
+    labels = np.array(known)
+    right = verdict[: len(labels)] == labels
+    return agreeing | {
         name: (int((right & of_kind).sum()), int(of_kind.sum()))
         for name, of_kind in ((GOOD, labels == 1), (BAD, labels == -1))
     }
@@ -77,6 +84,7 @@ def diagnose_judged(
     judged: Sequence[JudgedTrajectory], labels: Mapping[str, Sequence[int]], weight: float
 ) -> Diagnostics:
     """All judged steps in one table. `weight` is the judge's lambda."""
+    judged = [each for each in judged if all(each.scores)]  # nobody was asked about the others
     scores = [step for each in judged for step in each.scores]
     outcomes = [each.trajectory.outcome for each in judged for _ in each.scores]
     truth = [

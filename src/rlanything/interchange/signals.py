@@ -36,6 +36,7 @@ from rlanything.feedback import (
     integrated_feedback,
     moments,
     outcome_balance,
+    policy_feedback,
     standardize,
     step_moments,
     task_accuracy,
@@ -85,6 +86,11 @@ def write_signals(
 
     `progress` is told (bytes done, bytes in total) over both readings, about once per MiB. The
     signals appear under their name only when they are complete. Raises RolloutsError."""
+    if settings.policy_comparison == "state":
+        raise RolloutsError(
+            "policy_comparison is 'state', and these lines do not say in which state a step began; "
+            "give 'step' or 'trajectory', or call feedback.task_signals with the states"
+        )
     _check_paths(rollouts, out, overwrite)
     try:
         file = rollouts.open("rb")
@@ -215,10 +221,10 @@ class _Survey:
             == self.steps(trajectory).tolist()
         )
 
-    def feedback(self, trajectory: int, weight: float) -> Floats:
-        """R_i [steps] of a trajectory."""
+    def feedback(self, trajectory: int, settings: FeedbackSettings) -> Floats:
+        """R_i [steps] of a trajectory, the policy's."""
         mean_scores = self.means[self.steps(trajectory)]
-        return integrated_feedback(int(self.outcome[trajectory]), mean_scores, weight)
+        return policy_feedback(int(self.outcome[trajectory]), mean_scores, settings)
 
 
 class _JudgeSignals:
@@ -292,12 +298,16 @@ class _TaskSignals:
     ) -> None:
         group = survey.group(task)
         self._survey = survey
-        self._weight = settings.weight
+        self._settings = settings
         self.left = len(group)
         self.accuracy = task_accuracy(survey.outcome[group])
         self._policy: Moments | None = None
         if in_window(self.accuracy, settings.policy_window):
-            self._policy = step_moments([survey.feedback(g, settings.weight) for g in group])
+            feedback = [survey.feedback(g, settings) for g in group]
+            if settings.policy_comparison == "trajectory":
+                self._policy = moments(np.concatenate(feedback))
+            else:
+                self._policy = step_moments(feedback)
         self._judge: _JudgeSignals | None = None
         if in_window(self.accuracy, settings.judge_window):
             self._judge = by_step
@@ -315,8 +325,10 @@ class _TaskSignals:
         steps = len(self._survey.steps(trajectory))
         if self._policy is None:
             return ["null"] * steps
-        over = Moments(self._policy.mean[:steps], self._policy.std[:steps])
-        rewards = self._survey.feedback(trajectory, self._weight)
+        over = self._policy
+        if over.mean.ndim:
+            over = Moments(over.mean[:steps], over.std[:steps])
+        rewards = self._survey.feedback(trajectory, self._settings)
         return _numbers(standardize(rewards, over).tolist())
 
     def judge(self, outcome: int, steps: list[JudgedStep]) -> tuple[list[str], int]:

@@ -16,6 +16,7 @@ from torch.nn import functional
 from rlanything.engines.choices import restricted_logprobs
 from rlanything.engines.model import LanguageModel, ModelError
 from rlanything.engines.sharing import stretched_positions
+from rlanything.learning.anchor import Anchor
 from rlanything.learning.objective import Objective, token_terms
 from rlanything.learning.packing import pack
 from rlanything.learning.padding import pad
@@ -33,9 +34,14 @@ class DivergedError(ValueError):
 class Learner:
     """AdamW on the design's objective. Its state outlives the iteration.
 
-    Raises `ModelError` for a model that cannot be trained as the settings ask."""
+    Raises `ModelError` for a model that cannot be trained as the settings ask, ValueError where
+    they ask for an anchor and there is none."""
 
-    def __init__(self, model: LanguageModel, settings: TrainedRole) -> None:
+    def __init__(
+        self, model: LanguageModel, settings: TrainedRole, anchor: Anchor | None = None
+    ) -> None:
+        if settings.anchor_weight and anchor is None:
+            raise ValueError("anchor_weight asks for the model to be held to something: an anchor")
         if (rope := stretched_positions(model.network)) is not None:
             raise ModelError(
                 f"model {model.name!r} cannot train: its positions ({rope} RoPE) change with the "
@@ -50,7 +56,8 @@ class Learner:
             )
         self._model = model
         self._settings = settings
-        self._objective = Objective(settings.clip_range, settings.kl_weight)
+        self._anchor = anchor if settings.anchor_weight else None
+        self._objective = Objective(settings.clip_range, settings.kl_weight, settings.anchor_weight)
         self._recomputed = recomputable_layers(model) if settings.gradient_checkpointing else []
         self._skipped_in_a_row = 0
         self._optimizer = torch.optim.AdamW(
@@ -123,7 +130,7 @@ class Learner:
         if self._settings.old_logprobs == "sampled":
             return None
         targets = find_targets(batch, 1, self._model.device)
-        old = self._chosen(self._logprobs(batch, targets), targets)
+        old = self._chosen(self._logprobs(self._model, batch, targets), targets)
         totals.mismatch.add(old, targets.old_logprobs)
         return old
 
@@ -132,7 +139,8 @@ class Learner:
     ) -> None:
         """Adds the gradient of a batch's share of the minibatch mean."""
         targets = find_targets(batch, mean_over, self._model.device)
-        logprobs = self._logprobs(batch, targets)
+        at_first = self._at_first(batch, targets)
+        logprobs = self._logprobs(self._model, batch, targets)
         new = self._chosen(logprobs, targets)
         sampled = targets.old_logprobs.to(new)
         old, importance = sampled, 1.0
@@ -143,7 +151,8 @@ class Learner:
         elif not totals.norms:
             # Before its first step the learner has the weights that sampled.
             totals.mismatch.add(new.detach(), sampled)
-        terms = token_terms(new, old, targets.advantages.to(new), self._objective, importance)
+        advantages = targets.advantages.to(new)
+        terms = token_terms(new, old, advantages, self._objective, importance, at_first)
         loss = (terms.loss * targets.weights.to(new)).sum()
         loss.backward()
         with torch.no_grad():
@@ -151,12 +160,22 @@ class Learner:
             entropy = -(finite.exp() * finite * ~logprobs.isneginf()).sum(-1)
             totals.add(batch, loss, terms, entropy[targets.rows])
 
-    def _logprobs(self, batch: Batch, targets: Targets) -> Tensor:
+    @torch.no_grad()
+    def _at_first(self, batch: Batch, targets: Targets) -> Tensor | None:
+        """Log-probs [targets] of the model before any training; None where nothing is held to it.
+
+        Before the pass whose gradient is wanted: adapters may be off meanwhile."""
+        if self._anchor is None:
+            return None
+        with self._anchor.at_first() as model:
+            return self._chosen(self._logprobs(model, batch, targets), targets)
+
+    def _logprobs(self, model: LanguageModel, batch: Batch, targets: Targets) -> Tensor:
         """[rows, vocab], of the distributions that were drawn from."""
-        hidden = batch.hidden_states(self._model)
+        hidden = batch.hidden_states(model)
         # Logits only where a token was chosen: memory follows responses, not prompts. (A look-up,
         # because its gradient is summed in a fixed order.)
-        logits = self._model.logits(functional.embedding(targets.nodes, hidden))
+        logits = model.logits(functional.embedding(targets.nodes, hidden))
         return restricted_logprobs(logits, targets.allowed, self._settings.temperature)
 
     @staticmethod

@@ -4,9 +4,11 @@ Per response token, with -d = clip(logp_new - logp_old, -10, 10) and r = exp(-d)
 
     min(r A, clip(r, 1 - eps, 1 + eps) A) - beta (exp(d) - 1 - d)
 
-to be maximised; mean over the response tokens of a sample, then mean over samples. Where sampler
-and learner disagree on log-probs, `old` may be the learner's, and the first term then carries a
-weight min(p_learner / p_sampler, cap): truncated importance sampling.
+to be maximised; mean over the response tokens of a sample, then mean over samples. With an anchor,
+the model before training, the same k3 estimate with its log-probs for logp_old is subtracted once
+more, by a weight of its own (not in the paper). Where sampler and learner disagree on log-probs,
+`old` may be the learner's, and the first term then carries a weight min(p_learner / p_sampler,
+cap): truncated importance sampling.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ class Objective:
     """eps"""
     kl_weight: float = 0.01
     """beta"""
+    anchor_weight: float = 0.0
+    """As beta, for the divergence from the anchor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class TokenTerms:
     """True where the clip made the surrogate flat."""
     kl: Tensor
     """k3, never negative."""
+    anchor_kl: Tensor | None
+    """k3 to the anchor; None without one."""
 
 
 def token_terms(
@@ -44,15 +50,30 @@ def token_terms(
     advantages: Tensor,
     objective: Objective,
     importance: Tensor | float = 1.0,
+    anchor_logprobs: Tensor | None = None,
 ) -> TokenTerms:
     """The terms of the loss for tokens [tokens]; the caller weighs and sums them.
 
-    `importance` [tokens] multiplies the surrogate, not the KL."""
-    log_ratio = (new_logprobs - old_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    `importance` [tokens] multiplies the surrogate, not the KL. `anchor_logprobs` [tokens]: the
+    anchor's; None: there is none."""
+    log_ratio = _log_ratio(new_logprobs, old_logprobs)
     ratio = log_ratio.exp()
     eps = objective.clip_range
     free, bounded = ratio * advantages, ratio.clamp(1 - eps, 1 + eps) * advantages
-    # expm1: near 0 the plain form cancels to rounding noise of either sign.
-    kl = (-log_ratio).expm1() + log_ratio
+    kl = _k3(log_ratio)
     loss = -importance * free.minimum(bounded) + objective.kl_weight * kl
-    return TokenTerms(loss, ratio, bounded < free, kl)
+    anchor_kl = None
+    if anchor_logprobs is not None:
+        anchor_kl = _k3(_log_ratio(new_logprobs, anchor_logprobs))
+        loss = loss + objective.anchor_weight * anchor_kl
+    return TokenTerms(loss, ratio, bounded < free, kl, anchor_kl)
+
+
+def _log_ratio(new: Tensor, old: Tensor) -> Tensor:
+    """-d"""
+    return (new - old).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
+def _k3(log_ratio: Tensor) -> Tensor:
+    # expm1: near 0 the plain form cancels to rounding noise of either sign.
+    return (-log_ratio).expm1() + log_ratio

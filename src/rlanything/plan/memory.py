@@ -90,6 +90,10 @@ def role_memory(player: Player, model: Architecture, role: Role) -> Section:
     figures = [Figure("weights", weight_bytes(model, role), "bytes", how)]
     if learned is not None and isinstance(role, TrainedRole):
         figures += _learning(model, role, learned, player.answer_tokens)
+        if role.anchor_weight and role.lora is None:
+            size = BFLOAT16 if role.dtype == "bfloat16" else FLOAT32
+            how = f"{p} x {size} B: the model that the run began with"
+            figures.append(Figure("anchor", size * model.parameters, "bytes", how))
     if isinstance(role.engine, VLLMEngineConfig):
         figures += _vllm(model, role, role.engine)
     else:

@@ -58,11 +58,28 @@ class StepCritic:
             [each.scores for each in judged],
             settings,
             [each.trajectory.reward for each in judged],
+            [[(s.observation, s.image) for s in each.trajectory.steps] for each in judged],
         )
 
     def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
         del judged
         return {}
+
+
+class Silent(StepCritic):
+    """Says nothing of any step, m = 0: where nobody would listen."""
+
+    samples = 0
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: Callable[[int], None] | None = None,
+    ) -> list[JudgedTrajectory]:
+        """No judgements of any step, [trajectories][steps][0]."""
+        del seed, on_judgements
+        return [JudgedTrajectory(each, ((),) * len(each.steps)) for each in trajectories]
 
 
 class Judge(StepCritic):

@@ -69,6 +69,10 @@ class LocalSpeaker:
         self._tokens: dict[str, tuple[int, ...]] = {}
         self._usage = _unused()
 
+    def counted_apart(self) -> LocalSpeaker:
+        """The same model for another role, which counts its own tokens."""
+        return LocalSpeaker(self._model, self._engine)
+
     def answer(self, questions: Sequence[Question], sampling: Sampling) -> list[list[Completion]]:
         """[questions][n]; remembers each conversation's prompt, so that the next can continue it.
 

@@ -10,12 +10,14 @@ from rlanything.curriculum import Pool
 from rlanything.evaluation.counts import Counts, gain, pooled
 from rlanything.evaluation.diagnostics import Diagnostics
 from rlanything.evaluation.intervals import Interval, paired_difference
-from rlanything.evaluation.judge_exam import BAD, GOOD, balanced_gain
+from rlanything.evaluation.judge_exam import AGREEING, BAD, GOOD, balanced_gain
 from rlanything.evaluation.success import Evaluation, success_interval, won_shares
 from rlanything.evaluation.trends import growth
 from rlanything.runs.store import Store
 
 ACCEPTED = "tasks/accepted"
+OF_STEPS = {GOOD, BAD, AGREEING}
+"""What lines on a judge of steps are made of, not shown one by one."""
 
 
 def percent(interval: Interval | None) -> str:
@@ -46,7 +48,7 @@ def judge_line(iteration: int, found: Diagnostics, counted: Mapping[str, float])
     known = {
         "balanced Process Acc": found.balanced_process_accuracy,
         "Process Acc": found.process_accuracy,
-        **{name: value for name, value in counted.items() if name not in (GOOD, BAD)},
+        **{name: value for name, value in counted.items() if name not in OF_STEPS},
         "Outcome Acc": found.outcome_accuracy,
     }
     said = [f"{name} {share(value)}" for name, value in known.items() if value is not None]
@@ -150,10 +152,10 @@ def _verdict(gain: Interval) -> str:
 
 
 def _measure_lines(before: Mapping[str, Counts], after: Mapping[str, Counts]) -> list[str]:
-    """Of everything the judge is counted by but the two kinds of steps, which go together."""
+    """Of everything a judge is counted by that does not score steps."""
     one, two = pooled(before), pooled(after)
     lines: list[str] = []
-    for name in one.keys() & two.keys() - {GOOD, BAD}:
+    for name in one.keys() & two.keys() - OF_STEPS:
         change = gain(before, after, (name,))
         if change is not None:
             lines.append(

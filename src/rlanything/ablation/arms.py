@@ -1,0 +1,123 @@
+"""The arms of an ablation: what a recipe does otherwise in each, as overrides of its keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class ArmError(ValueError):
+    """No such arm; the message is one line that says which there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A variant of a recipe. Says outright what it is about, whatever the recipe says of it."""
+
+    name: str
+    overrides: tuple[str, ...]
+    against: str | None = None
+    """The arm that its results are compared with, where that takes part; else the one before it."""
+
+
+def _components(reward: str, judge: bool, environment: bool) -> tuple[str, ...]:
+    return (
+        f"feedback.policy_reward={reward}",
+        f"judge.train={str(judge).lower()}",
+        f"curriculum.adapt_tasks={str(environment).lower()}",
+    )
+
+
+EVERYTHING = _components("integrated", judge=True, environment=True)
+WHOLE = "policy_judge_env"
+ANCHOR = "judge.anchor_weight=0.1"
+LAMBDAS = (0.25, 4)
+
+GROUPS: dict[str, tuple[Arm, ...]] = {
+    # The paper's Table 1. What outcomes alone do, and the judge's scores alone, frames it.
+    "components": (
+        Arm("outcome_only", _components("outcome", judge=False, environment=False)),
+        Arm("policy", _components("integrated", judge=False, environment=False), "outcome_only"),
+        Arm("policy_judge", _components("integrated", judge=True, environment=False), "policy"),
+        Arm(WHOLE, EVERYTHING, "policy_judge"),
+        Arm("judge_only", _components("judge", judge=True, environment=False), "outcome_only"),
+    ),
+    # The paper's Table 2: lambda of the policy's feedback and of the judge's, varied apart.
+    "lambda": (
+        Arm(WHOLE, EVERYTHING),
+        *(
+            Arm(f"{who}_lambda_{value}", (*EVERYTHING, f"feedback.{key}={value}"), WHOLE)
+            for who, key in (("policy", "weight"), ("judge", "judge_weight"))
+            for value in LAMBDAS
+        ),
+    ),
+    # What the policy's advantage compares a step with.
+    "comparison": tuple(
+        Arm(
+            f"compare_{over}",
+            (*EVERYTHING, f"feedback.policy_comparison={over}"),
+            None if over == "step" else "compare_step",
+        )
+        for over in ("step", "trajectory", "state")
+    ),
+    # Against a judge that most steps being lost pulls toward one answer (Theorem 2).
+    "remedies": tuple(
+        Arm(name, (*EVERYTHING, *changes), None if name == "plain" else "plain")
+        for name, changes in {
+            "plain": ("feedback.judge_balance=none", "judge.anchor_weight=0"),
+            "balanced": ("feedback.judge_balance=outcome", "judge.anchor_weight=0"),
+            "anchored": ("feedback.judge_balance=none", ANCHOR),
+            "balanced_anchored": ("feedback.judge_balance=outcome", ANCHOR),
+        }.items()
+    ),
+    # Nothing can be learned in these: they say what chance does.
+    "controls": (
+        Arm("shuffled", (*EVERYTHING, "loop.shuffle_advantages=true")),
+        Arm("unmoved", (*EVERYTHING, "policy.learning_rate=0", "judge.learning_rate=0")),
+    ),
+}
+"""Arms that belong together, by the name of their group."""
+
+ARMS = {arm.name: arm for group in GROUPS.values() for arm in group}
+"""Single arms by name."""
+
+
+def find_arms(wanted: Sequence[str]) -> list[Arm]:
+    """The arms asked for, in order and each once: groups and names, several with commas between
+    them, or `NAME:section.key=value,...` for one of one's own, which is compared with the one
+    before it. Raises `ArmError`."""
+    found: dict[str, Arm] = {}
+    for text in wanted:
+        for arm in _own(text) if ":" in text else _known(text):
+            if found.setdefault(arm.name, arm).overrides != arm.overrides:
+                raise ArmError(f"--arms: two arms are called {arm.name!r}; rename one")
+    if not found:
+        raise ArmError("--arms: name at least one arm")
+    return list(found.values())
+
+
+def _known(text: str) -> list[Arm]:
+    found: list[Arm] = []
+    for name in filter(None, (part.strip() for part in text.split(","))):
+        if name not in GROUPS and name not in ARMS:
+            raise ArmError(
+                f"--arms: no arm or group is called {name!r:.80}; groups: {', '.join(GROUPS)}; "
+                f"arms: {', '.join(ARMS)}; or write NAME:section.key=value"
+            )
+        found += GROUPS.get(name) or (ARMS[name],)
+    return found
+
+
+def _own(text: str) -> list[Arm]:
+    name, _, changes = text.partition(":")
+    if not re.fullmatch(r"\w[\w.-]*", name) or name in GROUPS or name in ARMS:
+        raise ArmError(
+            f"--arms: {name!r:.80} cannot name an arm of your own: use letters, digits and _, and "
+            "no name that is taken"
+        )
+    # A comma within brackets belongs to a value, and one before no `key=` does too.
+    overrides = re.split(r",(?=[\w.]+=)", changes)
+    if not all("=" in each for each in overrides):
+        raise ArmError(f"--arms: {text!r:.80}: write NAME:section.key=value,section.key=value")
+    return [Arm(name, tuple(overrides))]

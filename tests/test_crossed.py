@@ -1,0 +1,107 @@
+"""Intervals over seeds and items, against what can be worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlanything.evaluation.crossed import counted, crossed_difference, crossed_mean
+from rlanything.evaluation.intervals import mean_over_tasks, paired_difference
+
+ITEMS = [f"t{i}" for i in range(40)]
+
+
+def won(*outcomes: list[int]):
+    """One attempt at each task, for each seed."""
+    items = [f"t{i}" for i in range(len(outcomes[0]))]
+    return counted(
+        [{t: [(o, 1)] for t, o in zip(items, each, strict=True)} for each in outcomes], items, 1
+    )
+
+
+def test_the_value_is_the_mean_over_seeds_of_the_share_over_items():
+    found = counted([{"a": [(1, 4)], "b": [(3, 4)]}, {"a": [(0, 1)]}], ["a", "b"], 1)
+    interval = crossed_mean(found)
+    assert interval is not None
+    assert interval.estimate == pytest.approx((4 / 8 + 0 / 1) / 2)
+
+
+def test_kinds_weigh_the_same_however_rare_one_is():
+    found = counted([{"a": [(9, 10), (0, 1)], "b": [(9, 10), (1, 1)]}], ["a", "b"], 2)
+    interval = crossed_mean(found)
+    assert interval is not None
+    assert interval.estimate == pytest.approx((18 / 20 + 1 / 2) / 2)
+
+
+def test_two_tasks_of_one_seed_are_drawn_in_four_ways():
+    # 0, 1/2, 1/2, 1: a quarter of the resamples at either end.
+    interval = crossed_mean(won([1, 0]))
+    assert interval is not None
+    assert (interval.estimate, interval.low, interval.high) == (0.5, 0.0, 1.0)
+
+
+def test_seeds_are_drawn_as_well():
+    interval = crossed_mean(won([1, 1, 1], [0, 0, 0]))
+    assert interval is not None
+    assert (interval.estimate, interval.low, interval.high) == (0.5, 0.0, 1.0)
+
+
+def test_the_width_has_a_share_of_seeds_and_a_share_of_tasks():
+    rng = np.random.default_rng(0)
+    skill, ease = rng.normal(0, 0.1, 5), rng.normal(0, 0.2, 200)
+    chances = np.clip(0.5 + skill[:, None] + ease, 0, 1)
+    hits = np.round(chances * 1000).astype(int)
+    names = [str(i) for i in range(200)]
+    found = counted(
+        [{n: [(int(h), 1000)] for n, h in zip(names, each, strict=True)} for each in hits], names, 1
+    )
+    interval = crossed_mean(found)
+    assert interval is not None
+    values = hits / 1000
+    variance = values.mean(axis=1).var() / 5 + values.mean(axis=0).var() / 200
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * variance**0.5, rel=0.1)
+
+
+def test_what_every_seed_and_task_gains_alike_is_certain():
+    one, two = won([0, 1, 0, 0], [1, 1, 0, 0]), won([1, 1, 0, 0], [1, 1, 1, 0])
+    alike = counted([{t: [(1, 4)] for t in ITEMS}] * 3, ITEMS, 1)
+    more = counted([{t: [(2, 4)] for t in ITEMS}] * 3, ITEMS, 1)
+    gain = crossed_difference(alike, more)
+    assert gain is not None
+    assert (gain.estimate, gain.low, gain.high) == (0.25, 0.25, 0.25)
+    unsure = crossed_difference(one, two)
+    assert unsure is not None
+    assert unsure.estimate == pytest.approx(0.25)
+    assert unsure.low < 0.25 < unsure.high
+
+
+@settings(max_examples=10)
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=20, max_size=40))
+def test_with_one_seed_it_is_the_paired_bootstrap_over_tasks(pairs):
+    before, after = [int(a) for a, _ in pairs], [int(b) for _, b in pairs]
+    ours, theirs = crossed_difference(won(before), won(after)), paired_difference(before, after)
+    single, over_tasks = crossed_mean(won(before)), mean_over_tasks(before)
+    for one, two in ((ours, theirs), (single, over_tasks)):
+        assert one is not None
+        assert two is not None
+        assert one.estimate == pytest.approx(two.estimate)
+        assert one.low == pytest.approx(two.low, abs=0.06)
+        assert one.high == pytest.approx(two.high, abs=0.06)
+
+
+def test_where_nothing_was_counted_there_is_no_interval():
+    assert crossed_mean(counted([{}], [], 1)) is None
+    assert crossed_mean(counted([{"a": [(0, 0)]}], ["a"], 1)) is None
+
+
+def test_a_seed_without_anything_to_count_is_left_out():
+    interval = crossed_mean(counted([{"a": [(1, 2)]}, {"a": [(0, 0)]}], ["a"], 1))
+    assert interval is not None
+    assert interval.estimate == 0.5
+
+
+def test_different_seeds_or_items_cannot_be_paired():
+    with pytest.raises(ValueError, match="cannot pair"):
+        crossed_difference(won([1, 0]), won([1, 0], [0, 1]))
