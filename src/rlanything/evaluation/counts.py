@@ -24,23 +24,42 @@ def pooled(items: Mapping[str, Counts]) -> dict[str, float]:
     return {measure: hits[measure] / total for measure, total in totals.items() if total}
 
 
+def level(items: Mapping[str, Counts], measures: Sequence[str]) -> Interval | None:
+    """The pooled shares, meaned over the measures and bootstrapped over the items; None where a
+    measure has nothing to count."""
+    found = _resampled([items], measures)
+    return percentile_interval(float(found[0][0]), found[1][0]) if found else None
+
+
 def gain(
     before: Mapping[str, Counts], after: Mapping[str, Counts], measures: Sequence[str]
 ) -> Interval | None:
     """The pooled shares after minus before, meaned over the measures and bootstrapped over the
     items that both have; None where a measure has nothing to count."""
+    found = _resampled([before, after], measures)
+    if found is None:
+        return None
+    (one, two), (before_drawn, after_drawn) = found
+    return percentile_interval(float(two - one), after_drawn - before_drawn)
+
+
+def _resampled(
+    sittings: Sequence[Mapping[str, Counts]], measures: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Of each sitting the pooled share [sittings], and as many of resampled items as the bootstrap
+    draws [sittings, 2000]; the same items are drawn for all."""
     nothing = (0, 0)
     shared = [
         name
-        for name in sorted(before.keys() & after.keys())
-        if any(measure in before[name] for measure in measures)
+        for name in sorted(set[str].intersection(*(set(each) for each in sittings)))
+        if any(measure in sittings[0][name] for measure in measures)
     ]
     if not shared:
         return None
     table = np.array(
         [
             [[sitting[name].get(measure, nothing) for measure in measures] for name in shared]
-            for sitting in (before, after)
+            for sitting in sittings
         ]
     )
     # Items are resampled, not steps or tests: those of one item stand or fall together.
@@ -48,7 +67,6 @@ def gain(
     sums = table[:, drawn].sum(axis=2)
     if (sums[..., 1] == 0).any():
         return None
-    resampled = (sums[..., 0] / sums[..., 1]).mean(axis=-1)
     whole = table.sum(axis=1)
     estimate = (whole[..., 0] / whole[..., 1]).mean(axis=-1)
-    return percentile_interval(float(estimate[1] - estimate[0]), resampled[1] - resampled[0])
+    return estimate, (sums[..., 0] / sums[..., 1]).mean(axis=-1)

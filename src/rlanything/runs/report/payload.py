@@ -1,0 +1,85 @@
+"""What a page carries: the facts of its runs, their lineage and episodes, within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rlanything.evaluation.intervals import Interval
+from rlanything.runs.gains import paired
+from rlanything.runs.lineage import read_lineage
+from rlanything.runs.report.episodes import Pages, Rewards, index_episodes
+from rlanything.runs.report.facts import Reader, Warned
+from rlanything.runs.report.sampling import choose, reasons
+
+TEXT_BYTES = 2_600_000
+"""Compressed texts of all runs on a page. As base64 they take a third more; with lineage, images
+and the page itself a file stays below 5 MB."""
+IMAGES_BYTES = 500_000
+LINEAGES = 1500
+"""So many slots are shown with their history, those with an accepted candidate first."""
+
+FindWarnings = Callable[[Mapping[int, Mapping[str, float | None]]], Sequence[Warned]]
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """Facts as JSON can hold them, and what they refer to."""
+
+    facts: dict[str, Any]
+    pages: Pages
+
+
+def build(readers: Sequence[Reader], find_warnings: FindWarnings) -> Payload:
+    """Of one run, or of several to be compared; these share the budget evenly."""
+    pages = Pages(image_budget=IMAGES_BYTES)
+    runs = [_run(each, find_warnings, TEXT_BYTES // len(readers), pages) for each in readers]
+    return Payload({"runs": runs, "against": _against_first(readers)}, pages)
+
+
+def _run(reader: Reader, find_warnings: FindWarnings, budget: int, pages: Pages) -> dict[str, Any]:
+    feedback = reader.recipe().get("feedback", {})
+    rewards = Rewards(
+        weight=feedback.get("weight", 1.0),
+        integrated=feedback.get("policy_reward", "integrated") == "integrated",
+    )
+    facts = asdict(reader.facts(find_warnings(reader.metrics())))
+    changed = [slot for slot in read_lineage(reader.store) if slot["history"]]
+    changed.sort(key=lambda slot: (-_accepted(slot), -slot["history"][-1]["iteration"]))
+    shown = choose(reader.store, reader.history, reader.iterations(), budget)
+    return {
+        **facts,
+        "rewards": asdict(rewards),
+        "lineage": pages.add(changed[:LINEAGES]),
+        "lineage_shown": len(changed[:LINEAGES]),
+        "lineage_total": len(changed),
+        "shown": len(shown),
+        "reasons": reasons(shown),
+        "index": index_episodes(reader.store, reader.directory, shown, rewards, pages),
+    }
+
+
+def _accepted(slot: dict[str, Any]) -> int:
+    return sum(event["event"] == "accepted" for event in slot["history"])
+
+
+def _against_first(readers: Sequence[Reader]) -> list[list[dict[str, Any]]]:
+    """Of each further run, by split, the latest sitting's success minus the first run's, over the
+    held-out tasks that both played."""
+    latest = [_latest(each) for each in readers]
+    found: list[list[dict[str, Any]]] = []
+    for other in latest[1:]:
+        changes: list[tuple[str, Interval | None]] = [
+            (split, paired(latest[0][split], other[split])) for split in latest[0] if split in other
+        ]
+        found.append([{"split": s, "change": asdict(c)} for s, c in changes if c is not None])
+    return found
+
+
+def _latest(reader: Reader) -> dict[str, list[tuple[str, int]]]:
+    store, sittings = reader.store, reader.store.sittings()
+    if not sittings:
+        return {}
+    splits = store.query("SELECT DISTINCT split FROM evaluations ORDER BY 1")
+    return {split: store.outcomes(sittings[-1], split) for (split,) in splits}
