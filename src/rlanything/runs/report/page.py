@@ -31,7 +31,7 @@ def render(payload: Payload) -> str:
     script = f'"use strict";\n{script}'
     names = ", ".join(run["name"] for run in payload.facts["runs"])
     parts = {
-        "title": html.escape(names),
+        "title": html.escape(names.encode("utf-8", "replace").decode()),
         "policy": "; ".join(
             (
                 "default-src 'none'",

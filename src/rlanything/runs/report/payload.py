@@ -11,7 +11,7 @@ from rlanything.runs.gains import paired
 from rlanything.runs.lineage import read_lineage
 from rlanything.runs.report.episodes import Pages, Rewards, index_episodes
 from rlanything.runs.report.facts import Reader, Warned
-from rlanything.runs.report.sampling import choose, reasons
+from rlanything.runs.report.sampling import Shown, choose, reasons, size_of
 
 TEXT_BYTES = 2_600_000
 """Compressed texts of all runs on a page. As base64 they take a third more; with lineage, images
@@ -47,17 +47,33 @@ def _run(reader: Reader, find_warnings: FindWarnings, budget: int, pages: Pages)
     facts = asdict(reader.facts(find_warnings(reader.metrics())))
     changed = [slot for slot in read_lineage(reader.store) if slot["history"]]
     changed.sort(key=lambda slot: (-_accepted(slot), -slot["history"][-1]["iteration"]))
-    shown = choose(reader.store, reader.history, reader.iterations(), budget)
+    lineage = pages.add(changed[:LINEAGES])
+    shown = _fitting(reader, rewards, budget)
     return {
         **facts,
         "rewards": asdict(rewards),
-        "lineage": pages.add(changed[:LINEAGES]),
+        "lineage": lineage,
         "lineage_shown": len(changed[:LINEAGES]),
         "lineage_total": len(changed),
         "shown": len(shown),
         "reasons": reasons(shown),
         "index": index_episodes(reader.store, reader.directory, shown, rewards, pages),
     }
+
+
+def _fitting(reader: Reader, rewards: Rewards, budget: int) -> tuple[Shown, ...]:
+    """Episodes that take about `budget` bytes in the page.
+
+    There the episodes of a group are compressed together, and so better than in the store; how much
+    better, as many of them show as a tenth of the budget holds."""
+    store, iterations = reader.store, reader.iterations()
+    few = choose(store, reader.history, iterations, budget / 10)
+    trial = Pages(image_budget=0)
+    index_episodes(store, reader.directory, few, rewards, trial)
+    as_stored = sum(size_of(store, each.episode) for each in few)
+    as_packed = sum(map(len, trial.chunks))
+    scale = max(1.0, as_stored / as_packed) if as_packed else 1.0
+    return choose(store, reader.history, iterations, budget * scale)
 
 
 def _accepted(slot: dict[str, Any]) -> int:

@@ -14,7 +14,7 @@ ITERATIONS = 24
 """Episodes are taken from at most so many iterations, so that a long run's report takes no longer
 than a short one's: the first, the latest third of these, and others evenly between."""
 ENTRY_BYTES = 220
-"""About what an episode takes beyond its texts, compressed: scores, advantages, actions."""
+"""At most what an episode takes beyond its texts, compressed: scores, advantages, actions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Shown:
 
 
 def choose(
-    store: Store, history: History, iterations: Sequence[int], budget: int
+    store: Store, history: History, iterations: Sequence[int], budget: float
 ) -> tuple[Shown, ...]:
-    """Episodes whose texts are still there, up to about `budget` compressed bytes: in turns one of
-    the latest iteration, of the first, of those where judge and outcome differ most, of rewritten
-    tasks, and of everything, spread evenly. In the order of the store."""
+    """Episodes whose texts are still there, up to `budget` bytes as the store keeps them: in turns
+    one of the latest iteration, of the first, of those where judge and outcome differ most, of
+    rewritten tasks, and of everything, spread evenly. In the order of the store."""
     looked_at = spread(iterations, ITERATIONS)
     sizes = {
         number: length + ENTRY_BYTES
@@ -59,6 +59,12 @@ def choose(
         taken[number] = shown
         spent += sizes[number]
     return tuple(taken[number] for number in sorted(taken))
+
+
+def size_of(store: Store, episode: Episode) -> int:
+    """Bytes, by which `choose` counts."""
+    query = "SELECT LENGTH(texts) FROM transcripts WHERE trajectory = ?"
+    return store.query(query, episode.number)[0][0] + ENTRY_BYTES
 
 
 def spread(iterations: Sequence[int], count: int) -> list[int]:

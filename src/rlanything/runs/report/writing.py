@@ -13,7 +13,7 @@ from rlanything.runs.report.page import render
 from rlanything.runs.report.payload import build
 from rlanything.runs.store import Store
 
-NAME = "report.html"
+NAME, COMPARISON = "report.html", "comparison.html"
 SHARE = 0.03
 """Of a run's time that its reports may take."""
 

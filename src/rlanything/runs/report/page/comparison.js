@@ -32,7 +32,7 @@ function comparison(runs, against) {
   };
   return [
     section("summary", "Side by side", "Before → after, the paired change with its 95% interval; against the first run on the held-out tasks that both played.",
-      el("div", { class: "card scroll", tabindex: 0, role: "region", "aria-label": "Comparison" }, table(["", ...runs.map((run) => run.label)], rows))),
+      el("div", { class: "card wide", tabindex: 0, role: "region", "aria-label": "Comparison" }, table(["", ...runs.map((run) => run.label)], rows))),
     section("curves", "Learning curves", null, el("div", { class: "charts" }, overlay("policy_curves"), overlay("judge_curves"))),
     section("diagnostics", "Diagnostics", "From each iteration's own rollouts.", plots(runs)),
   ];

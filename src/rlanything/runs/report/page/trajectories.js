@@ -63,8 +63,8 @@ function trajectories(runs) {
   function item(e) {
     const button = el("button", { type: "button", "aria-current": String(e === current), onclick: () => open(e, button, true) },
       el("span", { class: "task" }, e.task.instruction || e.task.id),
-      el("span", { class: "facts" }, outcomeMark(e), `it. ${e.iteration}`, counted(e.steps, "step"),
-        e.differs ? `judge differs on ${e.differs} of ${e.judged}` : "", e.rewritten ? "rewritten" : "", runs.length > 1 ? e.run.label : ""));
+      el("span", { class: "facts" }, outcomeMark(e), [`iteration ${e.iteration}`, counted(e.steps, "step"), e.rewritten ? "rewritten" : "",
+        e.differs ? `judge differs on ${e.differs}` : "", runs.length > 1 ? e.run.label : ""].filter(Boolean).map((text) => el("span", null, text))));
     return el("li", null, button);
   }
 
@@ -82,7 +82,7 @@ function trajectories(runs) {
     if (button) button.setAttribute("aria-current", "true");
     const group = await chunk(e.chunk);
     if (current !== e) return;
-    detail.replaceChildren(...episode(e, group[e.place]));
+    detail.replaceChildren(...episode(e, group[e.place]).flat());
     const top = home.querySelector(".bar").getBoundingClientRect().bottom;
     if (move && detail.getBoundingClientRect().top < 0) window.scrollBy(0, detail.getBoundingClientRect().top - top - 12);
   }
@@ -118,7 +118,9 @@ function trajectories(runs) {
     links(run) {
       const mine = all.filter((e) => e.run === run && e.differs);
       if (!mine.length) return el("p", { class: "small soft" }, "None of the episodes in this page shows it.");
-      const worst = [...mine].sort(SORTS.disagreement).slice(0, 3);
+      const seen = new Set();
+      const worst = [...mine].sort((one, two) => SORTS.disagreement(one, two) || SORTS.newest(one, two))
+        .filter((e) => !seen.has(e.task) && seen.add(e.task)).slice(0, 3);
       const number = runs.length > 1 ? String(worst[0].number) : "";
       return el("div", null, worst.map((e) => el("div", { class: "gain small" },
         el("button", { type: "button", class: "link", onclick: () => { go({ run: number, judge: "differs" }, "disagreement"); open(e, null, false); } }, e.task.instruction || e.task.id),
@@ -145,11 +147,13 @@ function episode(e, content) {
   ];
 }
 
-// What was thought before the action, where the response ends with it.
+// What was said beside the action, without the marks around it.
 function thought(step) {
   const at = step.action ? step.said.lastIndexOf(step.action) : -1;
   if (at < 0) return step.said;
-  return (step.said.slice(0, at).trimEnd().replace(/>$/, "") + step.said.slice(at + step.action.length)).trim();
+  const before = step.said.slice(0, at).trimEnd().replace(/(```\w*|>)$/, "");
+  const after = step.said.slice(at + step.action.length).trimStart().replace(/^```/, "");
+  return `${before.trimEnd()}\n${after.trim()}`.trim();
 }
 
 const majority = (step) => Math.sign(step.judgements.reduce((sum, [, score]) => sum + score, 0));
