@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlanything.evaluation.judge_exam import BAD, GOOD
@@ -22,12 +22,11 @@ counted AS (
     SUM(total * outcome < 0) AS differs,
     SUM(total * outcome < 0 AND label <> 0) AS labelled,
     SUM(total * outcome < 0 AND label * total > 0) AS sided,
-    SUM(total > 0) AS praised,
     SUM(label = 1 AND total IS NOT NULL) AS good, SUM(label = 1 AND total > 0) AS good_seen,
     SUM(label = -1 AND total IS NOT NULL) AS bad, SUM(label = -1 AND total < 0) AS bad_seen
   FROM verdicts GROUP BY number)
 SELECT t.number, t.id, t.iteration, t.task, t.outcome, t.reward, t.steps,
-  judged, agrees, differs, labelled, sided, praised, good, good_seen, bad, bad_seen
+  judged, agrees, differs, labelled, sided, good, good_seen, bad, bad_seen
 FROM trajectories t LEFT JOIN counted c ON c.number = t.number WHERE t.iteration = ?1
 ORDER BY t.number
 """
@@ -54,8 +53,6 @@ class Episode:
     """Those of `differs` on which the oracle has a word,"""
     sided: int
     """and where that is the judge's."""
-    praised: int
-    """Where it is +1."""
     good: int
     good_seen: int
     bad: int
@@ -120,13 +117,15 @@ class Disagreement:
 
 def disagreement(episodes: Sequence[Episode]) -> Disagreement:
     """Counts over the episodes' steps."""
-    rows: Mapping[int, list[int]] = {
-        outcome: [
-            sum(e.praised for e in episodes if e.outcome == outcome),
-            sum(e.agrees + e.differs - e.praised for e in episodes if e.outcome == outcome),
-            sum(e.judged - e.agrees - e.differs for e in episodes if e.outcome == outcome),
-        ]
-        for outcome in (1, -1)
-    }
-    sides = sum(e.labelled for e in episodes), sum(e.sided for e in episodes)
-    return Disagreement(len(episodes), *rows[1], *rows[-1], *sides)
+    won, lost = ([e for e in episodes if e.outcome == outcome] for outcome in (1, -1))
+    return Disagreement(
+        episodes=len(episodes),
+        won_praised=sum(e.agrees for e in won),
+        won_condemned=sum(e.differs for e in won),
+        won_undecided=sum(e.judged - e.agrees - e.differs for e in won),
+        lost_praised=sum(e.differs for e in lost),
+        lost_condemned=sum(e.agrees for e in lost),
+        lost_undecided=sum(e.judged - e.agrees - e.differs for e in lost),
+        labelled=sum(e.labelled for e in episodes),
+        sided=sum(e.sided for e in episodes),
+    )

@@ -20,7 +20,7 @@ const metricPoints = (run, name) => run.metric_iterations
 
 const measured = (run, name) => name in run.metrics && run.metrics[name].some(known);
 
-// Least squares through the origin's neighbours: how many tasks an iteration adds.
+// Least squares: how many tasks an iteration adds.
 function fit(points) {
   const n = points.length, mx = points.reduce((s, p) => s + p.x, 0) / n, my = points.reduce((s, p) => s + p.y, 0) / n;
   const spread = points.reduce((s, p) => s + (p.x - mx) ** 2, 0);
@@ -87,6 +87,6 @@ function times(run) {
   }).filter((row) => Object.values(row.parts).some((value) => value));
   const all = names.reduce((sum, name) => sum + total(name), 0);
   const stack = others.length ? [...main.map(label), "everything else"] : main.map(label);
-  return section("time", "Where the time went", `${seconds(all)} in phases so far; an evaluation counts with the iteration that follows it.`,
+  return section("time", "Where the time went", `${seconds(all)} in phases so far; an evaluation counts with the iteration that follows it, the last one not at all.`,
     barChart({ title: "Seconds of each phase", what: "By iteration, stacked", names: stack, rows, format: seconds }));
 }

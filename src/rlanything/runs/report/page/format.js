@@ -24,6 +24,7 @@ function short(value) {
 
 function seconds(value) {
   if (value === null || value === undefined) return "–";
+  if (value === 0) return "0 s";
   if (value >= 3600) return `${(value / 3600).toFixed(1)} h`;
   if (value >= 120) return `${(value / 60).toFixed(1)} min`;
   return `${value.toFixed(value >= 10 ? 0 : 1)} s`;

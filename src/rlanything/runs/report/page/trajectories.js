@@ -48,6 +48,7 @@ function trajectories(runs) {
   const clear = el("button", { type: "button", onclick: () => { reset({}); } }, "Clear");
   const list = el("ul", { class: "list", "aria-label": "Episodes" });
   const detail = el("div", { class: "episode", tabindex: -1, "aria-live": "off" }, el("p", { class: "soft" }, "Choose an episode."));
+  const buttons = new Map();
   let current = null;
 
   function update() {
@@ -61,25 +62,26 @@ function trajectories(runs) {
   }
 
   function item(e) {
-    const button = el("button", { type: "button", "aria-current": String(e === current), onclick: () => open(e, button, true) },
+    const button = el("button", { type: "button", "aria-current": String(e === current), onclick: () => open(e, true) },
       el("span", { class: "task" }, e.task.instruction || e.task.id),
       el("span", { class: "facts" }, outcomeMark(e), [`iteration ${e.iteration}`, counted(e.steps, "step"), e.rewritten ? "rewritten" : "",
         e.differs ? `judge differs on ${e.differs}` : "", runs.length > 1 ? e.run.label : ""].filter(Boolean).map((text) => el("span", null, text))));
+    buttons.set(e, button);
     return el("li", null, button);
   }
 
   list.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step) return;
-    const buttons = [...list.querySelectorAll("button")];
-    const next = buttons[buttons.indexOf(document.activeElement) + step];
+    const all = [...list.querySelectorAll("button")];
+    const next = all[all.indexOf(document.activeElement) + step];
     if (next) { event.preventDefault(); next.focus(); }
   });
 
-  async function open(e, button, move) {
+  async function open(e, move) {
     current = e;
-    for (const each of list.querySelectorAll('[aria-current="true"]')) each.setAttribute("aria-current", "false");
-    if (button) button.setAttribute("aria-current", "true");
+    const button = buttons.get(e);
+    for (const each of list.querySelectorAll("[aria-current]")) each.setAttribute("aria-current", String(each === button));
     const group = await chunk(e.chunk);
     if (current !== e) return;
     detail.replaceChildren(...episode(e, group[e.place]).flat());
@@ -90,7 +92,7 @@ function trajectories(runs) {
   function reset(values) {
     for (const [name, field] of Object.entries(fields)) field.value = values[name] || "";
     const found = update();
-    if (found.length) open(found[0], list.querySelector("button"), false);
+    if (found.length) open(found[0], false);
   }
 
   for (const field of [...Object.values(fields), order]) field.addEventListener("input", update);
@@ -123,7 +125,7 @@ function trajectories(runs) {
         .filter((e) => !seen.has(e.task) && seen.add(e.task)).slice(0, 3);
       const number = runs.length > 1 ? String(worst[0].number) : "";
       return el("div", null, worst.map((e) => el("div", { class: "gain small" },
-        el("button", { type: "button", class: "link", onclick: () => { go({ run: number, judge: "differs" }, "disagreement"); open(e, null, false); } }, e.task.instruction || e.task.id),
+        el("button", { type: "button", class: "link", onclick: () => { go({ run: number, judge: "differs" }, "disagreement"); open(e, false); } }, e.task.instruction || e.task.id),
         el("div", { class: "soft" }, outcomeMark(e), ` in iteration ${e.iteration}; the judge says otherwise on ${e.differs} of ${counted(e.judged, "step")}`))),
       el("p", { class: "small" }, el("button", { type: "button", class: "link", onclick: () => go({ run: number, judge: "differs" }, "disagreement") }, `All ${whole(mine.length)} in the browser`)));
     },
