@@ -17,7 +17,7 @@ from rlanything.evaluation.corruptions import (
     shuffle_thought,
     swap_action,
 )
-from rlanything.evaluation.counts import pooled, share_of
+from rlanything.evaluation.counts import level, pooled
 from rlanything.evaluation.judge_check import MEASURES, OBEYED, TURNED, UNCHANGED, draw, sit
 from rlanything.records import Completion, Step, Task, Trajectory
 from rlanything.roles.judge import Judge
@@ -177,14 +177,14 @@ def test_a_judge_that_judges_the_last_step_only_says_what_it_says_of_all(
 
 
 def test_the_share_of_a_measure_is_bootstrapped_over_episodes() -> None:
-    found = share_of({"a": {"x": (1, 1)}, "b": {"x": (0, 3)}, "c": {}}, "x")
+    found = level({"a": {"x": (1, 1)}, "b": {"x": (0, 3)}, "c": {}}, ("x",))
     assert found is not None
     assert (found.low, found.estimate, found.high) == (0.0, 0.25, 1.0)
-    assert share_of({"a": {"x": (0, 0)}}, "x") is None
+    assert level({"a": {"x": (0, 0)}}, ("x",)) is None
 
 
 def test_a_share_that_never_varies_is_no_certainty() -> None:
-    never = share_of({str(i): {"x": (0, 3)} for i in range(10)}, "x")
+    never = level({str(i): {"x": (0, 3)} for i in range(10)}, ("x",))
     assert never is not None
     assert (never.low, never.estimate) == (0, 0)
     assert never.high > 0.2

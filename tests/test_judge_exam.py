@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from rlanything.environments.base import Domain
-from rlanything.evaluation.counts import pooled
-from rlanything.evaluation.judge_exam import AGREEING, BAD, GOOD, JudgeExam, balanced_gain
+from rlanything.evaluation.counts import gain, pooled
+from rlanything.evaluation.judge_exam import AGREEING, BAD, GOOD, JudgeExam
 from rlanything.records import (
     Completion,
     JudgedTrajectory,
@@ -72,17 +72,17 @@ def test_balanced_accuracy_gain_is_the_difference_of_two_sittings() -> None:
     before, after = sit(exam, 2), sit(exam, 4)
     assert before.diagnostics.balanced_process_accuracy == 0.5
     assert after.diagnostics.balanced_process_accuracy == 1.0
-    gain = balanced_gain(before.counts, after.counts)
-    assert gain is not None
-    assert gain.estimate == pytest.approx(0.5)
-    assert gain.low <= gain.estimate <= gain.high
+    change = gain(before.counts, after.counts, (GOOD, BAD))
+    assert change is not None
+    assert change.estimate == pytest.approx(0.5)
+    assert change.low <= change.estimate <= change.high
 
 
 def test_no_change_has_an_interval_that_holds_zero() -> None:
     exam = JudgeExam(cast(Domain, LabelledDomain()), episodes(20, 4))
-    gain = balanced_gain(sit(exam, 3).counts, sit(exam, 3).counts)
-    assert gain is not None
-    assert gain.low <= 0 <= gain.high
+    change = gain(sit(exam, 3).counts, sit(exam, 3).counts, (GOOD, BAD))
+    assert change is not None
+    assert change.low <= 0 <= change.high
 
 
 def test_without_an_oracle_there_is_no_gain_to_report() -> None:
@@ -94,7 +94,7 @@ def test_without_an_oracle_there_is_no_gain_to_report() -> None:
     sitting = sit(exam, 1)
     assert sitting.diagnostics.process_accuracy is None
     assert sitting.diagnostics.outcome_accuracy is not None
-    assert balanced_gain(sitting.counts, sitting.counts) is None
+    assert gain(sitting.counts, sitting.counts, (GOOD, BAD)) is None
     assert pooled(sitting.counts) == {AGREEING: sitting.diagnostics.outcome_accuracy}
 
 

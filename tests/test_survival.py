@@ -237,4 +237,5 @@ def test_a_signal_stops_a_run_within_seconds_and_says_how_to_go_on(
     assert process.returncode == code
     assert f"rlanything resume {run}" in errors
     assert "Traceback" not in errors
+    assert (run / "report.html").is_file()
     Run.resume(run, ["loop.iterations=1"], QUIET).train()

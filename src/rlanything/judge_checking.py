@@ -14,7 +14,7 @@ from rlanything.assembly import make_critic, prepare_torch
 from rlanything.config import Recipe, RecipeError, load_recipe
 from rlanything.environments.base import Domain, UnitTestDomain
 from rlanything.environments.registry import load_domain
-from rlanything.evaluation.counts import Counts, gain, share_of
+from rlanything.evaluation.counts import Counts, gain, level
 from rlanything.evaluation.intervals import Interval
 from rlanything.evaluation.judge_check import MEASURES, draw, sit
 from rlanything.role_settings import JudgeConfig
@@ -133,7 +133,7 @@ def _check_that_it_reads_steps(run: Path, recipe: Recipe, domain: Domain) -> Non
 
 
 def _json(items: Mapping[str, Counts], measure: str) -> dict[str, Any] | None:
-    share = share_of(items, measure)
+    share = level(items, (measure,))
     if share is None:
         return None
     hits, totals = zip(*(each[measure] for each in items.values() if measure in each), strict=True)
@@ -142,4 +142,4 @@ def _json(items: Mapping[str, Counts], measure: str) -> dict[str, Any] | None:
 
 def _shown(items: Mapping[str, Counts], measure: str) -> str:
     found = _json(items, measure)
-    return f"{percent(share_of(items, measure))} of {found['of']}" if found else "-"
+    return f"{percent(level(items, (measure,)))} of {found['of']}" if found else "-"

@@ -39,6 +39,7 @@ from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpo
 from rlanything.runs.lock import RunLock, find_holder
 from rlanything.runs.metrics import drift_metrics, sitting_metrics, turn_metrics
 from rlanything.runs.recovery import Position, recover
+from rlanything.runs.report.writing import Reporter
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store import Store
 from rlanything.runs.summary import closing_lines, evaluation_line, judge_line, turn_line
@@ -145,6 +146,7 @@ class Run:
     def _train(self, begun: float) -> list[str]:
         recipe, view = self._recipe, self._view
         self._store = Store(self._directory / STORE)
+        self._reporter = Reporter(self._store, self._directory, view.say)
         try:
             if not self._new:
                 self._go_back()
@@ -184,7 +186,11 @@ class Run:
             self._store.describe({"closing": json.dumps(lines), "finished": _now()})
             return lines
         finally:
-            self._store.close()
+            try:
+                # Whether it ends here or stops: what was kept until now is in the report.
+                self._reporter.write()
+            finally:
+                self._store.close()
 
     def _go_back(self) -> None:
         """To the last iteration that is whole."""
@@ -197,6 +203,7 @@ class Run:
     def _turn(self, loop: Loop) -> None:
         done, iterations = self._at.iteration, self._recipe.loop.iterations
         self._sit(done)
+        self._report()
         turning = time.perf_counter()
         with self._view.phase("iterations", iterations, "turns") as progress:
             progress(done)
@@ -213,6 +220,11 @@ class Run:
                     self._keep(turn, seconds * (iterations - iteration))
                 progress(1)
                 self._sit(iteration)
+                self._report()
+
+    def _report(self) -> None:
+        with self._view.phase("report", 1, "page"):
+            self._reporter.update()
 
     def _create_directory(self) -> None:
         """Recipe and store appear together or not at all."""

@@ -24,20 +24,18 @@ def pooled(items: Mapping[str, Counts]) -> dict[str, float]:
     return {measure: hits[measure] / total for measure, total in totals.items() if total}
 
 
-def share_of(items: Mapping[str, Counts], measure: str) -> Interval | None:
-    """The pooled share of one measure, bootstrapped over the items; None where there is nothing to
-    count. Where it is 0 or 1 in all of them, which leaves a bootstrap no width, Wilson's interval
-    with every item as one trial."""
-    table = np.array([counts[measure] for counts in items.values() if measure in counts])
-    if not len(table) or not table[:, 1].sum():
+def level(items: Mapping[str, Counts], measures: Sequence[str]) -> Interval | None:
+    """The pooled shares, meaned over the measures and bootstrapped over the items; None where a
+    measure has nothing to count. Where nothing or everything was hit, which leaves a bootstrap no
+    width, Wilson's interval with every item as one trial."""
+    found = _resampled([items], measures)
+    if found is None:
         return None
-    table = table[table[:, 1] > 0]
-    if len(set(table[:, 0] / table[:, 1])) == 1 and table[0, 0] in (0, table[0, 1]):
-        return wilson(len(table) if table[0, 0] else 0, len(table))
-    drawn = np.random.default_rng(0).integers(len(table), size=(2000, len(table)))
-    hits, totals = table[drawn].sum(axis=1).T
-    whole = table.sum(axis=0)
-    return percentile_interval(float(whole[0] / whole[1]), hits / totals)
+    estimate = float(found[0][0])
+    if estimate in (0, 1):
+        counted = sum(_counted(counts, measures) for counts in items.values())
+        return wilson(counted if estimate else 0, counted)
+    return percentile_interval(estimate, found[1][0])
 
 
 def gain(
@@ -45,18 +43,30 @@ def gain(
 ) -> Interval | None:
     """The pooled shares after minus before, meaned over the measures and bootstrapped over the
     items that both have; None where a measure has nothing to count."""
+    found = _resampled([before, after], measures)
+    if found is None:
+        return None
+    (one, two), (before_drawn, after_drawn) = found
+    return percentile_interval(float(two - one), after_drawn - before_drawn)
+
+
+def _resampled(
+    sittings: Sequence[Mapping[str, Counts]], measures: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Of each sitting the pooled share [sittings], and as many of resampled items as the bootstrap
+    draws [sittings, 2000]; the same items are drawn for all."""
     nothing = (0, 0)
     shared = [
         name
-        for name in sorted(before.keys() & after.keys())
-        if any(measure in before[name] for measure in measures)
+        for name in sorted(set[str].intersection(*(set(each) for each in sittings)))
+        if _counted(sittings[0][name], measures)
     ]
     if not shared:
         return None
     table = np.array(
         [
             [[sitting[name].get(measure, nothing) for measure in measures] for name in shared]
-            for sitting in (before, after)
+            for sitting in sittings
         ]
     )
     # Items are resampled, not steps or tests: those of one item stand or fall together.
@@ -64,7 +74,11 @@ def gain(
     sums = table[:, drawn].sum(axis=2)
     if (sums[..., 1] == 0).any():
         return None
-    resampled = (sums[..., 0] / sums[..., 1]).mean(axis=-1)
     whole = table.sum(axis=1)
     estimate = (whole[..., 0] / whole[..., 1]).mean(axis=-1)
-    return percentile_interval(float(estimate[1] - estimate[0]), resampled[1] - resampled[0])
+    return estimate, (sums[..., 0] / sums[..., 1]).mean(axis=-1)
+
+
+def _counted(counts: Counts, measures: Sequence[str]) -> bool:
+    """Whether there was anything to count in an item."""
+    return any(counts[measure][1] for measure in measures if measure in counts)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlanything.environments.base import Domain
-from rlanything.evaluation.counts import Counts, gain
+from rlanything.evaluation.counts import Counts
 from rlanything.evaluation.diagnostics import Diagnostics, diagnose, majority
-from rlanything.evaluation.intervals import Interval
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judge import Critic
 from rlanything.view import View
@@ -63,11 +62,6 @@ def _recognised(judged: JudgedTrajectory, known: Sequence[int] | None) -> Counts
         name: (int((right & of_kind).sum()), int(of_kind.sum()))
         for name, of_kind in ((GOOD, labels == 1), (BAD, labels == -1))
     }
-
-
-def balanced_gain(before: Mapping[str, Counts], after: Mapping[str, Counts]) -> Interval | None:
-    """Balanced Process Acc after minus before; None without labels of both kinds."""
-    return gain(before, after, (GOOD, BAD))
 
 
 def oracle_labels(domain: Domain, trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:

@@ -95,9 +95,7 @@ def pack(judged: JudgedTrajectory) -> Packed:
 
 def unpack(packed: Packed) -> Transcript:
     """The inverse of `pack`."""
-    observations, responses, judgements = json.loads(
-        zlib.decompress(packed.texts).decode("utf-8", "surrogatepass")
-    )
+    observations, responses, judgements = unpack_texts(packed.texts)
     completions = _written(packed, responses, judgements)
     found = [(next(completions), tuple(next(completions) for _ in row)) for row in judgements]
     return Transcript(
@@ -105,6 +103,15 @@ def unpack(packed: Packed) -> Transcript:
         tuple(response for response, _ in found),
         tuple(row for _, row in found),
     )
+
+
+def unpack_texts(texts: bytes) -> tuple[list[str], list[str], list[list[str]]]:
+    """Observations [steps + 1], responses [steps] and judgements [steps][m] of a packed transcript,
+    without their tokens."""
+    observations, responses, judgements = json.loads(
+        zlib.decompress(texts).decode("utf-8", "surrogatepass")
+    )
+    return observations, responses, judgements
 
 
 def pack_numbers(numbers: np.ndarray) -> bytes:

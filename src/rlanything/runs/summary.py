@@ -7,17 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlanything.curriculum import Pool
-from rlanything.evaluation.counts import Counts, gain, pooled
 from rlanything.evaluation.diagnostics import Diagnostics
-from rlanything.evaluation.intervals import Interval, paired_difference
-from rlanything.evaluation.judge_exam import AGREEING, BAD, GOOD, balanced_gain
-from rlanything.evaluation.success import Evaluation, success_interval, won_shares
+from rlanything.evaluation.intervals import Interval
+from rlanything.evaluation.success import Evaluation
 from rlanything.evaluation.trends import growth
+from rlanything.runs.gains import BALANCED, OF_STEPS, Gain, judge_gains, policy_gain, verdict
 from rlanything.runs.store import Store
 
 ACCEPTED = "tasks/accepted"
-OF_STEPS = {GOOD, BAD, AGREEING}
-"""What lines on a judge of steps are made of, not shown one by one."""
 
 
 def percent(interval: Interval | None) -> str:
@@ -94,14 +91,12 @@ def closing_lines(
     lines: list[str] = []
     if sittings:
         first, last = sittings[0], sittings[-1]
+        lines += [_policy_line(policy_gain(store, split, first, last)) for split in splits]
         lines += [
-            _policy_line(split, store.outcomes(first, split), store.outcomes(last, split))
-            for split in splits
+            _judge_line(each, store.metrics(first), store.metrics(last))
+            for each in judge_gains(store.exam_counts(first), store.exam_counts(last))
+            if each.change is not None
         ]
-        before, after = store.exam_counts(first), store.exam_counts(last)
-        if (change := balanced_gain(before, after)) is not None:
-            lines.append(_judge_line(store.metrics(first), store.metrics(last), change))
-        lines += _measure_lines(before, after)
     events = Counter(event.kind for slot in pool.slots for event in slot.history)
     lines.append(
         f"tasks: {events['proposed']} candidates proposed, {events['accepted']} accepted, "
@@ -131,38 +126,9 @@ def _growth_line(store: Store) -> list[str]:
     ]
 
 
-def _policy_line(
-    split: str, before: Sequence[tuple[str, int]], after: Sequence[tuple[str, int]]
-) -> str:
-    played = [([task for task, _ in each], [o for _, o in each]) for each in (before, after)]
-    one, two = (won_shares(*each) for each in played)
-    shared = sorted(one.keys() & two.keys())
-    change = paired_difference([one[t] for t in shared], [two[t] for t in shared])
-    rates = [percent(success_interval(*each)) for each in played]
-    verdict = f": {points(change)}, {_verdict(change)}" if change else ""
-    return f"policy, {split}: {rates[0]} -> {rates[1]}{verdict}"
-
-
-def _verdict(gain: Interval) -> str:
-    if gain.low > 0:
-        return "improved"
-    if gain.high < 0:
-        return "got worse"
-    return "not clearly improved (the 95% interval holds 0)"
-
-
-def _measure_lines(before: Mapping[str, Counts], after: Mapping[str, Counts]) -> list[str]:
-    """Of everything a judge is counted by that does not score steps."""
-    one, two = pooled(before), pooled(after)
-    lines: list[str] = []
-    for name in one.keys() & two.keys() - OF_STEPS:
-        change = gain(before, after, (name,))
-        if change is not None:
-            lines.append(
-                f"judge, {name}: {share(one[name])} -> {share(two[name])}: {points(change)}, "
-                f"{_verdict(change)}"
-            )
-    return sorted(lines, reverse=True)
+def _policy_line(found: Gain) -> str:
+    change = f": {points(found.change)}, {verdict(found.change)}" if found.change else ""
+    return f"policy, {found.name}: {percent(found.before)} -> {percent(found.after)}{change}"
 
 
 COLLAPSED = 0.1
@@ -170,16 +136,22 @@ COLLAPSED = 0.1
 
 
 def _judge_line(
-    before: Mapping[str, float | None], after: Mapping[str, float | None], gain: Interval
+    found: Gain, before: Mapping[str, float | None], after: Mapping[str, float | None]
 ) -> str:
-    accuracy, positive = (
-        f"evaluation/judge/{name}" for name in ("balanced_process_accuracy", "positive_rate")
-    )
-    one = after.get(positive)
-    collapsed = one is not None and not COLLAPSED <= one <= 1 - COLLAPSED
+    one, two = (each.estimate if each else None for each in (found.before, found.after))
+    change = f": {points(found.change)}, {verdict(found.change)}" if found.change else ""
+    line = f"judge, {found.name}: {share(one)} -> {share(two)}{change}"
+    if found.name != BALANCED:
+        return line
+    positive = "evaluation/judge/positive_rate"
+    says = after.get(positive)
+    collapsed = has_collapsed(says)
     return (
-        f"judge, balanced Process Acc: {share(before.get(accuracy))} -> "
-        f"{share(after.get(accuracy))}: {points(gain)}, {_verdict(gain)}; says +1 on "
-        f"{share(before.get(positive))} -> {share(one)}"
+        f"{line}; says +1 on {share(before.get(positive))} -> {share(says)}"
         f"{', collapsed to one answer' if collapsed else ''}"
     )
+
+
+def has_collapsed(positive_rate: float | None) -> bool:
+    """Whether a judge tells nothing apart any more."""
+    return positive_rate is not None and not COLLAPSED <= positive_rate <= 1 - COLLAPSED

@@ -1,0 +1,110 @@
+"""How policy and judge went: their levels, with 95% intervals, iteration by iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rlanything.evaluation.counts import Counts, level
+from rlanything.evaluation.intervals import Interval, mean_over_tasks
+from rlanything.evaluation.judge_exam import AGREEING, BAD, GOOD
+from rlanything.runs.gains import BALANCED, OUTCOME, judge_measures, level_of, success
+from rlanything.runs.report.history import History
+from rlanything.runs.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An iteration (0: before training) and what was measured after it, or in it."""
+
+    iteration: int
+    estimate: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One line of a chart."""
+
+    name: str
+    held_out: bool
+    """Measured on what never trains; else on the iteration's own rollouts."""
+    points: tuple[Point, ...]
+
+
+class Curves:
+    """Reads curves from a store; what was measured once is not computed again."""
+
+    def __init__(self, store: Store, history: History) -> None:
+        self._store, self._history = store, history
+        self._known: dict[tuple[str, str, int], Interval | None] = {}
+
+    def policy(self, splits: Sequence[str], iterations: Sequence[int]) -> list[Curve]:
+        """Success by split, and of the rollouts of active tasks."""
+        sittings = self._store.sittings()
+        curves = [
+            self._curve(
+                split,
+                True,
+                [(t, ("held out", split, t)) for t in sittings],
+                lambda t, split=split: success(self._store.outcomes(t, split)),
+            )
+            for split in splits
+        ]
+        rollouts = [(t, ("rollouts", "success", t)) for t in iterations]
+        curves.append(self._curve("rollouts", False, rollouts, self._accuracy))
+        return [curve for curve in curves if curve.points]
+
+    def judge(self, iterations: Sequence[int]) -> list[Curve]:
+        """Every measure of its exam, and what the rollouts say of it."""
+        sittings = self._store.sittings()
+        measures = dict.fromkeys(
+            name for t in sittings for name in judge_measures(self._store.exam_counts(t))
+        )
+        curves = [
+            self._curve(
+                name,
+                True,
+                [(t, ("exam", name, t)) for t in sittings],
+                lambda t, name=name: level_of(self._store.exam_counts(t), name),
+            )
+            for name in measures
+        ]
+        for name, counted in ((BALANCED, (GOOD, BAD)), (OUTCOME, (AGREEING,))):
+            curves.append(
+                self._curve(
+                    f"{name}, rollouts",
+                    False,
+                    [(t, ("rollouts", name, t)) for t in iterations],
+                    lambda t, counted=counted: self._judged(t, counted),
+                )
+            )
+        return [curve for curve in curves if curve.points]
+
+    def _curve(
+        self,
+        name: str,
+        held_out: bool,
+        keys: Iterable[tuple[int, tuple[str, str, int]]],
+        measure: Callable[[int], Interval | None],
+    ) -> Curve:
+        points: list[Point] = []
+        for iteration, key in keys:
+            if key not in self._known:
+                self._known[key] = measure(iteration)
+            found = self._known[key]
+            if found is not None:
+                points.append(Point(iteration, found.estimate, found.low, found.high))
+        return Curve(name, held_out, tuple(points))
+
+    def _accuracy(self, iteration: int) -> Interval | None:
+        rows = self._store.query(
+            "SELECT accuracy FROM groups WHERE iteration = ? AND NOT candidate ORDER BY task",
+            iteration,
+        )
+        return mean_over_tasks([accuracy for (accuracy,) in rows])
+
+    def _judged(self, iteration: int, counted: Sequence[str]) -> Interval | None:
+        counts: Mapping[str, Counts] = self._history.counts(iteration)
+        return level(counts, counted)

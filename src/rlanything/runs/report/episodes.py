@@ -1,0 +1,165 @@
+"""Episodes as the page's trajectory browser reads them: an index, and chunks to be inflated when
+somebody looks."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlanything.feedback import PolicyReward, integrated_feedback, mean_score
+from rlanything.runs.codec import unpack_texts
+from rlanything.runs.report.history import Episode
+from rlanything.runs.report.sampling import Shown
+from rlanything.runs.store import Store
+
+IMAGE_BYTES = 48_000
+"""A larger screenshot is named, not shown."""
+
+
+@dataclass(slots=True)
+class Pages:
+    """What a page carries besides its facts; shared by all runs on it."""
+
+    image_budget: int
+    """Bytes of screenshots that may still be added."""
+    chunks: list[bytes] = field(default_factory=list)
+    """zlib-compressed JSON."""
+    images: dict[str, bytes] = field(default_factory=dict)
+    """By name, PNG."""
+
+    def add(self, content: Any) -> int:
+        """Compresses something; the number of its chunk."""
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        # Half a surrogate pair, which a model may write, is nothing that a page could show.
+        self.chunks.append(zlib.compress(text.encode("utf-8", "replace"), 6))
+        return len(self.chunks) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rewards:
+    """What R_i of the policy is made of."""
+
+    weight: float
+    """lambda of Eq. 1."""
+    kind: PolicyReward
+
+    def of(self, episode: Episode, scores: Sequence[int]) -> float:
+        if self.kind == "outcome":
+            return float(episode.outcome) if episode.reward is None else episode.reward
+        outcome = episode.outcome if self.kind == "integrated" else 0
+        return float(integrated_feedback(outcome, mean_score(scores), self.weight))
+
+
+def index_episodes(
+    store: Store, directory: Path, shown: Sequence[Shown], rewards: Rewards, pages: Pages
+) -> dict[str, Any]:
+    """Adds a chunk for each rollout group that is shown. Returns the tasks, each once, and a row
+    for each episode; columns as in `columns`."""
+    groups: dict[tuple[int, str], list[Shown]] = defaultdict(list)
+    for each in shown:
+        groups[each.episode.iteration, each.episode.task].append(each)
+    tasks = list(dict.fromkeys(task for _, task in groups))
+    numbers = {task: i for i, task in enumerate(tasks)}
+    rows: list[list[Any]] = []
+    for (iteration, task), members in groups.items():
+        shared = _shared_judgements(store, iteration, task)
+        chunk = pages.add([_episode(store, each.episode, rewards, shared) for each in members])
+        for place, each in enumerate(members):
+            e = each.episode
+            attempt = e.id.removeprefix(f"{iteration}/{task}/")
+            where = (chunk, place, iteration, numbers[task], attempt)
+            rows.append([*where, e.outcome, e.reward, e.steps, e.judged, e.differs, each.reason])
+    _add_images(store, directory, [each.episode for each in shown], pages)
+    known = {
+        task: {"slot": slot, "instruction": instruction, "kind": kind}
+        for task, slot, instruction, kind in store.query(
+            "SELECT id, slot, instruction, kind FROM tasks"
+        )
+        if task in numbers
+    }
+    unknown = {"slot": "", "instruction": "", "kind": ""}
+    columns = ("chunk", "place", "iteration", "task", "attempt", "outcome", "reward", "steps")
+    return {
+        "tasks": [{"id": task, **known.get(task, unknown)} for task in tasks],
+        "columns": [*columns, "judged", "differs", "reason"],
+        "rows": rows,
+    }
+
+
+def _episode(
+    store: Store, episode: Episode, rewards: Rewards, shared: list[list[str]]
+) -> dict[str, Any]:
+    observations, responses, judgements = unpack_texts(
+        store.query("SELECT texts FROM transcripts WHERE trajectory = ?", episode.number)[0][0]
+    )
+    if shared and len(responses) == 1 and not any(text for row in judgements for text in row):
+        judgements = shared
+    scored: Mapping[int, list[tuple[int, float | None]]] = defaultdict(list)
+    for step, score, advantage in store.query(
+        "SELECT step, score, advantage FROM judgements WHERE trajectory = ?"
+        " ORDER BY step, judgement",
+        episode.number,
+    ):
+        scored[step].append((score, advantage))
+    steps: list[dict[str, Any]] = []
+    for i, action, valid, label, advantage, image in store.query(
+        "SELECT step, action, valid, label, advantage, image FROM steps WHERE trajectory = ?"
+        " ORDER BY step",
+        episode.number,
+    ):
+        said = judgements[i] if i < len(judgements) else []
+        feedback = rewards.of(episode, [score for score, _ in scored[i]])
+        steps.append(
+            {
+                "said": responses[i],
+                "action": action,
+                "valid": bool(valid),
+                "label": label,
+                "image": image,
+                "feedback": _short(feedback),
+                "advantage": _short(advantage),
+                "judgements": [
+                    [text, score, _short(earned)]
+                    for text, (score, earned) in zip(said, scored[i], strict=False)
+                ],
+            }
+        )
+    return {"observations": observations, "steps": steps}
+
+
+def _shared_judgements(store: Store, iteration: int, task: str) -> list[list[str]]:
+    """Those of the group's first episode: tests that all programs of a task share are written down
+    with the first of them only."""
+    rows = store.query(
+        "SELECT texts FROM transcripts JOIN trajectories ON number = trajectory"
+        " WHERE iteration = ? AND task = ? ORDER BY number LIMIT 1",
+        iteration,
+        task,
+    )
+    judgements = unpack_texts(rows[0][0])[2] if rows else []
+    return judgements if len(judgements) == 1 else []
+
+
+def _add_images(store: Store, directory: Path, episodes: Sequence[Episode], pages: Pages) -> None:
+    """The screenshots of the newest episodes first, as long as the budget allows."""
+    for each in reversed(episodes):
+        for (name,) in store.query(
+            "SELECT image FROM steps WHERE trajectory = ? AND image IS NOT NULL ORDER BY step",
+            each.number,
+        ):
+            path = directory / "images" / name
+            if name in pages.images or not path.is_file():
+                continue
+            size = path.stat().st_size
+            if size <= min(IMAGE_BYTES, pages.image_budget):
+                pages.images[name] = path.read_bytes()
+                pages.image_budget -= size
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

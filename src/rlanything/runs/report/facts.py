@@ -1,0 +1,191 @@
+"""Everything that a report says of a run, but for its texts: read from the store, once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rlanything.runs.alarms import Alarm, find_alarms
+from rlanything.runs.gains import Gain, judge_gains, policy_gain, verdict
+from rlanything.runs.lock import find_holder
+from rlanything.runs.report.curves import Curve, Curves
+from rlanything.runs.report.history import Disagreement, History, disagreement
+from rlanything.runs.store import Store
+from rlanything.runs.summary import has_collapsed
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A measure before and after, and what that means in words."""
+
+    gain: Gain
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCounts:
+    """What became of the tasks so far."""
+
+    slots: int
+    rewritten: int
+    """Slots that now hold a rewritten task."""
+    proposed: int
+    accepted: int
+    rejected: int
+    pending: int
+    quarantined: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreements:
+    """Judge against outcome, in the rollouts of an iteration."""
+
+    iteration: int
+    counts: Disagreement
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A run, as far as it got."""
+
+    name: str
+    directory: str
+    version: str
+    domain: str
+    begun: str | None
+    updated: str | None
+    """When the last iteration was kept."""
+    state: str
+    """`finished`, `running` or `stopped`."""
+    iterations: int
+    """Kept."""
+    planned: int | None
+    sittings: tuple[int, ...]
+    """The iterations after which policy and judge were evaluated."""
+    policy: tuple[Verdict, ...]
+    judge: tuple[Verdict, ...]
+    positive_rate: tuple[float | None, float | None]
+    """The share of steps that the judge calls good, at the first and the latest sitting."""
+    collapsed: bool
+    tasks: TaskCounts
+    policy_curves: tuple[Curve, ...]
+    judge_curves: tuple[Curve, ...]
+    disagreements: tuple[Disagreements, ...]
+    """Of the first and of the latest iteration."""
+    metric_iterations: tuple[int, ...]
+    metrics: Mapping[str, Sequence[float | None]]
+    """By name, one value for each of `metric_iterations`."""
+    warnings: tuple[Alarm, ...]
+    episodes: int
+    """Played in training, shown or not."""
+    forgotten: int
+    """Of these, how many have no texts any more."""
+
+
+class Reader:
+    """Reads a run's facts; the second time only what is new."""
+
+    def __init__(self, store: Store, directory: Path) -> None:
+        self.store, self.directory = store, directory
+        self.history = History(store)
+        self._curves = Curves(store, self.history)
+
+    def iterations(self) -> list[int]:
+        return [t for (t,) in self.store.query("SELECT iteration FROM iterations ORDER BY 1")]
+
+    def described(self) -> dict[str, str]:
+        return dict(self.store.query("SELECT key, value FROM run"))
+
+    def recipe(self) -> dict[str, Any]:
+        return json.loads(self.described().get("recipe", "{}"))
+
+    def facts(self) -> Facts:
+        store, described, recipe = self.store, self.described(), self.recipe()
+        iterations, sittings = self.iterations(), store.sittings()
+        planned = recipe.get("loop", {}).get("iterations")
+        splits = [s for (s,) in store.query("SELECT DISTINCT split FROM evaluations ORDER BY 1")]
+        policy: list[Gain] = []
+        judge: list[Gain] = []
+        if sittings:
+            first, last = sittings[0], sittings[-1]
+            policy = [policy_gain(store, split, first, last) for split in splits]
+            judge = judge_gains(store.exam_counts(first), store.exam_counts(last))
+        if len(sittings) == 1:  # nothing to compare it with
+            policy, judge = ([replace(each, change=None) for each in g] for g in (policy, judge))
+        history = store.history()
+        rates = [
+            history.get(t, {}).get("evaluation/judge/positive_rate")
+            for t in (sittings[:1] + sittings[-1:])
+        ]
+        one, two = rates if rates else (None, None)
+        episodes, kept = (
+            store.query(f"SELECT COUNT(*) FROM {table}")[0][0]
+            for table in ("trajectories", "transcripts")
+        )
+        ends = list(dict.fromkeys(iterations[:1] + iterations[-1:]))
+        names = sorted({name for metrics in history.values() for name in metrics})
+        return Facts(
+            name=recipe.get("name", self.directory.name),
+            directory=str(self.directory),
+            version=described.get("version", ""),
+            domain=recipe.get("domain", {}).get("name", ""),
+            begun=described.get("begun"),
+            updated=next(
+                (
+                    when
+                    for (when,) in store.query(
+                        "SELECT finished FROM iterations ORDER BY iteration DESC LIMIT 1"
+                    )
+                ),
+                None,
+            ),
+            state=self._state(described, len(iterations), planned),
+            iterations=iterations[-1] if iterations else 0,
+            planned=planned,
+            sittings=tuple(sittings),
+            policy=tuple(map(_judged, policy)),
+            judge=tuple(map(_judged, judge)),
+            positive_rate=(one, two),
+            collapsed=has_collapsed(two),
+            tasks=self._tasks(),
+            policy_curves=tuple(self._curves.policy(splits, iterations)),
+            judge_curves=tuple(self._curves.judge(iterations)),
+            disagreements=tuple(
+                Disagreements(t, disagreement(self.history.episodes(t))) for t in ends
+            ),
+            metric_iterations=tuple(sorted(history)),
+            metrics={name: [history[t].get(name) for t in sorted(history)] for name in names},
+            warnings=tuple(find_alarms(history)),
+            episodes=episodes,
+            forgotten=episodes - kept,
+        )
+
+    def _state(self, described: Mapping[str, str], iterations: int, planned: int | None) -> str:
+        holder = find_holder(self.directory)
+        if "finished" in described and (planned is None or iterations >= planned):
+            return "finished"
+        return "running" if holder is not None and holder.at_work else "stopped"
+
+    def _tasks(self) -> TaskCounts:
+        query = self.store.query
+        events = Counter(dict(query("SELECT kind, COUNT(*) FROM slot_events GROUP BY kind")))
+        slots, rewritten, pending = query(
+            "SELECT COUNT(*), COALESCE(SUM(active <> slot), 0), COUNT(pending) FROM slots"
+        )[0]
+        return TaskCounts(
+            slots=slots,
+            rewritten=rewritten,
+            proposed=events["proposed"],
+            accepted=events["accepted"],
+            rejected=events["rejected"],
+            pending=pending,
+            quarantined=query("SELECT COUNT(*) FROM quarantine")[0][0],
+        )
+
+
+def _judged(gain: Gain) -> Verdict:
+    return Verdict(gain, verdict(gain.change) if gain.change else "not compared")

@@ -1,0 +1,129 @@
+"""What the judge said of every episode, counted; an iteration never changes, and is read once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlanything.evaluation.judge_exam import AGREEING, BAD, GOOD
+from rlanything.runs.store import Store
+
+_EPISODES = """
+WITH verdicts AS (
+  SELECT t.number, s.label, t.outcome,
+    (SELECT SUM(score) FROM judgements j
+      WHERE j.trajectory = s.trajectory AND j.step = s.step) AS total
+  FROM trajectories t JOIN steps s ON s.trajectory = t.number WHERE t.iteration = ?1),
+counted AS (
+  SELECT number, COUNT(total) AS judged, SUM(total * outcome > 0) AS agrees,
+    SUM(total * outcome < 0) AS differs,
+    SUM(total * outcome < 0 AND label <> 0) AS labelled,
+    SUM(total * outcome < 0 AND label * total > 0) AS sided,
+    SUM(label = 1 AND total IS NOT NULL) AS good, SUM(label = 1 AND total > 0) AS good_seen,
+    SUM(label = -1 AND total IS NOT NULL) AS bad, SUM(label = -1 AND total < 0) AS bad_seen
+  FROM verdicts GROUP BY number)
+SELECT t.number, t.id, t.iteration, t.task, t.outcome, t.reward, t.steps,
+  judged, agrees, differs, labelled, sided, good, good_seen, bad, bad_seen
+FROM trajectories t LEFT JOIN counted c ON c.number = t.number WHERE t.iteration = ?1
+ORDER BY t.number
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A trajectory in numbers; all but the first seven count steps, by the judge's majority."""
+
+    number: int
+    """Its row in the store."""
+    id: str
+    iteration: int
+    task: str
+    outcome: int
+    reward: float | None
+    steps: int
+    judged: int
+    agrees: int
+    """Where it says what the outcome says."""
+    differs: int
+    """Where it says the opposite; a majority of 0 does neither."""
+    labelled: int
+    """Those of `differs` on which the oracle has a word,"""
+    sided: int
+    """and where that is the judge's."""
+    good: int
+    good_seen: int
+    bad: int
+    bad_seen: int
+
+    @property
+    def disagreement(self) -> float:
+        """The share of its judged steps on which judge and outcome say the opposite."""
+        return self.differs / self.judged if self.judged else 0.0
+
+
+class History:
+    """The episodes of a run, by iteration; reads each iteration once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._read: dict[int, list[Episode]] = {}
+
+    def episodes(self, iteration: int) -> list[Episode]:
+        """In the order of the store."""
+        if iteration not in self._read:
+            self._read[iteration] = [
+                Episode(*row[:7], *(count or 0 for count in row[7:]))
+                for row in self._store.query(_EPISODES, iteration)
+            ]
+        return self._read[iteration]
+
+    def counts(self, iteration: int) -> dict[str, dict[str, tuple[int, int]]]:
+        """What the judge got right in the rollouts, by task and measure: hits and of how many."""
+        groups: dict[str, list[Episode]] = defaultdict(list)
+        for each in self.episodes(iteration):
+            groups[each.task].append(each)
+        return {task: _counts(members) for task, members in groups.items()}
+
+
+def _counts(members: Sequence[Episode]) -> dict[str, tuple[int, int]]:
+    found = {
+        AGREEING: (sum(e.agrees for e in members), sum(e.judged for e in members)),
+        GOOD: (sum(e.good_seen for e in members), sum(e.good for e in members)),
+        BAD: (sum(e.bad_seen for e in members), sum(e.bad for e in members)),
+    }
+    return {measure: counts for measure, counts in found.items() if counts[1]}
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Judge against outcome, over some episodes; all but the first count steps."""
+
+    episodes: int
+    won_praised: int
+    """Steps of won episodes that the judge's majority calls good,"""
+    won_condemned: int
+    won_undecided: int
+    lost_praised: int
+    lost_condemned: int
+    lost_undecided: int
+    labelled: int
+    """Steps on which judge and outcome differ and the oracle has a word,"""
+    sided: int
+    """and where that is the judge's."""
+
+
+def disagreement(episodes: Sequence[Episode]) -> Disagreement:
+    """Counts over the episodes' steps."""
+    won, lost = ([e for e in episodes if e.outcome == outcome] for outcome in (1, -1))
+    return Disagreement(
+        episodes=len(episodes),
+        won_praised=sum(e.agrees for e in won),
+        won_condemned=sum(e.differs for e in won),
+        won_undecided=sum(e.judged - e.agrees - e.differs for e in won),
+        lost_praised=sum(e.differs for e in lost),
+        lost_condemned=sum(e.agrees for e in lost),
+        lost_undecided=sum(e.judged - e.agrees - e.differs for e in lost),
+        labelled=sum(e.labelled for e in episodes),
+        sided=sum(e.sided for e in episodes),
+    )

@@ -1,0 +1,53 @@
+// The page, from top to bottom.
+
+const curveSeries = (curve, color, name) => ({
+  name: name || curve.name, color, dots: curve.held_out,
+  points: curve.points.map((p) => ({ x: p.iteration, y: p.estimate, low: p.low, high: p.high })),
+});
+
+function curves(run) {
+  const chart = (title, what, found, first) => found.length
+    ? lineChart({ title, what, format: percent, series: found.map((curve, i) => curveSeries(curve, (i + first) % 6)) }) : null;
+  const of = (kind, held) => run[kind].filter((curve) => curve.held_out === held);
+  const all = [
+    chart("Policy, held out", "Success on tasks that never train; whiskers: 95%", of("policy_curves", true), 0),
+    chart("Judge, held out", "The same recorded episodes, judged again; whiskers: 95%", of("judge_curves", true), 2),
+    chart("Policy, in training", "Success of each iteration's rollouts of active tasks; band: 95% over tasks. Tasks are drawn anew and get harder", of("policy_curves", false), 5),
+    chart("Judge, in training", "Its majority on each iteration's rollouts; band: 95% over tasks", of("judge_curves", false), 2),
+  ].filter(Boolean);
+  return section("curves", "Learning curves", null, all.length ? el("div", { class: "charts" }, all) : el("p", null, "Nothing was measured yet."));
+}
+
+function warnings(run) {
+  if (!run.warnings.length) return section("warnings", "Warnings", null, el("p", { class: "soft" }, "None."));
+  return section("warnings", "Warnings", null, run.warnings.map((each) => el("div", { class: "card warning" },
+    el("b", null, each.name), el("span", { class: "soft small" }, ` from iteration ${each.iteration}`), el("p", null, each.message), el("p", { class: "soft" }, each.remedy))));
+}
+
+function head(run) {
+  const progress = run.planned ? `${run.iterations} of ${counted(run.planned, "iteration")}` : counted(run.iterations, "iteration");
+  return el("header", null, el("h1", null, run.name, " ", el("span", { class: `tag ${run.state === "stopped" ? "bad" : ""}` }, run.state)),
+    el("p", { class: "soft" }, [run.domain, progress, counted(run.episodes, "episode"), run.begun ? `begun ${when(run.begun)}` : "",
+      run.updated ? `last iteration kept ${when(run.updated)}` : "", run.version ? `rlanything ${run.version}` : ""].filter(Boolean).join(" · ")));
+}
+
+const menu = (sections) => el("nav", { class: "places", "aria-label": "Sections" },
+  sections.map((each) => el("a", { href: `#${each.id}` }, each.querySelector("h2").textContent)));
+
+function page({ runs, against }) {
+  const main = document.getElementById("main");
+  runs.forEach((run, i) => { run.label = runs.filter((other) => other.name === run.name).length > 1 ? `${run.name} (${run.directory.split("/").at(-1) || i + 1})` : run.name; });
+  const browser = trajectories(runs);
+  if (runs.length > 1) {
+    const parts = [...comparison(runs, against), browser.home];
+    main.replaceChildren(el("header", null, el("h1", null, `${counted(runs.length, "run")} compared`), el("p", { class: "soft" }, runs.map((run) => run.label).join(" · "))), menu(parts), ...parts);
+  } else {
+    const [run] = runs;
+    const summary = section("summary", "Summary", null, headlines(run, browser));
+    const parts = [summary, curves(run), warnings(run), lineage(run, browser), diagnostics(run), times(run), browser.home].filter(Boolean);
+    main.replaceChildren(head(run), menu(parts), ...parts);
+  }
+  browser.start();
+}
+
+page(JSON.parse(document.getElementById("facts").textContent));

@@ -1,0 +1,96 @@
+"""What a page carries: the facts of its runs, their lineage and episodes, within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rlanything.evaluation.intervals import Interval
+from rlanything.runs.gains import paired
+from rlanything.runs.lineage import read_lineage
+from rlanything.runs.report.episodes import Pages, Rewards, index_episodes
+from rlanything.runs.report.facts import Reader
+from rlanything.runs.report.sampling import Shown, choose, reasons, size_of
+
+TEXT_BYTES = 2_600_000
+"""Compressed texts of all runs on a page. As base64 they take a third more; with lineage, images
+and the page itself a file stays below 5 MB."""
+IMAGES_BYTES = 500_000
+LINEAGES = 1500
+"""So many slots are shown with their history, those with an accepted candidate first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """Facts as JSON can hold them, and what they refer to."""
+
+    facts: dict[str, Any]
+    pages: Pages
+
+
+def build(readers: Sequence[Reader]) -> Payload:
+    """Of one run, or of several to be compared; these share the budget evenly."""
+    pages = Pages(image_budget=IMAGES_BYTES)
+    runs = [_run(each, TEXT_BYTES // len(readers), pages) for each in readers]
+    return Payload({"runs": runs, "against": _against_first(readers)}, pages)
+
+
+def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
+    feedback = reader.recipe().get("feedback", {})
+    rewards = Rewards(feedback.get("weight", 1.0), feedback.get("policy_reward", "integrated"))
+    facts = asdict(reader.facts())
+    changed = [slot for slot in read_lineage(reader.store) if slot["history"]]
+    changed.sort(key=lambda slot: (-_accepted(slot), -slot["history"][-1]["iteration"]))
+    lineage = pages.add(changed[:LINEAGES])
+    shown = _fitting(reader, rewards, budget)
+    return {
+        **facts,
+        "rewards": asdict(rewards),
+        "lineage": lineage,
+        "lineage_shown": len(changed[:LINEAGES]),
+        "lineage_total": len(changed),
+        "shown": len(shown),
+        "reasons": reasons(shown),
+        "index": index_episodes(reader.store, reader.directory, shown, rewards, pages),
+    }
+
+
+def _fitting(reader: Reader, rewards: Rewards, budget: int) -> tuple[Shown, ...]:
+    """Episodes that take about `budget` bytes in the page.
+
+    There the episodes of a group are compressed together, and so better than in the store; how much
+    better, as many of them show as a tenth of the budget holds."""
+    store, iterations = reader.store, reader.iterations()
+    few = choose(store, reader.history, iterations, budget / 10)
+    trial = Pages(image_budget=0)
+    index_episodes(store, reader.directory, few, rewards, trial)
+    as_stored = sum(size_of(store, each.episode) for each in few)
+    as_packed = sum(map(len, trial.chunks))
+    scale = max(1.0, as_stored / as_packed) if as_packed else 1.0
+    return choose(store, reader.history, iterations, budget * scale)
+
+
+def _accepted(slot: dict[str, Any]) -> int:
+    return sum(event["event"] == "accepted" for event in slot["history"])
+
+
+def _against_first(readers: Sequence[Reader]) -> list[list[dict[str, Any]]]:
+    """Of each further run, by split, the latest sitting's success minus the first run's, over the
+    held-out tasks that both played."""
+    latest = [_latest(each) for each in readers]
+    found: list[list[dict[str, Any]]] = []
+    for other in latest[1:]:
+        changes: list[tuple[str, Interval | None]] = [
+            (split, paired(latest[0][split], other[split])) for split in latest[0] if split in other
+        ]
+        found.append([{"split": s, "change": asdict(c)} for s, c in changes if c is not None])
+    return found
+
+
+def _latest(reader: Reader) -> dict[str, list[tuple[str, int]]]:
+    store, sittings = reader.store, reader.store.sittings()
+    if not sittings:
+        return {}
+    splits = store.query("SELECT DISTINCT split FROM evaluations ORDER BY 1")
+    return {split: store.outcomes(sittings[-1], split) for (split,) in splits}

@@ -1,0 +1,75 @@
+"""Reports as files: whole or not there, rewritten while a run goes as often as that is cheap."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from rlanything.runs.report.facts import Reader
+from rlanything.runs.report.page import render
+from rlanything.runs.report.payload import build
+from rlanything.runs.store import Store
+
+NAME, COMPARISON = "report.html", "comparison.html"
+SHARE = 0.03
+"""Of a run's time that its reports may take."""
+
+
+class ReportError(ValueError):
+    """A report cannot be written; the message is one line with the remedy."""
+
+
+def write_report(runs: Sequence[Path], out: Path) -> None:
+    """The report of a run, or of several compared, from whatever their stores hold.
+
+    Raises `StoreError` where one is no run directory, and `ReportError` where `out` cannot be
+    written."""
+    with ExitStack() as stack:
+        readers = [
+            Reader(stack.enter_context(closing(Store(run / "run.sqlite"))), run) for run in runs
+        ]
+        _write(readers, out)
+
+
+def _write(readers: Sequence[Reader], out: Path) -> None:
+    text = render(build(readers))
+    partial = out.with_name(f".{out.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, out)
+    except OSError as error:
+        raise ReportError(
+            f"{out}: cannot be written ({error.strerror}); free space there, or choose another "
+            "place with --out FILE"
+        ) from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+class Reporter:
+    """Keeps the report of a run that goes on up to date."""
+
+    def __init__(self, store: Store, directory: Path, say: Callable[[str], None]) -> None:
+        self._reader, self._say = Reader(store, directory), say
+        self._out = directory / NAME
+        self._cost = 0.0
+        self._written = -float("inf")
+
+    def update(self) -> None:
+        """Writes the report, unless the last one cost too much for another so soon."""
+        if self._cost <= SHARE * (time.perf_counter() - self._written):
+            self.write()
+
+    def write(self) -> None:
+        """Writes the report. Where that fails, it says so in one line: a run has better things to
+        do than to end for want of one."""
+        begun = time.perf_counter()
+        try:
+            _write([self._reader], self._out)
+        except Exception as error:
+            self._say(f"no report: {type(error).__name__}: {error}")
+        self._written = time.perf_counter()
+        self._cost = self._written - begun
