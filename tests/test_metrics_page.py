@@ -9,7 +9,7 @@ from metrics_page import PAGE, page_patterns, unlisted
 from rlanything.curriculum import Pool
 from rlanything.evaluation.diagnostics import diagnose
 from rlanything.evaluation.intervals import Interval
-from rlanything.evaluation.judge_exam import BAD, GOOD, Examination
+from rlanything.evaluation.judge_exam import AGREEING, BAD, GOOD, Examination
 from rlanything.evaluation.success import Evaluation
 from rlanything.feedback import FeedbackSettings
 from rlanything.learning.statistics import Totals
@@ -40,7 +40,7 @@ def phases(*files: str) -> set[str]:
 def writable() -> set[str]:
     """Every name that the code can write, as far as it can be told without running it."""
     nothing = diagnose([], [], [], 1.0)
-    statistics = Totals().statistics()
+    statistics = Totals(anchor_kl=0.0).statistics()
     usage = {f"{role}/{q}": 1 for role in ("policy", "judge", "adapter") for q in QUANTITIES}
     shares = {UT: (1, 2), DETECT: (1, 2)}
     turn = Turn(1, policy_statistics=statistics, judge_statistics=statistics)
@@ -52,7 +52,7 @@ def writable() -> set[str]:
     names = set(turn_metrics(turn, nothing, settings, counted, usage, seconds))
     won = Evaluation("ood", (Trajectory("t", Task("t", "do"), (), 1),), 0, 1.0)
     assert isinstance(won.success, Interval)
-    examined = Examination(nothing, {"t": {GOOD: (1, 1), BAD: (1, 1), **shares}})
+    examined = Examination(nothing, {"t": {GOOD: (1, 1), BAD: (1, 1), AGREEING: (1, 1), **shares}})
     pool = Pool([Task("t", "do")], 0.2, 0.8)
     names |= set(drift_metrics(pool, lambda one, other: 0.0))
     return names | set(sitting_metrics([won], examined, usage))

@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from rlanything import __version__
 from rlanything.ablation.command import ablate
+from rlanything.bench.command import learner as bench_learner
 from rlanything.view import View
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ app = typer.Typer(
 nano_app = typer.Typer(no_args_is_help=True, help="The tiny models that ship with the package.")
 app.add_typer(nano_app, name="nano")
 bench_app = typer.Typer(no_args_is_help=True, help="How fast the library is, measured here.")
+bench_app.command("learner")(bench_learner)
 app.add_typer(bench_app, name="bench")
 app.command()(ablate)
 
@@ -351,38 +353,6 @@ def nano_build(
     view = View(Console())
     build(domain, seed, out, workers, view, roles_named(role or (), out))
     view.say(f"written to {out}; what was measured is in {out / 'card.json'}")
-
-
-@bench_app.command("learner")
-def bench_learner(
-    recipe: Annotated[Path, typer.Argument(help="Whose first iteration is measured.")] = Path(
-        "recipes/quickstart.yaml"
-    ),
-    overrides: Annotated[
-        list[str] | None, typer.Argument(help="section.key=value, as for train")
-    ] = None,
-    quick: Annotated[bool, typer.Option(help="Two tasks, one round, under a minute.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write a page of Markdown there.")] = None,
-) -> None:
-    """Time an update with shared beginnings against separate sequences, and against TRL's.
-
-    TRL takes part where it is installed: pip install 'rlanything[bench]'.
-    """
-    from rlanything.bench import report
-    from rlanything.bench.learner import bench_learner as measure
-    from rlanything.config import load_recipe
-
-    view = View(Console(stderr=True))
-    with view.live():
-        result = measure(load_recipe(recipe, overrides or []), quick, view)
-    if out is not None:
-        command = " ".join(["rlanything", *sys.argv[1:]])
-        out.write_text(report.page(result, command), encoding="utf-8")
-    if as_json:
-        typer.echo(json.dumps(result.to_json()))
-    else:
-        Console().print(report.table(result))
 
 
 def main() -> None:
