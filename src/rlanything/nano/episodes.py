@@ -25,6 +25,7 @@ from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
 from rlanything.evaluation.judge_exam import JudgeExam
+from rlanything.nano.copying import practise_copying
 from rlanything.nano.lessons import LessonWriter
 from rlanything.nano.making import (
     DIRECTIONS,
@@ -87,6 +88,8 @@ class Plan:
     demonstrations_per_game: int = 2
     together: int = 1
     """Episodes whose lessons share a pack, and so the instructions that all prompts begin with."""
+    copying_updates: int = 0
+    """Of the drill before the policy's lessons, for domains whose words are made up at random."""
     slip: float = 0.3
     """How often the demonstrator does anything at all."""
     policy_epochs: int = 2
@@ -139,6 +142,7 @@ class Builder:
                 )
                 tokenizer = train_tokenizer(self._texts(demonstrations), plan.vocabulary)
                 policy = self._new_model(tokenizer, "policy")
+                self._drill(policy)
                 writer = LessonWriter(policy, self._domain)
                 lessons = joined([writer.demonstration(t) for t in demonstrations], plan.together)
                 self._teach(policy, lessons, "policy")
@@ -199,6 +203,20 @@ class Builder:
         plan = self._plan
         shape = Shape(plan.hidden, plan.layers, plan.heads)
         return new_model(shape, tokenizer, derive(plan.seed, role))
+
+    def _drill(self, model: LanguageModel) -> None:
+        plan = self._plan
+        if not plan.copying_updates:
+            return
+        with self._view.phase("drill", plan.copying_updates, "updates") as progress:
+            loss = practise_copying(
+                model,
+                plan.copying_updates,
+                plan.learning_rate,
+                derive(plan.seed, "drill"),
+                progress,
+            )
+        self._view.say(f"copying: loss {loss:.3f} of what can be known")
 
     def _pupil_of(self, policy: LanguageModel, role: str) -> LanguageModel:
         """Reading a transcript, and names off a list, is what the policy has learned already."""

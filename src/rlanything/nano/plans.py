@@ -24,6 +24,7 @@ EPISODES = {
         games=8000,
         demonstrations_per_game=1,
         together=3,
+        copying_updates=4000,
         slip=0.2,
         judged_games=1500,
         adapter_games=2000,

@@ -68,9 +68,10 @@ def slip(elements: Sequence[Element], action: str, rng: random.Random) -> str:
 
 
 def target(screen: str, action: str | None) -> str:
-    """The element that an action is about, in words."""
+    """The element that an action is about, as the screen has it: what is written alike is found by
+    looking back, which is the first thing a small model learns."""
     found = _element(read(screen), action or "")
-    return LOST if found is None else f'{found.role} "{found.text}"'
+    return LOST if found is None else f'{found.role} "{found.text}" [{found.number}]'
 
 
 def _element(elements: Sequence[Element], action: str) -> Element | None:
