@@ -13,6 +13,15 @@ from rlanything.nano.making import Shape, new_model
 from rlanything.nano.tokenizer import train_tokenizer
 
 
+def test_a_word_is_the_same_tokens_wherever_it_stands_once_spaces_are_apart() -> None:
+    text = 'Type "ashlea" now: type [1] ashlea'
+    for apart in (True, False):
+        tokenizer = train_tokenizer([text] * 5, 320, apart)
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+        word = tokenizer.encode('"ashlea')[1:]
+        assert (tokenizer.encode(" ashlea")[1:] == word) is apart
+
+
 def untaught() -> LanguageModel:
     return new_model(Shape(32, 2, 2), train_tokenizer(["abc"], 300), 0)
 

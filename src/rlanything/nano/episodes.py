@@ -107,6 +107,8 @@ class Plan:
     heads: int = 4
     vocabulary: int = 1024
     """Upper limit; byte-pair merging stops once every word is one token."""
+    spaces_apart: bool = False
+    """Whether the tokenizer keeps spaces from words, as `train_tokenizer` has it."""
     learning_rate: float = 2e-3
     episodes: int = 480
     """Of each measurement."""
@@ -140,7 +142,9 @@ class Builder:
                     plan.demonstrations_per_game,
                     "demos",
                 )
-                tokenizer = train_tokenizer(self._texts(demonstrations), plan.vocabulary)
+                tokenizer = train_tokenizer(
+                    self._texts(demonstrations), plan.vocabulary, plan.spaces_apart
+                )
                 policy = self._new_model(tokenizer, "policy")
                 self._drill(policy)
                 writer = LessonWriter(policy, self._domain)

@@ -17,11 +17,17 @@ CHAT_TEMPLATE = (
 )
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """The same for the same texts. Any text can be encoded: unknown words fall back to bytes."""
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, spaces_apart: bool = False
+) -> PreTrainedTokenizerFast:
+    """The same for the same texts. Any text can be encoded: unknown words fall back to bytes.
+
+    `spaces_apart`: a space is a token of its own, so that a word is the same tokens after a space
+    as after a quotation mark: longer texts, for domains where what is read in quotes is typed."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
+            *([pre_tokenizers.Split(" ", "isolated")] if spaces_apart else []),
             # Numbers stay whole words ("cabinet 12") and punctuation never merges with letters, so
             # that a name is the same tokens wherever it stands.
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
