@@ -62,10 +62,10 @@ def test_judgements_name_what_is_next_and_critics_what_was_missed(
     [trajectory] = demonstrations(pool, [task], 0.0)
     for score in (1, -1):
         text = TEACHER.judgement(task, trajectory.steps[:1], score)
-        assert text.startswith('textbox "" is next')
+        assert text.startswith('textbox "" [2] is next')
         assert parse_score(text) == score
     critic = TEACHER.critic(task, trajectory.steps, [2])
-    assert critic == 'It did not go on with button "Submit". It chose button "Submit".'
+    assert critic == 'It did not go on with button "Submit" [5]. It chose button "Submit" [5].'
 
 
 def test_proposals_are_candidates(miniwob: MiniWob, tasks: list[Task]) -> None:
