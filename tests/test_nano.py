@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rlanything import nano
 from rlanything.environments.base import DomainError
 from rlanything.nano.episodes import Builder, Plan
-from rlanything.nano.making import ROLES, Role, roles_named
+from rlanything.nano.making import ROLES, RoleName, roles_named
 from rlanything.targets import EvalRequest, run_eval
 from rlanything.view import View
 
@@ -84,7 +84,7 @@ def weights(folder: Path) -> dict[str, str]:
     }
 
 
-def build(folder: Path, seed: int, roles: Sequence[Role] = ROLES) -> dict[str, str]:
+def build(folder: Path, seed: int, roles: Sequence[RoleName] = ROLES) -> dict[str, str]:
     plan = Plan(
         seed=seed,
         games=6,

@@ -13,10 +13,13 @@ import numpy as np
 import torch
 
 from rlanything.engines.model import LanguageModel
+from rlanything.nano.descent import descend
 from rlanything.nano.tokenizer import ROLES
 
 SEQUENCES, TOKENS = 16, 48
 """Of an update."""
+WARMUP = 60
+"""Updates."""
 SPECIAL = 2 + len(ROLES)
 """The tokens before these are marks, not text."""
 
@@ -26,34 +29,22 @@ def practise_copying(
     updates: int,
     learning_rate: float,
     seed: int,
-    on_update: Callable[[int], None] | None = None,
+    on_update: Callable[[int], None],
 ) -> float:
     """Next-token prediction on sequences [16, 48] in which a string of 4 to 23 tokens comes twice,
     amid others; returns the mean loss of predictable tokens, in nats, in the last tenth."""
-    network = model.network.train()
-    optimizer = torch.optim.AdamW(
-        network.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01
-    )
     rng = np.random.default_rng(seed)
-    losses: list[float] = []
-    for update in range(updates):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate * min(1.0, (update + 1) / 60)
+
+    def losses(update: int) -> tuple[torch.Tensor, torch.Tensor]:
         ids, again = sequences(len(model.tokenizer), rng)
-        logits = network(input_ids=torch.from_numpy(ids)).logits[:, :-1]
+        logits = model.network(input_ids=torch.from_numpy(ids)).logits[:, :-1]
         each = torch.nn.functional.cross_entropy(
             logits.transpose(1, 2), torch.from_numpy(ids[:, 1:]), reduction="none"
         )
-        optimizer.zero_grad(set_to_none=True)
-        each.mean().backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        losses.append(each.detach()[torch.from_numpy(again[:, 1:])].mean().item())
-        if on_update is not None:
-            on_update(1)
-    network.eval()
-    tail = losses[-max(1, updates // 10) :]
-    return sum(tail) / len(tail)
+        return each.mean(), each.detach()[torch.from_numpy(again[:, 1:])].mean()
+
+    rates = [learning_rate * min(1.0, (update + 1) / WARMUP) for update in range(updates)]
+    return descend(model.network, rates, losses, lambda update: on_update(1))
 
 
 def sequences(vocabulary: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

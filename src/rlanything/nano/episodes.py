@@ -30,11 +30,12 @@ from rlanything.nano.lessons import LessonWriter
 from rlanything.nano.making import (
     DIRECTIONS,
     ROLES,
-    Role,
+    RoleName,
     Shape,
     joined,
     measured_before,
     new_model,
+    pupil_of,
     save_in_bfloat16,
     teach,
     write_card,
@@ -128,7 +129,7 @@ class Builder:
             thought_tokens=plan.thought_tokens,
         )
 
-    def build(self, roles: Sequence[Role] = ROLES) -> dict[str, Any]:
+    def build(self, roles: Sequence[RoleName] = ROLES) -> dict[str, Any]:
         """`roles`: those to make; the others are read from the folder, as they are."""
         prepare_torch(0)
         begun = time.perf_counter()
@@ -145,7 +146,8 @@ class Builder:
                 tokenizer = train_tokenizer(
                     self._texts(demonstrations), plan.vocabulary, plan.spaces_apart
                 )
-                policy = self._new_model(tokenizer, "policy")
+                shape = Shape(plan.hidden, plan.layers, plan.heads)
+                policy = new_model(shape, tokenizer, derive(plan.seed, "policy"))
                 self._drill(policy)
                 writer = LessonWriter(policy, self._domain)
                 lessons = joined([writer.demonstration(t) for t in demonstrations], plan.together)
@@ -160,12 +162,12 @@ class Builder:
                 agent = self._agent(policy, 1.0)
                 rollouts = self._play(agent, games[: plan.judged_games], 2, "rollouts")
             if "judge" in roles:
-                judge = self._pupil_of(policy, "judge")
+                judge = pupil_of(policy)
                 lessons = joined(self._judgements(writer, rollouts), plan.together)
                 self._teach(judge, lessons, "judge")
                 measured["judge"] = self._measure_judge(judge, policy)
             if "adapter" in roles:
-                adapter = self._pupil_of(policy, "adapter")
+                adapter = pupil_of(policy)
                 critics = self._critics(writer, rollouts[: 2 * plan.criticised_games])
                 explained = [sample.completion.text for each in critics for sample in each]
                 lessons = critics + self._proposals(writer, explained)
@@ -203,11 +205,6 @@ class Builder:
                 texts.append(self._teacher.proposal(t.task, direction, rng) or "")
         return texts
 
-    def _new_model(self, tokenizer: Any, role: str) -> LanguageModel:
-        plan = self._plan
-        shape = Shape(plan.hidden, plan.layers, plan.heads)
-        return new_model(shape, tokenizer, derive(plan.seed, role))
-
     def _drill(self, model: LanguageModel) -> None:
         plan = self._plan
         if not plan.copying_updates:
@@ -222,13 +219,9 @@ class Builder:
             )
         self._view.say(f"copying: loss {loss:.3f} of what can be known")
 
-    def _pupil_of(self, policy: LanguageModel, role: str) -> LanguageModel:
-        """Reading a transcript, and names off a list, is what the policy has learned already."""
-        model = self._new_model(policy.tokenizer, role)
-        model.network.load_state_dict(policy.network.state_dict())
-        return model
-
-    def _teach(self, model: LanguageModel, examples: Sequence[Sequence[Sample]], role: str) -> None:
+    def _teach(
+        self, model: LanguageModel, examples: Sequence[Sequence[Sample]], role: RoleName
+    ) -> None:
         plan = self._plan
         epochs = {
             "policy": plan.policy_epochs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,8 +18,8 @@ from rlanything.nano.pretrain import Lesson, Renaming, lessons_of, pretrain
 from rlanything.records import Direction, Sample
 from rlanything.view import View
 
-Role = Literal["policy", "judge", "adapter"]
-ROLES: tuple[Role, ...] = get_args(Role)
+RoleName = Literal["policy", "judge", "adapter"]
+ROLES: tuple[RoleName, ...] = get_args(RoleName)
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
@@ -70,6 +71,12 @@ def new_model(shape: Shape, tokenizer: Any, seed: int) -> LanguageModel:
     return LanguageModel(SeedOssForCausalLM(config), tokenizer)
 
 
+def pupil_of(policy: LanguageModel) -> LanguageModel:
+    """A model that begins with what the policy has learned already: reading a task and a
+    transcript, and names off a list."""
+    return LanguageModel(copy.deepcopy(policy.network), policy.tokenizer)
+
+
 def joined(lessons: Sequence[Sequence[Sample]], together: int) -> list[list[Sample]]:
     """So many groups of samples in one."""
     return [
@@ -81,7 +88,7 @@ def joined(lessons: Sequence[Sequence[Sample]], together: int) -> list[list[Samp
 def teach(
     model: LanguageModel,
     examples: Sequence[Sequence[Sample]],
-    role: str,
+    role: RoleName,
     *,
     epochs: int,
     learning_rate: float,
@@ -105,10 +112,10 @@ def save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
     model.network.load_state_dict(weights)
 
 
-def roles_named(names: Sequence[str], out: Path) -> tuple[Role, ...]:
+def roles_named(names: Sequence[str], out: Path) -> tuple[RoleName, ...]:
     """All of them if none is named. Raises `DomainError` for an unknown one, and where the models
     that are not to be made are missing."""
-    named: tuple[Role, ...] = tuple([role for role in ROLES if not names or role in names])
+    named: tuple[RoleName, ...] = tuple([role for role in ROLES if not names or role in names])
     unknown = sorted(set(names) - set(ROLES))
     if unknown:
         raise DomainError(f"no role is called {unknown[0]!r}: use one of {', '.join(ROLES)}")
@@ -117,7 +124,7 @@ def roles_named(names: Sequence[str], out: Path) -> tuple[Role, ...]:
     return named
 
 
-def measured_before(out: Path, roles: Sequence[Role]) -> dict[str, Any]:
+def measured_before(out: Path, roles: Sequence[RoleName]) -> dict[str, Any]:
     """What the card in a folder says, if only some of its models are made anew."""
     if set(roles) >= set(ROLES):
         return {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlanything.environments.base import DomainError
 from rlanything.nano import episodes, programs
-from rlanything.nano.making import ROLES, Role
+from rlanything.nano.making import ROLES, RoleName
 from rlanything.view import View
 
 EPISODES = {
@@ -36,7 +36,7 @@ PROGRAMS = {"coding": programs.Plan()}
 
 
 def build(
-    domain: str, seed: int, out: Path, workers: int, view: View, roles: Sequence[Role] = ROLES
+    domain: str, seed: int, out: Path, workers: int, view: View, roles: Sequence[RoleName] = ROLES
 ) -> dict[str, Any]:
     """What was measured. `roles`: those to make; the others are read from the folder. Raises
     `DomainError` for a domain without a plan."""

@@ -11,6 +11,7 @@ import torch
 
 from rlanything.engines.model import LanguageModel
 from rlanything.learning.packing import Pack, pack
+from rlanything.nano.descent import descend
 from rlanything.records import Sample
 
 MAX_LESSON_TOKENS = 1024
@@ -80,30 +81,19 @@ def pretrain(
     learning_rate: float,
     seed: int,
     renaming: Renaming,
-    on_lessons: Callable[[int], None] | None = None,
+    on_lessons: Callable[[int], None],
 ) -> float:
-    """AdamW with warm-up and cosine decay; returns the mean loss per token of the last tenth."""
-    network = model.network.train()
-    optimizer = torch.optim.AdamW(
-        network.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01
-    )
+    """Warm-up and cosine decay; returns the mean loss per token of the last tenth."""
     rng = np.random.default_rng(seed)
     batches = [batch for _ in range(epochs) for batch in _batches(lessons, rng)]
-    losses: list[float] = []
-    for update, batch in enumerate(batches):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate * _schedule(update / len(batches))
-        optimizer.zero_grad(set_to_none=True)
+
+    def losses(update: int) -> tuple[torch.Tensor, torch.Tensor]:
+        batch = batches[update]
         loss = _loss(model, [lessons[i] for i in batch], [renaming.draw(rng) for _ in batch])
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
-        if on_lessons is not None:
-            on_lessons(len(batch))
-    network.eval()
-    tail = losses[-max(1, len(losses) // 10) :]
-    return sum(tail) / len(tail)
+        return loss, loss
+
+    rates = [learning_rate * _schedule(update / len(batches)) for update in range(len(batches))]
+    return descend(model.network, rates, losses, lambda update: on_lessons(len(batches[update])))
 
 
 def _batches(lessons: Sequence[Lesson], rng: np.random.Generator) -> list[np.ndarray]:

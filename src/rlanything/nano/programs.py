@@ -30,11 +30,12 @@ from rlanything.nano.lessons import LessonWriter
 from rlanything.nano.making import (
     DIRECTIONS,
     ROLES,
-    Role,
+    RoleName,
     Shape,
     joined,
     measured_before,
     new_model,
+    pupil_of,
     save_in_bfloat16,
     teach,
     write_card,
@@ -128,7 +129,7 @@ class Builder:
         self._pool = EnvironmentPool(plan.domain, options, workers, 120.0)
         self._shape = Shape(plan.hidden, plan.layers, plan.heads)
 
-    def build(self, roles: Sequence[Role] = ROLES) -> dict[str, Any]:
+    def build(self, roles: Sequence[RoleName] = ROLES) -> dict[str, Any]:
         """`roles`: those to make; the others are read from the folder, as they are."""
         prepare_torch(0)
         begun = time.perf_counter()
@@ -150,20 +151,22 @@ class Builder:
                 policy = new_model(self._shape, tokenizer, derive(plan.seed, "policy"))
                 writer = LessonWriter(policy, self._domain)
                 asked = [self._domain.policy_prompt(t, (), t.instruction) for t in tasks]
-                self._teach(policy, _lessons(writer, tasks, asked, solutions), "policy")
+                lessons = joined(_lessons(writer, tasks, asked, solutions), plan.together)
+                self._teach(policy, lessons, "policy")
                 measured["policy"] = self._measure_policy(policy)
             else:
                 policy = load_model(self._out / "policy", "float32")
                 writer = LessonWriter(policy, self._domain)
 
             if "judge" in roles:
-                judge = self._pupil_of(policy, "judge")
+                judge = pupil_of(policy)
                 asked = [self._domain.judge_prompt(t, ()) for t in tasks]
-                self._teach(judge, _lessons(writer, tasks, asked, tests), "judge")
+                lessons = joined(_lessons(writer, tasks, asked, tests), plan.together)
+                self._teach(judge, lessons, "judge")
                 measured["judge"] = self._measure_judge(judge)
 
             if "adapter" in roles:
-                adapter = self._pupil_of(policy, "adapter")
+                adapter = pupil_of(policy)
                 self._teach(adapter, self._adapter_lessons(writer), "adapter")
                 measured["adapter"] = self._measure_adapter(adapter)
         measured["minutes"] = measured.get("minutes", 0.0) + (time.perf_counter() - begun) / 60
@@ -195,17 +198,13 @@ class Builder:
                 found[direction] = text
         return found
 
-    def _pupil_of(self, policy: LanguageModel, role: str) -> LanguageModel:
-        """Reading a problem is what the policy has learned already."""
-        model = new_model(self._shape, policy.tokenizer, derive(self._plan.seed, role))
-        model.network.load_state_dict(policy.network.state_dict())
-        return model
-
-    def _teach(self, model: LanguageModel, examples: Sequence[Sequence[Sample]], role: str) -> None:
+    def _teach(
+        self, model: LanguageModel, examples: Sequence[Sequence[Sample]], role: RoleName
+    ) -> None:
         plan = self._plan
         teach(
             model,
-            joined(examples, plan.together) if role != "adapter" else examples,
+            examples,
             role,
             epochs=plan.epochs,
             learning_rate=plan.learning_rate,

@@ -1,0 +1,38 @@
+"""The optimizer that all nano models are taught with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+
+def descend(
+    network: torch.nn.Module,
+    rates: Sequence[float],
+    losses_of: Callable[[int], tuple[torch.Tensor, torch.Tensor]],
+    on_update: Callable[[int], None],
+) -> float:
+    """AdamW, gradients clipped to norm 1, one update for each learning rate of `rates`.
+
+    `losses_of` gives an update's loss (scalar) and what is to be reported of it (scalar), of which
+    the mean over the last tenth of the updates is returned. `on_update` hears of each update done.
+    Both are told the update's number."""
+    network.train()
+    optimizer = torch.optim.AdamW(
+        network.parameters(), lr=rates[0], betas=(0.9, 0.98), weight_decay=0.01
+    )
+    reported: list[float] = []
+    for update, rate in enumerate(rates):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad(set_to_none=True)
+        loss, report = losses_of(update)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        reported.append(report.item())
+        on_update(update)
+    network.eval()
+    tail = reported[-max(1, len(reported) // 10) :]
+    return sum(tail) / len(tail)
