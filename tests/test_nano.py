@@ -33,7 +33,12 @@ def test_the_three_models_take_at_most_twelve_megabytes(name: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize(
-    ("name", "text"), [("nano", "go to shelf 1"), ("nano-coding", "xs = [x * 4 for x in xs]")]
+    ("name", "text"),
+    [
+        ("nano", "go to shelf 1"),
+        ("nano-coding", "xs = [x * 4 for x in xs]"),
+        ("nano-miniwob", 'text "Ashlea" [3] > type [3] Ashlea'),
+    ],
 )
 def test_a_nano_model_opens_with_from_pretrained(name: str, text: str, role: str) -> None:
     network = AutoModelForCausalLM.from_pretrained(nano.resolve(name, role))
@@ -65,6 +70,17 @@ def test_the_models_for_coding_start_useful_and_imperfect() -> None:
         assert 0.3 <= measured["policy"][f"{split} success at temperature 1.0"]["estimate"] <= 0.6
         right = measured["judge"][f"{split} right tests at temperature 0.8"]
         assert 0.25 <= right["estimate"] <= 0.6
+    assert measured["adapter"]["valid answers at temperature 0.7"]["estimate"] > 0.4
+
+
+def test_the_models_for_web_tasks_start_useful_and_imperfect() -> None:
+    found = card("nano-miniwob")
+    assert (
+        found["command"] == f"rlanything nano build --domain miniwob --seed {found['plan']['seed']}"
+    )
+    measured = found["measured"]
+    assert 0.4 <= measured["policy"]["tune success at temperature 1.0"]["estimate"] <= 0.7
+    assert measured["judge"]["balanced_process_accuracy"] >= 0.6
     assert measured["adapter"]["valid answers at temperature 0.7"]["estimate"] > 0.4
 
 

@@ -5,7 +5,11 @@ from pathlib import Path
 MODELS = Path(__file__).parent / "models"
 """One folder per role, policy, judge, adapter; those for other domains in a folder of its name."""
 
-NAMES = {"nano": MODELS, "nano-coding": MODELS / "coding"}
+NAMES = {
+    "nano": MODELS,
+    "nano-coding": MODELS / "coding",
+    "nano-miniwob": MODELS / "miniwob",
+}
 """What a recipe calls them."""
 
 
