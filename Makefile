@@ -129,7 +129,7 @@ $(VLLM)/.smollm2: $(VLLM)/.installed
 bench-vllm: $(VLLM)/.smollm2 ## the embedded engine against vLLM: rewrites benchmarks/engines.md
 	$(VLLM)/bin/python benchmarks/engines.py
 
-bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about four hours)
+bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about five hours)
 	$(BIN)/rlanything bench learner --out benchmarks/learner.md
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/alfworld_speed.py
@@ -137,6 +137,7 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about f
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/miniwob_pages.py
+	$(BIN)/python benchmarks/learning.py recipes/miniwob-nano.yaml --seeds 0 1 2 --parallel 3 --page miniwob
 	$(BIN)/python benchmarks/miniwob_speed.py
 	$(BIN)/python benchmarks/checkpointing.py src/rlanything/nano/models/policy
 	$(BIN)/python benchmarks/plan.py

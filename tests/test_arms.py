@@ -28,7 +28,9 @@ def changed(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ARMS)
-@pytest.mark.parametrize("recipe", ["quickstart", "coding-nano", "alfworld-qwen2.5-7b"])
+@pytest.mark.parametrize(
+    "recipe", ["quickstart", "coding-nano", "miniwob-nano", "alfworld-qwen2.5-7b"]
+)
 def test_every_arm_is_a_recipe(recipe: str, name: str) -> None:
     load_recipe(RECIPES / f"{recipe}.yaml", ARMS[name].overrides)
 

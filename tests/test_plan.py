@@ -31,7 +31,13 @@ from rlanything.plan.architecture import KNOWN, Architecture, architecture_of
 from rlanything.plan.assumptions import assume
 from rlanything.plan.calibration import measure
 from rlanything.plan.devices import sheet_rates
-from rlanything.plan.episodes import batches, episode_lengths, judge_leaves, policy_leaves
+from rlanything.plan.episodes import (
+    batches,
+    episode_lengths,
+    group_count,
+    judge_leaves,
+    policy_leaves,
+)
 from rlanything.plan.figures import Figure, PlanError, amount
 from rlanything.plan.generation import judge_generation, policy_generation
 from rlanything.plan.memory import (
@@ -42,7 +48,8 @@ from rlanything.plan.memory import (
     weight_bytes,
 )
 from rlanything.plan.plan import PHASES, Plan, make_plan
-from rlanything.plan.prompts import prompt_lengths
+from rlanything.plan.prompts import by_characters, growth, prompt_lengths
+from rlanything.records import Completion, Sample
 from rlanything.role_settings import AdapterConfig, JudgeConfig, LoraSettings, PolicyConfig, Role
 
 
@@ -204,6 +211,41 @@ def test_made_up_episodes_make_the_batches_that_the_learner_makes(recipe, packin
     assert planned.passes == len(real)
     assert planned.largest == max(each.computed_tokens for each in real)
     assert planned.distinct_tokens == sum(each.computed_tokens for each in pack(samples, 1 << 40))
+
+
+def screen(episode: int, step: int) -> Sample:
+    """As where a screen takes the place of the last: 10 tokens that all share, 7 for each step
+    before, 20 of the screen, and 7 of the answer, in ids of their own."""
+    own = 1000 * (episode + 1)
+    prompt = [*range(10), *range(own, own + 7 * step)]
+    prompt += range(own + 500 + 30 * step, own + 520 + 30 * step)
+    answer = tuple(range(own + 800, own + 807))
+    zeros, drawn = (0.0,) * len(answer), ((),) * len(answer)
+    return Sample(str(episode), Completion(tuple(prompt), answer, zeros, drawn, "stop", ""), 1.0)
+
+
+def test_screens_share_with_one_another_what_lies_before_them(recipe):
+    given = ["opening_tokens=10", "turn_tokens=0", "question_tokens=20", "response_tokens=7"]
+    loop = recipe.loop.model_copy(update={"max_steps": 5, "rollouts_per_task": 4})
+    recipe = recipe.model_copy(update={"loop": loop})
+    assumed = assume(recipe, [*given, "success=0", "policy_steps=1"]).values
+    planned = batches(policy_leaves(recipe, assumed), 1, PolicyConfig(max_pack_tokens=4096))
+    real = pack([screen(episode, step) for episode in range(4) for step in range(5)], 4096)
+    assert planned.samples == 20
+    assert planned.computed_tokens == sum(each.computed_tokens for each in real)
+    # The screen, and of what was before it the last step.
+    prefilled = policy_generation(recipe, assumed).prefilled
+    groups = group_count(recipe, assumed)
+    assert prefilled == groups * (10 + 20 + 4 * (1 + 4 * (7 + 20)))
+
+
+def test_what_prompts_share_is_told_from_what_is_new_in_each():
+    prompts = [[1, 2, 3, 90, 91], [1, 2, 3, 4, 5, 80, 81], [1, 2, 3, 4, 5, 6, 7, 70]]
+    found = growth(prompts, by_characters(), [1, 1])
+    turns = [(2 - 3.1) / 3.1, (1 - 3.1) / 3.1]
+    assert found.turns == pytest.approx(turns)
+    assert found.questions == pytest.approx([2 / 3.1, 2 / 3.1])
+    assert found.grown == pytest.approx(1.5 / 3.1)
 
 
 def test_the_judgements_of_a_step_train_together_or_not_at_all(recipe):

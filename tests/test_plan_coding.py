@@ -117,7 +117,7 @@ def test_a_tasks_samples_are_those_that_a_group_makes(recipe):
     judge = UnitTestJudge(None, Coding(), None, TESTS)  # pyright: ignore[reportArgumentType]
     signals = judge.signals(judged, FeedbackSettings())
     group = Group(Entry("", task, False), tuple(judged), 0.5, signals)
-    lengths = ["opening_tokens=60", "response_tokens=30", "policy_steps=1"]
+    lengths = ["opening_tokens=60", "question_tokens=0", "response_tokens=30", "policy_steps=1"]
     lengths += ["judge_opening_tokens=40", "judgement_tokens=20", "judgement_shared=0"]
     loop = recipe.loop.model_copy(update={"max_steps": 1})
     assumed = assume(recipe.model_copy(update={"loop": loop}), [*ALL, *lengths]).values
@@ -183,7 +183,8 @@ def test_episodes_that_cannot_be_played_are_guessed_within_a_factor_of_two(monke
 
     monkeypatch.setattr(AlfWorldEnvironment, "step", broken)
     guessed = measure(domain, [unplayed(domain, task, 10) for task in tasks], rulers)
-    prompts = set(MEASURED) - {"critic_prompt_tokens"}
+    assert played["question_tokens"] == guessed["question_tokens"] == 0
+    prompts = set(MEASURED) - {"critic_prompt_tokens", "question_tokens"}
     ratios = {name: guessed[name] / played[name] for name in prompts}
     assert {name: ratio for name, ratio in ratios.items() if not 0.5 < ratio < 2} == {}
 

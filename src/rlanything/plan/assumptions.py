@@ -20,9 +20,12 @@ class Assumptions:
     """Tokens of a mean episode, and how it goes. Lengths are means; shares are from 0 to 1."""
 
     opening_tokens: float
-    """The policy's first prompt."""
+    """The policy's first prompt, but for its question."""
     turn_tokens: float
     """What each step adds to the policy's prompt beside the response."""
+    question_tokens: float
+    """What ends every prompt of the policy, and is computed anew each time: nothing of a
+    transcript, nearly all where each screen takes the place of the last."""
     response_tokens: float
     longest_response_tokens: float
     """The longest among responses that are sampled together."""

@@ -42,14 +42,18 @@ class Leaf:
 
 
 def policy_leaves(recipe: Recipe, assumed: Assumptions) -> list[Leaf]:
-    """The trained samples of one task. A step's prompt begins with the step before it."""
+    """The trained samples of one task. A step's prompt begins with the step before it, but for the
+    question that ended that one's."""
     opening, grown = assumed.opening_tokens, assumed.response_tokens + assumed.turn_tokens
+    question = assumed.question_tokens
     leaves: list[Leaf] = []
     for trained in _spread(episode_lengths(recipe, assumed), assumed.policy_steps):
         for number, step in enumerate(reversed(trained)):
-            length = round(opening + step * grown + assumed.response_tokens)
+            history = opening + step * grown
+            length = round(history + question + assumed.response_tokens)
             # Backwards, as the packer sorts: the longest first, and the others lie within it.
-            shared = length if number else round(opening) if leaves else 0
+            within = round(history) if question else length
+            shared = within if number else round(opening) if leaves else 0
             leaves.append(Leaf(length, shared))
     return leaves
 

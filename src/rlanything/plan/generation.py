@@ -46,16 +46,17 @@ def policy_generation(recipe: Recipe, assumed: Assumptions) -> Generation:
     """Rollouts: the episodes of one call answer together, step by step."""
     lengths = episode_lengths(recipe, assumed)
     groups = group_count(recipe, assumed)
-    turn = assumed.turn_tokens + assumed.response_tokens
+    turn, question = assumed.turn_tokens + assumed.response_tokens, assumed.question_tokens
     return _stepwise(
         lengths * groups,
         len(lengths),
         recipe.environment.parallel_episodes,
         1,
-        assumed.opening_tokens,
-        # The last token of an answer is only computed when something follows it.
-        assumed.turn_tokens + 1,
-        lambda step: assumed.opening_tokens + step * turn,
+        assumed.opening_tokens + question,
+        # Behind a question nothing goes on: the response is read again. Otherwise it is known but
+        # for its last token, which is only computed when something follows it.
+        turn + question if question else assumed.turn_tokens + 1,
+        lambda step: assumed.opening_tokens + step * turn + question,
         assumed.response_tokens,
         assumed.longest_response_tokens,
         own_first=1,

@@ -29,6 +29,7 @@ CHARACTERS = 3.1
 MEASURED = (
     "opening_tokens",
     "turn_tokens",
+    "question_tokens",
     "judge_opening_tokens",
     "judge_turn_tokens",
     "judge_question_tokens",
@@ -159,6 +160,29 @@ def unplayed(domain: Domain, task: Task, max_steps: int) -> Trajectory:
     return Trajectory(task.id, task, (step,) * min(2, max_steps), -1)
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How the prompts of an episode follow from one another, in tokens."""
+
+    turns: list[float]
+    """What each adds to the one before beside the response."""
+    questions: list[float]
+    """What each but the last does not share with the next: its end."""
+    grown: float
+    """Mean of what each adds in all; 0 if there is but one."""
+
+
+def growth(prompts: Sequence[Sequence[int]], ruler: Ruler, answers: Sequence[int]) -> Growth:
+    """Of the ids of consecutive prompts, and the tokens of the responses between them."""
+    grown = [(len(after) - len(before)) * ruler.unit for before, after in pairwise(prompts)]
+    questions = [(len(a) - shared_length(a, b)) * ruler.unit for a, b in pairwise(prompts)]
+    return Growth(
+        [each - answer for each, answer in zip(grown, answers, strict=False)],
+        questions,
+        statistics.mean(grown or [0.0]),
+    )
+
+
 def measure(
     domain: Domain, episodes: Sequence[Trajectory], rulers: dict[str, Ruler]
 ) -> dict[str, float]:
@@ -167,15 +191,16 @@ def measure(
     policy, judge, adapter = rulers["policy"], rulers["judge"], rulers["adapter"]
     for episode in episodes:
         task, steps = episode.task, episode.steps
-        # What a turn adds beside the response and the token that ends it.
-        answers = [policy.text(step.response) + 1 for step in steps]
         prompts = [
-            len(policy.chat(domain.policy_prompt(task, steps[:i], step.observation))) * policy.unit
+            policy.chat(domain.policy_prompt(task, steps[:i], step.observation))
             for i, step in enumerate(steps)
         ]
-        found["opening_tokens"].append(prompts[0])
-        grown = [after - before for before, after in pairwise(prompts)]
-        found["turn_tokens"] += [g - a for g, a in zip(grown, answers, strict=False)]
+        # A step's response, and the token that ends it, lie between its prompt and the next.
+        answers = [policy.text(step.response) + 1 for step in steps]
+        seen = growth(prompts, policy, answers)
+        found["opening_tokens"].append(len(prompts[0]) * policy.unit)
+        found["turn_tokens"] += seen.turns
+        found["question_tokens"] += seen.questions
         if isinstance(domain, UnitTestDomain):
             # One prompt a task, whatever the rollouts did.
             asked = [judge.chat(domain.judge_prompt(task, ()))]
@@ -183,16 +208,11 @@ def measure(
         else:
             ends = range(1, len(steps) + 1)
             asked = [judge.chat(domain.judge_prompt(task, steps[:end])) for end in ends]
-        grown = [(len(after) - len(before)) * judge.unit for before, after in pairwise(asked)]
-        found["judge_turn_tokens"] += [g - a for g, a in zip(grown, answers[1:], strict=True)]
-        # What consecutive prompts do not share at the end of the first is the question.
-        ends = [len(a) - shared_length(a, b) for a, b in pairwise(asked)]
-        found["judge_question_tokens"] += [end * judge.unit for end in ends]
-        if grown:
-            first = (len(asked[0]) - statistics.mean(ends)) * judge.unit
-            found["judge_opening_tokens"].append(first - statistics.mean(grown))
-        else:
-            found["judge_opening_tokens"].append(len(asked[0]) * judge.unit - answers[0])
+        seen = growth(asked, judge, answers[1:])
+        found["judge_turn_tokens"] += seen.turns
+        found["judge_question_tokens"] += seen.questions
+        first_step = seen.grown if seen.turns else answers[0]
+        found["judge_opening_tokens"].append(len(asked[0]) * judge.unit - first_step)
         failed = JudgedTrajectory(episode, ((),) * len(steps))
         found["critic_prompt_tokens"].append(
             len(adapter.chat(domain.critic_prompt(failed, []))) * adapter.unit
@@ -201,4 +221,8 @@ def measure(
             len(adapter.chat(domain.adapter_prompt(task, "easier", []))) * adapter.unit
         )
     # Episodes of one step have no turns.
-    return {name: statistics.mean(values or [0.0]) for name, values in found.items()}
+    means = {name: statistics.mean(values or [0.0]) for name, values in found.items()}
+    means["opening_tokens"] -= means["question_tokens"]
+    means["judge_opening_tokens"] -= means["judge_question_tokens"]
+    # Where a screen takes the place of the last, prompts may grow by less than a response.
+    return {name: max(0.0, value) for name, value in means.items()}
