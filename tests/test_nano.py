@@ -12,9 +12,11 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlanything import nano
+from rlanything.engines.model import LanguageModel
 from rlanything.environments.base import DomainError
 from rlanything.nano.episodes import Builder, Plan
-from rlanything.nano.making import ROLES, RoleName, roles_named
+from rlanything.nano.making import ROLES, RoleName, roles_named, teach
+from rlanything.nano.pretrain import Renaming
 from rlanything.targets import EvalRequest, run_eval
 from rlanything.view import View
 
@@ -133,6 +135,20 @@ def test_one_role_made_anew_is_what_the_whole_build_makes(tmp_path: Path) -> Non
         (tmp_path / role / "model.safetensors").unlink()
         assert build(tmp_path, 0, (role,)) == whole
     assert json.loads((tmp_path / "card.json").read_text())["measured"]["minutes"] > minutes
+
+
+def test_a_role_without_lessons_is_refused(frozen_model: LanguageModel) -> None:
+    with pytest.raises(DomainError, match="the judge has nothing to learn from: plan for more"):
+        teach(
+            frozen_model,
+            [[]],
+            "judge",
+            epochs=1,
+            learning_rate=1e-3,
+            seed=0,
+            renaming=Renaming([], len(frozen_model.tokenizer)),
+            view=QUIET,
+        )
 
 
 def test_roles_are_refused_by_name_and_without_models_to_go_with(tmp_path: Path) -> None:

@@ -96,8 +96,11 @@ def teach(
     renaming: Renaming,
     view: View,
 ) -> None:
-    """Supervised learning on groups of examples; says how it went."""
+    """Supervised learning on groups of examples; says how it went. Raises `DomainError` where there
+    are none."""
     lessons: list[Lesson] = list(lessons_of(examples))
+    if not lessons:
+        raise DomainError(f"the {role} has nothing to learn from: plan for more games")
     with view.phase(f"teach {role}", len(lessons) * epochs, "lessons") as progress:
         loss = pretrain(model, lessons, epochs, learning_rate, seed, renaming, progress)
     tokens = sum(len(lesson.ids) for lesson in lessons) * epochs
