@@ -14,14 +14,14 @@ import torch
 
 from rlanything.engines.model import LanguageModel
 from rlanything.nano.descent import descend
-from rlanything.nano.tokenizer import ROLES
+from rlanything.nano.tokenizer import MARKS
 
 SEQUENCES, TOKENS = 16, 48
 """Of an update."""
 WARMUP = 60
 """Updates."""
-SPECIAL = 2 + len(ROLES)
-"""The tokens before these are marks, not text."""
+SPECIAL = len(MARKS)
+"""The first token that is text."""
 
 
 def practise_copying(

@@ -8,7 +8,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 TURN_END = "<|end|>"
-ROLES = ("system", "user", "assistant")
+MARKS = ("<|pad|>", TURN_END, "<|system|>", "<|user|>", "<|assistant|>")
+"""Tokens that are not text; they have the first ids."""
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{{ '<|' + message.role + '|>' + message.content + '<|end|>' }}"
@@ -36,7 +37,7 @@ def train_tokenizer(
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=["<|pad|>", TURN_END, *(f"<|{role}|>" for role in ROLES)],
+        special_tokens=list(MARKS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

@@ -177,7 +177,7 @@ def growth(prompts: Sequence[Sequence[int]], ruler: Ruler, answers: Sequence[int
     grown = [(len(after) - len(before)) * ruler.unit for before, after in pairwise(prompts)]
     questions = [(len(a) - shared_length(a, b)) * ruler.unit for a, b in pairwise(prompts)]
     return Growth(
-        [each - answer for each, answer in zip(grown, answers, strict=False)],
+        [each - answer for each, answer in zip(grown, answers, strict=True)],
         questions,
         statistics.mean(grown or [0.0]),
     )
@@ -197,7 +197,7 @@ def measure(
         ]
         # A step's response, and the token that ends it, lie between its prompt and the next.
         answers = [policy.text(step.response) + 1 for step in steps]
-        seen = growth(prompts, policy, answers)
+        seen = growth(prompts, policy, answers[:-1])
         found["opening_tokens"].append(len(prompts[0]) * policy.unit)
         found["turn_tokens"] += seen.turns
         found["question_tokens"] += seen.questions
