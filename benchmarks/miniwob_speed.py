@@ -37,7 +37,10 @@ ROUNDS = 7
 EPISODES = 120
 """Of each side in each round."""
 BROWSERS = 2
-STRETCHES, STRETCH = 4, 960
+TOGETHER = (EPISODES, 12)
+"""Episodes at once. With many a page serves several in turn, and those that wait are played again;
+with few each has its page to itself."""
+STRETCHES, STRETCH = 8, 960
 """Memory is read before, between and after so many stretches of so many episodes."""
 PAGES = ("click-test", "click-test-2", "click-button", "click-link", "click-color", "click-widget")
 """One right or wrong click ends their episodes."""
@@ -70,10 +73,10 @@ class Theirs:
     """The package's environments, one browser for each page, in two processes."""
 
     def __init__(self) -> None:
-        places = {
-            "MINIWOB_CHROME_BINARY": executable_path(),
-            "MINIWOB_CHROMEDRIVER": shutil.which("chromedriver") or "",
-        }
+        driver = shutil.which("chromedriver")
+        if driver is None:
+            sys.exit("no chromedriver is here: apt-get install chromium-driver")
+        places = {"MINIWOB_CHROME_BINARY": executable_path(), "MINIWOB_CHROMEDRIVER": driver}
         self._workers = [
             subprocess.Popen(
                 [sys.executable, "-c", SELENIUM],
@@ -107,8 +110,14 @@ def executable_path() -> str:
     return shutil.which(executable()) or executable()
 
 
-def ours(pool: EnvironmentPool, tasks: Sequence[Task]) -> float:
+def ours(pool: EnvironmentPool, tasks: Sequence[Task], together: int) -> float:
     begun = time.perf_counter()
+    for start in range(0, len(tasks), together):
+        play(pool, tasks[start : start + together])
+    return time.perf_counter() - begun
+
+
+def play(pool: EnvironmentPool, tasks: Sequence[Task]) -> None:
     opened = pool.reset(tasks)
     responses: dict[int, str] = {}
     for number, seen in enumerate(opened):
@@ -117,7 +126,6 @@ def ours(pool: EnvironmentPool, tasks: Sequence[Task]) -> float:
     for result in pool.step(responses).values():
         assert not isinstance(result, EpisodeError), result
         assert result.valid
-    return time.perf_counter() - begun
 
 
 def tasks_of(domain: MiniWob, seed: int, count: int) -> list[Task]:
@@ -138,26 +146,33 @@ def memory_megabytes() -> float:
 
 def main() -> None:
     domain, theirs = MiniWob(), Theirs()
-    rates: dict[str, list[float]] = {"ours": [], "theirs": []}
+    rates: dict[int, list[float]] = {together: [] for together in TOGETHER}
+    rivals: list[float] = []
+    stretches = [tasks_of(domain, 100 + turn, EPISODES) for turn in range(STRETCH // EPISODES)]
     with EnvironmentPool("miniwob", {}, BROWSERS, 60.0) as pool:
         for turn in track(range(-1, ROUNDS), description="both, in turns"):
             tasks = tasks_of(domain, turn, EPISODES)
-            seconds = {"ours": ours(pool, tasks), "theirs": theirs.seconds(tasks)}
+            seconds = {together: ours(pool, tasks, together) for together in TOGETHER}
+            rival = theirs.seconds(tasks)
             if turn >= 0:  # the first one starts browsers and loads pages
-                for name, each in seconds.items():
-                    rates[name].append(EPISODES / each)
+                rivals.append(EPISODES / rival)
+                for together, each in seconds.items():
+                    rates[together].append(EPISODES / each)
         theirs.close()
         memory = [memory_megabytes()]
-        for turn in track(range(STRETCHES * STRETCH // EPISODES), description="memory"):
-            ours(pool, tasks_of(domain, 100 + turn, EPISODES))
-            if (turn + 1) * EPISODES % STRETCH == 0:
-                memory.append(memory_megabytes())
-    write(rates, memory)
+        for _ in track(range(STRETCHES), description="memory"):
+            for tasks in stretches:
+                ours(pool, tasks, EPISODES)
+            memory.append(memory_megabytes())
+    write(rates, rivals, memory)
 
 
-def write(rates: dict[str, list[float]], memory: Sequence[float]) -> None:
-    ratios = sorted(a / b for a, b in zip(rates["ours"], rates["theirs"], strict=True))
-    median = {name: statistics.median(values) for name, values in rates.items()}
+def spread(values: Sequence[float], digits: int) -> str:
+    least, middle, most = min(values), statistics.median(values), max(values)
+    return f"{middle:.{digits}f} [{least:.{digits}f}, {most:.{digits}f}]"
+
+
+def write(rates: dict[int, list[float]], rivals: Sequence[float], memory: Sequence[float]) -> None:
     chromium = subprocess.run([executable_path(), "--version"], capture_output=True, text=True)
     lines = [
         HEAD,
@@ -168,16 +183,17 @@ def write(rates: dict[str, list[float]], memory: Sequence[float]) -> None:
         f"episodes of {len(PAGES)} pages mixed, {ROUNDS} rounds of {EPISODES} in turns, "
         f"{BROWSERS} worker processes each side.",
         "",
-        "| | episodes/s, median [least, most] |",
-        "|---|---|",
+        "| | episodes/s, median [least, most] | ratio, round by round |",
+        "|---|---|---|",
         *(
-            f"| {name} | {median[key]:.0f} [{min(rates[key]):.0f}, {max(rates[key]):.0f}] |"
-            for name, key in (("this library", "ours"), ("the package's environment", "theirs"))
+            f"| this library, {together} episodes at once | {spread(found, 0)} | "
+            f"{spread([a / b for a, b in zip(found, rivals, strict=True)], 1)} |"
+            for together, found in rates.items()
         ),
+        f"| the package's environment | {spread(rivals, 0)} | |",
         "",
-        f"Ratio, round by round: {statistics.median(ratios):.1f}x [{ratios[0]:.1f}, "
-        f"{ratios[-1]:.1f}]. Memory of all processes (proportional set size) before and after "
-        f"each of {STRETCHES} further stretches of {STRETCH} episodes: "
+        "Memory of all processes (proportional set size) before and after each of "
+        f"{STRETCHES} further stretches of {STRETCH} episodes: "
         f"{', '.join(f'{each:.0f}' for each in memory)} MB.",
         "",
     ]

@@ -95,7 +95,7 @@ def test_continued_conversations_compute_only_what_is_new_and_stay_exact(
     texts = {f"episode {i}": prompt for i, prompt in enumerate(prompts(6, longest=80))}
     rng = np.random.default_rng(1)
     for turn in range(5):
-        requests = [Request(text, (turn, turn + 50), choices, name) for name, text in texts.items()]
+        requests = [Request(text, (turn,), choices, name) for name, text in texts.items()]
         with monkeypatch.context() as patch:
             patch.setattr(LanguageModel, "hidden_states", counting)
             groups = engine.generate(requests, SAMPLING)
@@ -104,13 +104,32 @@ def test_continued_conversations_compute_only_what_is_new_and_stay_exact(
             # Six new tokens and the one that ended the response: nothing was computed after it.
             assert sum(prefilled) == len(texts) * 7
         prefilled.clear()
-        # The last sample is the one whose keys are still there.
         texts = {
-            name: (*text, *group[-1].token_ids, *rng.integers(5, 320, 6).tolist())
+            name: (*text, *group[0].token_ids, *rng.integers(5, 320, 6).tolist())
             for (name, text), group in zip(texts.items(), groups, strict=True)
         }
         if turn == 1:
             del texts["episode 2"]  # An episode that ends leaves a gap between the rows.
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_rows_that_move_while_some_are_still_decoded_stay_exact(frozen_model, samples):
+    # Short answers and long ones alternate, so that the long ones have to be brought together.
+    engine = HFEngine(frozen_model)
+    texts = dict(enumerate(prompts(16, seed=3)))
+    for turn in range(4):
+        requests = [
+            Request(text, tuple(range(samples)), None if i % 3 == 0 else CHOICES, str(i))
+            for i, text in texts.items()
+        ]
+        groups = engine.generate(requests, SAMPLING)
+        assert [group[0].prompt_ids for group in groups] == list(texts.values())
+        assert_exact(frozen_model, flat(groups), SAMPLING.temperature)
+        texts = {
+            i: (*text, *group[0].token_ids, 7, 8)
+            for (i, text), group in zip(texts.items(), groups, strict=True)
+            if (i + turn) % 4
+        }
 
 
 def test_a_prompt_that_only_begins_like_the_last_one_is_still_exact(frozen_model):

@@ -23,6 +23,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 ATTENTION = "rlanything"
+BEYOND_MASKS = ("dropout", "position_bias", "softcap", "cache", "output_attentions")
+"""What an attention may have that a mask does not say."""
 TILE = 128
 """Queries that look at the same keys; on CPUs 64 and 256 are slower, and it is Flex's own block."""
 
@@ -202,6 +204,8 @@ def attend(
 
     Raises `NotImplementedError` for attention that is more than a scaled dot product."""
     if layout is None:
+        if attention_mask is not None and not any(more.get(name) for name in BEYOND_MASKS):
+            return _grouped(query, key, value, attention_mask, scaling), None
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **more
         )
@@ -213,6 +217,23 @@ def attend(
     # With autocast queries and keys leave RoPE in float32.
     query, key = query.to(value.dtype), key.to(value.dtype)
     return layout.attend(query, key, value, scaling), None
+
+
+def _grouped(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None
+) -> Tensor:
+    """SDPA [rows, width, heads, dim] in which the query heads that share a key head become rows of
+    one: repeated keys, as transformers has them, take three times as long on CPUs."""
+    rows, heads, width, dim = query.shape
+    shared = key.shape[1]
+    seen = functional.scaled_dot_product_attention(
+        query.reshape(rows, shared, -1, dim),
+        key,
+        value,
+        attn_mask=mask.expand(-1, -1, width, -1).repeat(1, 1, heads // shared, 1),
+        scale=scaling,
+    )
+    return seen.view(rows, heads, width, dim).transpose(1, 2)
 
 
 AttentionInterface.register(ATTENTION, attend)

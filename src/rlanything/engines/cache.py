@@ -10,6 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,11 +28,12 @@ class RaggedCache:
     def __init__(self) -> None:
         self.tokens: list[list[int]] = []
         """The tokens each row holds; `len(tokens[row])` is the row's length."""
+        self._places: list[int] = []
+        """Where in storage each row is."""
         self._conversations: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
         self._rows: slice | Tensor = slice(0, 0)
-        self._lengths = torch.zeros(0, dtype=torch.long)
-        self._width = 0
+        self._columns = torch.zeros(1, 1, dtype=torch.long)
 
     def assign(self, conversations: Sequence[str], prompts: Sequence[Sequence[int]]) -> list[int]:
         """A row for each prompt, cut to the tokens they share.
@@ -57,47 +59,105 @@ class RaggedCache:
         """A new row, or that of the conversation that was silent longest."""
         if len(self.tokens) < max(needed, KEPT_ROWS):
             self.tokens.append([])
+            self._places.append(len(self._places))
             return len(self.tokens) - 1
         return self._conversations.popitem(last=False)[1]
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Makes a row begin with the first `length` tokens of another, and end there."""
         self.tokens[target] = self.tokens[source][:length]
+        one, other = self._places[source], self._places[target]
         for keys, values in self._layers.values():
             for store in (keys, values):
-                store[target, :, :length] = store[source, :, :length]
+                store[other, :, :length] = store[one, :, :length]
+
+    def bring_together(self, rows: Sequence[int]) -> list[int]:
+        """Moves rows next to one another, so that passes over them need no copy of what they hold.
+        Returns the order, as indices into `rows`, in which they lie and are to be passed on."""
+        places = [self._places[row] for row in rows]
+        count = len(rows)
+        # The stretch of storage where most of them are already.
+        taken = np.zeros(len(self._places) + 1, dtype=np.int64)
+        taken[1:][places] = 1
+        inside = taken.cumsum()
+        start = int(np.argmax(inside[count:] - inside[: len(inside) - count]))
+        stretch = range(start, start + count)
+        outside = [row for row, place in zip(rows, places, strict=True) if place not in stretch]
+        wanted = set(rows)
+        inhabitants = {place: row for row, place in enumerate(self._places)}
+        guests = [inhabitants[place] for place in stretch if inhabitants[place] not in wanted]
+        self._swap(outside, guests)
+        return sorted(range(count), key=lambda i: self._places[rows[i]])
+
+    def _swap(self, some: Sequence[int], others: Sequence[int]) -> None:
+        """Each of some rows takes the place of the one beside it among the others."""
+        if not some:
+            return
+        old = [self._places[row] for row in (*some, *others)]
+        new = [self._places[row] for row in (*others, *some)]
+        # Continuations in the making reach beyond what a row holds.
+        end = max(
+            int(self._columns.max()) + 1, *(len(self.tokens[row]) for row in (*some, *others))
+        )
+        for keys, values in self._layers.values():
+            for store in (keys, values):
+                store[new, :, :end] = store[old, :, :end]
+        for row, place in zip((*some, *others), new, strict=True):
+            self._places[row] = place
 
     def begin(self, rows: Sequence[int], width: int) -> tuple[Tensor, Tensor]:
         """Prepares a forward pass of `width` new (possibly padded) tokens on each of `rows`.
 
         Returns position_ids [rows, width] and a boolean mask [rows, 1, width, keys], True where a
         query may look."""
-        neighbours = all(b == a + 1 for a, b in pairwise(rows))
-        # A slice is a view; an index copies what it selects.
-        self._rows = slice(rows[0], rows[-1] + 1) if neighbours else torch.tensor(rows)
-        self._lengths = torch.tensor([len(self.tokens[row]) for row in rows], dtype=torch.long)
-        self._width = width
-        positions = self._lengths[:, None] + torch.arange(width)
-        keys = int(positions.max()) + 1
-        mask = torch.arange(keys) <= positions[..., None]
+        lengths = self._select(rows)
+        self._columns = lengths + torch.arange(width)
+        mask = self._keys() <= self._columns[..., None]
+        return self._columns, mask[:, None]
+
+    def begin_branches(
+        self, rows: Sequence[int], branches: int, drawn: int
+    ) -> tuple[Tensor, Tensor]:
+        """The same for one more token on each of so many continuations of each row's tokens, all of
+        which have `drawn` tokens so far. They take turns in storage, and see only their own.
+
+        What the row holds stays as it is; its continuations are to be computed without a pass
+        of another kind between."""
+        lengths = self._select(rows)
+        self._columns = lengths + drawn * branches + torch.arange(branches)
+        behind = self._keys() - lengths[..., None]
+        own = behind % branches == torch.arange(branches)[:, None]
+        mask = (behind < 0) | (own & (behind <= drawn * branches + branches - 1))
+        positions = (lengths + drawn).expand(-1, branches)
         return positions, mask[:, None]
+
+    def _select(self, rows: Sequence[int]) -> Tensor:
+        """Whom the next pass is about; their lengths [rows, 1]."""
+        places = [self._places[row] for row in rows]
+        neighbours = all(b == a + 1 for a, b in pairwise(places))
+        # A slice is a view; an index copies what it selects.
+        self._rows = slice(places[0], places[-1] + 1) if neighbours else torch.tensor(places)
+        return torch.tensor([[len(self.tokens[row])] for row in rows], dtype=torch.long)
+
+    def _keys(self) -> Tensor:
+        """Columns that the next pass may look at."""
+        return torch.arange(int(self._columns.max()) + 1)
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """Stores new keys and values [rows, heads, width, head_dim]; returns all of them so far."""
-        end = int(self._lengths.max()) + self._width
+        end = int(self._columns.max()) + 1
         store_k, store_v = self._reserve(layer_idx, keys, values, end)
         rows = self._rows
         if isinstance(rows, slice):
             rows = torch.arange(rows.start, rows.stop)
-        columns = self._lengths[:, None] + torch.arange(self._width)
         # Indices on dimensions 0 and 2 address [rows, width, heads, head_dim].
-        store_k[rows[:, None], :, columns] = keys.transpose(1, 2)
-        store_v[rows[:, None], :, columns] = values.transpose(1, 2)
+        store_k[rows[:, None], :, self._columns] = keys.transpose(1, 2)
+        store_v[rows[:, None], :, self._columns] = values.transpose(1, 2)
         return store_k[self._rows, :, :end], store_v[self._rows, :, :end]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Decoders ask this to number tokens where position_ids are absent; ours never are."""
-        return int(self._lengths.max()) if len(self._lengths) else 0
+        return int(self._columns[:, 0].max())
 
     def _reserve(
         self, layer: int, keys: Tensor, values: Tensor, columns: int

@@ -24,9 +24,10 @@ MAX_PADDING = 1.3
 class HFEngine:
     """Generation with a `LanguageModel` that a learner may be training at the same time.
 
-    Prompts are prefilled once: the n samples of a request start from one prefill, prompts of one
-    call compute their common beginning once, and a prompt that begins with the tokens of a recent
-    one of its conversation reuses its keys and values until `weights_changed` or `rest`.
+    Prompts are prefilled once: the n samples of a request start from one prefill and are decoded
+    beside one another, prompts of one call compute their common beginning once, and a prompt that
+    begins with the tokens of a recent one of its conversation reuses its keys and values until
+    `weights_changed` or `rest`.
 
     Raises `ModelError` for models whose sequences cannot share keys and values.
     """
@@ -69,17 +70,24 @@ class HFEngine:
             [request.conversation for request in requests],
             [request.prompt_ids for request in requests],
         )
+        order = cache.bring_together(rows)
+        rows, requests = [rows[i] for i in order], [requests[i] for i in order]
         first_logits = self._share_prefill(rows, requests)
         completions: list[list[Completion]] = [[] for _ in requests]
-        for sample in range(max(len(request.seeds) for request in requests)):
-            chosen = [i for i, request in enumerate(requests) if sample < len(request.seeds)]
-            for i in chosen:
-                del cache.tokens[rows[i]][len(requests[i].prompt_ids) :]
-            drafts = [Draft.begin(requests[i], requests[i].seeds[sample], sampling) for i in chosen]
+        for samples in sorted({len(request.seeds) for request in requests}):
+            chosen = [i for i, request in enumerate(requests) if len(request.seeds) == samples]
+            chosen = [chosen[i] for i in cache.bring_together([rows[i] for i in chosen])]
+            drafts = [
+                [Draft.begin(requests[i], seed, sampling) for seed in requests[i].seeds]
+                for i in chosen
+            ]
             self._decode([rows[i] for i in chosen], drafts, first_logits[chosen], sampling)
-            for i, draft in zip(chosen, drafts, strict=True):
-                completions[i].append(draft.completion(self._lm))
-        return completions
+            for i, each in zip(chosen, drafts, strict=True):
+                if samples == 1:
+                    # The next prompt of the conversation may go on from here.
+                    cache.tokens[rows[i]] += each[0].token_ids[:-1]
+                completions[i] = [draft.completion(self._lm) for draft in each]
+        return [each for _, each in sorted(zip(order, completions, strict=True))]
 
     def _share_prefill(self, rows: Sequence[int], requests: Sequence[Request]) -> Tensor:
         """Prefills in waves: a prompt that begins like another waits for that one's keys and
@@ -153,35 +161,36 @@ class HFEngine:
     def _decode(
         self,
         rows: Sequence[int],
-        drafts: Sequence[Draft],
+        drafts: Sequence[Sequence[Draft]],
         logits: Tensor,
         sampling: Sampling,
     ) -> None:
-        """Runs all drafts, each on its row of the cache, to their end. `logits` [drafts, vocab] are
-        those of the prompts."""
+        """Runs the drafts of each row of the cache, equally many, to their end. `logits`
+        [rows, vocab] are those of the prompts."""
         cache, stop = self._cache, frozenset(self._lm.stop_ids)
-        batch = list(drafts)
-        while True:
-            live = [i for i, draft in enumerate(batch) if not draft.over]
+        batch, samples = list(drafts), len(drafts[0])
+        logits = logits.repeat_interleave(samples, 0)
+        for drawn in range(sampling.max_tokens):
+            live = [i for i, each in enumerate(batch) if not all(draft.over for draft in each)]
             if not live:
                 return
             if len(live) <= len(batch) // 2:
                 # Ended rows ride along until they are the majority: leaving them out costs a copy.
+                live = [live[i] for i in cache.bring_together([rows[i] for i in live])]
+                logits = logits.unflatten(0, (len(batch), samples))[live].flatten(0, 1)
                 rows, batch = [rows[i] for i in live], [batch[i] for i in live]
-                logits = logits[live]
-                live = list(range(len(batch)))
-            allowed = [draft.next_allowed() for draft in batch]
-            tokens, logprobs = draw(logits, allowed, [d.next_uniform() for d in batch], sampling)
-            for i in live:
-                batch[i].take(tokens[i], logprobs[i], allowed[i], stop)
-            if all(draft.over for draft in batch):
+            every = [draft for each in batch for draft in each]
+            allowed = [draft.next_allowed() for draft in every]
+            tokens, logprobs = draw(logits, allowed, [d.next_uniform() for d in every], sampling)
+            for draft, token, logprob, among in zip(every, tokens, logprobs, allowed, strict=True):
+                if not draft.over:
+                    draft.take(token, logprob, among, stop)
+            if all(draft.over for draft in every):
                 return
-            positions, mask = cache.begin(rows, 1)
-            ids = torch.tensor([[draft.token_ids[-1]] for draft in batch])
+            positions, mask = cache.begin_branches(rows, samples, drawn)
+            ids = torch.tensor([[draft.token_ids[-1] for draft in each] for each in batch])
             hidden = self._lm.hidden_states(ids, positions, mask, cache)
-            logits = self._lm.logits(hidden[:, 0])
-            for i in live:
-                cache.tokens[rows[i]].append(batch[i].token_ids[-1])
+            logits = self._lm.logits(hidden.flatten(0, 1))
 
 
 def _length_groups(lengths: Sequence[int]) -> Iterator[list[int]]:

@@ -29,6 +29,7 @@ EPISODES = {
         spaces_apart=True,
         slip=0.2,
         judged_games=1500,
+        label_noise=0.15,
         adapter_games=2000,
     ),
 }

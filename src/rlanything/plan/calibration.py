@@ -99,7 +99,8 @@ def _train(network: Any, decoder: Any) -> None:
 def _pass(network: Any, rows: range, width: int, depth: int) -> Callable[[], object]:
     """A forward pass of `width` new tokens on each of `rows` that hold `depth` already."""
     cache = RaggedCache()
-    cache.tokens = [[0] * depth for _ in range(rows.stop)]
+    for row in cache.assign([str(row) for row in range(rows.stop)], [[0]] * rows.stop):
+        cache.tokens[row] += [0] * depth
     ids = torch.zeros(len(rows), width, dtype=torch.long)
 
     def run() -> object:
