@@ -86,10 +86,7 @@ class OwnSteps(OwnOpenings):
 
 
 class NothingReused(OwnSteps):
-    """Nor from the other samples of its request.
-
-    Samples are decoded one after the other, as they are by the engine as it is: all that differs is
-    that each computes its prompt."""
+    """Nor from the other samples of its request, which are decoded one after the other."""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
         completions: list[list[Completion]] = [[] for _ in requests]

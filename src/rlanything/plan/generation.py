@@ -32,8 +32,10 @@ class Generation:
     decode_passes: int
     keys: float
     """Mean tokens that a new one sees."""
+    batch_prompts: int
+    """That are answered together, at most."""
     batch_rows: int
-    """Answers that are sampled together, at most."""
+    """Answers to them."""
     prefill_batch: int
     """Tokens of the largest prefill pass, padding aside."""
     longest: float
@@ -109,7 +111,7 @@ def adapter_generation(recipe: Recipe, assumed: Assumptions) -> Generation:
     answer = assumed.adapter_tokens
     prefilled = critics * assumed.critic_prompt_tokens + asks * assumed.proposal_prompt_tokens
     batches = math.ceil(critics / BATCH_ROWS), math.ceil(asks / BATCH_ROWS)
-    rows = min(BATCH_ROWS, max(critics, asks))
+    explained, proposed = min(BATCH_ROWS, critics), min(BATCH_ROWS, asks)
     longest = max(assumed.critic_prompt_tokens, assumed.proposal_prompt_tokens) + answer
     answers = critics + asks * tries
     return Generation(
@@ -119,13 +121,14 @@ def adapter_generation(recipe: Recipe, assumed: Assumptions) -> Generation:
         prefilled=prefilled,
         sampled=answers * answer,
         prefill_passes=sum(batches),
-        decode_passes=round((batches[0] + tries * batches[1]) * max(answer - 1, 0)),
+        decode_passes=round(sum(batches) * max(answer - 1, 0)),
         keys=longest,
-        batch_rows=rows,
+        batch_prompts=max(explained, proposed),
+        batch_rows=max(explained, proposed * tries),
         prefill_batch=round(min(PREFILL_TOKENS, prefilled)),
         longest=longest,
         cache_rows=min(critics + asks, KEPT_ROWS),
-        cache_columns=math.ceil(longest) + (FIRST_ROOM if asks else 0),
+        cache_columns=math.ceil(longest + (tries - 1) * answer) + (FIRST_ROOM if asks else 0),
     )
 
 
@@ -160,7 +163,7 @@ def _stepwise(
             prefilled += new
             prefill_batch = max(prefill_batch, round(min(new / calls, PREFILL_TOKENS)))
             prefill_passes += calls * (2 if step == 0 and own_first else 1)
-            decode_passes += round(calls * samples * max(longest_answer - 1, 0))
+            decode_passes += round(calls * max(longest_answer - 1, 0))
     longest = prompt_at(max(lengths) - 1) + longest_answer
     first = min(parallel, len(lengths))
     return Generation(
@@ -171,11 +174,15 @@ def _stepwise(
         prefill_passes=prefill_passes,
         decode_passes=decode_passes,
         keys=prompts / answers + answer / 2,
-        batch_rows=min(BATCH_ROWS, first),
+        batch_prompts=min(BATCH_ROWS, first),
+        batch_rows=min(BATCH_ROWS, first) * samples,
         prefill_batch=prefill_batch,
         longest=longest,
         cache_rows=_grown(min(BATCH_ROWS, first), min(len(lengths), max(KEPT_ROWS, first))),
-        cache_columns=_columns(prompt_at(0), prompt_at(1) - prompt_at(0), longest),
+        # The samples of a prompt lie behind it, side by side.
+        cache_columns=_columns(
+            prompt_at(0), prompt_at(1) - prompt_at(0), longest + (samples - 1) * longest_answer
+        ),
     )
 
 

@@ -118,7 +118,7 @@ def _embedded(model: Architecture, role: Role, generated: Generation) -> list[Fi
     per_token = cache_bytes_per_token(model, role)
     working = (
         generated.prefill_batch * (2 * model.hidden + 3 * model.intermediate) * FLOAT32
-        + 2 * generated.batch_rows * generated.longest * model.query_width * FLOAT32
+        + generated.batch_prompts * generated.longest * per_token / model.layers
         + generated.batch_rows * model.vocabulary * DRAW_BYTES
     )
     return [
@@ -133,9 +133,9 @@ def _embedded(model: Architecture, role: Role, generated: Generation) -> list[Fi
             working,
             "bytes",
             f"{generated.prefill_batch:,} prefilled tokens x (2 x {model.hidden} + 3 x "
-            f"{model.intermediate}) x 4 B + {generated.batch_rows} rows x "
-            f"({generated.longest:,.0f} keys x 2 x {model.query_width} x 4 B + "
-            f"{model.vocabulary:,} logits x {DRAW_BYTES} B)",
+            f"{model.intermediate}) x 4 B + {generated.batch_prompts} prompts x "
+            f"{generated.longest:,.0f} keys of one layer + {generated.batch_rows} answers x "
+            f"{model.vocabulary:,} logits x {DRAW_BYTES} B",
         ),
     ]
 
