@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,13 @@ from fake_endpoint import KEY, FakeEndpoint, fake_endpoint
 
 # Tiny models are slower on many threads than on one.
 torch.set_num_threads(1)
+
+# Test processes side by side have cores of their own, which what they start inherits: threads of
+# several processes that wait for one another on the same cores take many times as long.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    own = sorted(os.sched_getaffinity(0))[number :: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])]
+    os.sched_setaffinity(0, own or os.sched_getaffinity(0))
 
 # A deadline for one example says how busy the machine is, and nothing of the code.
 settings.register_profile("any machine", deadline=None)
