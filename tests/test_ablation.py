@@ -21,7 +21,7 @@ from rlanything.ablation.ablate import Ablation, AblationRequest, ablate
 from rlanything.ablation.arms import Arm, find_arms
 from rlanything.ablation.grid import GridError, make_cells, runs_at_once, spent_seconds
 from rlanything.ablation.results import BEFORE
-from rlanything.config import RecipeError
+from rlanything.config import RecipeError, load_recipe
 from rlanything.runs.stopping import Stopped
 from rlanything.view import View
 
@@ -50,10 +50,17 @@ class Listener(View):
         self.said.append(line)
 
 
-def run(recipe: Path, *overrides: str, arms: tuple[str, ...] = ARMS, page: Path | None = None):
+def run(
+    recipe: Path,
+    *overrides: str,
+    arms: tuple[str, ...] = ARMS,
+    page: Path | None = None,
+    parallel: int = 2,
+):
     view = Listener()
     out = recipe.parent / "out"
-    request = AblationRequest(recipe, overrides, arms, 2, out, 2, page, "rlanything ablate ...")
+    command = "rlanything ablate ..."
+    request = AblationRequest(recipe, overrides, arms, 2, out, parallel, page, command)
     return ablate(request, view), view.said
 
 
@@ -108,6 +115,23 @@ def test_an_arm_more_runs_only_that_arm(recipe: Path) -> None:
     found, said = run(recipe, arms=(*ARMS, "nine9:feedback.weight=2"))
     assert estimates(found)["nine9"] == 0.9
     assert sum("finished in" in line for line in said) == 2
+
+
+def test_what_a_run_measured_before_training_holds_for_those_that_begin_alike(
+    recipe: Path,
+) -> None:
+    arms = (*ARMS, "other3:feedback.judge_weight=4")
+    run(recipe, arms=arms, parallel=1)
+    out = recipe.parent / "out"
+
+    def baseline(arm: str, seed: int) -> Path | None:
+        return load_recipe(out / arm / f"seed-{seed}" / "recipe.yaml").evaluation.baseline
+
+    for seed in (0, 1):
+        assert baseline("four4", seed) is None
+        assert baseline("seven7", seed) == out / "four4" / f"seed-{seed}"
+        assert baseline("other3", seed) is None  # its exam of the judge is another one
+    assert run(recipe, arms=arms)[1].count("6 of 6 runs are there already") == 1
 
 
 def test_a_run_that_fails_is_named_and_the_others_go_on(recipe: Path) -> None:

@@ -162,6 +162,8 @@ class EvaluationConfig(Section):
     """Of the policy in evaluation; 0 takes the most likely token."""
     judged_episodes: Annotated[int, Field(ge=0)] = 64
     """How many of those episodes the judge scores, to measure its Process Acc and Outcome Acc."""
+    baseline: Path | None = None
+    """A run that began alike: its evaluation before training is taken over, not made again."""
 
 
 class Recipe(Section):
@@ -235,6 +237,17 @@ def make_recipe(data: dict[str, Any], overrides: Sequence[str], place: str) -> R
     for problem in _misread(data, recipe.model_dump(), ()):
         raise RecipeError(f"{place}: {problem}")
     return recipe
+
+
+def first_difference(one: object, two: object, at: tuple[str, ...] = ()) -> str | None:
+    """The first key in which two recipes, or parts of them, differ as data; None: in none."""
+    if isinstance(one, dict) and isinstance(two, dict):
+        for key in [*one, *(key for key in two if key not in one)]:
+            found = first_difference(one.get(key), two.get(key), (*at, str(key)))
+            if found is not None:
+                return found
+        return None
+    return None if one == two else dotted(at)
 
 
 def _override(data: dict[str, Any], override: str) -> None:

@@ -35,6 +35,7 @@ from rlanything.loop import Loop, Turn
 from rlanything.records import Task, Trajectory
 from rlanything.roles.judge import Silent
 from rlanything.runs.alarms import find_alarms
+from rlanything.runs.baseline import open_baseline, take_baseline
 from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint, sync
 from rlanything.runs.lock import RunLock, find_holder
 from rlanything.runs.metrics import drift_metrics, sitting_metrics, turn_metrics
@@ -73,6 +74,8 @@ class Run:
                 f"run directory {self._directory} exists already; go on with it by `rlanything "
                 f"resume {self._directory}`, or choose another with run_dir=PATH"
             )
+        if recipe.evaluation.baseline:
+            open_baseline(recipe.evaluation.baseline, recipe).close()
         self._at = Position(0, None)
         self._set_up()
         self._new = True
@@ -254,6 +257,10 @@ class Run:
         due = iteration in (0, last) or (every and iteration % every == 0)
         if not due or not self._held_out or iteration in self._store.sittings():
             return
+        if iteration == 0 and recipe.evaluation.baseline:
+            take_baseline(self._store, recipe)
+            self._track(0, self._store.metrics(0))
+            return view.say(f"before training: as {recipe.evaluation.baseline} found it")
         evaluations = [self._evaluate(split) for split in self._held_out]
         for each in evaluations:
             view.say(evaluation_line(iteration, each))

@@ -16,11 +16,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from pydantic.main import IncEx
+
 from rlanything.ablation.arms import Arm
-from rlanything.config import Recipe, RecipeError, load_recipe
-from rlanything.interchange.strict_yaml import dotted
+from rlanything.config import Recipe, RecipeError, first_difference, load_recipe
+from rlanything.runs.baseline import has_baseline
 from rlanything.runs.database import StoreError
 from rlanything.runs.lock import RunLock
 from rlanything.runs.stopping import Stopped, Stopper
@@ -35,7 +38,10 @@ LOOK_SECONDS = 2.0
 """Between two looks at how far the runs are."""
 STOP_SECONDS = 120.0
 """A run that has not stopped so long after it was told to is killed: it loses an iteration."""
-MAY_DIFFER = {"run_dir", "environment", "checkpoints", "store"}
+MAY_DIFFER: IncEx = {
+    **dict.fromkeys(("run_dir", "environment", "checkpoints", "store"), True),
+    "evaluation": {"baseline"},
+}
 """What changes no result."""
 
 
@@ -90,7 +96,7 @@ class Cell:
         except RecipeError as error:
             raise GridError(f"{self.folder} is in the way: {error}; choose another --out") from None
         one, two = (each.model_dump(exclude=MAY_DIFFER) for each in (there, self.recipe))
-        if (key := _difference(one, two)) is not None:
+        if (key := first_difference(one, two)) is not None:
             raise GridError(
                 f"{self.folder} is a run of another recipe ({key} differs); choose another --out, "
                 "or ask for the arms, seeds and overrides it was begun with"
@@ -165,7 +171,7 @@ def run_grid(
             while waiting or running:
                 while waiting and len(running) < parallel:
                     cell = waiting.popleft()
-                    running[cell.name] = _start(recipe, cell)
+                    running[cell.name] = _start(recipe, cell, cells)
                 _wait(running)
                 for name, each in list(running.items()):
                     cell = by_name[name]
@@ -190,14 +196,17 @@ def run_grid(
     return failed
 
 
-def _start(recipe: Path, cell: Cell) -> _Running:
-    """A session of its own: Ctrl-C reaches the grid, which tells its runs."""
+def _start(recipe: Path, cell: Cell, cells: Sequence[Cell]) -> _Running:
+    """A session of its own: Ctrl-C reaches the grid, which tells its runs.
+
+    What a run of the grid that began alike has measured before training is not measured again."""
     cell.folder.parent.mkdir(parents=True, exist_ok=True)
-    what = (
-        ["resume", cell.folder]
-        if cell.folder.exists()
-        else ["train", recipe.resolve(), *cell.overrides]
-    )
+    if cell.folder.exists():
+        what = ["resume", cell.folder]
+    else:
+        like = (each.folder for each in cells if has_baseline(each.folder, cell.recipe))
+        baseline = [f"evaluation.baseline={folder}" for folder in islice(like, 1)]
+        what = ["train", recipe.resolve(), *cell.overrides, *baseline]
     with cell.log.open("ab") as log:
         process = subprocess.Popen(
             [*COMMAND, *map(str, what)],
@@ -257,14 +266,3 @@ def spent_seconds(out: Path, cells: Sequence[Cell]) -> float:
 def _last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return f"failed: {lines[-1] if lines else 'it said nothing'}"
-
-
-def _difference(one: object, two: object, at: tuple[str, ...] = ()) -> str | None:
-    """The first key in which two recipes differ."""
-    if isinstance(one, dict) and isinstance(two, dict):
-        for key in [*one, *(key for key in two if key not in one)]:
-            found = _difference(one.get(key), two.get(key), (*at, str(key)))
-            if found is not None:
-                return found
-        return None
-    return None if one == two else dotted(at)

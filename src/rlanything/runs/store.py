@@ -151,6 +151,17 @@ class Store:
             db.executemany("INSERT INTO exam (episode) VALUES (?)", [(to_json(t),) for t in exam])
             write_metrics(db, iteration, metrics)
 
+    def take_sitting(self, other: Store, iteration: int) -> None:
+        """Copies an evaluation from another run's store, and the episodes of its exam, in one
+        transaction."""
+        with self._db.transaction() as db:
+            for table in ("evaluations", "exam_counts", "metrics", "exam"):
+                where = "" if table == "exam" else f" WHERE iteration = {iteration:d}"
+                rows = other.query(f"SELECT * FROM {table}{where}")
+                if rows:
+                    places = ", ".join("?" * len(rows[0]))
+                    db.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
+
     # --- going back, and forgetting
 
     def last_iteration(self) -> tuple[int, str] | None:

@@ -1,0 +1,69 @@
+"""The examination before training, taken over from a run that began alike.
+
+Runs that are compared have the same models, tasks and seed before their first iteration: what one
+of them found there holds for all.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from rlanything.config import Recipe, RecipeError, first_difference, load_recipe
+from rlanything.role_settings import Role, TrainedRole
+from rlanything.runs.database import StoreError
+from rlanything.runs.store import Store
+
+LEARNING = set(TrainedRole.model_fields) - set(Role.model_fields) | {"train"}
+"""Settings of a role that say how it learns."""
+
+
+def beginning(recipe: Recipe) -> dict[str, Any]:
+    """All that the examination before training depends on, as the recipe has it."""
+    return {
+        "seed": recipe.seed,
+        "threads": recipe.threads,
+        "domain": recipe.domain.model_dump(),
+        "policy": recipe.policy.model_dump(exclude=LEARNING),
+        "judge": recipe.judge.model_dump(exclude=LEARNING),
+        "feedback": recipe.feedback.model_dump(include={"judge_weight"}),
+        "loop": recipe.loop.model_dump(include={"max_steps"}),
+        "evaluation": recipe.evaluation.model_dump(exclude={"baseline", "every"}),
+    }
+
+
+def has_baseline(folder: Path, recipe: Recipe) -> bool:
+    """Whether `open_baseline` would find one there."""
+    try:
+        open_baseline(folder, recipe).close()
+    except RecipeError:
+        return False
+    return True
+
+
+def open_baseline(folder: Path, recipe: Recipe) -> Store:
+    """The store of a run that began as `recipe` does and was examined. Raises `RecipeError`."""
+    key = "evaluation.baseline"
+    try:
+        there = load_recipe(folder / "recipe.yaml")
+    except RecipeError as error:
+        raise RecipeError(f"{key}: {error}") from None
+    differing = first_difference(beginning(there), beginning(recipe))
+    if differing is not None:
+        raise RecipeError(f"{key}: {folder} began otherwise ({differing} differs); leave it out")
+    try:
+        store = Store(folder / "run.sqlite")
+    except StoreError as error:
+        raise RecipeError(f"{key}: {error}; leave it out") from None
+    if 0 not in store.sittings():
+        store.close()
+        raise RecipeError(f"{key}: {folder} was not examined before training; leave it out")
+    return store
+
+
+def take_baseline(store: Store, recipe: Recipe) -> None:
+    """Copies the recipe's baseline into the store of its run. Raises `RecipeError`."""
+    assert recipe.evaluation.baseline is not None
+    with closing(open_baseline(recipe.evaluation.baseline, recipe)) as other:
+        store.take_sitting(other, 0)
