@@ -44,6 +44,8 @@ CONTROLS = {
 }
 PROCESS, POSITIVE = "balanced_process_accuracy", "positive_rate"
 MEASURES = (PROCESS, "ut", "detect")
+SECTION = "\n## "
+"""Begins what other benchmarks have added to a page."""
 
 
 @dataclass(frozen=True)
@@ -305,7 +307,10 @@ def main() -> None:
     ]
     lines = page(recipe, arguments, runs[:count], runs[count:], choices)
     name = arguments.page or recipe.name
-    (HERE / f"{name}.md").write_text("\n".join(lines), encoding="utf-8")
+    path = HERE / f"{name}.md"
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    kept = old[old.index(SECTION) :] if SECTION in old else ""
+    path.write_text("\n".join(lines) + kept, encoding="utf-8")
     stores = {(each.name,): each.store for each in runs}
     write_curves(HERE / f"{name}.csv", stores, ["run"], recipe.evaluation.splits)
 
