@@ -134,7 +134,7 @@ def test_one_role_made_anew_is_what_the_whole_build_makes(tmp_path: Path) -> Non
     for role in ("adapter", "judge"):
         (tmp_path / role / "model.safetensors").unlink()
         assert build(tmp_path, 0, (role,)) == whole
-    assert json.loads((tmp_path / "card.json").read_text())["measured"]["minutes"] > minutes
+    assert json.loads((tmp_path / "card.json").read_text())["measured"]["minutes"] == minutes
 
 
 def test_a_role_without_lessons_is_refused(frozen_model: LanguageModel) -> None:

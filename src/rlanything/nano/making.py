@@ -128,7 +128,8 @@ def roles_named(names: Sequence[str], out: Path) -> tuple[RoleName, ...]:
 
 
 def measured_before(out: Path, roles: Sequence[RoleName]) -> dict[str, Any]:
-    """What the card in a folder says, if only some of its models are made anew."""
+    """What the card in a folder says, if only some of its models are made anew. Its minutes are
+    those of the whole build."""
     if set(roles) >= set(ROLES):
         return {}
     return json.loads((out / "card.json").read_text(encoding="utf-8"))["measured"]
