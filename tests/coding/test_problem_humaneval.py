@@ -17,7 +17,8 @@ from rlanything.environments.coding import humaneval
 from rlanything.environments.coding.humaneval import humaneval_problems
 from rlanything.environments.coding.problem import Problem
 
-DAMAGED = gzip.compress(b"{}")[:10] + b"\xff" * 20
+# Without the time: test processes that are collected a second apart have the same tests.
+DAMAGED = gzip.compress(b"{}", mtime=0)[:10] + b"\xff" * 20
 
 
 def solutions() -> dict[str, str]:
@@ -59,9 +60,9 @@ def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPa
         None,
         b"",
         b"text",
-        gzip.compress(b"{"),
-        gzip.compress(b"{}"),
-        gzip.compress(b"{}")[:9],
+        gzip.compress(b"{", mtime=0),
+        gzip.compress(b"{}", mtime=0),
+        gzip.compress(b"{}", mtime=0)[:9],
         DAMAGED,
     ],
 )
