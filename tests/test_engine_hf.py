@@ -132,6 +132,18 @@ def test_rows_that_move_while_some_are_still_decoded_stay_exact(frozen_model, sa
         }
 
 
+def test_rows_that_storage_has_no_room_for_yet_can_be_brought_together(frozen_model, monkeypatch):
+    # The third call takes four rows of the first and one that is new.
+    monkeypatch.setattr(cache_module, "KEPT_ROWS", 11)
+    engine = HFEngine(frozen_model)
+    for call in range(4):
+        requests = [
+            Request(prompt, (i,), None, f"{call}/{i}")
+            for i, prompt in enumerate(prompts(5, seed=call))
+        ]
+        assert_exact(frozen_model, flat(engine.generate(requests, SAMPLING)), SAMPLING.temperature)
+
+
 def test_a_prompt_that_only_begins_like_the_last_one_is_still_exact(frozen_model):
     engine = HFEngine(frozen_model)
     long = prompts(2, seed=4, longest=60)[1]

@@ -99,8 +99,8 @@ class RaggedCache:
         end = max(
             int(self._columns.max()) + 1, *(len(self.tokens[row]) for row in (*some, *others))
         )
-        for keys, values in self._layers.values():
-            for store in (keys, values):
+        for layer, (keys, values) in self._layers.items():
+            for store in self._reserve(layer, keys, values, end):
                 store[new, :, :end] = store[old, :, :end]
         for row, place in zip((*some, *others), new, strict=True):
             self._places[row] = place
