@@ -65,7 +65,7 @@ quickstart: setup ## run the closed loop on two CPU cores, in under ten minutes
 # from nothing that folder must be away.
 evidence: setup ## rewrite benchmarks/ablation.md: five arms, five seeds, AlfWorld-nano (some three hours)
 	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms components --seeds 5 \
-	  --out runs/evidence --page benchmarks/ablation.md
+	  --out runs/evidence --page benchmarks/ablation.md --figure benchmarks/ablation.svg
 
 lint: setup ## ruff and pyright
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 import os
 import signal
@@ -55,12 +56,13 @@ def run(
     *overrides: str,
     arms: tuple[str, ...] = ARMS,
     page: Path | None = None,
+    figure: Path | None = None,
     parallel: int = 2,
 ):
     view = Listener()
     out = recipe.parent / "out"
     command = "rlanything ablate ..."
-    request = AblationRequest(recipe, overrides, arms, 2, out, parallel, page, command)
+    request = AblationRequest(recipe, overrides, arms, 2, out, parallel, page, figure, command)
     return ablate(request, view), view.said
 
 
@@ -220,7 +222,7 @@ def test_the_page_says_how_its_figures_came_about(recipe: Path) -> None:
     page = recipe.parent / "page.md"
     found, said = run(recipe, page=page)
     text = page.read_text()
-    assert said[-1] == f"written: {page} and {page.with_suffix('.csv')}"
+    assert said[-2:] == [f"written: {page}", f"written: {page.with_suffix('.csv')}"]
     assert "`rlanything ablate ...`" in text
     assert "4 runs took 0.0 hours" in text
     assert "| seven7 | 2 | 70.0% [" in text
@@ -233,6 +235,31 @@ def test_the_page_says_how_its_figures_came_about(recipe: Path) -> None:
     ]
     assert len(rows) == 8
     assert json.loads(json.dumps(found.to_json()))["rows"][0]["name"] == BEFORE
+
+
+def test_the_figure_has_every_arm_and_measure_and_is_on_the_page(recipe: Path) -> None:
+    (recipe.parent / "figures").mkdir()
+    page, figure = recipe.parent / "page.md", recipe.parent / "figures" / "gains.svg"
+    found, _ = run(recipe, page=page, figure=figure)
+    assert "](figures/gains.svg)" in page.read_text()
+    drawn = figure.read_text()
+    for name in ("four4", "seven7", *found.results.measures):
+        assert f">{name}<" in drawn
+    run(recipe, figure=figure)
+    assert figure.read_text() == drawn, "the same runs have the same figure"
+
+
+def test_a_figure_that_cannot_be_drawn_is_refused_before_anything_runs(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(GridError, match=r"--figure: .*gains\.doc must end in one of .*\.svg"):
+        run(recipe, figure=recipe.parent / "gains.doc")
+    with pytest.raises(GridError, match="--figure: there is no folder"):
+        run(recipe, figure=recipe.parent / "nowhere" / "gains.svg")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(GridError, match=r"pip install 'rlanything\[figures\]'"):
+        run(recipe, figure=recipe.parent / "gains.svg")
+    assert not (recipe.parent / "out").exists()
 
 
 def test_seconds_of_interrupted_processes_count_too(recipe: Path) -> None:

@@ -47,6 +47,7 @@ def check_installation() -> list[Finding]:
         _optional("vllm", "vllm", "generation by vLLM"),
         _optional("openai", "openai", "hosted models"),
         _optional("wandb", "wandb", "metrics at Weights & Biases"),
+        _optional("figures", "matplotlib", "figures of ablations"),
         _drift(),
         _nano(),
         _sandbox(),

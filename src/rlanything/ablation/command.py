@@ -36,6 +36,10 @@ def ablate(
     page: Annotated[
         Path | None, typer.Option(help="Write the table there, as Markdown, with its curves.")
     ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(help="Draw gains and curves there: .svg, .png, .pdf (extra: figures)."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Run a recipe with parts of it left out, over several seeds, and compare.
@@ -55,6 +59,7 @@ def ablate(
             out or Path("runs") / f"ablation-{recipe.stem}",
             parallel,
             page,
+            figure,
             shlex.join(["rlanything", *sys.argv[1:]]),
         ),
         view,

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,29 +35,35 @@ class Circumstances:
 
 
 def write_page(
-    path: Path, results: Results, arms: Sequence[Arm], cells: Sequence[Cell], how: Circumstances
-) -> Path:
-    """Writes the page, and the curves beside it as CSV; where those are."""
-    curves = path.with_suffix(".csv")
-    splits = cells[0].recipe.evaluation.splits
-    with ExitStack() as stack:
-        stores = {
-            (cell.arm, str(cell.seed)): stack.enter_context(closing(Store(cell.store)))
-            for cell in cells
-        }
-        write_curves(curves, stores, ["arm", "seed"], splits)
-        along = _along(arms, stores, splits)
-    path.write_text("\n".join(_lines(results, arms, cells, how, along, curves)), encoding="utf-8")
-    return curves
-
-
-def _lines(
+    path: Path,
     results: Results,
     arms: Sequence[Arm],
     cells: Sequence[Cell],
+    stores: Mapping[tuple[str, str], Store],
     how: Circumstances,
-    along: list[str],
-    curves: Path,
+    figure: Path | None = None,
+) -> Path:
+    """Writes the page, and the curves beside it as CSV; where those are. `stores`: by arm and seed;
+    `figure`: one that belongs on the page."""
+    curves = path.with_suffix(".csv")
+    splits = cells[0].recipe.evaluation.splits
+    write_curves(curves, stores, ["arm", "seed"], splits)
+    lines = _lines(results, arms, cells, how)
+    if figure is not None:
+        lines += ["", f"![Gains and curves of every arm]({_beside(path, figure)})"]
+    lines += _along(arms, stores, splits)
+    lines += ["", f"Every iteration of every run: [{curves.name}]({curves.name}).", ""]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return curves
+
+
+def _beside(page: Path, figure: Path) -> str:
+    """How a page names a file, wherever the two lie."""
+    return Path(os.path.relpath(figure, page.parent)).as_posix()
+
+
+def _lines(
+    results: Results, arms: Sequence[Arm], cells: Sequence[Cell], how: Circumstances
 ) -> list[str]:
     recipe = cells[0].recipe
     seeds = sorted({cell.seed for cell in cells})
@@ -99,13 +104,11 @@ def _lines(
             "they gained is against their own.",
         ]
     lines += ["", "What each arm overrides in the recipe:", ""]
-    lines += [f"- {arm.name}: `{' '.join(arm.overrides)}`" for arm in arms]
-    lines += along
-    return [*lines, "", f"Every iteration of every run: [{curves.name}]({curves.name}).", ""]
+    return lines + [f"- {arm.name}: `{' '.join(arm.overrides)}`" for arm in arms]
 
 
 def _along(
-    arms: Sequence[Arm], stores: dict[tuple[str, str], Store], splits: Sequence[str]
+    arms: Sequence[Arm], stores: Mapping[tuple[str, str], Store], splits: Sequence[str]
 ) -> list[str]:
     """Means over seeds of what was measured at sittings, where there were some along the way."""
     names = [name for name in curve_names(splits) if name.startswith("evaluation/")]
