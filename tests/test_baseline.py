@@ -98,3 +98,11 @@ def test_what_is_no_run_or_was_not_examined_is_refused(first: Path, tmp_path: Pa
     Store.create(bare / "run.sqlite").close()
     with pytest.raises(RecipeError, match="was not examined before training; leave it out"):
         trained(tmp_path / "second", f"evaluation.baseline={bare}")
+    damaged = tmp_path / "damaged"
+    shutil.copytree(first, damaged)
+    pages = bytearray((damaged / "run.sqlite").read_bytes())
+    pages[4096:] = bytes(len(pages) - 4096)
+    (damaged / "run.sqlite").write_bytes(pages)
+    with pytest.raises(RecipeError, match=r"evaluation.baseline: .*run\.sqlite.*leave it out"):
+        trained(tmp_path / "second", f"evaluation.baseline={damaged}")
+    assert not has_baseline(damaged, load_recipe(TINY, SMALL))

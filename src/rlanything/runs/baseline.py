@@ -54,9 +54,10 @@ def open_baseline(folder: Path, recipe: Recipe) -> Store:
         raise RecipeError(f"{key}: {folder} began otherwise ({differing} differs); leave it out")
     try:
         store = Store(folder / "run.sqlite")
+        examined = 0 in store.sittings()
     except StoreError as error:
         raise RecipeError(f"{key}: {error}; leave it out") from None
-    if 0 not in store.sittings():
+    if not examined:
         store.close()
         raise RecipeError(f"{key}: {folder} was not examined before training; leave it out")
     return store
@@ -66,4 +67,4 @@ def take_baseline(store: Store, recipe: Recipe) -> None:
     """Copies the recipe's baseline into the store of its run. Raises `RecipeError`."""
     assert recipe.evaluation.baseline is not None
     with closing(open_baseline(recipe.evaluation.baseline, recipe)) as other:
-        store.take_sitting(other, 0)
+        store.take_beginning(other)

@@ -151,12 +151,12 @@ class Store:
             db.executemany("INSERT INTO exam (episode) VALUES (?)", [(to_json(t),) for t in exam])
             write_metrics(db, iteration, metrics)
 
-    def take_sitting(self, other: Store, iteration: int) -> None:
-        """Copies an evaluation from another run's store, and the episodes of its exam, in one
-        transaction."""
+    def take_beginning(self, other: Store) -> None:
+        """Copies the evaluation before training from another run's store, and the episodes of its
+        exam, in one transaction."""
         with self._db.transaction() as db:
             for table in ("evaluations", "exam_counts", "metrics", "exam"):
-                where = "" if table == "exam" else f" WHERE iteration = {iteration:d}"
+                where = "" if table == "exam" else " WHERE iteration = 0"
                 rows = other.query(f"SELECT * FROM {table}{where}")
                 if rows:
                     places = ", ".join("?" * len(rows[0]))
