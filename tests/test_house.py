@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src"
+ROOT = SOURCE.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 FILES = sorted((SOURCE / "rlanything").rglob("*.py"))
 
 # Rooms from the ground up; a room may import itself and those before it.
@@ -100,3 +103,10 @@ def test_no_two_test_files_have_one_name() -> None:
     # pytest imports them by their names alone.
     names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
     assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_of_the_documentation_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)", page.read_text())
+    gone = [each for each in links if "://" not in each and not (page.parent / each).exists()]
+    assert not gone

