@@ -105,13 +105,17 @@ def _curves(figure: SubFigure, by_arm: Mapping[str, list[Store]], curves: Sequen
             if row is panels[0]:
                 panel.set_title(arm, fontsize=8.5)
             if not any(metric(store, name) for store in stores):
-                panel.text(0.5, 0.5, "-", transform=panel.transAxes, ha="center", color=SOFT)
+                panel.text(
+                    0.5, 0.5, "not measured", transform=panel.transAxes, ha="center", color=SOFT
+                )
             color = COLORS[i % len(COLORS)]
             for store in stores:
                 own = metric(store, name)
                 panel.plot(list(own), list(own.values()), color=color, linewidth=0.7, alpha=0.35)
             mean = mean_curve(stores, name)
             panel.plot(list(mean), list(mean.values()), color=color, linewidth=2)
+    for panel in panels[-1]:
+        panel.set_xlabel("iteration", color=SOFT, fontsize=7.5)
 
 
 def _plain(panel: Axes) -> None:
