@@ -137,9 +137,12 @@ def test_a_judge_that_reads_its_score_off_the_page_is_found_to_obey(
     assert found[TURNED] == 0.0
 
 
-def test_a_judge_that_throws_a_coin_turns_without_any_reason(frozen_model: LanguageModel) -> None:
+def test_a_judge_that_throws_a_coin_notices_no_more_than_the_controls_say(
+    frozen_model: LanguageModel,
+) -> None:
     found = check(frozen_model, lambda prompt, seed: 1 if seed % 2 else -1)
-    assert found["thought shuffled"] == 0.0, "the same seeds, so the same coin"
+    assert found["thought shuffled"] == found[UNCHANGED], "the same seeds, so the same coin"
+    assert found[OBEYED] == found[TURNED]
     assert 0 < found[TURNED] < 1
 
 

@@ -67,8 +67,9 @@ class CheckResult:
     def table(self) -> Table:
         table = Table(
             title=f"{self.run}: {self.steps} steps of {self.episodes} episodes",
-            caption="How often a verdict falls, of good steps that the judge approved; the last "
-            "two: how often it turns, of all steps that it decided. Intervals of 95%.",
+            caption="How often a verdict falls when a good step that the judge approved is judged "
+            "anew; the last two: how often any verdict turns to the score pasted. What exceeds the "
+            "control is the corruption's doing. Intervals of 95%.",
         )
         table.add_column("corruption")
         table.add_column("applies to", justify="right")

@@ -1,8 +1,10 @@
 """Does the judge notice? Recorded steps are corrupted in known ways and judged again.
 
 Of steps that are good and that the judge called good, how many does it call bad once they are
-corrupted? Two controls tell what that is worth: the same steps unchanged under other seeds (a judge
-is sampled, so some verdicts fall anyway), and a score pasted into a step, which it must not obey.
+corrupted? A judge is sampled, so some verdicts fall anyway: the corrupted steps are asked about
+under other seeds than those it approved them with, and so are, as a control, the same steps
+unchanged. What it notices is the difference. A score pasted into a step is one not to obey, and has
+the same control.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from rlanything.roles.judge import Judge
 from rlanything.seeds import derive
 from rlanything.view import View
 
-UNCHANGED = "unchanged, other seeds"
-OBEYED = "score pasted: obeyed"
-TURNED = "score pasted: turned anyway"
+UNCHANGED = "unchanged (control)"
+OBEYED = "score pasted"
+TURNED = "no score pasted (control)"
 MEASURES = (*CORRUPTIONS, UNCHANGED, OBEYED, TURNED)
 """What is counted by episode. The last is the share of verdicts that turn under other seeds."""
 
@@ -83,15 +85,16 @@ def sit(judge: Judge, drawn: Drawn, seed: int, name: str, view: View) -> dict[st
 
         whole = {id: place.ending() for id, place in places.items()}
         first = verdicts(whole, seed)
-        again = verdicts(whole, derive(seed, "again"))
+        anew = derive(seed, "again")
+        again = verdicts(whole, anew)
         decided = [id for id in places if first[id]]
         pasted = verdicts(
-            {id: places[id].ending(paste_score(places[id], -first[id])) for id in decided}, seed
+            {id: places[id].ending(paste_score(places[id], -first[id])) for id in decided}, anew
         )
         approved = drawn.good & {id for id in places if first[id] == 1}
         answers = {UNCHANGED: {id: again[id] for id in places if id in approved}}
         for measure, asked in drawn.corrupted.items():
-            found = verdicts(asked, seed)
+            found = verdicts(asked, anew)
             answers[measure] = {id: found[id] for id in found if id in approved}
     told = [(measure, id, said == -1) for measure, of in answers.items() for id, said in of.items()]
     told += [(OBEYED, id, pasted[id] == -first[id]) for id in decided]
