@@ -1,0 +1,280 @@
+"""What advantages know of good steps, under the settings that trained and under others that might
+have: writes benchmarks/signals.md.
+
+    python benchmarks/signals.py ARM [ARM ...] [--out PAGE]
+
+ARM: a folder of runs of one arm, `seed-0`, `seed-1` and so on, as `rlanything ablate` leaves them.
+Reads only their stores: what trained in each arm, and what the rollouts and judgements of the last
+one would have taught under other settings, without training again. Only for domains with an oracle
+that labels steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from rlanything.config import load_recipe
+from rlanything.evaluation.intervals import mean_of_few
+from rlanything.feedback import FeedbackSettings, TaskSignals, task_signals
+from rlanything.runs.store import Store
+from rlanything.runs.stored import StoredTrajectory
+
+RECIPE = {
+    "weight": 1.0,
+    "judge_weight": 1.0,
+    "policy_reward": "integrated",
+    "policy_comparison": "step",
+    "judge_balance": "outcome",
+}
+"""What the first row of each table has, and every other but for what its name says."""
+POLICY = {
+    "lambda 1": {},
+    "outcome alone": {"policy_reward": "outcome"},
+    "lambda 1/4": {"weight": 0.25},
+    "lambda 1/2": {"weight": 0.5},
+    "lambda 2": {"weight": 2.0},
+    "lambda 4": {"weight": 4.0},
+    "scores alone": {"policy_reward": "judge"},
+    "compared over the trajectory": {"policy_comparison": "trajectory"},
+    "compared in the same state": {"policy_comparison": "state"},
+}
+JUDGE = {
+    "balanced": {},
+    "not balanced (the paper)": {"judge_balance": "none"},
+    "balanced, lambda 1/4": {"judge_weight": 0.25},
+    "balanced, lambda 4": {"judge_weight": 4.0},
+}
+Found = dict[str, dict[str, float]]
+"""Measures by settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """The recorded trajectories of one task in one iteration."""
+
+    members: tuple[StoredTrajectory, ...]
+
+    def taught(self, settings: FeedbackSettings) -> TaskSignals:
+        return task_signals(
+            [each.outcome for each in self.members],
+            [[[j.score for j in step.judgements] for step in each.steps] for each in self.members],
+            settings,
+            [each.reward for each in self.members],
+            [[(step.observation, step.image) for step in each.steps] for each in self.members],
+        )
+
+
+def read(run: Path) -> list[Rollouts]:
+    """Of all iterations."""
+    groups: defaultdict[tuple[int, str], list[StoredTrajectory]] = defaultdict(list)
+    with closing(Store(run / "run.sqlite")) as store:
+        for (trajectory,) in store.query("SELECT id FROM trajectories ORDER BY number"):
+            found = store.trajectory(trajectory)
+            groups[found.iteration, found.task].append(found)
+    return [Rollouts(tuple(members)) for members in groups.values()]
+
+
+def correlation(pairs: Sequence[tuple[float, float]]) -> float:
+    """Pearson's; not a number where one side does not vary."""
+    one, two = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
+    return float(np.corrcoef(one, two)[0, 1]) if len(one) and one.std() and two.std() else np.nan
+
+
+def within(pairs: Sequence[tuple[float, float]], places: Sequence[object]) -> float:
+    """The correlation of what differs from the mean of its place."""
+    at = np.unique([str(place) for place in places], return_inverse=True)[1]
+    values = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    counts = np.bincount(at)
+    means = np.stack([np.bincount(at, each) / counts for each in values.T], axis=1)
+    return correlation([(float(a), float(b)) for a, b in values - means[at]])
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A step that trains the policy."""
+
+    advantage: float
+    label: int
+    outcome: int
+    place: tuple[int, int]
+    """Its rollout group and its index: what else could have been done there."""
+
+
+def of_policy(found: Sequence[Trained], steps: int) -> dict[str, float]:
+    return {
+        "steps that train": len(found) / steps,
+        "advantage with label": within(
+            [(each.advantage, each.label) for each in found], [each.place for each in found]
+        ),
+        "advantage with outcome": within(
+            [(each.advantage, each.outcome) for each in found], [each.place for each in found]
+        ),
+    }
+
+
+def of_judge(pairs: Sequence[tuple[float, int, int]], count: int) -> dict[str, float]:
+    """`pairs`: of every judgement that trains its advantage, score and label."""
+    advantages, scores, _ = np.array(pairs, dtype=np.float64).reshape(-1, 3).T
+    return {
+        "judgements that train": len(pairs) / count,
+        "advantage with being right": correlation([(a, s * label) for a, s, label in pairs]),
+        "pull toward +1": float((advantages * scores).mean()) if len(pairs) else np.nan,
+    }
+
+
+def trained(groups: Sequence[Rollouts]) -> dict[str, float]:
+    """What the run did train the policy on."""
+    return _of_policy(groups, lambda group: [_recorded(each) for each in group.members])
+
+
+def policy_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Found:
+    """By settings, what the policy would have trained on."""
+
+    def under(changed: FeedbackSettings) -> dict[str, float]:
+        return _of_policy(groups, lambda group: group.taught(changed).policy)
+
+    return {name: under(replace(settings, **changes)) for name, changes in POLICY.items()}
+
+
+def _recorded(trajectory: StoredTrajectory) -> list[float]:
+    return [step.advantage or 0.0 for step in trajectory.steps]
+
+
+def _of_policy(
+    groups: Sequence[Rollouts], advantages: Callable[[Rollouts], Sequence[Iterable[float]]]
+) -> dict[str, float]:
+    found = [
+        Trained(float(advantage), step.label, each.outcome, (number, index))
+        for number, group in enumerate(groups)
+        for each, own in zip(group.members, advantages(group), strict=True)
+        for index, (step, advantage) in enumerate(zip(each.steps, own, strict=True))
+        if advantage and step.label
+    ]
+    return of_policy(found, sum(len(each.steps) for group in groups for each in group.members))
+
+
+def judge_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Found:
+    """By settings, what the judge would have trained on."""
+
+    def pairs(changed: FeedbackSettings) -> Iterator[tuple[float, int, int]]:
+        for group in groups:
+            for each, own in zip(group.members, group.taught(changed).judge, strict=True):
+                for step, advantages in zip(each.steps, own, strict=True):
+                    for judgement, advantage in zip(step.judgements, advantages, strict=True):
+                        if advantage and judgement.score and step.label:
+                            yield float(advantage), judgement.score, step.label
+
+    count = sum(
+        len(step.judgements) for group in groups for each in group.members for step in each.steps
+    )
+    return {
+        name: of_judge(list(pairs(replace(settings, **changes))), count)
+        for name, changes in JUDGE.items()
+    }
+
+
+def table(runs: Sequence[Found]) -> list[str]:
+    """A row for each of the settings: means over runs, and differences to the first row's."""
+    names, first = list(runs[0]), next(iter(runs[0]))
+    measures = list(runs[0][first])
+    last = measures[1]
+    lines = [
+        f"| | {' | '.join(measures)} | {last}, more than {first} |",
+        "|---" * (len(measures) + 2) + "|",
+    ]
+    for name in names:
+        cells = [_cell([run[name][m] for run in runs]) for m in measures]
+        more = _cell([run[name][last] - run[first][last] for run in runs], "+.3f")
+        lines.append(f"| {name} | {' | '.join(cells)} | {'' if name == first else more} |")
+    return lines
+
+
+def _cell(values: Sequence[float], form: str = ".3f") -> str:
+    if np.isnan(values).any():
+        return "-"
+    found = mean_of_few(values)
+    if found is None:
+        return f"{values[0]:{form}}"
+    return f"{found.estimate:{form}} [{found.low:{form}}, {found.high:{form}}]"
+
+
+PAGE = """# What the advantages know
+
+`{command}` writes this page from the stores of runs.
+
+An advantage is worth what it tells of a step. Here it is compared with the label that the domain's
+oracle gives the step, which nobody trains on: +1 where it brings the task nearer to its end. Only
+what was done otherwise in another rollout of the task at the same step counts: advantage, label and
+outcome are taken less their means over those rollouts. Correlations are over all steps that train,
+in all iterations; means over seeds with Student's 95% intervals, differences paired by seed. Seeds:
+{seeds}.
+
+## What trained the policy, arm by arm
+
+{arms}
+
+## Other settings, on the judgements of `{last}`
+
+What the policy would have learned from the same rollouts and judgements:
+
+{policy}
+
+What the judge would have learned. *Being right* is giving the label as score; the *pull* is the
+mean of advantage times score: above 0 it is taught to say +1 more often, below 0 to say -1.
+
+{judge}
+"""
+
+
+def page(arms: Sequence[Path]) -> str:
+    """Of the seeds whose runs all arms have finished."""
+    seeds = sorted(set.intersection(*({run.name for run in finished(arm)} for arm in arms)))
+    if not seeds:
+        raise SystemExit("these folders have no finished run of one seed in common")
+    recorded: list[Found] = []
+    policy: list[Found] = []
+    judge: list[Found] = []
+    for seed in seeds:
+        groups = {arm.name: read(arm / seed) for arm in arms}
+        recorded.append({arm: trained(own) for arm, own in groups.items()})
+        feedback = load_recipe(arms[-1] / seed / "recipe.yaml").feedback
+        settings = replace(feedback.settings(), **RECIPE)
+        policy.append(policy_table(groups[arms[-1].name], settings))
+        judge.append(judge_table(groups[arms[-1].name], settings))
+    return PAGE.format(
+        command=" ".join(["python benchmarks/signals.py", *map(str, arms)]),
+        seeds=", ".join(seeds),
+        arms="\n".join(table(recorded)),
+        last=arms[-1].name,
+        policy="\n".join(table(policy)),
+        judge="\n".join(table(judge)),
+    )
+
+
+def finished(arm: Path) -> list[Path]:
+    """The runs of an arm that are at their end."""
+    runs: list[Path] = []
+    for run in sorted(path.parent for path in arm.glob("seed-*/run.sqlite")):
+        with closing(Store(run / "run.sqlite")) as store:
+            if store.query("SELECT value FROM run WHERE key = 'finished'"):
+                runs.append(run)
+    return runs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("arms", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
+    asked = parser.parse_args()
+    asked.out.write_text(page(asked.arms), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
