@@ -53,19 +53,20 @@ def draw(path: Path, results: Results, stores: Mapping[tuple[str, str], Store]) 
     arms = [row.name for row in results.rows if row.gains is not None]
     by_arm = {arm: [store for (own, _), store in stores.items() if own == arm] for arm in arms}
     curves = [name for name in SHOWN if any(metric(store, name) for store in stores.values())]
-    style = {
-        "font.size": 8.5,
-        "axes.edgecolor": LINE,
-        "text.color": INK,
-        "xtick.color": SOFT,
-        "ytick.color": SOFT,
-        "svg.hashsalt": "rlanything",  # the same figure is the same file
-        "svg.fonttype": "none",
-    }
-    with mpl.rc_context(style):
+    with mpl.rc_context(
+        {
+            "font.size": 8.5,
+            "axes.edgecolor": LINE,
+            "text.color": INK,
+            "xtick.color": SOFT,
+            "ytick.color": SOFT,
+            "svg.hashsalt": "rlanything",  # the same figure is the same file
+            "svg.fonttype": "none",
+        }
+    ):
         heights = (0.9 + 0.3 * len(arms), 0.6 + 1.25 * len(curves))
         whole = Figure(figsize=(10.5, sum(heights)), layout="constrained", facecolor="white")
-        above, below = whole.subfigures(2, 1, height_ratios=heights)
+        above, below = whole.subfigures(2, 1, squeeze=False, height_ratios=heights)[:, 0]
         _gains(above, results, arms)
         _curves(below, by_arm, curves)
         # Without a date: a figure drawn again from the same runs has not changed.
