@@ -60,10 +60,9 @@ toolchain:
 quickstart: setup ## run the closed loop on two CPU cores, in under ten minutes
 	$(BIN)/rlanything train recipes/quickstart.yaml
 
-# 25 runs of the quickstart, two at a time on two cores: three hours by what benchmarks/quickstart.md
-# measured of one. What is there already in runs/evidence is kept, so it may be stopped; for figures
-# from nothing that folder must be away.
-evidence: setup ## rewrite benchmarks/ablation.md: five arms, five seeds, AlfWorld-nano (some three hours)
+# 25 runs of the quickstart, two at a time on two cores. What is there already in runs/evidence is kept,
+# so it may be stopped; for figures from nothing that folder must be away.
+evidence: setup ## rewrite benchmarks/ablation.md: five arms, five seeds, AlfWorld-nano (about two hours)
 	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms components --seeds 5 \
 	  --out runs/evidence --page benchmarks/ablation.md --figure benchmarks/ablation.svg
 

@@ -57,8 +57,9 @@ def markdown(lines: Lines) -> list[str]:
 
 def terminal(title: str, lines: Lines) -> Table:
     table = Table(title=title, title_justify="left")
-    for head in lines[0]:
-        table.add_column(head)
+    for i, head in enumerate(lines[0]):
+        # Cut short, names of arms look alike.
+        table.add_column(head, no_wrap=i == 0, overflow="fold")
     for cells in lines[1:]:
         table.add_row(*cells)
     return table
