@@ -87,36 +87,14 @@ def correlation(pairs: Sequence[tuple[float, float]]) -> float:
     return float(np.corrcoef(one, two)[0, 1]) if len(one) and one.std() and two.std() else np.nan
 
 
-def within(pairs: Sequence[tuple[float, float]], places: Sequence[object]) -> float:
+def within(pairs: Sequence[tuple[float, float]], places: Sequence[tuple[int, ...]]) -> float:
     """The correlation of what differs from the mean of its place."""
-    at = np.unique([str(place) for place in places], return_inverse=True)[1]
+    numbers: dict[tuple[int, ...], int] = {}
+    at = [numbers.setdefault(place, len(numbers)) for place in places]
     values = np.array(pairs, dtype=np.float64).reshape(-1, 2)
     counts = np.bincount(at)
     means = np.stack([np.bincount(at, each) / counts for each in values.T], axis=1)
     return correlation([(float(a), float(b)) for a, b in values - means[at]])
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """A step that trains the policy."""
-
-    advantage: float
-    label: int
-    outcome: int
-    place: tuple[int, int]
-    """Its rollout group and its index: what else could have been done there."""
-
-
-def of_policy(found: Sequence[Trained], steps: int) -> dict[str, float]:
-    return {
-        "steps that train": len(found) / steps,
-        "advantage with label": within(
-            [(each.advantage, each.label) for each in found], [each.place for each in found]
-        ),
-        "advantage with outcome": within(
-            [(each.advantage, each.outcome) for each in found], [each.place for each in found]
-        ),
-    }
 
 
 def of_judge(pairs: Sequence[tuple[float, int, int]], count: int) -> dict[str, float]:
@@ -150,14 +128,21 @@ def _recorded(trajectory: StoredTrajectory) -> list[float]:
 def _of_policy(
     groups: Sequence[Rollouts], advantages: Callable[[Rollouts], Sequence[Iterable[float]]]
 ) -> dict[str, float]:
-    found = [
-        Trained(float(advantage), step.label, each.outcome, (number, index))
-        for number, group in enumerate(groups)
-        for each, own in zip(group.members, advantages(group), strict=True)
-        for index, (step, advantage) in enumerate(zip(each.steps, own, strict=True))
-        if advantage and step.label
-    ]
-    return of_policy(found, sum(len(each.steps) for group in groups for each in group.members))
+    labels: list[tuple[float, float]] = []
+    outcomes: list[tuple[float, float]] = []
+    places: list[tuple[int, int]] = []  # its group and its index: what else could be done there
+    for number, group in enumerate(groups):
+        for each, own in zip(group.members, advantages(group), strict=True):
+            for index, (step, advantage) in enumerate(zip(each.steps, own, strict=True)):
+                if advantage and step.label:
+                    labels.append((advantage, step.label))
+                    outcomes.append((advantage, each.outcome))
+                    places.append((number, index))
+    return {
+        "steps that train": len(places) / sum(len(m.steps) for g in groups for m in g.members),
+        "advantage with label": within(labels, places),
+        "advantage with outcome": within(outcomes, places),
+    }
 
 
 def judge_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Found:
@@ -263,7 +248,7 @@ def finished(arm: Path) -> list[Path]:
     runs: list[Path] = []
     for run in sorted(path.parent for path in arm.glob("seed-*/run.sqlite")):
         with closing(Store(run / "run.sqlite")) as store:
-            if store.query("SELECT value FROM run WHERE key = 'finished'"):
+            if store.finished():
                 runs.append(run)
     return runs
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
+from benchmark_module import load_benchmark
 from report_runs import make_run
 
 ROOT = Path(__file__).parent.parent
@@ -18,17 +17,11 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def signals() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("signals", ROOT / "benchmarks" / "signals.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["signals"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_benchmark("signals")
 
 
 def test_only_what_differs_within_a_place_counts(signals: ModuleType) -> None:
-    places = [0, 0, 1, 1]
+    places = [(0,), (0,), (1,), (1,)]
     assert signals.within([(0, 1), (1, 2), (10, 2), (11, 3)], places) == pytest.approx(1)
     assert signals.within([(0, 2), (1, 1), (10, 12), (11, 11)], places) == pytest.approx(-1)
     assert np.isnan(signals.within([(0, 1), (0, 2), (10, 2), (10, 3)], places))

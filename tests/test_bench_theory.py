@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
+from benchmark_module import load_benchmark
 from rlanything.evaluation.diagnostics import reward_precision
 
 
 @pytest.fixture(scope="module")
 def theory() -> ModuleType:
-    path = Path(__file__).parent.parent / "benchmarks" / "theory.py"
-    spec = importlib.util.spec_from_file_location("theory", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["theory"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_benchmark("theory")
 
 
 def judged(theory: ModuleType, chances: np.ndarray, outcomes: np.ndarray, m: int):

@@ -105,13 +105,13 @@ def _curves(figure: SubFigure, by_arm: Mapping[str, list[Store]], curves: Sequen
             panel.xaxis.get_major_locator().set_params(integer=True)
             if row is panels[0]:
                 panel.set_title(arm, fontsize=8.5)
-            if not any(metric(store, name) for store in stores):
+            runs = [metric(store, name) for store in stores]
+            if not any(runs):
                 panel.text(
                     0.5, 0.5, "not measured", transform=panel.transAxes, ha="center", color=SOFT
                 )
             color = COLORS[i % len(COLORS)]
-            for store in stores:
-                own = metric(store, name)
+            for own in runs:
                 panel.plot(list(own), list(own.values()), color=color, linewidth=0.7, alpha=0.35)
             mean = mean_curve(stores, name)
             panel.plot(list(mean), list(mean.values()), color=color, linewidth=2)

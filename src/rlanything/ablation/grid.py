@@ -80,7 +80,7 @@ class Cell:
             return False
         self._check_recipe()
         with closing(Store(self.store)) as store:
-            return bool(store.query("SELECT value FROM run WHERE key = 'finished'"))
+            return store.finished()
 
     def iterations(self) -> int:
         """How many it has done."""

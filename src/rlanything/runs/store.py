@@ -199,6 +199,10 @@ class Store:
 
     # --- reading
 
+    def finished(self) -> bool:
+        """Whether the run is at its end."""
+        return bool(self.query("SELECT value FROM run WHERE key = 'finished'"))
+
     def trajectory(self, trajectory_id: str) -> StoredTrajectory:
         """An episode with its texts. Raises `StoreError` if there is none of this id, or if its
         texts were forgotten."""
