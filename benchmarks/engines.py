@@ -29,6 +29,7 @@ from rlanything.config import Recipe, load_recipe
 from rlanything.engine_settings import VLLMEngineConfig
 from rlanything.engines.base import Engine, Request, Sampling
 from rlanything.engines.hf import HFEngine
+from rlanything.engines.lora import add_adapters
 from rlanything.engines.model import LanguageModel, load_model
 from rlanything.engines.plain import PlainEngine
 from rlanything.engines.vllm import VLLMEngine
@@ -61,11 +62,14 @@ class Subject:
     episodes: int
     steps: int
     """Of each episode at most."""
+    adapters: bool = False
+    """Whether it has those that the recipe trains."""
 
 
 SUBJECTS = (
     Subject("nano", "quickstart.yaml", 32, 6),
     Subject("SmolLM2-135M", "alfworld-smollm2.yaml", 6, 2),
+    Subject("SmolLM2-135M with LoRA", "alfworld-smollm2.yaml", 6, 2, adapters=True),
 )
 
 ARMS: dict[str, tuple[str, Dtype]] = {
@@ -166,6 +170,8 @@ def measure(
     calls: list[list[Request]] = []
     for arm, (_, dtype) in ARMS.items():
         model = load_model(nano.resolve(role.model, part), dtype, device)
+        if subject.adapters and role.lora is not None:
+            add_adapters(model, role.lora, SEED)
         calls = calls or calls_of(
             part, model, domain, episodes_of(subject, recipe, domain), samples
         )

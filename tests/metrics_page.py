@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
+ROLE, SPLIT = "(policy|judge|adapter|labeller)", "(?!judge$)[a-z_]+"
 
 
 def page_patterns() -> dict[str, re.Pattern[str]]:
@@ -13,12 +14,7 @@ def page_patterns() -> dict[str, re.Pattern[str]]:
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     names = [name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
     assert len(names) == len(set(names)), "a metric is listed twice"
-    return {
-        name: re.compile(
-            name.replace("ROLE", "(policy|judge|adapter)").replace("SPLIT", "(?!judge$)[a-z_]+")
-        )
-        for name in names
-    }
+    return {name: re.compile(name.replace("ROLE", ROLE).replace("SPLIT", SPLIT)) for name in names}
 
 
 def unlisted(names: set[str]) -> set[str]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections import Counter
 from graphlib import TopologicalSorter
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 SOURCE = Path(__file__).parent.parent / "src"
 ROOT = SOURCE.parent
@@ -57,6 +61,17 @@ def imports(path: Path) -> set[str]:
     return {name for name in found if name in MODULES}
 
 
+def roots(path: Path) -> set[str]:
+    """The first names of all that a file imports, also inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").split(".")[0])
+        elif isinstance(node, ast.Import):
+            found.update(alias.name.split(".")[0] for alias in node.names)
+    return found
+
+
 def room(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
@@ -76,18 +91,7 @@ def test_arrows_point_down(name: str) -> None:
 def test_environments_and_the_ground_floor_import_no_torch() -> None:
     for name, path in MODULES.items():
         if room(name) and HEIGHT[room(name)] <= HEIGHT["environments"]:
-            tree = ast.parse(path.read_text())
-            roots = {
-                (node.module or "").split(".")[0]
-                for node in ast.walk(tree)
-                if isinstance(node, ast.ImportFrom)
-            } | {
-                alias.name.split(".")[0]
-                for node in ast.walk(tree)
-                if isinstance(node, ast.Import)
-                for alias in node.names
-            }
-            assert not roots & {"torch", "transformers"}, name
+            assert not roots(path) & {"torch", "transformers"}, name
 
 
 def test_no_file_is_longer_than_an_idea() -> None:
@@ -110,3 +114,23 @@ def test_links_of_the_documentation_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)", page.read_text())
     gone = [each for each in links if "://" not in each and not (page.parent / each).exists()]
     assert not gone
+
+
+def test_the_environment_of_vllm_has_what_its_tests_and_the_project_need() -> None:
+    # It is installed package by package: what is missing there would show in `make test-vllm` only.
+    lines = (ROOT / "requirements-vllm.txt").read_text().splitlines()
+    there = {canonicalize_name(line.split("==")[0]) for line in lines if "==" in line}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["alfworld"], *extras["lora"], *extras["openai"]]
+    needed = {canonicalize_name(Requirement(each).name) for each in wanted}
+    tests = Path(__file__).parent
+    shared = {path.stem: path for path in tests.glob("*.py")}
+    files = {tests / "conftest.py", *(tests / "with_vllm").glob("*.py")}
+    while more := {shared[name] for file in files for name in roots(file) & set(shared)} - files:
+        files |= more
+    packages = packages_distributions()
+    imported = set().union(*(roots(file) for file in files))
+    needed |= {canonicalize_name(packages[name][0]) for name in imported & set(packages)}
+    assert "hypothesis" in needed
+    assert needed - there - {"rlanything"} == set()

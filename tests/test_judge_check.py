@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,15 @@ from rlanything.evaluation.corruptions import (
     swap_action,
 )
 from rlanything.evaluation.counts import level, pooled
-from rlanything.evaluation.judge_check import MEASURES, OBEYED, TURNED, UNCHANGED, draw, sit
+from rlanything.evaluation.judge_check import (
+    MEASURES,
+    OBEYED,
+    TURNED,
+    UNCHANGED,
+    Drawn,
+    draw,
+    sit,
+)
 from rlanything.records import Completion, Step, Task, Trajectory
 from rlanything.roles.judge import Judge
 from rlanything.roles.speaker import LocalSpeaker
@@ -97,11 +106,15 @@ def test_what_came_before_a_corrupted_step_stays() -> None:
     assert at_1.ending().steps == EPISODES[0].steps[:2]
 
 
+def drawn(steps: int, seed: int = 0, labels: Mapping[str, list[int]] | None = None) -> Drawn:
+    return draw(Counting.action_marker, EPISODES, labels or {}, steps, seed)
+
+
 def check(model: LanguageModel, verdict) -> dict[str, float]:
     """Pooled shares by measure of a judge that answers a prompt as it is told."""
     engine = ScriptedEngine(model, lambda prompt, seed: f"\\boxed{{{verdict(prompt, seed)}}}")
     judge = Judge(LocalSpeaker(model, engine), Counting(), Sampling(0.8, 16), 1)
-    return pooled(sit(judge, draw(Counting(), EPISODES, 4, 0), 7, "before", VIEW))
+    return pooled(sit(judge, drawn(4), 7, "before", VIEW))
 
 
 def test_a_judge_that_always_approves_notices_nothing_and_obeys_nothing(
@@ -147,22 +160,16 @@ def test_a_judge_that_throws_a_coin_notices_no_more_than_the_controls_say(
 
 
 def test_only_some_steps_of_an_episode_are_drawn_and_always_the_same() -> None:
-    first, again = (draw(Counting(), EPISODES, 2, 5) for _ in range(2))
+    first, again = (drawn(2, seed=5) for _ in range(2))
     assert len(first.places) == 4
     assert [each.id for each in first.places] == [each.id for each in again.places]
 
 
-class Labelled(Counting):
-    """Only the first step of an episode is good."""
-
-    def oracle(self, task, steps):
-        return [1] + [-1] * (len(steps) - 1)
-
-
 def test_only_good_steps_are_made_bad() -> None:
-    drawn = draw(Labelled(), EPISODES, 4, 0)
-    assert drawn.good == {"a/0", "b/0"}
-    assert all(set(each) <= drawn.good for each in drawn.corrupted.values())
+    labels = {each.id: [1] + [-1] * (len(each.steps) - 1) for each in EPISODES}
+    found = drawn(4, labels=labels)
+    assert found.good == {"a/0", "b/0"}
+    assert all(set(each) <= found.good for each in found.corrupted.values())
 
 
 def test_a_judge_that_judges_the_last_step_only_says_what_it_says_of_all(

@@ -11,7 +11,7 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM
 
 from rlanything.config import load_recipe
-from rlanything.engines.lora import add_adapters, whole_weights
+from rlanything.engines.lora import adapter_rank, adapters_of, add_adapters, frozen_weights
 from rlanything.engines.model import LanguageModel, ModelError, has_adapters, load_model
 from rlanything.learning.learner import Learner
 from rlanything.role_settings import LoraSettings, TrainedRole
@@ -104,19 +104,24 @@ def test_a_run_with_adapters_resumes_as_the_run_it_was(tmp_path: Path) -> None:
     assert adapters(parted) == adapters(whole)
 
 
-def test_whole_weights_compute_what_base_and_adapters_compute(model: LanguageModel) -> None:
+def test_weights_and_adapters_apart_are_the_model_together(model: LanguageModel) -> None:
     names = set(model.network.state_dict())
     add_adapters(model, LoraSettings(rank=4), seed=1)
     trained(model)
-    whole = whole_weights(model.network)
-    assert set(whole) == names
+    frozen, adapters = frozen_weights(model.network), adapters_of(model.network)
+    assert set(frozen) == names
+    assert adapter_rank(model.network) == 4
     plain = tiny_model(1)
-    before = plain_logits(plain, IDS)
-    plain.network.load_state_dict(whole)
-    torch.testing.assert_close(plain_logits(plain, IDS), plain_logits(model, IDS))
-    assert not torch.allclose(plain_logits(plain, IDS), before, atol=1e-3)
+    plain.network.load_state_dict(frozen)
+    assert not torch.allclose(plain_logits(plain, IDS), plain_logits(model, IDS), atol=1e-3)
+    with adapters.folder() as folder:
+        plain.network.load_adapter(str(folder))
+    torch.testing.assert_close(plain_logits(plain, IDS), plain_logits(model, IDS), rtol=0, atol=0)
 
 
-def test_whole_weights_without_adapters_are_the_weights_themselves(model: LanguageModel) -> None:
-    for name, tensor in whole_weights(model.network).items():
+def test_weights_of_a_model_without_adapters_are_the_weights_themselves(
+    model: LanguageModel,
+) -> None:
+    assert adapter_rank(model.network) is None
+    for name, tensor in frozen_weights(model.network).items():
         assert tensor.data_ptr() == model.network.state_dict()[name].data_ptr()

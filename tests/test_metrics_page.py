@@ -45,7 +45,11 @@ def writable() -> set[str]:
     shares = {UT: (1, 2), DETECT: (1, 2)}
     turn = Turn(1, policy_statistics=statistics, judge_statistics=statistics)
     seconds = dict.fromkeys(
-        phases("loop.py", "training.py", "evaluation/success.py", "evaluation/judge_exam.py"), 1.0
+        phases(
+            *("loop.py", "training.py"),
+            *(f"evaluation/{name}.py" for name in ("success", "judge_exam", "labels")),
+        ),
+        1.0,
     )
     counted = dict.fromkeys(shares, 0.5)
     settings = FeedbackSettings()

@@ -422,6 +422,11 @@ def test_vllm_has_the_weights_once_more_and_the_cache_it_is_told(recipe):
     total, parts = "Memory: policy/total", ("Memory: policy/activations", "Memory: policy/logits")
     saved = (found[total].value or 0) - (slept[total].value or 0)
     assert saved == pytest.approx(sum(slept[part].value or 0 for part in parts))
+    adapted = policy.model_copy(update={"lora": LORA})
+    beside = figures(make_plan(recipe.model_copy(update={"policy": adapted}), "l4", 1))
+    trained = architecture_of(adapted, "policy")[0].adapter_parameters
+    more = 2 * (NANO.parameters + trained)
+    assert beside["Memory: policy/vLLM's weights"].value == more
 
 
 def test_old_log_probs_cost_a_forward_pass(recipe):

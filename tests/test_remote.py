@@ -8,7 +8,9 @@ import random
 import re
 import sqlite3
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +170,44 @@ def test_a_hosted_judge_that_does_not_train(fake: FakeEndpoint, tmp_path: Path) 
         Run.resume(run, ["judge.engine.name=embedded"], View(Console(quiet=True)))
 
 
+def test_a_stronger_model_labels_the_exam_once(fake: FakeEndpoint, tmp_path: Path) -> None:
+    fake.say = lambda body: f"Thus \\boxed{{{1 if body['seed'] % 3 else -1}}}"
+    changes = [*hosted("evaluation.labeller", fake), "evaluation.labeller.samples_per_step=9"]
+    changes += ["evaluation.episodes=2", "evaluation.splits=[ood]", "evaluation.judged_episodes=1"]
+    run = tmp_path / "run"
+    trained(run, changes)
+    with closing(Store(run / "run.sqlite")) as store:
+        [episode], labels = store.exam(), store.exam_labels()
+        counts = store.exam_counts(0)[episode.id]
+    before, after = metrics_of(run, 0), metrics_of(run)
+    asked = 9 * len(episode.steps)
+    votes: Counter[str] = Counter()
+    for body in fake.bodies:
+        votes[json.dumps(body["messages"])] += 1 if body["seed"] % 3 else -1
+    said = sorted(1 if balance > 0 else -1 for balance in votes.values())
+    assert sorted(labels[episode.id]) == said
+    assert counts["good steps"][1] == labels[episode.id].count(1)
+    assert counts["bad steps"][1] == labels[episode.id].count(-1)
+    assert before["evaluation/labeller/requests"] == fake.requests == asked
+    assert "evaluation/labeller/requests" not in after
+    assert after["evaluation/judge/process_accuracy"] is not None
+    assert not any(KEY.encode() in each for each in everything_in(run))
+    # It was asked before training and is never asked again, whoever goes on or begins alike.
+    Run.resume(run, ["loop.iterations=2"], View(Console(quiet=True))).train()
+    trained(tmp_path / "alike", [*changes, f"evaluation.baseline={run}"])
+    assert fake.requests == asked
+    with closing(Store(tmp_path / "alike" / "run.sqlite")) as alike:
+        assert alike.exam_labels() == labels
+
+
+CODING = ("domain={name: coding}", "policy.model=nano-coding", "judge.model=nano-coding")
+CODING += ("adapter.model=nano-coding", "policy.decoding=free", "policy.max_tokens=400")
+
 REFUSED = [
+    ("evaluation.labeller", ("evaluation.labeller={model: nano}",), "stronger than the judge"),
+    ("evaluation.labeller", ("evaluation.judged_episodes=0",), "labeller: nothing is judged that"),
+    ("evaluation.labeller", ("evaluation.labeller.engine.key_variable=NO_KEY",), "holds no key"),
+    ("evaluation.labeller", CODING, "this domain's judge writes tests"),
     ("policy", (), "policy: engine: openai gives no tokens or log-probs to train on"),
     ("policy", (), "`rlanything eval RECIPE`"),
     ("judge", (), "with judge.train=false"),

@@ -270,8 +270,11 @@ def test_a_sitting_is_read_back(store: Store) -> None:
     held_out = episode("e1", ROOTS[0], 1, 0).trajectory
     metrics = {"evaluation/ood/success": 0.5}
     counted = {"good steps": (1, 2), "bad steps": (3, 4)}
-    store.record_sitting(0, {"ood": rows}, {"e1": counted}, metrics, [held_out])
-    (read,) = store.exam()
+    more = episode("e2", ROOTS[0], 1, 0).trajectory
+    labels = {"e1": [1] * len(held_out.steps)}
+    store.record_sitting(0, {"ood": rows}, {"e1": counted}, metrics, [held_out, more], labels)
+    assert store.exam_labels() == labels
+    read, _ = store.exam()
     assert (read.id, read.task, read.outcome) == (held_out.id, held_out.task, held_out.outcome)
     assert [replace(step, completion=None) for step in read.steps] == [
         replace(step, completion=None) for step in held_out.steps

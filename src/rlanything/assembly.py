@@ -24,6 +24,7 @@ from rlanything.engines.lora import add_adapters
 from rlanything.engines.model import LanguageModel, ModelError, load_model
 from rlanything.engines.vllm import VLLMEngine
 from rlanything.environments.base import Domain, UnitTestDomain
+from rlanything.evaluation.labels import Labeller
 from rlanything.learning.anchor import Anchor
 from rlanything.learning.learner import Learner
 from rlanything.role_settings import JudgeConfig, PolicyConfig, Role, TrainedRole
@@ -106,11 +107,10 @@ def assemble(recipe: Recipe, domain: Domain, checkpoint: Path | None = None) -> 
     speakers: dict[str, Speaker] = {"policy": LocalSpeaker(policy.model, policy.engine)}
 
     def frozen(role: Role, name: str) -> Speaker:
-        if isinstance(role.engine, OpenAIEngineConfig):
-            return RemoteSpeaker(open_endpoint(role, role.engine, name))
-        model = load_role(role, name)
-        engines.append(engine_of(model, role, name, recipe.threads))
-        return LocalSpeaker(model, engines[-1])
+        speaker = speaker_of(role, name, recipe.threads)
+        if isinstance(speaker, LocalSpeaker):
+            engines.append(speaker.engine)
+        return speaker
 
     @cache
     def judging() -> Speaker:
@@ -205,6 +205,14 @@ def engine_of(model: LanguageModel, role: Role, name: str, threads: int) -> Engi
     return TimedEngine(embedded_engine(model), role.timeout_seconds, name)
 
 
+def speaker_of(role: Role, name: str, threads: int) -> Speaker:
+    """A role's model, here or at an endpoint. Raises `ModelError` or `EndpointError`."""
+    if isinstance(role.engine, OpenAIEngineConfig):
+        return RemoteSpeaker(open_endpoint(role, role.engine, name))
+    model = load_role(role, name)
+    return LocalSpeaker(model, engine_of(model, role, name, threads))
+
+
 def load_role(role: Role, name: str) -> LanguageModel:
     """Raises `ModelError`. A role that could learn has the weights it would learn with, also where
     it does not (in `eval`, or with a learning rate of 0): it acts as it does in training."""
@@ -233,6 +241,22 @@ def make_policy(
         config.decoding,
         config.thought_tokens,
     )
+
+
+def make_labeller(recipe: Recipe, domain: Domain) -> Labeller | None:
+    """Who says in the recipe which steps of the judge's exam are good; None: nobody is asked.
+    Raises `RecipeError` where nobody needs to, and as `speaker_of` does."""
+    config = recipe.evaluation.labeller
+    if config is None or recipe.evaluation.baseline is not None:  # which has its labels
+        return None
+    if isinstance(domain, UnitTestDomain):
+        raise RecipeError(
+            "evaluation.labeller: this domain's judge writes tests, which programs label; leave it "
+            "out"
+        )
+    speaker = speaker_of(config, "evaluation.labeller", recipe.threads)
+    sampling = Sampling(config.temperature, config.max_tokens)
+    return Labeller(speaker, Judge(speaker, domain, sampling, config.samples_per_step))
 
 
 def make_critic(config: JudgeConfig, domain: Domain, speaker: Callable[[], Speaker]) -> Critic:

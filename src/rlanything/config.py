@@ -12,7 +12,14 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from rlanything.engine_settings import Section
 from rlanything.feedback import FeedbackSettings
 from rlanything.interchange.strict_yaml import YamlError, dotted, read_yaml, visible
-from rlanything.role_settings import AdapterConfig, Count, JudgeConfig, PolicyConfig, Share
+from rlanything.role_settings import (
+    AdapterConfig,
+    Count,
+    JudgeConfig,
+    LabellerConfig,
+    PolicyConfig,
+    Share,
+)
 
 
 class RecipeError(ValueError):
@@ -162,8 +169,19 @@ class EvaluationConfig(Section):
     """Of the policy in evaluation; 0 takes the most likely token."""
     judged_episodes: Annotated[int, Field(ge=0)] = 64
     """How many of those episodes the judge scores, to measure its Process Acc and Outcome Acc."""
+    labeller: LabellerConfig | None = None
+    """Whose majority says which steps of those episodes are good, once, before training: for
+    domains without an oracle, or in its place. None: the oracle, where there is one."""
     baseline: Path | None = None
     """A run that began alike: its evaluation before training is taken over, not made again."""
+
+    @model_validator(mode="after")
+    def _something_to_label(self) -> EvaluationConfig:
+        if self.labeller is not None and not (self.episodes and self.judged_episodes):
+            raise ValueError(
+                "labeller: nothing is judged that it could label; set episodes and judged_episodes"
+            )
+        return self
 
 
 class Recipe(Section):

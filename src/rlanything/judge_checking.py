@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from rlanything.assembly import make_critic, prepare_torch
+from rlanything.assembly import make_critic, prepare_torch, speaker_of
 from rlanything.config import Recipe, RecipeError, load_recipe
 from rlanything.environments.base import Domain, UnitTestDomain
 from rlanything.environments.registry import load_domain
@@ -23,7 +23,6 @@ from rlanything.runs.checkpoint import latest_checkpoint
 from rlanything.runs.store import Store
 from rlanything.runs.summary import percent, points
 from rlanything.seeds import derive
-from rlanything.targets import speaker_of
 from rlanything.training import CHECKPOINTS, RECIPE, STORE
 from rlanything.view import View
 
@@ -96,6 +95,7 @@ def check_judge(run: Path, episodes: int, view: View) -> CheckResult:
     _check_that_it_reads_steps(run, recipe, domain)
     with closing(Store(run / STORE)) as store:
         exam = [each for each in store.exam() if each.steps][:episodes]
+        labels = store.exam_labels()
     if not exam:
         raise RecipeError(
             f"{run} has no recorded exam of its judge: train with evaluation.episodes and "
@@ -103,7 +103,7 @@ def check_judge(run: Path, episodes: int, view: View) -> CheckResult:
         )
     prepare_torch(recipe.threads)
     seed = derive(recipe.seed, "judge check")
-    drawn = draw(domain, exam, STEPS_PER_EPISODE, seed)
+    drawn = draw(domain.action_marker, exam, labels, STEPS_PER_EPISODE, seed)
 
     def counts(config: JudgeConfig, name: str) -> dict[str, Counts]:
         speaker = speaker_of(config, "judge", recipe.threads)

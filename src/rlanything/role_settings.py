@@ -168,6 +168,23 @@ class JudgeConfig(TrainedRole):
         return self.here and self.train
 
 
+class LabellerConfig(Role):
+    """A model stronger than the judge, which never trains. `model` must be given."""
+
+    temperature: Annotated[float, Field(gt=0, le=2)] = 0.8
+    """Of its judgements."""
+    max_tokens: Count = 512
+    """Longest judgement, in tokens: reasoning and score."""
+    samples_per_step: Count = 8
+    """Votes for each label; a step whose votes are even has none."""
+
+    @model_validator(mode="after")
+    def _stronger(self) -> LabellerConfig:
+        if self.model == "nano":
+            raise ValueError("model: name one that is stronger than the judge; none ships")
+        return self
+
+
 class AdapterConfig(Role):
     """`model: policy` or `model: judge` shares that role's model and engine, as it is at the time:
     nothing more to hold in memory, and the adapter changes as that role learns."""

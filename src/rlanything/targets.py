@@ -11,27 +11,16 @@ from typing import Any
 
 from rich.table import Table
 
-from rlanything.assembly import (
-    engine_of,
-    load_role,
-    make_critic,
-    make_policy,
-    open_endpoint,
-    prepare_torch,
-)
+from rlanything.assembly import make_critic, make_policy, prepare_torch, speaker_of
 from rlanything.config import Recipe, RecipeError, load_recipe, make_recipe
-from rlanything.engine_settings import OpenAIEngineConfig
 from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
 from rlanything.evaluation.selection import Selection, best_of_n
 from rlanything.evaluation.success import Evaluation, evaluate, success_interval
 from rlanything.records import Trajectory
-from rlanything.role_settings import TrainedRole
 from rlanything.roles.baselines import ExpertAgent, RandomAgent
 from rlanything.roles.judge import Critic
-from rlanything.roles.remote import RemoteSpeaker
-from rlanything.roles.speaker import LocalSpeaker, Speaker
 from rlanything.rollout import Agent
 from rlanything.runs.checkpoint import latest_checkpoint
 from rlanything.runs.summary import percent, points
@@ -213,11 +202,3 @@ def _trained(request: EvalRequest, role: str) -> dict[str, str]:
     if checkpoint is None:
         raise RecipeError(f"{request.target} has no checkpoint yet: let it finish an iteration")
     return {"model": str(checkpoint / role)}
-
-
-def speaker_of(role: TrainedRole, name: str, threads: int) -> Speaker:
-    """A role's model, here or at an endpoint. Raises `ModelError` or `EndpointError`."""
-    if isinstance(role.engine, OpenAIEngineConfig):
-        return RemoteSpeaker(open_endpoint(role, role.engine, name))
-    model = load_role(role, name)
-    return LocalSpeaker(model, engine_of(model, role, name, threads))

@@ -21,7 +21,7 @@ import transformers
 import yaml
 
 from rlanything import __version__
-from rlanything.assembly import Cast, assemble
+from rlanything.assembly import Cast, assemble, make_labeller
 from rlanything.config import Recipe, RecipeError, load_recipe
 from rlanything.curriculum import Pool
 from rlanything.environments.base import Domain
@@ -29,7 +29,8 @@ from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
 from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.drift import find_embedder
-from rlanything.evaluation.judge_exam import JudgeExam, diagnose_judged, oracle_labels
+from rlanything.evaluation.judge_exam import JudgeExam, diagnose_judged
+from rlanything.evaluation.labels import oracle_labels
 from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.loop import Loop, Turn
 from rlanything.records import Task, Trajectory
@@ -54,7 +55,7 @@ IMAGES = "images"
 MAY_CHANGE = ("environment.", "checkpoints.", "store.", "tracker.", "loop.iterations")
 """What a resumed run may do otherwise: it changes no result, or how many there are."""
 MAY_MOVE = re.compile(
-    r"(adapter|judge)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
+    r"(adapter|judge|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
 )
 """Nor does the way to the endpoint of a frozen role."""
 
@@ -78,6 +79,7 @@ class Run:
             open_baseline(recipe.evaluation.baseline, recipe).close()
         self._at = Position(0, None)
         self._set_up()
+        self._labeller = make_labeller(recipe, self._domain)
         self._new = True
 
     @classmethod
@@ -199,6 +201,8 @@ class Run:
         """To the last iteration that is whole."""
         self._at = recover(self._directory, self._store, self._view.say)
         self._set_up()
+        examined = 0 in self._store.sittings()
+        self._labeller = None if examined else make_labeller(self._recipe, self._domain)
         self._store.write_pool(self._pool)
         self._retain(self._at.iteration)
         self._view.say(f"resuming after iteration {self._at.iteration}")
@@ -268,12 +272,17 @@ class Run:
         if iteration == 0:
             played = [trajectory for each in evaluations for trajectory in each.trajectories]
             played = played[: recipe.evaluation.judged_episodes]
-        exam = JudgeExam(self._domain, played or self._store.exam())
+        labels = self._labels(played) if played else self._store.exam_labels()
+        exam = JudgeExam(played or self._store.exam(), labels)
         seed = derive(recipe.seed, "examination")
         found = exam.sit(self._cast.critic, recipe.feedback.judge_weight, seed, view)
         if exam.trajectories:
             view.say(judge_line(iteration, found.diagnostics, pooled(found.counts)))
-        metrics = sitting_metrics(evaluations, found, self._cast.take_usage())
+        usage = self._cast.take_usage()
+        if self._labeller is not None:
+            usage |= self._labeller.take_usage()
+            self._labeller = None  # and with it its model: nobody asks again
+        metrics = sitting_metrics(evaluations, found, usage)
         rows = {
             result.split: [
                 (t.task.id, t.task.kind, t.outcome, len(t.steps)) for t in result.trajectories
@@ -281,8 +290,14 @@ class Run:
             for result in evaluations
         }
         with self._stopper.deferred():
-            self._store.record_sitting(iteration, rows, found.counts, metrics, played)
+            self._store.record_sitting(iteration, rows, found.counts, metrics, played, labels)
         self._track(iteration, metrics)
+
+    def _labels(self, played: Sequence[Trajectory]) -> dict[str, list[int]]:
+        """Of the steps that the judge will always be examined on."""
+        if self._labeller is None:
+            return oracle_labels(self._domain, played)
+        return self._labeller.label(played, derive(self._recipe.seed, "labels"), self._view)
 
     def _evaluate(self, split: str) -> Evaluation:
         """The policy on a held-out split."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,7 @@ from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf import HFEngine
 from rlanything.engines.lora import add_adapters
 from rlanything.engines.model import LanguageModel, ModelError, load_model
-from rlanything.engines.vllm import EngineLost
+from rlanything.engines.vllm import EngineLost, VLLMEngine
 from rlanything.records import Completion
 from rlanything.role_settings import LoraSettings
 from tiny import plain_logprobs, tiny_model
@@ -162,21 +164,47 @@ def test_new_weights_are_used_once_the_engine_was_told(kind):
     assert engine.process_id == worker
 
 
-def test_adapters_that_train_are_handed_over_with_what_they_belong_to(tmp_path):
-    tiny_model(1, "llama", 1, 1, scale=0.2).save(tmp_path / "base")
+@pytest.mark.parametrize("kind", ["qwen2", "llama"])
+def test_adapters_that_train_are_handed_over_beside_weights_that_stay(tmp_path, kind, monkeypatch):
+    tiny_model(1, kind, 1, 1, scale=0.2).save(tmp_path / "base")
     model = load_model(tmp_path / "base", "float32")
     add_adapters(model, LoraSettings(rank=4), seed=1)
+    orders = []
+    ask = VLLMEngine._ask
+
+    def asking(engine, order, doing):
+        orders.append(type(order).__name__)
+        return ask(engine, order, doing)
+
+    monkeypatch.setattr(VLLMEngine, "_ask", asking)
     engine = engine_of(model)
     requests = [Request(prompt, (1, 2)) for prompt in prompts(6)]
-    before = flat(engine.generate(requests, Sampling(0.9, 10)))
-    assert difference(model, before, 0.9) < TOLERANCE
-    with torch.no_grad():
-        for name, weights in model.network.named_parameters():
-            if ".lora_" in name:
-                weights.add_(torch.randn_like(weights) * 0.1)
-    assert difference(model, before, 0.9) > 0.01
-    engine.weights_changed()
-    assert difference(model, flat(engine.generate(requests, Sampling(0.9, 10))), 0.9) < TOLERANCE
+    drawn = flat(engine.generate(requests, Sampling(0.9, 10)))
+    assert difference(model, drawn, 0.9) < TOLERANCE
+    for _ in range(2):
+        with torch.no_grad():
+            for name, weights in model.network.named_parameters():
+                if ".lora_" in name:
+                    weights.add_(torch.randn_like(weights) * 0.1)
+        assert difference(model, drawn, 0.9) > 0.01
+        engine.weights_changed()
+        drawn = flat(engine.generate(requests, Sampling(0.9, 10)))
+        assert difference(model, drawn, 0.9) < TOLERANCE
+    assert orders == ["Weights", "Adapters", "Draws", *["Adapters", "Draws"] * 2]
+    os.kill(engine.process_id, signal.SIGKILL)
+    again = flat(engine.generate(requests, Sampling(0.9, 10)))
+    assert [each.token_ids for each in again] == [each.token_ids for each in drawn]
+    assert "Weights" in orders[-4:]  # who comes in its place needs all of them
+
+
+def test_adapters_that_vllm_cannot_take_are_refused(tmp_path):
+    tiny_model(1).save(tmp_path / "base")
+    model = load_model(tmp_path / "base", "float32")
+    add_adapters(model, LoraSettings(rank=600), seed=1)
+    with pytest.raises(ModelError, match=r"rank 600 .*lower lora\.rank"):
+        engine_of(model)
+    with pytest.raises(ModelError, match=r"adapters in bfloat16 only; set policy\.dtype"):
+        engine_of(model, device="cuda")
 
 
 def test_an_engine_that_sleeps_leaves_no_process_and_says_the_same_afterwards(frozen):

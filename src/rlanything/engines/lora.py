@@ -3,15 +3,46 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from rlanything.engines.model import LanguageModel, ModelError, has_adapters
 from rlanything.role_settings import LoraSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """Adapters apart from what they belong to, in peft's format."""
+
+    config: str
+    """Rank, scale and layers, as JSON."""
+    tensors: bytes
+    """A safetensors file."""
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """As those who read peft's format want it. The tensors lie in memory, as long as anyone
+        maps them, and in no file system."""
+        memory = os.memfd_create("adapters")
+        with tempfile.TemporaryDirectory() as name, open(memory, "wb") as file:
+            file.write(self.tensors)
+            file.flush()
+            folder = Path(name)
+            (folder / "adapter_config.json").write_text(self.config, encoding="utf-8")
+            place = Path(f"/proc/{os.getpid()}/fd/{memory}")
+            (folder / "adapter_model.safetensors").symlink_to(place)
+            yield folder
 
 
 def add_adapters(model: LanguageModel, settings: LoraSettings, seed: int) -> None:
@@ -51,16 +82,32 @@ def attach(network: Any, settings: LoraSettings, name: str) -> None:
         ) from error
 
 
-@torch.no_grad()
-def whole_weights(network: PreTrainedModel) -> dict[str, Tensor]:
-    """All weights under the names they have without adapters, what adapters add put into them."""
-    weights: dict[str, Tensor] = {}
-    for name, tensor in network.state_dict().items():
-        if ".lora_" in name:
-            continue
-        layer, adapted, kind = name.rpartition(".base_layer.")
-        if adapted and kind == "weight":
-            [adapter] = network.active_adapters()
-            tensor = tensor + network.get_submodule(layer).get_delta_weight(adapter)  # pyright: ignore[reportCallIssue]
-        weights[name.replace(".base_layer.", ".")] = tensor
-    return weights
+def frozen_weights(network: PreTrainedModel) -> dict[str, Tensor]:
+    """All weights but adapters, under the names that they have without any."""
+    return {
+        name.replace(".base_layer.", "."): tensor
+        for name, tensor in network.state_dict().items()
+        if ".lora_" not in name
+    }
+
+
+def adapter_rank(network: PreTrainedModel) -> int | None:
+    """The largest of a network's adapters; None where it has none."""
+    if not has_adapters(network):
+        return None
+    [active] = network.active_adapters()
+    config: Any = network.peft_config[active]
+    return max(config.r, *config.rank_pattern.values(), 0)
+
+
+def adapters_of(network: PreTrainedModel) -> Adapters:
+    """What trains in a network that has adapters."""
+    [active] = network.active_adapters()
+    config: Any = network.peft_config[active]
+    tensors = {
+        # Without this prefix readers of peft's format take none of them for an adapter's.
+        f"base_model.model.{name}": tensor.contiguous()
+        for name, tensor in network.get_adapter_state_dict(active).items()
+    }
+    # Names of layers are a set, which JSON does not know.
+    return Adapters(json.dumps(config.to_dict(), default=sorted), safetensors.torch.save(tensors))

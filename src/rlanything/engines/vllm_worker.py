@@ -14,11 +14,12 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.channel import Channel
 from rlanything.engines.handover import Place, take_weights
+from rlanything.engines.lora import Adapters
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Setup:
     """Of keys and values."""
     context: int | None
     """Longest prompt with its response, in tokens; None: the model's own limit."""
+    rank: int | None
+    """Of the adapters that come beside the weights; None: none come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class Refusal:
     reason: str
 
 
-Order: TypeAlias = Weights | Draws
+Order: TypeAlias = Weights | Adapters | Draws
 
 
 class Worker:
@@ -118,17 +121,34 @@ class Worker:
             # It would choose the next token before choices have seen the last one.
             async_scheduling=False,
             disable_log_stats=True,
+            **_beside_weights(setup.rank),
         )
+        self._adapters: Any = None
         self.context: int = self._llm.llm_engine.model_config.max_model_len
 
     def carry_out(self, order: Order) -> Any:
         if isinstance(order, Weights):
             return self._load(order)
+        if isinstance(order, Adapters):
+            return self._load_adapters(order)
         return self._draw(order)
 
     def _load(self, order: Weights) -> None:
         weights = take_weights(self._memory, order.places)
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+        self._llm.reset_prefix_cache()
+
+    def _load_adapters(self, order: Adapters) -> None:
+        from vllm.lora.request import LoRARequest  # pyright: ignore
+
+        # vLLM reads no number twice: new adapters get a new one.
+        number = 1
+        if self._adapters is not None:
+            number += self._adapters.lora_int_id
+            self._llm.llm_engine.remove_lora(self._adapters.lora_int_id)
+        with order.folder() as folder:
+            self._adapters = LoRARequest(f"adapters-{number}", number, str(folder))
+            self._llm.llm_engine.add_lora(self._adapters)
         self._llm.reset_prefix_cache()
 
     def _draw(self, order: Draws) -> list[list[Drawn]]:
@@ -152,8 +172,22 @@ class Worker:
                         extra_args={CHOICES: request.choices},
                     )
                 )
-        results = iter(self._llm.generate(prompts, parameters, use_tqdm=False))
+        results = iter(
+            self._llm.generate(prompts, parameters, use_tqdm=False, lora_request=self._adapters)
+        )
         return [[_drawn(next(results)) for _ in request.seeds] for request in order.requests]
+
+
+def _beside_weights(rank: int | None) -> dict[str, Any]:
+    """What vLLM is told of adapters: the smallest rank it knows that is no less than theirs."""
+    if rank is None:
+        return {}
+    from vllm.config.lora import MaxLoRARanks  # pyright: ignore
+
+    ranks = [each for each in get_args(MaxLoRARanks) if each >= rank]
+    if not ranks:
+        raise ValueError(f"adapters of rank {rank} are more than vLLM takes; lower lora.rank")
+    return {"enable_lora": True, "max_lora_rank": min(ranks)}
 
 
 def _drawn(result: Any) -> Drawn:

@@ -15,10 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlanything.environments.base import Domain
 from rlanything.evaluation.corruptions import CORRUPTIONS, Place, paste_score
 from rlanything.evaluation.counts import Counts
-from rlanything.evaluation.judge_exam import oracle_labels
 from rlanything.records import Trajectory
 from rlanything.roles.judge import Judge
 from rlanything.seeds import derive
@@ -37,23 +35,27 @@ class Drawn:
 
     places: list[Place]
     good: frozenset[str]
-    """Ids of the places whose step is good: by the oracle, or unknown where there is none."""
+    """Ids of the places whose step is good: by its label, or unknown where it has none."""
     corrupted: Mapping[str, Mapping[str, Trajectory]]
     """By corruption and place, where it applies; the corrupted step is the last."""
 
 
 def draw(
-    domain: Domain, trajectories: Sequence[Trajectory], steps_per_episode: int, seed: int
+    action_marker: str,
+    trajectories: Sequence[Trajectory],
+    labels: Mapping[str, Sequence[int]],
+    steps_per_episode: int,
+    seed: int,
 ) -> Drawn:
-    """At most so many steps of every episode, the same for the same seed, and their corruptions."""
-    labels = oracle_labels(domain, trajectories)
+    """At most so many steps of every episode, the same for the same seed, and their corruptions.
+    `labels` of its steps by trajectory, as far as there are any."""
     places: list[Place] = []
     good: set[str] = set()
     for each in trajectories:
         rng = np.random.default_rng(derive(seed, "steps", each.id))
         chosen = rng.permutation(len(each.steps))[:steps_per_episode]
         for index in sorted(int(i) for i in chosen):
-            place = Place(each, index, trajectories, domain.action_marker, seed)
+            place = Place(each, index, trajectories, action_marker, seed)
             places.append(place)
             if each.id not in labels or labels[each.id][index] == 1:
                 good.add(place.id)

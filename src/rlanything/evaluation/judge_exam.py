@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlanything.environments.base import Domain
 from rlanything.evaluation.counts import Counts
 from rlanything.evaluation.diagnostics import Diagnostics, diagnose, majority
 from rlanything.records import JudgedTrajectory, Trajectory
@@ -15,10 +14,10 @@ from rlanything.roles.judge import Critic
 from rlanything.view import View
 
 GOOD, BAD = "good steps", "bad steps"
-"""What a judge of steps is counted by, against the oracle's labels: those of each kind that it
+"""What a judge of steps is counted by, against their labels: those of each kind that it
 recognised."""
 AGREEING = "steps like the outcome"
-"""And against the outcome of the episode (Outcome Acc), for which nobody needs an oracle."""
+"""And against the outcome of the episode (Outcome Acc), for which nobody needs labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +30,14 @@ class Examination:
 
 
 class JudgeExam:
-    """Recorded held-out episodes with the oracle's step labels (Process Acc needs an oracle)."""
+    """Recorded held-out episodes with the labels of their steps, as far as there are any."""
 
-    def __init__(self, domain: Domain, trajectories: Sequence[Trajectory]) -> None:
+    def __init__(
+        self, trajectories: Sequence[Trajectory], labels: Mapping[str, Sequence[int]]
+    ) -> None:
+        """`labels` by trajectory; Process Acc is about these."""
         self.trajectories = trajectories
-        self._labels = oracle_labels(domain, trajectories)
+        self._labels = labels
 
     def sit(self, judge: Critic, weight: float, seed: int, view: View) -> Examination:
         count = sum(len(each.steps) for each in self.trajectories) * judge.samples
@@ -51,7 +53,7 @@ class JudgeExam:
 
 
 def _recognised(judged: JudgedTrajectory, known: Sequence[int] | None) -> Counts:
-    """`known`: the oracle's labels, where it has any."""
+    """`known`: the labels of its steps, where there are any."""
     verdict = majority(np.array(judged.scores))
     agreeing = {AGREEING: (int((verdict == judged.trajectory.outcome).sum()), len(verdict))}
     if known is None:
@@ -62,16 +64,6 @@ def _recognised(judged: JudgedTrajectory, known: Sequence[int] | None) -> Counts
         name: (int((right & of_kind).sum()), int(of_kind.sum()))
         for name, of_kind in ((GOOD, labels == 1), (BAD, labels == -1))
     }
-
-
-def oracle_labels(domain: Domain, trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:
-    """The oracle's step labels by trajectory; those it cannot label are missing."""
-    labels: dict[str, list[int]] = {}
-    for each in trajectories:
-        found = domain.oracle(each.task, each.steps)
-        if found is not None:
-            labels[each.id] = found
-    return labels
 
 
 def diagnose_judged(

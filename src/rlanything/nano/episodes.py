@@ -25,6 +25,7 @@ from rlanything.environments.base import Domain
 from rlanything.environments.registry import load_domain
 from rlanything.environments.workers import EnvironmentPool
 from rlanything.evaluation.judge_exam import JudgeExam
+from rlanything.evaluation.labels import oracle_labels
 from rlanything.nano.copying import practise_copying
 from rlanything.nano.lessons import LessonWriter
 from rlanything.nano.making import (
@@ -297,7 +298,7 @@ class Builder:
             "tune", min(200, self._plan.episodes), derive(self._plan.seed, "judged")
         )
         rollouts = self._play(self._agent(policy, 1.0), games, 1, "judged rollouts")
-        exam = JudgeExam(self._domain, rollouts)
+        exam = JudgeExam(rollouts, oracle_labels(self._domain, rollouts))
         speaker = LocalSpeaker(judge, embedded_engine(judge))
         role = Judge(speaker, self._domain, Sampling(0.8, self._plan.judgement_tokens), 3)
         found = exam.sit(role, 1.0, self._plan.seed, self._view).diagnostics

@@ -144,12 +144,14 @@ def _vllm(model: Architecture, role: Role, engine: VLLMEngineConfig) -> list[Fig
     """A process of its own, with the weights once more and a cache of the size that it is told."""
     size = BFLOAT16 if role.dtype == "bfloat16" else FLOAT32
     slept = "; given back while other roles speak and learn" if engine.sleep else ""
+    parameters = model.parameters + model.adapter_parameters
+    beside = ", adapters among them," if model.adapters else ""
     return [
         Figure(
             VLLM_PARTS[0],
-            model.parameters * size,
+            parameters * size,
             "bytes",
-            f"{model.parameters:,} parameters x {size} B ({role.dtype}){slept}",
+            f"{parameters:,} parameters{beside} x {size} B ({role.dtype}){slept}",
         ),
         Figure(VLLM_PARTS[1], engine.memory_gib * 2**30, "bytes", f"engine.memory_gib{slept}"),
     ]

@@ -63,7 +63,7 @@ class LocalSpeaker:
 
     def __init__(self, model: LanguageModel, engine: Engine) -> None:
         self._model = model
-        self._engine = engine
+        self.engine = engine
         self._chat = Chat(model)
         self._prompts: dict[str, Prompt] = {}
         self._tokens: dict[str, tuple[int, ...]] = {}
@@ -71,7 +71,7 @@ class LocalSpeaker:
 
     def counted_apart(self) -> LocalSpeaker:
         """The same model for another role, which counts its own tokens."""
-        return LocalSpeaker(self._model, self._engine)
+        return LocalSpeaker(self._model, self.engine)
 
     def answer(self, questions: Sequence[Question], sampling: Sampling) -> list[list[Completion]]:
         """[questions][n]; remembers each conversation's prompt, so that the next can continue it.
@@ -87,7 +87,7 @@ class LocalSpeaker:
             Request(prompt.ids, each.seeds, self._choices(each.actions), each.conversation)
             for each, prompt in zip(questions, prompts, strict=True)
         ]
-        groups = self._engine.generate(requests, sampling)
+        groups = self.engine.generate(requests, sampling)
         for completion in (each for group in groups for each in group):
             self._usage["requests"] += 1
             self._usage["prompt_tokens"] += len(completion.prompt_ids)
@@ -107,7 +107,7 @@ class LocalSpeaker:
 
     def rest(self) -> None:
         self._prompts = {}
-        self._engine.rest()
+        self.engine.rest()
 
     def take_usage(self) -> dict[str, int]:
         taken, self._usage = self._usage, _unused()

@@ -7,7 +7,7 @@ judgements are millions.
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Raise it when a change makes older stores unreadable."""
 
 TABLES = """
@@ -80,8 +80,9 @@ CREATE TABLE exam_counts (
   iteration INTEGER NOT NULL, item TEXT NOT NULL, measure TEXT NOT NULL,
   hits INTEGER NOT NULL, total INTEGER NOT NULL,
   PRIMARY KEY (iteration, item, measure)) WITHOUT ROWID;
--- The held-out episodes that every sitting of the judge is about.
-CREATE TABLE exam (number INTEGER PRIMARY KEY, episode TEXT NOT NULL);
+-- The held-out episodes that every sitting of the judge is about, with a JSON list of the labels of
+-- their steps where there are any.
+CREATE TABLE exam (number INTEGER PRIMARY KEY, episode TEXT NOT NULL, labels TEXT);
 """
 
 BY_ITERATION = ("iterations", "metrics", "evaluations", "exam_counts", "quarantine", "slot_events")

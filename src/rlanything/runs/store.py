@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rlanything.curriculum import Pool
@@ -130,13 +131,14 @@ class Store:
         counts: Mapping[str, Counts],
         metrics: Mapping[str, float | None],
         exam: Sequence[Trajectory] = (),
+        labels: Mapping[str, Sequence[int]] = MappingProxyType({}),
     ) -> None:
         """An evaluation of policy and judge after an iteration (0: before training), in one
         transaction.
 
         `judged`: rows of (task, kind, outcome, steps) by split. `recalls`: the judge's on each
         episode of its exam (good steps recognised, good steps, bad steps recognised, bad steps).
-        `exam`: those episodes, where they are new."""
+        `exam`: those episodes, where they are new, and `labels` of their steps by episode."""
         with self._db.transaction() as db:
             for split, rows in judged.items():
                 write_evaluation(db, iteration, split, rows)
@@ -148,7 +150,16 @@ class Store:
                     for measure, pair in found.items()
                 ],
             )
-            db.executemany("INSERT INTO exam (episode) VALUES (?)", [(to_json(t),) for t in exam])
+            db.executemany(
+                "INSERT INTO exam (episode, labels) VALUES (?, ?)",
+                [
+                    (
+                        to_json(each),
+                        json.dumps(list(labels[each.id])) if each.id in labels else None,
+                    )
+                    for each in exam
+                ],
+            )
             write_metrics(db, iteration, metrics)
 
     def take_beginning(self, other: Store) -> None:
@@ -248,6 +259,11 @@ class Store:
         return [
             from_json(text) for (text,) in self.query("SELECT episode FROM exam ORDER BY number")
         ]
+
+    def exam_labels(self) -> dict[str, list[int]]:
+        """Of the steps of those episodes, by episode; those without labels are missing."""
+        rows = self.query("SELECT episode, labels FROM exam WHERE labels IS NOT NULL")
+        return {from_json(episode).id: json.loads(labels) for episode, labels in rows}
 
     def dump(self) -> list[str]:
         """Everything the run did, a line for each row, in an order that depends on nothing else:

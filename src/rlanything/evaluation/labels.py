@@ -1,0 +1,51 @@
+"""Which steps are good: ground truth where a domain has it, else what a stronger model says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlanything.environments.base import Domain
+from rlanything.evaluation.diagnostics import majority
+from rlanything.records import Trajectory
+from rlanything.roles.judge import Judge
+from rlanything.roles.speaker import Speaker
+from rlanything.view import View
+
+
+def oracle_labels(domain: Domain, trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:
+    """The oracle's step labels by trajectory; those it cannot label are missing."""
+    labels: dict[str, list[int]] = {}
+    for each in trajectories:
+        found = domain.oracle(each.task, each.steps)
+        if found is not None:
+            labels[each.id] = found
+    return labels
+
+
+class Labeller:
+    """A model stronger than the judge, whose majority at a step is the step's label, as in the
+    paper's measure of Process Acc. It reads what the judge reads."""
+
+    def __init__(self, speaker: Speaker, judge: Judge) -> None:
+        """`judge` is how the model behind `speaker` judges."""
+        self._speaker = speaker
+        self._judge = judge
+
+    def label(
+        self, trajectories: Sequence[Trajectory], seed: int, view: View
+    ) -> dict[str, list[int]]:
+        """[steps] in {-1, 0, +1} by trajectory; 0 where its votes are even."""
+        count = sum(len(each.steps) for each in trajectories) * self._judge.samples
+        with view.phase("eval labels", count, "judgements") as progress:
+            judged = self._judge.judge(trajectories, seed, progress)
+        return {
+            each.trajectory.id: majority(np.array(each.scores)).tolist()
+            for each in judged
+            if each.scores
+        }
+
+    def take_usage(self) -> dict[str, int]:
+        """What was asked of it since the last call, as `labeller/quantity`."""
+        return {f"labeller/{name}": count for name, count in self._speaker.take_usage().items()}
