@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain quickstart evidence smollm2 lint test test-slow test-vllm bench bench-vllm
+.PHONY: help setup toolchain quickstart evidence remedies smollm2 lint test test-slow test-vllm bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -65,6 +65,11 @@ quickstart: setup ## run the closed loop on two CPU cores, in under ten minutes
 evidence: setup ## rewrite benchmarks/ablation.md: five arms, five seeds, AlfWorld-nano (about two hours)
 	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms components --seeds 5 \
 	  --out runs/evidence --page benchmarks/ablation.md --figure benchmarks/ablation.svg
+
+# Beside the arm that `make evidence` has.
+remedies: setup ## rewrite benchmarks/remedies.md: what keeps the judge from one answer, five seeds (over an hour more)
+	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms policy_judge_env,plain,anchored,balanced_anchored --seeds 5 \
+	  --out runs/evidence --page benchmarks/remedies.md --figure benchmarks/remedies.svg
 
 lint: setup ## ruff and pyright
 	$(BIN)/ruff check .

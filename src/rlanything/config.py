@@ -52,10 +52,11 @@ class FeedbackConfig(Section):
     """The judge trains on tasks whose accuracy lies here."""
     judge_normalization: Literal["step", "task"] = "step"
     """What the judge's advantage is compared over."""
-    judge_balance: Literal["none", "outcome"] = "none"
+    judge_balance: Literal["none", "outcome"] = "outcome"
     """`outcome` gives the steps of won and of lost episodes of a task equal total weight in what
-    the judge learns, which keeps a weak policy's judge from learning to say -1 everywhere
-    (measured in benchmarks/nano-log.md); `none` counts every step alike, as the paper does."""
+    the judge learns, and so teaches nothing on a task that was always won or always lost; it keeps
+    a weak policy's judge from learning to say -1 (measured in benchmarks/remedies.md). `none`
+    counts every step alike, as the paper does."""
 
     @model_validator(mode="after")
     def _meaningful(self) -> FeedbackConfig:
