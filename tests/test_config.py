@@ -52,7 +52,7 @@ def test_a_recipe_needs_a_name_and_a_domain_only(recipe):
     assert loaded.policy.clip_range == 0.2
     assert loaded.policy.kl_weight == 0.01
     assert (loaded.curriculum.alpha_low, loaded.curriculum.alpha_high) == (0.2, 0.8)
-    assert loaded.feedback.settings() == FeedbackSettings()
+    assert loaded.feedback.settings() == FeedbackSettings(judge_balance="outcome")
 
 
 def test_a_run_directory_of_ones_own_is_used(recipe):
