@@ -75,8 +75,9 @@ def standardized(values: list[float]) -> list[float]:
 
 def expected_advantages(store: Store) -> tuple[dict[str, float], dict[str, float]]:
     """Policy and judge advantages by sample, from recorded outcomes and scores: Eq. 1 and Eq. 2,
-    written out a second time, with plain Python."""
+    and the balance of the judge's, written out a second time, with plain Python."""
     feedback = recipe_of(store).feedback
+    assert feedback.judge_balance == "outcome"
     scores = scores_of(store)
     policy: dict[str, float] = {}
     judge: dict[str, float] = {}
@@ -101,12 +102,14 @@ def expected_advantages(store: Store) -> tuple[dict[str, float], dict[str, float
                 for (name, _), advantage in zip(present, standardized(rewards), strict=True):
                     policy[f"{name}/{i}"] = advantage
         if feedback.judge_window[0] <= accuracy <= feedback.judge_window[1]:
+            steps = sum(len(scores[name]) for name, _ in members)
             for name, outcome in members:
+                other = sum(len(scores[n]) for n, o in members if o != outcome)
                 for i, step in enumerate(scores[name]):
                     reward = outcome + feedback.judge_weight * mean(step)
                     consistency = [reward * s if s else -2.0 for s in step]
                     for j, advantage in enumerate(standardized(consistency)):
-                        judge[f"{name}/{i}/{j}"] = advantage
+                        judge[f"{name}/{i}/{j}"] = 2 * other / steps * advantage
     return policy, judge
 
 
