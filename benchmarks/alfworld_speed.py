@@ -30,19 +30,19 @@ from rich.progress import track
 from textworld import EnvInfos
 from textworld.envs.pddl.pddl import PddlEnv
 
-from rlanything.environments.alfworld import translation
-from rlanything.environments.alfworld.engine import Engine
-from rlanything.environments.alfworld.environment import AlfWorldEnvironment
-from rlanything.environments.alfworld.game import Game
-from rlanything.environments.alfworld.generator import (
+from rlanything.domains.alfworld import translation
+from rlanything.domains.alfworld.engine import Engine
+from rlanything.domains.alfworld.environment import AlfWorldEnvironment
+from rlanything.domains.alfworld.game import Game
+from rlanything.domains.alfworld.generator import (
     SMALL_OBJECTS,
     SMALL_RECEPTACLES,
     generate,
 )
-from rlanything.environments.alfworld.scene import ScenePlan
-from rlanything.environments.base import DomainError, Observation, StepResult
-from rlanything.environments.workers import EnvironmentPool
+from rlanything.domains.alfworld.scene import ScenePlan
+from rlanything.domains.base import DomainError, Observation, StepResult
 from rlanything.records import Task
+from rlanything.rollout.workers import EnvironmentPool
 
 ALTERNATIONS = 7
 COMMANDS = 40

@@ -18,13 +18,13 @@ from statistics import median
 
 import numpy as np
 
-from rlanything.assembly import prepare_torch
 from rlanything.bench import memory
-from rlanything.engines.lora import add_adapters
-from rlanything.engines.model import load_model
+from rlanything.config.roles import LoraSettings, TrainedRole
+from rlanything.engines.hf.lora import add_adapters
+from rlanything.engines.hf.model import load_model
 from rlanything.learning.learner import Learner
 from rlanything.records import Completion, Sample
-from rlanything.role_settings import LoraSettings, TrainedRole
+from rlanything.runs.build import prepare_torch
 
 BRANCHES = 8
 

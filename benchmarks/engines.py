@@ -24,23 +24,23 @@ import torch
 from rich.progress import track
 
 from rlanything import nano
-from rlanything.assembly import prepare_torch
-from rlanything.config import Recipe, load_recipe
-from rlanything.engine_settings import VLLMEngineConfig
+from rlanything.config.engines import VLLMEngineConfig
+from rlanything.config.recipe import Recipe, load_recipe
+from rlanything.config.roles import TrainedRole
+from rlanything.domains.alfworld.bootstrap import Demonstrator
+from rlanything.domains.base import Domain
+from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Engine, Request, Sampling
-from rlanything.engines.hf import HFEngine
-from rlanything.engines.lora import add_adapters
-from rlanything.engines.model import LanguageModel, load_model
-from rlanything.engines.plain import PlainEngine
-from rlanything.engines.vllm import VLLMEngine
-from rlanything.environments.alfworld.bootstrap import Demonstrator
-from rlanything.environments.base import Domain
-from rlanything.environments.registry import load_domain
-from rlanything.environments.workers import EnvironmentPool
+from rlanything.engines.hf.engine import HFEngine
+from rlanything.engines.hf.lora import add_adapters
+from rlanything.engines.hf.model import LanguageModel, load_model
+from rlanything.engines.hf.plain import PlainEngine
+from rlanything.engines.vllm.engine import VLLMEngine
 from rlanything.records import Trajectory
-from rlanything.role_settings import TrainedRole
-from rlanything.roles.chat import Chat
-from rlanything.rollout import Attempt, rollout
+from rlanything.roles.chat_template import Chat
+from rlanything.rollout.episodes import Attempt, rollout
+from rlanything.rollout.workers import EnvironmentPool
+from rlanything.runs.build import prepare_torch
 from rlanything.seeds import derive
 
 HERE = Path(__file__).parent

@@ -21,18 +21,18 @@ import torch
 import transformers
 from rich.progress import track
 
-from rlanything.assembly import Cast, assemble, make_policy
-from rlanything.config import Recipe, load_recipe
+from rlanything.config.recipe import Recipe, load_recipe
+from rlanything.domains.base import Domain
+from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Request, Sampling
-from rlanything.engines.hf import HFEngine
-from rlanything.engines.model import LanguageModel
-from rlanything.environments.base import Domain
-from rlanything.environments.registry import load_domain
-from rlanything.environments.workers import EnvironmentPool
+from rlanything.engines.hf.engine import HFEngine
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Trajectory
-from rlanything.roles.judge import Judge
-from rlanything.roles.speaker import LocalSpeaker
-from rlanything.rollout import Attempt, rollout
+from rlanything.roles.chat_model import LocalSpeaker
+from rlanything.roles.judges.llm import Judge
+from rlanything.rollout.episodes import Attempt, rollout
+from rlanything.rollout.workers import EnvironmentPool
+from rlanything.runs.build import Cast, assemble, make_policy
 from rlanything.seeds import derive
 
 HERE = Path(__file__).parent

@@ -27,14 +27,14 @@ import torch
 import transformers
 
 from rlanything import nano
-from rlanything.ablation.curves import metric, write_curves
-from rlanything.config import Recipe, load_recipe
+from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.evaluation.counts import Counts, gain, pooled
 from rlanything.evaluation.intervals import Interval, mean_of_few, paired_difference
 from rlanything.evaluation.success import success_interval, won_shares
-from rlanything.roles.unit_tests import DETECT, UT
-from rlanything.runs.store import Store
+from rlanything.roles.judges.unit_test import DETECT, UT
+from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent, points
+from rlanything.studies.ablation.curves import metric, write_curves
 
 HERE = Path(__file__).parent
 EVENTS = ("proposed", "accepted", "rejected")

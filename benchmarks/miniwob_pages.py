@@ -16,11 +16,11 @@ from pathlib import Path
 
 from playwright.sync_api import Error as PlaywrightError
 
-from rlanything.environments.miniwob.actions import Click, InvalidAction, parse_action
-from rlanything.environments.miniwob.browser import PACKAGE, Browser, executable
-from rlanything.environments.miniwob.environment import Episode, Look, Start
-from rlanything.environments.miniwob.experts import EXPERTS, Expert
-from rlanything.environments.miniwob.screen import text_of
+from rlanything.domains.miniwob.actions import Click, InvalidAction, parse_action
+from rlanything.domains.miniwob.browser import PACKAGE, Browser, executable
+from rlanything.domains.miniwob.environment import Episode, Look, Start
+from rlanything.domains.miniwob.experts import EXPERTS, Expert
+from rlanything.domains.miniwob.screen import text_of
 
 MOST_STEPS = 60
 """Of an expert in an episode."""

@@ -25,13 +25,13 @@ from pathlib import Path
 import psutil
 from rich.progress import track
 
-from rlanything.environments.base import EpisodeError
-from rlanything.environments.miniwob.browser import executable
-from rlanything.environments.miniwob.domain import MiniWob
-from rlanything.environments.miniwob.environment import Start, opened
-from rlanything.environments.miniwob.tasks import make_task
-from rlanything.environments.workers import EnvironmentPool
+from rlanything.domains.base import EpisodeError
+from rlanything.domains.miniwob.browser import executable
+from rlanything.domains.miniwob.domain import MiniWob
+from rlanything.domains.miniwob.environment import Start, opened
+from rlanything.domains.miniwob.tasks import make_task
 from rlanything.records import Task
+from rlanything.rollout.workers import EnvironmentPool
 
 ROUNDS = 7
 EPISODES = 120

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 import transformers
 
-from rlanything.runs.store import Store
+from rlanything.runs.store.store import Store
 
 HERE = Path(__file__).parent
 RECIPE = HERE.parent / "recipes" / "quickstart.yaml"

@@ -33,19 +33,19 @@ import transformers
 from rich.console import Console
 
 from rlanything import nano
-from rlanything.config import Recipe, load_recipe
+from rlanything.config.recipe import Recipe, load_recipe
+from rlanything.domains.alfworld.domain import AlfWorld
+from rlanything.domains.alfworld.tasks import tasks
+from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Request, Sampling
-from rlanything.engines.cache import shared_length
 from rlanything.engines.deadline import TimedEngine
-from rlanything.environments.alfworld.domain import AlfWorld
-from rlanything.environments.alfworld.tasks import tasks
-from rlanything.environments.registry import load_domain
-from rlanything.plan.plan import PHASES, Plan, make_plan
-from rlanything.plan.prompts import Ruler, measure, play, ruler_of
+from rlanything.engines.hf.cache import shared_length
+from rlanything.planning.plan import PHASES, Plan, make_plan
+from rlanything.planning.prompts import Ruler, measure, play, ruler_of
+from rlanything.progress import View
 from rlanything.records import Completion, Messages, Step, Task, Trajectory
-from rlanything.runs.store import Store
-from rlanything.training import Run
-from rlanything.view import View
+from rlanything.runs.store.store import Store
+from rlanything.runs.trainer import Run
 
 HERE = Path(__file__).parent
 RECIPES = HERE.parent / "recipes"

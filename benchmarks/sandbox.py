@@ -25,10 +25,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from rlanything.environments.coding.sandbox.base import Job, Verdict
-from rlanything.environments.coding.sandbox.comparison import same_tokens
-from rlanything.environments.coding.sandbox.launch import bubblewrap
-from rlanything.environments.coding.sandbox.local import LocalExecutor
+from rlanything.domains.coding.sandbox.base import Job, Verdict
+from rlanything.domains.coding.sandbox.comparison import same_tokens
+from rlanything.domains.coding.sandbox.launch import bubblewrap
+from rlanything.domains.coding.sandbox.local import LocalExecutor
 
 REPORT = Path(__file__).with_name("sandbox.md")
 PARALLEL = 2

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rlanything.config import load_recipe
+from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals, task_signals
+from rlanything.config.recipe import load_recipe
 from rlanything.evaluation.intervals import mean_of_few
-from rlanything.feedback import FeedbackSettings, TaskSignals, task_signals
-from rlanything.runs.store import Store
-from rlanything.runs.stored import StoredTrajectory
+from rlanything.runs.store.store import Store
+from rlanything.runs.store.stored import StoredTrajectory
 
 RECIPE = {
     "weight": 1.0,

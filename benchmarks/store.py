@@ -39,14 +39,14 @@ from synthetic import (
     episodes,
 )
 
-from rlanything.curriculum import Candidate, Pool
-from rlanything.evaluation.judge_exam import BAD, GOOD
-from rlanything.experience import Entry, grouped
-from rlanything.feedback import FeedbackSettings
+from rlanything.algorithm.curriculum import Candidate, Pool
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.evaluation.judge_eval import BAD, GOOD
 from rlanything.records import JudgedTrajectory, Task, Trajectory
-from rlanything.roles.judge import StepCritic
+from rlanything.roles.judges.llm import StepCritic
+from rlanything.rollout.groups import Entry, grouped
 from rlanything.runs.lineage import lineage_table, read_lineage
-from rlanything.runs.store import Store
+from rlanything.runs.store.store import Store
 
 REPORT = Path(__file__).with_name("store.md")
 SLOTS = 3500

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from rlanything.evaluation.diagnostics import mu, precision_bound, reward_precision, weight_ratio
 from rlanything.evaluation.intervals import Interval, percentile_interval
-from rlanything.runs.store import Store
+from rlanything.runs.store.store import Store
 
 Integers = npt.NDArray[np.integer]
 RESAMPLES = 500

@@ -5,8 +5,8 @@ rlanything train examples/guess.yaml
 
 import random
 
-from rlanything.environments.base import InvalidTask, Observation, StepResult
-from rlanything.environments.text import TextDomain
+from rlanything.domains.base import InvalidTask, Observation, StepResult
+from rlanything.domains.text import TextDomain
 from rlanything.records import Task
 
 NUMBERS = tuple(str(n) for n in range(1, 9))

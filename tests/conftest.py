@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from fake_endpoint import KEY, FakeEndpoint, fake_endpoint
+from helpers.fake_endpoint import KEY, FakeEndpoint, fake_endpoint
 
 # Tiny models are slower on many threads than on one.
 torch.set_num_threads(1)
@@ -29,7 +29,7 @@ settings.load_profile("any machine")
 @pytest.fixture(scope="session")
 def frozen_model():
     """One tiny model for all tests that leave its weights alone."""
-    from tiny import tiny_model
+    from helpers.tiny import tiny_model
 
     return tiny_model()
 
@@ -37,9 +37,9 @@ def frozen_model():
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEndpoint]:
     """An endpoint that misbehaves as it is told; tries follow one another at once."""
-    from rlanything import retrying
+    from rlanything.engines import backoff
 
     monkeypatch.setenv("MY_KEY", KEY)
-    monkeypatch.setattr(retrying, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(backoff, "FIRST_WAIT_SECONDS", 0.01)
     with fake_endpoint() as endpoint:
         yield endpoint

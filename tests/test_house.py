@@ -14,8 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-SOURCE = Path(__file__).parent.parent / "src"
-ROOT = SOURCE.parent
+from helpers.paths import ROOT, SOURCE
+
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 FILES = sorted((SOURCE / "rlanything").rglob("*.py"))
 

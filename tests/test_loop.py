@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from events import points
-from metrics_page import unlisted
-from rlanything.config import Recipe, load_recipe
-from rlanything.curriculum import accepts
-from rlanything.runs.codec import Written
-from rlanything.runs.store import Store
-from rlanything.runs.stored import StoredTrajectory
-from rlanything.training import Run
-from rlanything.view import View
+from helpers.events import points
+from helpers.metrics_page import unlisted
+from helpers.paths import TINY
+from rlanything.algorithm.curriculum import accepts
+from rlanything.config.recipe import Recipe, load_recipe
+from rlanything.progress import View
+from rlanything.runs.store.codec import Written
+from rlanything.runs.store.store import Store
+from rlanything.runs.store.stored import StoredTrajectory
+from rlanything.runs.trainer import Run
 
-TINY = Path(__file__).parent.parent / "recipes" / "tiny.yaml"
 # Two iterations of groups of four in which candidates are made and settled.
 EAGER = ("seed=2", "curriculum.alpha_low=0.25", "curriculum.alpha_high=0.75")
 

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from rlanything import __version__
-from rlanything.ablation.command import ablate
 from rlanything.bench.command import learner as bench_learner
-from rlanything.view import View
+from rlanything.commands.ablate import ablate
+from rlanything.progress import View
 
 if TYPE_CHECKING:
-    from rlanything.training import Run
+    from rlanything.runs.trainer import Run
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -58,8 +58,8 @@ def train(
     ] = None,
 ) -> None:
     """Run the closed loop that a recipe describes."""
-    from rlanything.config import load_recipe
-    from rlanything.training import Run
+    from rlanything.config.recipe import load_recipe
+    from rlanything.runs.trainer import Run
 
     view = View(Console())
     _to_the_end(Run(load_recipe(recipe, overrides or []), view), view)
@@ -76,7 +76,7 @@ def resume(
     ] = None,
 ) -> None:
     """Go on with a run that was stopped, with the results it would have had."""
-    from rlanything.training import Run
+    from rlanything.runs.trainer import Run
 
     view = View(Console())
     _to_the_end(Run.resume(run, overrides or [], view), view)
@@ -95,7 +95,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Check the installation, and a run's files, in plain words; exit code 1 where one is bad."""
-    from rlanything.doctor import check_installation, check_run
+    from rlanything.commands.doctor import check_installation, check_run
 
     findings = check_installation() + (check_run(run) if run else [])
     if as_json:
@@ -123,9 +123,9 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Work out memory, tokens and seconds of a recipe, without its weights and without a GPU."""
-    from rlanything.config import load_recipe
-    from rlanything.plan.plan import make_plan
-    from rlanything.plan.report import render
+    from rlanything.config.recipe import load_recipe
+    from rlanything.planning.plan import make_plan
+    from rlanything.planning.report import render
 
     made = make_plan(load_recipe(recipe, overrides or []), device, count, assume or [])
     if as_json:
@@ -169,7 +169,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Measure success on held-out tasks, with its 95% interval."""
-    from rlanything.targets import EvalRequest, best_of, run_eval
+    from rlanything.commands.eval import EvalRequest, best_of, run_eval
 
     request = EvalRequest(
         target,
@@ -198,7 +198,7 @@ def judge_check(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Corrupt recorded steps in known ways: does the judge notice, before and after training?"""
-    from rlanything.judge_checking import check_judge
+    from rlanything.commands.judge_check import check_judge
 
     result = check_judge(run, episodes, View(Console(stderr=True)))
     if as_json:
@@ -214,7 +214,7 @@ def tasks(
 ) -> None:
     """Show a run's slots: their tasks, lineage, accuracies and critics."""
     from rlanything.runs.lineage import lineage_table, read_lineage
-    from rlanything.runs.store import Store
+    from rlanything.runs.store.store import Store
 
     slots = read_lineage(Store(run / "run.sqlite"))
     if as_json:
@@ -283,8 +283,8 @@ def feedback(
     where a sample does not train. Kept in memory: each task's id, 33 bytes a trajectory, 4 bytes a
     step.
     """
-    from rlanything.feedback import FeedbackSettings
-    from rlanything.interchange.signals import write_signals
+    from rlanything.algorithm.feedback import FeedbackSettings
+    from rlanything.rollout.signals import write_signals
 
     settings = FeedbackSettings(
         weight=weight,
@@ -323,8 +323,8 @@ def sandbox(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Run a program in a box that sees nothing of this machine, and say what came of it."""
-    from rlanything.environments.coding.sandbox.base import Limits
-    from rlanything.environments.coding.sandbox.once import run_file
+    from rlanything.domains.coding.sandbox.base import Limits
+    from rlanything.domains.coding.sandbox.once import run_file
 
     limits = Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
     result = run_file(program, input, expect, limits)

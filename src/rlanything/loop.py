@@ -11,17 +11,17 @@ from typing import Protocol
 
 import numpy as np
 
-from rlanything.config import Recipe
-from rlanything.curriculum import Candidate, Pool, direction
-from rlanything.environments.base import Domain, EpisodeError
-from rlanything.environments.workers import EnvironmentPool
-from rlanything.experience import Entry, Group, grouped, shuffled
+from rlanything.algorithm.curriculum import Candidate, Pool, direction
+from rlanything.config.recipe import Recipe
+from rlanything.domains.base import Domain, EpisodeError
+from rlanything.progress import View
 from rlanything.records import Sample
 from rlanything.roles.adapter import Adapter, Ask, Proposal
-from rlanything.roles.judge import Critic
-from rlanything.rollout import Agent, Attempt, rollout
+from rlanything.roles.judges.llm import Critic
+from rlanything.rollout.episodes import Agent, Attempt, rollout
+from rlanything.rollout.groups import Entry, Group, grouped, shuffled
+from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
-from rlanything.view import View
 
 
 @dataclass(slots=True)

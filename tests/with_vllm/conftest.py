@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from starts import engine_of, nano_policy
 
-from rlanything.engines.model import LanguageModel
-from rlanything.engines.vllm import VLLMEngine
+from helpers.starts import engine_of, nano_policy
+from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.vllm.engine import VLLMEngine
 
 if importlib.util.find_spec("vllm") is None:
     collect_ignore_glob = ["test_*.py"]

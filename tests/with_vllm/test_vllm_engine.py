@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from starts import engine_of, nano_policy
 from torch import nn
 
+from helpers.starts import engine_of, nano_policy
+from helpers.tiny import plain_logprobs, tiny_model
+from rlanything.config.roles import LoraSettings
 from rlanything.engines.base import Choices, Request, Sampling
-from rlanything.engines.hf import HFEngine
-from rlanything.engines.lora import add_adapters
-from rlanything.engines.model import LanguageModel, ModelError, load_model
-from rlanything.engines.vllm import EngineLost, VLLMEngine
+from rlanything.engines.hf.engine import HFEngine
+from rlanything.engines.hf.lora import add_adapters
+from rlanything.engines.hf.model import LanguageModel, ModelError, load_model
+from rlanything.engines.vllm.engine import EngineLost, VLLMEngine
 from rlanything.records import Completion
-from rlanything.role_settings import LoraSettings
-from tiny import plain_logprobs, tiny_model
 
 TOLERANCE = 1e-4
 END, MARKER = 1, 69

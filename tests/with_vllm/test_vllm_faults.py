@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
-from starts import engine_of
 
+from helpers.starts import engine_of
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.deadline import GenerationTimeout
-from rlanything.engines.vllm import EngineLost, VLLMEngine
+from rlanything.engines.vllm.engine import EngineLost, VLLMEngine
 
 REQUESTS = [Request((5 + i % 300, 6, 7), (i, i + 1000, i + 2000)) for i in range(120)]
 LONG = Sampling(1.5, 120)

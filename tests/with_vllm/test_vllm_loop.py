@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rlanything.config import load_recipe
-from rlanything.engines.vllm import VLLMEngine
+from helpers.paths import TINY
+from rlanything.config.recipe import load_recipe
+from rlanything.engines.vllm.engine import VLLMEngine
 from rlanything.learning.learner import Learner
+from rlanything.progress import View
 from rlanything.records import Completion
-from rlanything.runs.store import Store
-from rlanything.training import Run
-from rlanything.view import View
+from rlanything.runs.store.store import Store
+from rlanything.runs.trainer import Run
 
-TINY = Path(__file__).parent.parent.parent / "recipes" / "tiny.yaml"
 ON_VLLM = (
     *(
         "policy.engine={name: vllm, memory_gib: 0.25}",

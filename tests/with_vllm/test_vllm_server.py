@@ -18,22 +18,22 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from helpers.paths import TINY
 from rlanything import nano
-from rlanything.assembly import open_endpoint
-from rlanything.config import load_recipe
-from rlanything.engine_settings import OpenAIEngineConfig
+from rlanything.config.engines import OpenAIEngineConfig
+from rlanything.config.recipe import load_recipe
+from rlanything.config.roles import AdapterConfig
 from rlanything.engines.base import Sampling
-from rlanything.engines.hf import HFEngine
-from rlanything.engines.model import load_model
+from rlanything.engines.hf.engine import HFEngine
+from rlanything.engines.hf.model import load_model
+from rlanything.progress import View
 from rlanything.records import Message, Messages
-from rlanything.role_settings import AdapterConfig
-from rlanything.roles.remote import RemoteSpeaker
-from rlanything.roles.speaker import LocalSpeaker, Question
-from rlanything.runs.store import Store
-from rlanything.training import Run
-from rlanything.view import View
+from rlanything.roles.chat_model import LocalSpeaker, Question
+from rlanything.roles.openai_chat_model import RemoteSpeaker
+from rlanything.runs.build import open_endpoint
+from rlanything.runs.store.store import Store
+from rlanything.runs.trainer import Run
 
-TINY = Path(__file__).parent.parent.parent / "recipes" / "tiny.yaml"
 NAME, KEY, KEY_VARIABLE = "small-adapter", "a-key-that-stays-secret", "VLLM_TEST_KEY"
 STARTS_WITHIN_SECONDS = 300
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from rlanything.bench import trl
-from rlanything.engines.model import LanguageModel
+from rlanything.config.roles import TrainedRole
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner
 from rlanything.learning.padding import pad
 from rlanything.records import Sample
-from rlanything.role_settings import TrainedRole
 
 Step = Callable[[Sequence[Sample]], object]
 ROW_TOKENS = (1024, 2048, 4096)

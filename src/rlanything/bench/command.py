@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rlanything.view import View
+from rlanything.progress import View
 
 
 def learner(
@@ -30,7 +30,7 @@ def learner(
     """
     from rlanything.bench import report
     from rlanything.bench.learner import bench_learner as measure
-    from rlanything.config import load_recipe
+    from rlanything.config.recipe import load_recipe
 
     view = View(Console(stderr=True))
     with view.live():

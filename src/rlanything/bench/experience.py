@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rlanything.assembly import Cast
-from rlanything.config import Recipe
-from rlanything.curriculum import Pool
-from rlanything.environments.base import Domain
-from rlanything.environments.workers import EnvironmentPool
+from rlanything.algorithm.curriculum import Pool
+from rlanything.config.recipe import Recipe
+from rlanything.domains.base import Domain
 from rlanything.loop import Loop
+from rlanything.progress import View
 from rlanything.records import Completion, Sample
+from rlanything.rollout.workers import EnvironmentPool
+from rlanything.runs.build import Cast
 from rlanything.seeds import derive
-from rlanything.view import View
 
 Tagged = list[tuple[str, Sample]]
 """Samples with the id of their task, as learners take them."""

@@ -8,19 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from rlanything.assembly import assemble
 from rlanything.bench import memory, trl
 from rlanything.bench.arms import ROW_TOKENS, Arm, learner_arm, trl_arm
 from rlanything.bench.experience import Tagged, episodes, recorded
-from rlanything.config import Recipe
-from rlanything.engines.model import LanguageModel
-from rlanything.environments.registry import load_domain
+from rlanything.config.recipe import Recipe
+from rlanything.config.roles import TrainedRole
+from rlanything.domains.registry import load_domain
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import minibatches
 from rlanything.learning.packing import pack
+from rlanything.progress import View
 from rlanything.records import Sample
-from rlanything.role_settings import TrainedRole
+from rlanything.runs.build import assemble
 from rlanything.seeds import derive
-from rlanything.view import View
 
 QUICK_TASKS = 2
 QUICK_ROW_TOKENS = 2048

@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rlanything.engines.model import LanguageModel
+from rlanything.config.roles import TrainedRole
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Sample
-from rlanything.role_settings import TrainedRole
 
 
 def available() -> bool:

@@ -15,12 +15,12 @@ from typing import Any, Literal, TypeVar
 
 import openai
 
-from rlanything.engine_settings import OpenAIEngineConfig
+from rlanything.config.engines import OpenAIEngineConfig
+from rlanything.engines.backoff import asked_seconds, backoff_seconds
 from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
-from rlanything.interchange.surrogates import whole_characters
 from rlanything.records import Messages
-from rlanything.retrying import asked_seconds, backoff_seconds
+from rlanything.surrogates import whole_characters
 
 T = TypeVar("T")
 _PASSING = frozenset({408, 429})

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlanything.environments.base import Domain
+from rlanything.domains.base import Domain
 from rlanything.evaluation.diagnostics import majority
+from rlanything.progress import View
 from rlanything.records import Trajectory
-from rlanything.roles.judge import Judge
-from rlanything.roles.speaker import Speaker
-from rlanything.view import View
+from rlanything.roles.chat_model import Speaker
+from rlanything.roles.judges.llm import Judge
 
 
 def oracle_labels(domain: Domain, trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:

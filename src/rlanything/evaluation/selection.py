@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlanything.algorithm.feedback import mean_score
 from rlanything.evaluation.intervals import Interval, mean_over_tasks, paired_difference, wilson
-from rlanything.feedback import mean_score
 from rlanything.records import JudgedTrajectory
 
 

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlanything.environments.workers import EnvironmentPool
 from rlanything.evaluation.intervals import Interval, mean_over_tasks, wilson
+from rlanything.progress import View
 from rlanything.records import Task, Trajectory
-from rlanything.rollout import Agent, Attempt, rollout
+from rlanything.rollout.episodes import Agent, Attempt, rollout
+from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
-from rlanything.view import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,18 +13,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rlanything.engines.choices import restricted_logprobs
-from rlanything.engines.model import LanguageModel, ModelError
-from rlanything.engines.sharing import stretched_positions
-from rlanything.learning.anchor import Anchor
-from rlanything.learning.objective import Objective, token_terms
+from rlanything.algorithm.losses.clipped import Objective, token_terms
+from rlanything.config.roles import TrainedRole
+from rlanything.engines.hf.choices import restricted_logprobs
+from rlanything.engines.hf.model import LanguageModel, ModelError
+from rlanything.engines.hf.sharing import stretched_positions
 from rlanything.learning.packing import pack
 from rlanything.learning.padding import pad
 from rlanything.learning.recomputing import recomputable_layers, recomputed
+from rlanything.learning.reference import Anchor
 from rlanything.learning.statistics import Totals
-from rlanything.learning.targets import Batch, Targets, find_targets
+from rlanything.learning.trained_tokens import Batch, Targets, find_targets
 from rlanything.records import Sample
-from rlanything.role_settings import TrainedRole
 
 
 class DivergedError(ValueError):

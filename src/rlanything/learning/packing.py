@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlanything.engines.cache import shared_length
-from rlanything.engines.model import LanguageModel
+from rlanything.engines.hf.cache import shared_length
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Sample
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlanything.engines.model import LanguageModel
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Sample
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from rlanything.learning.objective import TokenTerms
-from rlanything.learning.targets import Batch
+from rlanything.algorithm.losses.clipped import TokenTerms
+from rlanything.learning.trained_tokens import Batch
 
 ALIKE = (0.9, 1.1)
 """Ratios of two computations of one probability that pass for rounding."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from rlanything.engines.model import LanguageModel
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.nano.descent import descend
 from rlanything.nano.tokenizer import MARKS
 

@@ -17,14 +17,13 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from rlanything.assembly import make_policy, prepare_torch
+from rlanything.config.roles import PolicyConfig
+from rlanything.domains.base import Domain
+from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Sampling
-from rlanything.engines.embedded import embedded_engine
-from rlanything.engines.model import LanguageModel, load_model
-from rlanything.environments.base import Domain
-from rlanything.environments.registry import load_domain
-from rlanything.environments.workers import EnvironmentPool
-from rlanything.evaluation.judge_exam import JudgeExam
+from rlanything.engines.hf.embedded import embedded_engine
+from rlanything.engines.hf.model import LanguageModel, load_model
+from rlanything.evaluation.judge_eval import JudgeExam
 from rlanything.evaluation.labels import oracle_labels
 from rlanything.nano.copying import practise_copying
 from rlanything.nano.lessons import LessonWriter
@@ -44,13 +43,14 @@ from rlanything.nano.making import (
 from rlanything.nano.measuring import measure_adapter, measure_policy, some_of
 from rlanything.nano.pretrain import Renaming
 from rlanything.nano.tokenizer import train_tokenizer
+from rlanything.progress import View
 from rlanything.records import Direction, JudgedTrajectory, Sample, Step, Task, Trajectory
-from rlanything.role_settings import PolicyConfig
-from rlanything.roles.judge import Judge
-from rlanything.roles.speaker import LocalSpeaker
-from rlanything.rollout import Agent, Attempt, rollout
+from rlanything.roles.chat_model import LocalSpeaker
+from rlanything.roles.judges.llm import Judge
+from rlanything.rollout.episodes import Agent, Attempt, rollout
+from rlanything.rollout.workers import EnvironmentPool
+from rlanything.runs.build import make_policy, prepare_torch
 from rlanything.seeds import derive
-from rlanything.view import View
 
 
 class Teacher(Protocol):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rlanything.engines.model import LanguageModel
-from rlanything.environments.base import Domain
+from rlanything.domains.base import Domain
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Messages, Sample, Trajectory
-from rlanything.roles.chat import Chat, Prompt
+from rlanything.roles.chat_template import Chat, Prompt
 
 
 class LessonWriter:

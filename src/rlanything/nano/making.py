@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 import torch
 from transformers import SeedOssConfig, SeedOssForCausalLM
 
-from rlanything.engines.model import LanguageModel
-from rlanything.environments.base import DomainError
+from rlanything.domains.base import DomainError
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.nano.pretrain import Lesson, Renaming, lessons_of, pretrain
+from rlanything.progress import View
 from rlanything.records import Direction, Sample
-from rlanything.view import View
 
 RoleName = Literal["policy", "judge", "adapter"]
 ROLES: tuple[RoleName, ...] = get_args(RoleName)

@@ -8,19 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rlanything.domains.base import Domain, InvalidTask
 from rlanything.engines.base import Sampling
-from rlanything.engines.embedded import embedded_engine
-from rlanything.engines.model import LanguageModel
-from rlanything.environments.base import Domain, InvalidTask
-from rlanything.environments.workers import EnvironmentPool
+from rlanything.engines.hf.embedded import embedded_engine
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.evaluation.intervals import wilson
 from rlanything.evaluation.success import evaluate
 from rlanything.nano.making import DIRECTIONS
+from rlanything.progress import View
 from rlanything.records import Direction, Task
-from rlanything.roles.speaker import LocalSpeaker, Question
-from rlanything.rollout import Agent
+from rlanything.roles.chat_model import LocalSpeaker, Question
+from rlanything.rollout.episodes import Agent
+from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
-from rlanything.view import View
 
 
 def measure_policy(

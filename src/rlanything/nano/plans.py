@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlanything.environments.base import DomainError
+from rlanything.domains.base import DomainError
 from rlanything.nano import episodes, programs
 from rlanything.nano.making import ROLES, RoleName
-from rlanything.view import View
+from rlanything.progress import View
 
 EPISODES = {
     "alfworld": episodes.Plan(),

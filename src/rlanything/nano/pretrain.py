@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from rlanything.engines.model import LanguageModel
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.packing import Pack, pack
 from rlanything.nano.descent import descend
 from rlanything.records import Sample

@@ -18,13 +18,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlanything.assembly import make_policy, prepare_torch
+from rlanything.config.roles import PolicyConfig
+from rlanything.domains.base import DomainError, UnitTestDomain
+from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Sampling
-from rlanything.engines.embedded import embedded_engine
-from rlanything.engines.model import LanguageModel, load_model
-from rlanything.environments.base import DomainError, UnitTestDomain
-from rlanything.environments.registry import load_domain
-from rlanything.environments.workers import EnvironmentPool
+from rlanything.engines.hf.embedded import embedded_engine
+from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.evaluation.intervals import wilson
 from rlanything.nano.lessons import LessonWriter
 from rlanything.nano.making import (
@@ -43,6 +42,7 @@ from rlanything.nano.making import (
 from rlanything.nano.measuring import measure_adapter, measure_policy
 from rlanything.nano.pretrain import Renaming
 from rlanything.nano.tokenizer import train_tokenizer
+from rlanything.progress import View
 from rlanything.records import (
     Completion,
     Direction,
@@ -54,10 +54,10 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
-from rlanything.role_settings import PolicyConfig
-from rlanything.roles.speaker import LocalSpeaker, Question
+from rlanything.roles.chat_model import LocalSpeaker, Question
+from rlanything.rollout.workers import EnvironmentPool
+from rlanything.runs.build import make_policy, prepare_torch
 from rlanything.seeds import derive
-from rlanything.view import View
 
 
 class Teacher(Protocol):

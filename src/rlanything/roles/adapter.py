@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+from rlanything.domains.base import Domain, InvalidTask, Refused
 from rlanything.engines.base import Sampling
-from rlanything.environments.base import Domain, InvalidTask, Refused
 from rlanything.records import Direction, JudgedTrajectory, Task
-from rlanything.roles.speaker import Question, Speaker
+from rlanything.roles.chat_model import Question, Speaker
 from rlanything.seeds import derive
 
 STAGES: tuple[Refused, ...] = get_args(Refused)

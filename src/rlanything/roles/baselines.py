@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from rlanything.environments.base import Domain, DomainError, Episode
+from rlanything.domains.base import Domain, DomainError, Episode
 from rlanything.records import Completion
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlanything.domains.base import Domain, Episode, Observation
 from rlanything.engines.base import Sampling
-from rlanything.environments.base import Domain, Episode, Observation
 from rlanything.records import Completion
-from rlanything.roles.speaker import Actions, Question, Speaker
+from rlanything.roles.chat_model import Actions, Question, Speaker
 
 
 class LanguagePolicy:

@@ -10,10 +10,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from rlanything.config import Recipe, RecipeError, first_difference, load_recipe
-from rlanything.role_settings import Role, TrainedRole
-from rlanything.runs.database import StoreError
-from rlanything.runs.store import Store
+from rlanything.config.recipe import Recipe, RecipeError, first_difference, load_recipe
+from rlanything.config.roles import Role, TrainedRole
+from rlanything.runs.store.database import StoreError
+from rlanything.runs.store.store import Store
 
 LEARNING = set(TrainedRole.model_fields) - set(Role.model_fields) | {"train"}
 """Settings of a role that say how it learns."""

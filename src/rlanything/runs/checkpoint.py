@@ -17,8 +17,8 @@ from typing import Protocol
 import torch
 from safetensors import SafetensorError
 
-from rlanything.curriculum import Pool
-from rlanything.engines.model import LanguageModel
+from rlanything.algorithm.curriculum import Pool
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner
 
 MANIFEST = "manifest.json"

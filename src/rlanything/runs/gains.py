@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from rlanything.evaluation.counts import Counts, gain, level, pooled
 from rlanything.evaluation.intervals import Interval, paired_difference
-from rlanything.evaluation.judge_exam import AGREEING, BAD, GOOD
+from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD
 from rlanything.evaluation.success import success_interval, won_shares
-from rlanything.runs.store import Store
+from rlanything.runs.store.store import Store
 
 BALANCED = "balanced Process Acc"
 """Of a judge of steps: the mean of what it recognised of good and of bad ones."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from rlanything.runs.store import Store
+from rlanything.runs.store.store import Store
 
 
 def read_lineage(store: Store) -> list[dict[str, Any]]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
-from rlanything.curriculum import Pool
+from rlanything.algorithm.curriculum import Pool
+from rlanything.algorithm.feedback import FeedbackSettings, in_window
 from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.diagnostics import Diagnostics
-from rlanything.evaluation.judge_exam import Examination
+from rlanything.evaluation.judge_eval import Examination
 from rlanything.evaluation.success import Evaluation
-from rlanything.experience import Group
-from rlanything.feedback import FeedbackSettings, in_window
 from rlanything.loop import Turn
 from rlanything.records import Sample
 from rlanything.roles.adapter import Proposal
+from rlanything.rollout.groups import Group
 
 
 def turn_metrics(

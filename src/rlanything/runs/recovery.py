@@ -13,7 +13,7 @@ from rlanything.runs.checkpoint import (
     problems,
     saved_iterations,
 )
-from rlanything.runs.store import Store
+from rlanything.runs.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

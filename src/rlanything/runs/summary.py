@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rlanything.curriculum import Pool
+from rlanything.algorithm.curriculum import Pool
 from rlanything.evaluation.diagnostics import Diagnostics
 from rlanything.evaluation.intervals import Interval
 from rlanything.evaluation.success import Evaluation
 from rlanything.evaluation.trends import growth
 from rlanything.runs.gains import BALANCED, OF_STEPS, Gain, judge_gains, policy_gain, verdict
-from rlanything.runs.store import Store
+from rlanything.runs.store.store import Store
 
 ACCEPTED = "tasks/accepted"
 

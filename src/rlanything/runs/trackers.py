@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rlanything.config import Recipe, TrackerConfig, WandbConfig
-from rlanything.runs.store import Store
+from rlanything.config.recipe import Recipe, TrackerConfig, WandbConfig
+from rlanything.runs.store.store import Store
 
 Metrics: TypeAlias = Mapping[str, float | None]
 Track: TypeAlias = Callable[[int, Metrics], None]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from rlanything.evaluation.counts import Counts, level
 from rlanything.evaluation.intervals import Interval, mean_over_tasks
-from rlanything.evaluation.judge_exam import AGREEING, BAD, GOOD
+from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD
 from rlanything.runs.gains import BALANCED, OUTCOME, judge_measures, level_of, success
 from rlanything.runs.report.history import History
-from rlanything.runs.store import Store
+from rlanything.runs.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

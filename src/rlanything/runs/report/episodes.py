@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlanything.feedback import PolicyReward, integrated_feedback, mean_score
-from rlanything.runs.codec import unpack_texts
+from rlanything.algorithm.feedback import PolicyReward, integrated_feedback, mean_score
 from rlanything.runs.report.history import Episode
 from rlanything.runs.report.sampling import Shown
-from rlanything.runs.store import Store
+from rlanything.runs.store.codec import unpack_texts
+from rlanything.runs.store.store import Store
 
 IMAGE_BYTES = 48_000
 """A larger screenshot is named, not shown."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlanything.runs.alarms import Alarm, find_alarms
+from rlanything.runs.checks import Alarm, find_alarms
 from rlanything.runs.gains import Gain, judge_gains, policy_gain, verdict
 from rlanything.runs.lock import find_holder
 from rlanything.runs.report.curves import Curve, Curves
 from rlanything.runs.report.history import Disagreement, History, disagreement
-from rlanything.runs.store import Store
+from rlanything.runs.store.store import Store
 from rlanything.runs.summary import has_collapsed
 
 

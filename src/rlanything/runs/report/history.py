@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlanything.evaluation.judge_exam import AGREEING, BAD, GOOD
-from rlanything.runs.store import Store
+from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD
+from rlanything.runs.store.store import Store
 
 _EPISODES = """
 WITH verdicts AS (

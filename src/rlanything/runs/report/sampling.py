@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from rlanything.runs.report.history import Episode, History
-from rlanything.runs.store import Store
+from rlanything.runs.store.store import Store
 
 ITERATIONS = 24
 """Episodes are taken from at most so many iterations, so that a long run's report takes no longer

@@ -11,7 +11,7 @@ from pathlib import Path
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.page import render
 from rlanything.runs.report.payload import build
-from rlanything.runs.store import Store
+from rlanything.runs.store.store import Store
 
 NAME, COMPARISON = "report.html", "comparison.html"
 SHARE = 0.03

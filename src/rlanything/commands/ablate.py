@@ -1,0 +1,75 @@
+"""`rlanything ablate`, as the command line has it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from rlanything.progress import View
+
+
+def ablate(
+    recipe: Annotated[Path, typer.Argument(help="A YAML recipe; see recipes/.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="section.key=value for all arms, as for train")
+    ] = None,
+    arms: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="components (default), lambda, comparison, remedies, controls, single arms, or "
+            "NAME:section.key=value,... Repeat, or separate names by commas."
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm: seeds 0, 1, ...")] = 5,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the runs live; left out, runs/ablation-RECIPE.")
+    ] = None,
+    parallel: Annotated[
+        int | None, typer.Option(min=1, help="Runs at once; left out, one for each core.")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Write the table there, as Markdown, with its curves.")
+    ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(help="Draw gains and curves there: .svg, .png, .pdf (extra: figures)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Run a recipe with parts of it left out, over several seeds, and compare.
+
+    Runs that are there already are kept, interrupted ones go on: give the same command again.
+    """
+    from rlanything.studies.ablation.ablate import AblationRequest
+    from rlanything.studies.ablation.ablate import ablate as run_ablation
+
+    view = View(Console(stderr=True))
+    found = run_ablation(
+        AblationRequest(
+            recipe,
+            overrides or [],
+            arms or ["components"],
+            seeds,
+            out or Path("runs") / f"ablation-{recipe.stem}",
+            parallel,
+            page,
+            figure,
+            shlex.join(["rlanything", *sys.argv[1:]]),
+        ),
+        view,
+    )
+    from rlanything.studies.ablation.table import difference_lines, terminal, value_lines
+
+    if as_json:
+        typer.echo(json.dumps(found.to_json()))
+    elif found.results.rows:
+        Console().print(terminal("After training", value_lines(found.results)))
+        Console().print(terminal("Paired differences", difference_lines(found.results)))
+    if found.failed:
+        raise typer.Exit(1)

@@ -1,0 +1,210 @@
+"""What a recipe says of the three roles: model, engine, sampling, and how it learns."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from rlanything.config.engines import (
+    EmbeddedEngineConfig,
+    EngineConfig,
+    OpenAIEngineConfig,
+    Section,
+)
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Role(Section):
+    """A language model in one of the three roles."""
+
+    model: str = "nano"
+    """`nano` for the model shipped for this role, a folder, a Hugging Face id, or a GGUF file:
+    `PATH.gguf`, or `package:FILE.gguf` for one that an installed package brings."""
+    engine: EngineConfig = EmbeddedEngineConfig()
+    """What generates: `{name: embedded}`, `{name: vllm}`, or `{name: openai, url: ...}` for a role
+    that does not train (engine_settings.py)."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What the model computes in. Policy and judge keep weights in float32, of which training needs
+    every bit; the adapter, which never trains, keeps them in this type too: half the memory."""
+    device: str = "cpu"
+    """A torch device: `cpu`, `cuda`, `cuda:1`."""
+    temperature: Annotated[float, Field(gt=0, le=2)] = 1.0
+    """Of sampling; training compares log-probs at the same temperature."""
+    max_tokens: Count = 48
+    """Longest response, in tokens: reasoning and answer. What a `<think>` block holds is sampled,
+    trained on and stored, but no one else reads it; a block that is cut off leaves no answer."""
+    timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
+    """A single batch of generation that takes longer stops the run."""
+
+    @model_validator(mode="after")
+    def _endpoint_decides(self) -> Role:
+        if not isinstance(self.engine, OpenAIEngineConfig):
+            return self
+        if self.model == "nano":
+            raise ValueError("model: give the endpoint's name of its model")
+        if (self.dtype, self.device) != ("float32", "cpu"):
+            raise ValueError("dtype and device are the endpoint's own affair: leave them out")
+        return self
+
+    @property
+    def remote(self) -> bool:
+        """Whether an endpoint answers: with text, without tokens or log-probs."""
+        return isinstance(self.engine, OpenAIEngineConfig)
+
+
+class LoraSettings(Section):
+    """Adapters that train beside frozen weights (arXiv 2106.09685)."""
+
+    rank: Count = 16
+    """Of each adapter's two matrices."""
+    alpha: Count = 32
+    """What an adapter adds is scaled by alpha / rank."""
+    targets: Literal["all-linear"] | list[str] = "all-linear"
+    """Names of the layers that get one; `all-linear`: all but the output layer."""
+
+
+class TrainedRole(Role):
+    """A role that learns."""
+
+    lora: LoraSettings | None = None
+    """If given, only adapters train, and checkpoints hold only them; otherwise every weight."""
+    learning_rate: Annotated[float, Field(ge=0)] = 1e-6
+    """Of AdamW. 0 leaves the weights as they are."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Of AdamW."""
+    updates_per_iteration: Count = 1
+    """Optimizer steps per iteration: into how many minibatches its samples are divided."""
+    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    """Gradients are scaled down to this norm."""
+    max_skipped_updates: Count = 3
+    """So many updates in a row whose loss or gradient is not finite stop the run."""
+    clip_range: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """eps of the clipped surrogate."""
+    kl_weight: Annotated[float, Field(ge=0)] = 0.01
+    """beta, the weight of the k3 KL estimate."""
+    anchor_weight: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of a second k3 estimate, of the KL divergence from the model that the run began with,
+    on the tokens that train. Above 0 that model stays in memory as well, without gradients (not
+    where adapters train: without them their model is what it was), and reads every sample once."""
+    old_logprobs: Literal["sampled", "recomputed"] = "sampled"
+    """What an update's ratios compare with: the sampler's log-probs, or those that the learner
+    computes before the update, at the price of a forward pass."""
+    importance_cap: Annotated[float, Field(ge=1)] | None = None
+    """With `recomputed`, a token weighs min(p_learner / p_sampler, cap) as well: truncated
+    importance sampling, for samplers that compute otherwise than the learner. None: 1."""
+    packing: Literal["shared", "padded"] = "shared"
+    """`shared` computes what samples have in common once; `padded` computes each sample alone, for
+    models that cannot share (sliding windows, recurrent layers)."""
+    max_pack_tokens: Count = 4096
+    """Tokens computed together; memory grows with them."""
+    gradient_checkpointing: bool = False
+    """Computes each layer's activations again in the backward pass instead of keeping them: less
+    memory, a quarter to a third more time, the same update."""
+
+    @model_validator(mode="after")
+    def _something_to_correct(self) -> TrainedRole:
+        if self.importance_cap is not None and self.old_logprobs == "sampled":
+            raise ValueError(
+                "importance_cap needs old_logprobs: recomputed; with `sampled` the "
+                "ratios hold the sampler's disagreement already"
+            )
+        return self
+
+
+class PolicyConfig(TrainedRole):
+    decoding: Literal["choices", "free"] = "free"
+    """`choices` lets the policy choose, token by token, only among the actions the environment
+    admits (and renormalises log-probs over them); `free` lets it write anything."""
+    thought_tokens: Annotated[int, Field(ge=0)] = 16
+    """With `decoding: choices`, the longest thought before the action, in tokens."""
+
+    @model_validator(mode="after")
+    def _room_for_an_action(self) -> PolicyConfig:
+        if self.decoding == "choices" and self.max_tokens <= self.thought_tokens:
+            raise ValueError("max_tokens must exceed thought_tokens, or no action fits")
+        return self
+
+
+class JudgeConfig(TrainedRole):
+    temperature: Annotated[float, Field(gt=0, le=2)] = 0.8
+    """Of sampling; training compares log-probs at the same temperature."""
+    samples_per_step: Count = 3
+    """m, the judgements of each step."""
+    train: bool = True
+    """Whether it learns. If not it has no optimizer and no checkpoints; it scores and is examined
+    as it is."""
+    oracle_noise: Share | None = None
+    """If given, no model judges: scores are the domain's own step labels, each wrong with this
+    probability. A diagnostic; `judge: oracle(noise=0.28)` says the same."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _oracle(cls, section: Any) -> Any:
+        if not isinstance(section, str):
+            return section
+        found = re.fullmatch(r"oracle\(\s*(?:noise\s*=\s*([0-9.eE+-]+)\s*)?\)", section.strip())
+        if found is None:
+            raise ValueError("a section of keys, or oracle(noise=0.28) with a number from 0 to 1")
+        return {"oracle_noise": found[1] or "0"}
+
+    @model_validator(mode="after")
+    def _something_to_hold(self) -> JudgeConfig:
+        if self.anchor_weight and not self.trains:
+            raise ValueError("anchor_weight holds a judge that learns, and this one does not")
+        return self
+
+    @property
+    def here(self) -> bool:
+        """Whether there is a model in this process."""
+        return self.oracle_noise is None and not self.remote
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is a model here whose weights this run moves and keeps."""
+        return self.here and self.train
+
+
+class LabellerConfig(Role):
+    """A model stronger than the judge, which never trains. `model` must be given."""
+
+    temperature: Annotated[float, Field(gt=0, le=2)] = 0.8
+    """Of its judgements."""
+    max_tokens: Count = 512
+    """Longest judgement, in tokens: reasoning and score."""
+    samples_per_step: Count = 8
+    """Votes for each label; a step whose votes are even has none."""
+
+    @model_validator(mode="after")
+    def _stronger(self) -> LabellerConfig:
+        if self.model == "nano":
+            raise ValueError("model: name one that is stronger than the judge; none ships")
+        return self
+
+
+class AdapterConfig(Role):
+    """`model: policy` or `model: judge` shares that role's model and engine, as it is at the time:
+    nothing more to hold in memory, and the adapter changes as that role learns."""
+
+    tries: Count = 8
+    """Answers sampled per proposal; the first valid one becomes the candidate."""
+    critics_per_task: Annotated[int, Field(ge=0)] = 2
+    """Failed rollouts summarised for one proposal."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether another role's model answers."""
+        return self.model in ("policy", "judge")
+
+    @model_validator(mode="after")
+    def _as_the_role_it_shares(self) -> AdapterConfig:
+        given = {"engine", "dtype", "device", "timeout_seconds"} & self.model_fields_set
+        if self.shares and given:
+            raise ValueError(
+                f"with model: {self.model} the {self.model}'s own {', '.join(sorted(given))} hold: "
+                "leave them out"
+            )
+        return self

@@ -1,0 +1,202 @@
+"""What tiny models are taught before the loop begins: supervised examples for the three roles.
+
+The teacher is deliberately imperfect: it explores without knowing where things are and it slips, so
+that there is something left for reinforcement learning to improve.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+
+from rlanything.domains.alfworld import assets
+from rlanything.domains.alfworld.environment import ACTION_MARKER
+from rlanything.domains.alfworld.expert import Subgoal, next_subgoal, plan
+from rlanything.domains.alfworld.game import Game
+from rlanything.domains.alfworld.goal import Goal
+from rlanything.domains.alfworld.goals import scene_inventory
+from rlanything.domains.alfworld.memory import Memory
+from rlanything.domains.alfworld.tasks import candidate_goals, load_game
+from rlanything.domains.alfworld.world import World
+from rlanything.domains.base import Episode
+from rlanything.records import Completion, Direction, Step, Task
+
+
+class Demonstrator:
+    """Plays as a person would who knows the rules but not the room. With probability `slip` it does
+    anything at all that is possible. An `Agent`: its responses have text and no tokens."""
+
+    def __init__(self, slip: float) -> None:
+        self._slip = slip
+        self._worlds: dict[str, tuple[Game, World, int]] = {}
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        return [
+            Completion.unsampled(self._answer(episode, random.Random(seed)))
+            for episode, seed in zip(episodes, seeds, strict=True)
+        ]
+
+    def rest(self) -> None:
+        self._worlds = {}
+
+    def _answer(self, episode: Episode, rng: random.Random) -> str:
+        game, world = self._follow(episode)
+        choices = episode.observation.choices or ()
+        subgoal = next_subgoal(world, game.goal)
+        action = _pursue(episode, game, world, subgoal, rng)
+        if rng.random() < self._slip or action not in choices:
+            action = rng.choice(choices)
+        return f"{subgoal.text()} {ACTION_MARKER} {action}"
+
+    def _follow(self, episode: Episode) -> tuple[Game, World]:
+        """The hidden state of the episode, kept up to date with what was done."""
+        if not episode.steps:
+            game = load_game(episode.task.data)
+            self._worlds[episode.id] = (game, World(game.scene_pddl), 0)
+        game, world, played = self._worlds[episode.id]
+        for step in episode.steps[played:]:
+            if step.valid and step.action is not None:
+                world.play(step.action)
+        self._worlds[episode.id] = (game, world, len(episode.steps))
+        return game, world
+
+
+def _pursue(
+    episode: Episode, game: Game, world: World, subgoal: Subgoal, rng: random.Random
+) -> str:
+    if subgoal.verb == "find":
+        memory = knowledge(episode.task.instruction, episode.steps, episode.observation.text)
+        if memory.at in memory.closed:
+            return f"open {memory.at}"
+        if memory.unseen:
+            return f"go to {rng.choice(memory.unseen)}"
+    if subgoal.verb == "take":
+        known = [
+            (name, place)
+            for name, place in sorted(world.inside)
+            if name in world.seen and world.setting.objects[name] == subgoal.object
+        ]
+        targets = world.setting.receptacles_of(game.goal.receptacle.lower())
+        needed = [each for each in known if game.goal.count == 1 or each[1] not in targets]
+        if needed:
+            name, place = min(needed, key=lambda each: not world.here(each[1]))
+            if not world.here(place):
+                return f"go to {place}"
+            return f"take {name} from {place}" if world.accessible(place) else f"open {place}"
+    commands = plan(world, game.goal)
+    return commands[0]
+
+
+def knowledge(task: str, steps: Sequence[Step], observation: str) -> Memory:
+    """What the agent knows after some steps."""
+    memory = Memory.at_start(task, steps[0].observation if steps else observation)
+    for step in steps:
+        memory.read(step.next_observation)
+    return memory
+
+
+def describe_step(task: Task, steps: Sequence[Step]) -> str:
+    """The last step in a judge's words: what was to be done, as far as could be known, and what was
+    done instead or indeed. `find mug: a known place.` Not whether that was good."""
+    game = load_game(task.data)
+    world = World(game.scene_pddl)
+    for step in steps[:-1]:
+        if step.valid and step.action is not None:
+            world.play(step.action)
+    aim = next_subgoal(world, game.goal)
+    return f"{aim.text()}: {_deed(world, aim, steps[-1])}"
+
+
+def _deed(world: World, aim: Subgoal, step: Step) -> str:
+    if step.action is None:
+        return "no action."
+    if not step.valid:
+        return "nothing happens."
+    verb, _, rest = step.action.partition(" ")
+    if verb in ("go", "open"):
+        place = rest.removeprefix("to ")
+        if aim.verb == "find":
+            known = world.visited if verb == "go" else world.opened_before
+            return "a known place." if place in known else "a new place."
+        return "the right place." if _serves(world, aim, place) else "a wrong place."
+    if verb == "move":
+        place = rest.rpartition(" to ")[2]
+        right = aim.verb == "drop" or (aim.verb == "bring" and _serves(world, aim, place))
+        return "the right place." if right else "a wrong place."
+    if verb != aim.verb:
+        return "not now."
+    kind = world.setting.objects.get(re.split(" from | with ", rest)[0])
+    return "the right thing." if kind in (aim.object, aim.receptacle) else "a wrong thing."
+
+
+def _serves(world: World, aim: Subgoal, place: str) -> bool:
+    """Whether a place is where the next thing to do can be done, for all that was shown."""
+    if aim.receptacle and world.setting.receptacles.get(place) == aim.receptacle:
+        return True
+    wanted = {"take": aim.object, "use": aim.object}.get(aim.verb)
+    return any(
+        inside == place and name in world.seen and world.setting.objects[name] == wanted
+        for name, inside in world.inside
+    )
+
+
+def explain_failure(task: str, steps: Sequence[Step], condemned: Sequence[int]) -> str:
+    """Two short sentences on why an episode failed."""
+    end = knowledge(task, steps, steps[0].observation)
+    held = end.holds if end.holds is not None and end.wanted(end.holds) else None
+    seen = [name for names in end.contents.values() for name in names if end.wanted(name)]
+    if held is not None:
+        cause = f"The {held.rsplit(' ', 1)[0]} was found but not used as asked."
+    elif seen:
+        cause = f"The {seen[0].rsplit(' ', 1)[0]} was seen but not brought to its place."
+    else:
+        cause = "What is wanted was never found."
+    wasted = len(condemned) * 3 >= len(steps)
+    return f"{cause} {'Many steps were wasted.' if wasted else 'The room was too large.'}"
+
+
+def propose_goal(root: Task, direction: Direction, rng: random.Random) -> str | None:
+    """A good answer to the adapter's question: a goal of the wanted difficulty, or None.
+
+    Difficulty is the expert's plan plus the places that may have to be searched first."""
+    game = load_game(root.data)
+    world = World(game.scene_pddl)
+    inventory = scene_inventory(game)
+
+    def difficulty(goal: Goal) -> float:
+        homes = inventory.objects.get(goal.object.lower(), ())
+        return len(plan(world, goal)) + len(world.setting.receptacles) / max(len(homes), 1)
+
+    here = difficulty(game.goal)
+    fitting = [
+        goal
+        for goal in candidate_goals(root)
+        if (difficulty(goal) > here if direction == "harder" else difficulty(goal) < here)
+    ]
+    if not fitting:
+        return None
+    fitting.sort(key=difficulty, reverse=direction == "harder")
+    goal = rng.choice(fitting[: max(1, len(fitting) // 2)])
+    return f"object: {goal.object.lower()} place: {goal.receptacle.lower()}"
+
+
+class Teacher:
+    """What `rlanything nano build` asks of a domain: examples for each role."""
+
+    def demonstrator(self, slip: float) -> Demonstrator:
+        return Demonstrator(slip)
+
+    def interchangeable(self) -> list[list[str]]:
+        """Things, apart from the lamp that a task type speaks of. Places keep their names: what can
+        be done there depends on them."""
+        return [sorted(kind.lower() for kind in assets.pickable_types())]
+
+    def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
+        return f"{describe_step(task, steps)} \\boxed{{{score}}}"
+
+    def critic(self, task: Task, steps: Sequence[Step], condemned: Sequence[int]) -> str:
+        return explain_failure(task.instruction, steps, condemned)
+
+    def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
+        return propose_goal(root, direction, rng)

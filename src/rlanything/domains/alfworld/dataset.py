@@ -1,0 +1,146 @@
+"""Games a user has downloaded with `alfworld-download`, as tasks.
+
+Expects `json_2.1.1/{train,valid_seen,valid_unseen}/<task>/<trial>/game.tw-pddl` with its
+`traj_data.json`, and passes over what the stock loader passes over: games with movable receptacles
+or slices, other task types, games without a game file, and those known to be unsolvable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rlanything.domains.alfworld.game import TASK_LINE, Game
+from rlanything.domains.alfworld.goal import KINDS, LOOK, Goal
+from rlanything.domains.alfworld.pddl import split_problem
+from rlanything.domains.alfworld.world import World
+from rlanything.domains.base import DomainError, InvalidTask, MissingData
+from rlanything.records import Task
+
+FOLDERS = {"train": "train", "tune": "train", "in_domain": "valid_seen", "ood": "valid_unseen"}
+"""Split -> folder. `tune` is the tenth of the training tasks (by name) that `train` leaves out."""
+REMEDY = "run alfworld-download again"
+
+
+def dataset_tasks(
+    folder: str | Path, split: str, count: int, seed: int, kinds: Sequence[str] = KINDS
+) -> list[Task]:
+    """`count` tasks of a split (all of them if there are fewer), drawn by the seed.
+
+    Raises `DomainError` for a missing folder, an unknown or empty split, and a damaged game."""
+    if split not in FOLDERS:
+        raise DomainError(f"unknown split {split!r}: use one of {', '.join(FOLDERS)}")
+    trials = _trials(Path(folder), split)
+    random.Random(f"{split}/{seed}").shuffle(trials)
+    tasks: list[Task] = []
+    for trial in trials:
+        if len(tasks) >= count:
+            break
+        task = _task(trial, kinds)
+        if task is not None:
+            tasks.append(task)
+    if not tasks:
+        place = Path(folder) / FOLDERS[split]
+        raise DomainError(f"no playable game under {place} for split {split!r}: {REMEDY}")
+    return tasks
+
+
+def _trials(folder: Path, split: str) -> list[Path]:
+    """Folders of single games, in a fixed order."""
+    place = folder / FOLDERS[split]
+    if not place.is_dir():
+        raise MissingData(
+            f"no folder {place}: point to the json_2.1.1 folder that alfworld-download makes"
+        )
+
+    def wanted(trial: Path) -> bool:
+        name = trial.relative_to(place).as_posix()
+        if "movable" in name or "Sliced" in name or not (trial / "game.tw-pddl").exists():
+            return False
+        held_out = hashlib.sha256(trial.parent.name.encode()).digest()[0] % 10 == 0
+        return FOLDERS[split] != "train" or held_out == (split == "tune")
+
+    trials = [path.parent for path in sorted(place.glob("**/traj_data.json"))]
+    return [trial for trial in trials if wanted(trial)]
+
+
+def _task(trial: Path, kinds: Sequence[str]) -> Task | None:
+    trajectory = _json(trial / "traj_data.json", ("task_type",))
+    if trajectory["task_type"] not in kinds:
+        return None
+    path = trial / "game.tw-pddl"
+    # A game that was never checked lacks `solvable`; the stock loader skips it too.
+    if not _json(path, ("pddl_problem",)).get("solvable", False):
+        return None
+    game = read_game(str(path))
+    return Task(
+        id=f"{trial.parent.name}/{trial.name}",
+        instruction=game.instruction,
+        kind=game.goal.kind,
+        data={"path": str(path), "goal": None},
+    )
+
+
+@lru_cache(maxsize=256)
+def read_game(path: str) -> Game:
+    """A downloaded game. Raises `DomainError` naming the file if it is damaged."""
+    file = Path(path)
+    content = _json(file, ("pddl_domain", "grammar", "pddl_problem"))
+    trajectory = _json(file.parent / "traj_data.json", ("task_type",))
+    sentence = TASK_LINE.search(content["grammar"])
+    if sentence is None:
+        raise DomainError(f"{file}: the grammar names no task: {REMEDY}")
+    try:
+        scene, goal_pddl = split_problem(content["pddl_problem"])
+        goal = read_goal(trajectory["task_type"], goal_pddl)
+        World(scene)  # a scene that cannot be read is better found now than in an episode
+    except (ValueError, InvalidTask) as error:
+        raise DomainError(f"{file}: {error}: {REMEDY}") from error
+    return Game(
+        scene_pddl=scene,
+        goal=goal,
+        goal_pddl=goal_pddl,
+        instruction=sentence[2].strip().removesuffix("."),
+        pddl_domain=content["pddl_domain"],
+        grammar=content["grammar"],
+        room=str(trajectory.get("scene", {}).get("floor_plan", "")),
+    )
+
+
+_OBJECT = re.compile(r"\(objectType \?(\w+) (\w+)Type\)", re.IGNORECASE)
+_RECEPTACLE = re.compile(r"\(receptacleType \?\w+ (\w+)Type\)", re.IGNORECASE)
+
+
+def read_goal(kind: str, goal_pddl: str) -> Goal:
+    """The goal that a problem's PDDL states. Raises `InvalidTask` or `ValueError`."""
+    objects = _OBJECT.findall(goal_pddl)
+    if kind == LOOK:
+        things = [name for variable, name in objects if variable.lower() != "ot"]
+        places = [name for variable, name in objects if variable.lower() == "ot"]
+    else:
+        things = [name for _, name in objects]
+        places = _RECEPTACLE.findall(goal_pddl)
+    if not things or not places:
+        raise ValueError("the goal names no object or no receptacle")
+    return Goal.of(kind, things[0], places[0])
+
+
+def _json(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DomainError(f"{path} is not readable ({_brief(error)}): {REMEDY}") from error
+    missing = [key for key in keys if not isinstance(content, dict) or key not in content]
+    if missing:
+        raise DomainError(f"{path} lacks {', '.join(missing)}: {REMEDY}")
+    return content
+
+
+def _brief(error: Exception) -> str:
+    return str(error).splitlines()[0]

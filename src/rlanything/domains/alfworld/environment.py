@@ -1,0 +1,70 @@
+"""AlfWorld's episodes: reads an action from a response and plays it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rlanything.domains.alfworld.engine import NOTHING_HAPPENS, Engine, View
+from rlanything.domains.alfworld.tasks import load_game
+from rlanything.domains.base import EpisodeError, Observation, StepResult
+from rlanything.domains.text import action_after
+from rlanything.records import Task
+
+ACTION_MARKER = ">"
+"""Separates thought from action in a response: `I need a mug. > go to shelf 1`."""
+
+NO_ACTION = f"No action was found: end the response with `{ACTION_MARKER} ` and one action."
+
+_BANNER = "-= Welcome to TextWorld, ALFRED! =-"
+_TASK_SENTENCE = "Your task is to:"
+_IDLE = ("help", "inventory", "look", "examine")
+
+
+def find_action(response: str) -> str | None:
+    """The first line after the last marker; None where there is no marker or nothing after it."""
+    return action_after(ACTION_MARKER, response)
+
+
+class AlfWorldEnvironment:
+    """One game at a time. `idle_actions=False` leaves out the actions that change nothing.
+
+    Left out means neither listed nor possible: a policy that may choose them learns to wait.
+    """
+
+    def __init__(self, idle_actions: bool = True) -> None:
+        self._left_out = _IDLE[:1] if idle_actions else _IDLE
+        self._engine = Engine()
+        self._task: Task
+        self._observation: Observation
+
+    def reset(self, task: Task) -> Observation:
+        """The room as first seen. The task sentence is `task.instruction`'s to tell."""
+        self._task = task
+        try:
+            self._engine.load(load_game(task.data).json())
+            view = self._engine.reset()
+        except Exception as fault:  # a task's data may be damaged in any way; only it must be lost
+            raise EpisodeError(task.id, f"the game cannot be loaded ({fault!r})") from fault
+        if view.won:
+            raise EpisodeError(task.id, "the goal is already true at the start")
+        room = view.text.removeprefix(_BANNER).partition(_TASK_SENTENCE)[0].strip()
+        return self._observe(replace(view, text=room))
+
+    def step(self, response: str) -> StepResult:
+        action = find_action(response)
+        if action is None:
+            return StepResult(replace(self._observation, text=NO_ACTION), None, valid=False)
+        if action not in (self._observation.choices or ()):
+            refused = replace(self._observation, text=NOTHING_HAPPENS)
+            return StepResult(refused, action, valid=False)
+        try:
+            view = self._engine.step(action)
+        except Exception as fault:  # whatever broke, this episode is over and only this one
+            reason = f"the engine failed at {action!r} ({fault!r})"
+            raise EpisodeError(self._task.id, reason) from fault
+        return StepResult(self._observe(view), action, valid=True, outcome=1 if view.won else None)
+
+    def _observe(self, view: View) -> Observation:
+        choices = tuple(c for c in view.commands if c.split(" ", 1)[0] not in self._left_out)
+        self._observation = Observation(view.text, choices)
+        return self._observation

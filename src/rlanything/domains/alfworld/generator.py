@@ -1,0 +1,55 @@
+"""Games made from the rooms AlfWorld ships: a seeded scene, and a goal that the scene allows."""
+
+from __future__ import annotations
+
+import random
+
+from rlanything.domains.alfworld import assets
+from rlanything.domains.alfworld.game import Game
+from rlanything.domains.alfworld.goal import KINDS, Goal
+from rlanything.domains.alfworld.goals import scene_goals
+from rlanything.domains.alfworld.pddl import write_scene
+from rlanything.domains.alfworld.scene import (
+    SMALL_OBJECTS,
+    SMALL_RECEPTACLES,
+    Range,
+    ScenePlan,
+    build_scene,
+)
+from rlanything.domains.base import DomainError
+
+
+def generate(
+    room: str,
+    seed: int,
+    kind: str | None = None,
+    receptacles: Range | None = SMALL_RECEPTACLES,
+    objects: Range | None = SMALL_OBJECTS,
+) -> Game:
+    """A game of the given task type (None: any the scene allows).
+
+    Raises `DomainError` if the room is unknown or the scene allows no such goal."""
+    plan = ScenePlan(room, seed, receptacles, objects)
+    scene = write_scene(build_scene(plan))
+    choices = [scene_goals(scene, name) for name in ((kind,) if kind else KINDS)]
+    allowed = [goals for goals in choices if goals]
+    if not allowed:
+        raise DomainError(f"{room} with seed {seed} allows no {kind or 'goal'}: try another seed")
+    rng = random.Random(f"goal/{room}/{seed}/{kind}")
+    return game_of(plan, rng.choice(rng.choice(allowed)))
+
+
+def game_of(plan: ScenePlan, goal: Goal) -> Game:
+    """The game that asks for a goal in a planned scene."""
+    variant = plan.seed
+    sentence = goal.sentence(variant)
+    return Game(
+        scene_pddl=write_scene(build_scene(plan)),
+        goal=goal,
+        goal_pddl=goal.pddl(),
+        instruction=sentence,
+        pddl_domain=assets.pddl_domain(),
+        grammar=assets.grammar().replace("UNKNOWN GOAL", sentence),
+        variant=variant,
+        room=plan.room,
+    )

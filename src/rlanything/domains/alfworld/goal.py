@@ -1,0 +1,83 @@
+"""What a game asks for: one of AlfWorld's six task types with its object and receptacle."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlanything.domains.alfworld import assets
+from rlanything.domains.base import InvalidTask
+
+SIMPLE = "pick_and_place_simple"
+LOOK = "look_at_obj_in_light"
+CLEAN = "pick_clean_then_place_in_recep"
+HEAT = "pick_heat_then_place_in_recep"
+COOL = "pick_cool_then_place_in_recep"
+TWO = "pick_two_obj_and_place"
+KINDS = (SIMPLE, LOOK, CLEAN, HEAT, COOL, TWO)
+
+TREATMENTS: Mapping[str, str] = {CLEAN: "Cleanable", HEAT: "Heatable", COOL: "Coolable"}
+"""Task types that change an object first, and what the object must allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Types are spelled as AlfWorld spells them: `Mug`, `CounterTop`."""
+
+    kind: str
+    object: str
+    receptacle: str
+    """Where the object must end up; for `look_at_obj_in_light` the lamp to use."""
+
+    @classmethod
+    def of(cls, kind: str, object: str, receptacle: str) -> Goal:
+        """Accepts any spelling of the types (`mug`, `CounterTop`).
+
+        Raises `InvalidTask` naming what does not exist."""
+        if kind not in KINDS:
+            raise InvalidTask(f"unknown task type {kind!r}; known: {', '.join(KINDS)}")
+        things = assets.pickable_types()
+        places = assets.affording("Toggleable") if kind == LOOK else assets.receptacle_types()
+        return cls(
+            kind,
+            _spelled(object, things, "object"),
+            _spelled(receptacle, places, "lamp" if kind == LOOK else "receptacle"),
+        )
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Goal:
+        """Reads what `to_json` wrote. Raises `InvalidTask` where it cannot."""
+        missing = [key for key in ("kind", "object", "receptacle") if key not in data]
+        if missing:
+            raise InvalidTask(f"the goal lacks {', '.join(missing)}")
+        return cls.of(str(data["kind"]), str(data["object"]), str(data["receptacle"]))
+
+    def to_json(self) -> dict[str, str]:
+        return {"kind": self.kind, "object": self.object, "receptacle": self.receptacle}
+
+    @property
+    def count(self) -> int:
+        """How many objects are needed."""
+        return 2 if self.kind == TWO else 1
+
+    def sentence(self, variant: int = 0) -> str:
+        """The task as the player reads it: `put a hot mug in shelf`."""
+        templates = assets.goal_library()[self.kind]["templates"]
+        names = {"obj": self.object.lower(), "recep": self.receptacle.lower()}
+        return templates[variant % len(templates)].format(toggle=names["recep"], **names)
+
+    def pddl(self) -> str:
+        """The goal's text, which also closes the problem it ends."""
+        text = assets.goal_library()[self.kind]["pddl"].replace("#", "-")
+        names = {"obj": self.object, "recep": self.receptacle, "toggle": self.receptacle}
+        return "\n".join(line.strip() for line in text.format(**names).strip().splitlines()) + "\n"
+
+
+def _spelled(name: str, known: frozenset[str], what: str) -> str:
+    wanted = re.sub(r"[\s_-]", "", name).lower()
+    for candidate in known:
+        if candidate.lower() == wanted:
+            return candidate
+    raise InvalidTask(f"unknown {what} type {name!r}")

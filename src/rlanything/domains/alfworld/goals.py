@@ -1,0 +1,122 @@
+"""Which goals a scene allows, and games asked for another of them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rlanything.domains.alfworld import assets
+from rlanything.domains.alfworld.expert import NoPlanError, plan, reached
+from rlanything.domains.alfworld.game import Game
+from rlanything.domains.alfworld.goal import KINDS, LOOK, TREATMENTS, Goal
+from rlanything.domains.alfworld.world import APPLIANCES, World
+from rlanything.domains.base import InvalidTask
+
+__all__ = [
+    "KINDS",
+    "Goal",
+    "Inventory",
+    "objection",
+    "rewrite",
+    "scene_goals",
+    "scene_inventory",
+    "valid_goals",
+]
+
+_VERBS = {"Cleanable": "clean", "Heatable": "heat", "Coolable": "cool"}
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What lies where at the start of a game, in the player's words."""
+
+    objects: Mapping[str, tuple[str, ...]]
+    """Object type -> the receptacle of each instance: `{"mug": ("shelf 1", "fridge 1")}`."""
+    receptacles: Mapping[str, int]
+    """Receptacle type -> how many there are."""
+
+
+def scene_inventory(game: Game) -> Inventory:
+    """Everything in the game's scene, types in alphabetical order."""
+    world = World(game.scene_pddl)
+    where: defaultdict[str, list[str]] = defaultdict(list)
+    for thing, place in sorted(world.inside):
+        where[world.setting.objects[thing]].append(place)
+    return Inventory(
+        objects={kind: tuple(where[kind]) for kind in sorted(where)},
+        receptacles=dict(sorted(Counter(world.setting.receptacles.values()).items())),
+    )
+
+
+def objection(world: World, goal: Goal) -> str | None:
+    """Why the goal makes no task in this scene, or None. `world` is the state at the start."""
+    setting = world.setting
+    thing, place = goal.object.lower(), goal.receptacle.lower()
+    present = [name for name in setting.objects_of(thing) if name in setting.affords["pickupable"]]
+    if not present:
+        return f"there is no {thing} to take in the scene"
+    if len(present) < goal.count:
+        return f"the task needs {goal.count} of {thing}, the scene has {len(present)}"
+    if goal.kind == LOOK:
+        lamps = setting.objects_of(place)
+        if not any(lamp in setting.affords["toggleable"] for lamp in lamps):
+            return f"there is no {place} in the scene"
+    else:
+        if not setting.receptacles_of(place):
+            return f"there is no {place} in the scene"
+        if (place, thing) not in setting.can_contain:
+            return f"a {place} cannot contain a {thing}"
+    if goal.kind in TREATMENTS:
+        affordance = TREATMENTS[goal.kind]
+        verb = _VERBS[affordance]
+        if not any(name in setting.affords[affordance.lower()] for name in present):
+            return f"one cannot {verb} a {thing}"
+        if not setting.receptacles_of(APPLIANCES[verb]):
+            return f"there is no {APPLIANCES[verb]} to {verb} with in the scene"
+    if reached(world, goal):
+        return "the goal is already reached at the start"
+    return None
+
+
+@lru_cache(maxsize=1024)
+def scene_goals(scene_pddl: str, kind: str) -> tuple[Goal, ...]:
+    """Every goal of a task type that the scene allows, in alphabetical order."""
+    world = World(scene_pddl)
+    things = _present(assets.pickable_types(), world.setting.objects.values())
+    if kind == LOOK:
+        places = _present(assets.affording("Toggleable"), world.setting.objects.values())
+    else:
+        places = _present(assets.receptacle_types(), world.setting.receptacles.values())
+    goals = (Goal(kind, thing, place) for thing in things for place in places)
+    return tuple(goal for goal in goals if objection(world, goal) is None)
+
+
+def _present(types: frozenset[str], found: Iterable[str]) -> list[str]:
+    lower = set(found)
+    return sorted(kind for kind in types if kind.lower() in lower)
+
+
+def valid_goals(game: Game) -> tuple[Goal, ...]:
+    """Every goal the game could be rewritten to: its own task type, another object or place."""
+    return tuple(goal for goal in scene_goals(game.scene_pddl, game.goal.kind) if goal != game.goal)
+
+
+def rewrite(game: Game, goal: Goal) -> Game:
+    """The same scene asked for another goal of the same task type.
+
+    Raises `InvalidTask` with the reason why that is no task."""
+    if goal.kind != game.goal.kind:
+        raise InvalidTask(f"the task type must stay {game.goal.kind}, not {goal.kind}")
+    if goal == game.goal:
+        raise InvalidTask("the goal is unchanged")
+    world = World(game.scene_pddl)
+    reason = objection(world, goal)
+    if reason is not None:
+        raise InvalidTask(reason)
+    try:
+        plan(world, goal)
+    except NoPlanError as error:
+        raise InvalidTask(str(error), "unsolvable") from error
+    return game.asking(goal)

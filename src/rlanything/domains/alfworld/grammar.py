@@ -1,0 +1,171 @@
+"""The text of a game: TextWorld's context-sensitive grammar, parsed once and then run.
+
+The stock engine parses each command template again for every admissible command of every step and
+deep-copies the context of every symbol. Here a right-hand side is parsed once per process (by
+TextWorld's own parser) into a function of its scope, and contexts share what nobody changes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from tatsu.exceptions import ParseException
+from textworld.envs.pddl import textgen
+from textworld.envs.pddl.logic import GameLogic
+from textworld.generator.game import EntityInfo
+
+from rlanything.domains.alfworld.facts import Assignment, FactStore, parse_query
+
+
+@dataclass(slots=True)
+class Scope:
+    """What a derivation may look at."""
+
+    grammar: Grammar
+    facts: FactStore
+    entities: Mapping[str, EntityInfo]
+    assignment: Assignment
+    variables: dict[str, EntityInfo]
+
+    def each(self, condition: str) -> list[Scope]:
+        """One narrower scope for each way in which the condition holds."""
+        return [
+            Scope(
+                self.grammar,
+                self.facts,
+                self.entities,
+                found,
+                self.variables
+                | {placeholder.name: self.entities[v.name] for placeholder, v in found.items()},
+            )
+            for found in self.facts.assignments(parse_query(condition), self.assignment)
+        ]
+
+
+Piece: TypeAlias = Callable[[Scope], str]
+"""A parsed part of a right-hand side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Production:
+    condition: str
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionText:
+    """How an action is typed, and the symbol that answers it."""
+
+    template: str
+    feedback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    productions: Mapping[str, Sequence[Production]]
+    actions: Mapping[str, ActionText]
+
+    def derive(self, text: str, scope: Scope) -> str:
+        """The text with its symbols replaced until none is left."""
+        return "".join([piece(scope) for piece in _pieces(text)])
+
+    def expand(self, symbol: str, scope: Scope) -> str:
+        """Raises `KeyError` where the symbol has no production that applies."""
+        for production in self.productions.get(symbol, ()):
+            condition = production.condition
+            if not condition or scope.facts.holds(parse_query(condition), scope.assignment):
+                return "".join([piece(scope) for piece in production.pieces])
+        raise KeyError(f"the game's grammar has no text for #{symbol}# here")
+
+
+_GRAMMAR_BLOCK = re.compile(r'(grammar\s*::\s*)"""(.*?)"""', re.DOTALL)
+
+
+def parse_grammar(document: str) -> Grammar:
+    """A game's grammar (`.twl2`). Games differ in the task sentence: the rest is parsed once.
+
+    Raises `ValueError` where it cannot be parsed."""
+    try:
+        return _parse(document)
+    except (ParseException, SyntaxError, KeyError, TypeError, ValueError) as fault:
+        reason = str(fault).partition("\n")[0]
+        raise ValueError(f"the game's grammar cannot be read: {reason}") from fault
+
+
+def _parse(document: str) -> Grammar:
+    blocks: list[str] = _GRAMMAR_BLOCK.sub("\0\\2\0", document).split("\0")[1::2]
+    skeleton = _GRAMMAR_BLOCK.sub('\\1"""{}"""', document)
+    productions: dict[str, Any] = {}
+    for block in blocks:
+        lines = textwrap.dedent(block).split("\n")
+        productions |= json.loads("\n".join(x for x in lines if not x.lstrip().startswith("#")))
+    return Grammar(
+        {
+            symbol: tuple(
+                Production(choice.get("condition", ""), _pieces(choice["rhs"]))
+                for choice in choices
+            )
+            for symbol, choices in productions.items()
+        },
+        _parse_actions(skeleton),
+    )
+
+
+@lru_cache(maxsize=16)
+def _parse_actions(skeleton: str) -> Mapping[str, ActionText]:
+    logic = GameLogic(domain="", grammar=skeleton)
+    return {
+        name: ActionText(action.template, action.feedback_rule)
+        for name, action in logic.actions.items()
+    }
+
+
+@lru_cache(maxsize=4096)
+def _pieces(text: str) -> tuple[Piece, ...]:
+    # TextWorld offers no public way to parse a single right-hand side.
+    symbols: Any = textgen._parse_and_convert(text, rule_name="symbols")
+    return tuple(_compile(symbol) for symbol in symbols)
+
+
+def _compile(symbol: Any) -> Piece:
+    match symbol:
+        case textgen.TerminalSymbol():
+            literal = str(symbol.symbol)
+            return lambda scope: literal
+        case textgen.NonterminalSymbol():
+            name = str(symbol.symbol)
+            return lambda scope: scope.grammar.expand(name, scope)
+        case textgen.EvalSymbol():
+            code = compile(symbol.expression, "<grammar>", "eval")
+            return lambda scope: str(eval(code, {}, scope.variables))
+        case textgen.ConditionalSymbol():
+            each = _compile_conditional(symbol)
+            return lambda scope: "".join(each(scope))
+        case textgen.ListSymbol():
+            items = _compile_conditional(symbol.symbol)
+            return lambda scope: _enumerate(items(scope), scope)
+        case _:
+            raise TypeError(f"unknown grammar symbol {symbol!r}")
+
+
+def _compile_conditional(symbol: Any) -> Callable[[Scope], list[str]]:
+    piece, condition = _compile(symbol.expression), symbol.given
+    if not condition:
+        return lambda scope: [piece(scope)]
+    return lambda scope: [piece(narrower) for narrower in scope.each(condition)]
+
+
+def _enumerate(items: list[str], scope: Scope) -> str:
+    if not items:
+        return scope.grammar.expand("list_empty", scope)
+    if len(items) == 1:
+        return items[0]
+    comma = scope.grammar.expand("list_separator", scope)
+    conjunction = scope.grammar.expand("list_last_separator", scope)
+    return comma.join(items[:-1]) + conjunction + items[-1]

@@ -1,0 +1,51 @@
+"""Ground truth for single steps: did this one help, for all the agent could know?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+
+from rlanything.domains.alfworld.expert import plan
+from rlanything.domains.alfworld.game import Game
+from rlanything.domains.alfworld.goal import LOOK, Goal
+from rlanything.domains.alfworld.world import World
+
+
+def step_labels(game: Game, actions: Sequence[str | None], valid: Sequence[bool]) -> list[int]:
+    """+1 or -1 for each step of an episode.
+
+    A step is good if it shortens the expert's plan, or if it explores while something the goal
+    needs has not been shown yet: going to a receptacle for the first time, or opening one for the
+    first time. Everything else is not, invalid actions above all.
+    """
+    if len(actions) != len(valid):
+        raise ValueError(f"{len(actions)} actions, but {len(valid)} validity flags")
+    world = World(game.scene_pddl)
+    left = len(plan(world, game.goal))
+    labels: list[int] = []
+    for action, accepted in zip(actions, valid, strict=True):
+        before = copy(world)
+        if action is None or not accepted or not world.play(action):
+            labels.append(-1)
+            continue
+        now = len(plan(world, game.goal))
+        good = now < left or (needs_search(before, game.goal) and _explores(before, action))
+        labels.append(1 if good else -1)
+        left = now
+    return labels
+
+
+def needs_search(world: World, goal: Goal) -> bool:
+    """Whether the agent has not been shown everything the goal needs."""
+    shown = sum(name in world.seen for name in world.setting.objects_of(goal.object.lower()))
+    if shown < goal.count:
+        return True
+    lamps = world.setting.objects_of(goal.receptacle.lower()) if goal.kind == LOOK else []
+    return bool(lamps) and not world.seen.intersection(lamps)
+
+
+def _explores(before: World, action: str) -> bool:
+    verb, _, place = action.partition(" ")
+    if verb == "go":
+        return place.removeprefix("to ") not in before.visited
+    return verb == "open" and place not in before.opened_before

@@ -1,0 +1,127 @@
+"""What tiny models are taught before the loop begins: good and bad answers of the three roles.
+
+All are about problems of the embedded families, whose solutions are known.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+
+from rlanything.domains.coding.answers import program_in
+from rlanything.domains.coding.families.catalogue import DIFFICULTIES
+from rlanything.domains.coding.families.drills import drill
+from rlanything.domains.coding.families.making import (
+    fresh_tests,
+    remade,
+    spec_of,
+    wrong_programs,
+)
+from rlanything.domains.coding.families.programs import (
+    Program,
+    output_of,
+    text_of,
+    trace,
+)
+from rlanything.domains.coding.fences import FENCE
+from rlanything.domains.coding.problem import Example, Problem
+from rlanything.records import Direction, Task
+
+_TRIES = 16
+
+
+def solution(problem: Problem, rng: random.Random, slip: float = 0.0) -> str:
+    """A policy's response: the stages in words, then a program in a fence.
+
+    With probability `slip` the program has a typical mistake and fails some ground-truth test."""
+    program = spec_of(problem).program()
+    thought = ", ".join(line.says for line in program)
+    wrong = wrong_programs(problem) if rng.random() < slip else []
+    if wrong:
+        program = rng.choice(wrong)
+    return f"{thought}.\n{_fenced('python', text_of(program))}"
+
+
+def unit_test(problem: Problem, rng: random.Random, error: float = 0.0) -> str:
+    """A judge's response: the program's stages worked out on an input, then the test in two fences.
+
+    With probability `error` one stage is worked out wrongly, so that the output is wrong; where no
+    typical mistake changes the output, the test is right all the same."""
+    program = spec_of(problem).program()
+    (test,) = fresh_tests(problem, 1, rng)
+    if rng.random() < error:
+        program, test = _mistaken(problem, rng) or (program, test)
+    work = "; ".join(f"{says}: {result}" for says, result in trace(program, test.input))
+    work = work.replace("\n", " ")
+    given, expected = test.input.removesuffix("\n"), test.output
+    return f"{work}.\n{_fenced('input', given)}\n{_fenced('output', expected)}"
+
+
+def _mistaken(problem: Problem, rng: random.Random) -> tuple[Program, Example] | None:
+    """A wrong program with the test that it would write."""
+    rivals = wrong_programs(problem)
+    rng.shuffle(rivals)
+    for rival in rivals:
+        for test in (*fresh_tests(problem, _TRIES, rng), *problem.tests):
+            output = output_of(rival, test.input)
+            if output and output != test.output:
+                return rival, Example(test.input, output)
+    return None
+
+
+def rewrite(
+    problem: Problem, direction: Direction, rng: random.Random, tests: int = 8
+) -> str | None:
+    """An adapter's answer: the JSON of the same family's next problem that has another program.
+
+    None where the family has nothing harder or easier."""
+    here = problem.difficulty
+    ways = {"harder": range(here + 1, DIFFICULTIES[-1] + 1), "easier": range(here - 1, 0, -1)}
+    for difficulty in ways[direction]:
+        found = remade(problem, difficulty, rng, tests)
+        if found.spec != problem.spec:
+            listed = [{"input": test.input, "output": test.output} for test in found.tests]
+            return json.dumps({"question": found.question, "tests": listed})
+    return None
+
+
+def _fenced(label: str, text: str) -> str:
+    return f"{FENCE}{label}\n{text}\n{FENCE}"
+
+
+def explanation(problem: Problem, response: str, summary: str) -> str:
+    """Two short sentences on why a program fails."""
+    program = program_in(response)
+    if program is None:
+        return "There is no program. It must stand in a fenced block."
+    written = program.splitlines()
+    missing = [line.says for line in spec_of(problem).program() if line.code not in written]
+    cause = f"It gets this step wrong: {missing[0]}." if missing else "It does more than asked."
+    return f"{cause} {summary.partition('.')[0]}."
+
+
+class Teacher:
+    """What `rlanything nano build` asks of a domain whose judge writes tests."""
+
+    def drills(self, count: int, difficulty: tuple[int, int], seed: int) -> list[Task]:
+        rng = random.Random(seed)
+        problems = (drill(rng.randint(*difficulty), rng) for _ in range(count))
+        return [
+            Task(f"drill-{number}", problem.question, problem.family, problem.to_data())
+            for number, problem in enumerate(problems)
+        ]
+
+    def solution(self, task: Task, rng: random.Random, slip: float) -> str:
+        return solution(Problem.from_data(task.data), rng, slip)
+
+    def unit_test(self, task: Task, rng: random.Random, error: float) -> str:
+        return unit_test(Problem.from_data(task.data), rng, error)
+
+    def critic(self, task: Task, response: str, summary: str) -> str:
+        return explanation(Problem.from_data(task.data), response, summary)
+
+    def proposal(
+        self, root: Task, direction: Direction, rng: random.Random, tests: int
+    ) -> str | None:
+        answer = rewrite(Problem.from_data(root.data), direction, rng, tests)
+        return None if answer is None else _fenced("json", answer)

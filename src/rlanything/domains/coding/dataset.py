@@ -1,0 +1,178 @@
+"""Problems from a file in the format of the paper's data: CodeContests, LiveBench, your own.
+
+One JSON list, or one JSON object a line, with these keys; others are passed over:
+
+    question         the text of the problem
+    test_input       a list of texts, what the program reads from stdin
+    test_output      a list of as many texts, what it must print
+    test_time_limit  seconds for each test
+    test_method      "stdio", which is also meant where it is missing
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+import re
+import reprlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+from rlanything.domains.base import DomainError, MissingData
+from rlanything.domains.coding.problem import Example, Problem
+from rlanything.surrogates import whole_characters
+
+_CHUNK_CHARACTERS = 1 << 20
+_ENTRY_CHARACTERS = 1 << 28
+"""A problem that is longer is taken for a list that is not well formed."""
+_BLANK = re.compile(r"\s*")
+
+
+def read_problems(path: str | Path, most_tests: int | None = None) -> Iterator[tuple[str, Problem]]:
+    """Every problem with its task id, read one at a time; `most_tests` keeps the first tests only.
+
+    An id derives from the problem's text and tests, so it outlives changes elsewhere in the file;
+    a repeated problem gets a number. Raises `DomainError` at the first entry that is not as
+    described above."""
+    file = Path(path)
+    seen: Counter[str] = Counter()
+    try:
+        with file.open(encoding="utf-8-sig") as text:
+            for place, entry in _entries(file, text):
+                problem = _problem(f"{file}, {place}", entry, most_tests)
+                name = f"{file.stem}-{_digest(problem)}"
+                seen[name] += 1
+                yield name if seen[name] == 1 else f"{name}-{seen[name]}", problem
+    except UnicodeDecodeError as error:
+        raise DomainError(f"{file} is not UTF-8 text: save it as UTF-8") from error
+    except OSError as error:
+        raise (MissingData if isinstance(error, FileNotFoundError) else DomainError)(
+            f"{file} cannot be read ({error.strerror}): give the path of a JSON or JSONL file"
+        ) from error
+    if not seen:
+        raise DomainError(f"{file} holds no problem: give a JSON list or JSON lines of problems")
+
+
+def sample_problems(
+    path: str | Path, count: int, seed: int, most_tests: int | None = None
+) -> list[tuple[str, Problem]]:
+    """`count` problems of a file (all if there are fewer) in random order, the same for a seed.
+
+    Only so many are held in memory at a time (reservoir sampling)."""
+    rng = random.Random(f"problems/{seed}")
+    kept: list[tuple[str, Problem]] = []
+    for i, each in enumerate(read_problems(path, most_tests)):
+        if len(kept) < count:
+            kept.append(each)
+        elif (at := rng.randrange(i + 1)) < count:
+            kept[at] = each
+    rng.shuffle(kept)
+    return kept
+
+
+def _digest(problem: Problem) -> str:
+    content = json.dumps([problem.question, *([t.input, t.output] for t in problem.tests)])
+    return hashlib.blake2b(content.encode(), digest_size=6).hexdigest()
+
+
+def _entries(path: Path, file: TextIO) -> Iterator[tuple[str, Any]]:
+    """The decoded entries, each with its place."""
+    start = file.read(_CHUNK_CHARACTERS)
+    if start.lstrip()[:1] == "[":
+        yield from _list_items(path, file, start.lstrip()[1:])
+        return
+    file.seek(0)
+    for number, line in enumerate(file, start=1):
+        if not line.isspace():
+            try:
+                yield f"line {number}", json.loads(line)
+            except (ValueError, RecursionError) as error:
+                fault = getattr(error, "msg", error)
+                _fail(f"{path}, line {number}", f"not JSON ({fault})", "write one object a line")
+
+
+def _list_items(path: Path, file: TextIO, text: str) -> Iterator[tuple[str, Any]]:
+    """The items of a JSON list, of which `text` is what was read after its bracket."""
+    decoder = json.JSONDecoder()
+    index = at = 0
+    while True:
+        try:
+            start = _skip_blanks(text, at)
+            if text[start] == "]":
+                return
+            if index:
+                if text[start] != ",":
+                    raise json.JSONDecodeError("Expecting ',' delimiter", text, start)
+                start = _skip_blanks(text, start + 1)
+            entry, end = decoder.raw_decode(text, start)
+        except (IndexError, ValueError, RecursionError) as error:
+            pending = len(text) - at
+            if _hopeless(error, text) or pending > _ENTRY_CHARACTERS:
+                more = ""
+            else:  # What is pending doubles, so that it is decoded again a few times at most.
+                more = file.read(max(_CHUNK_CHARACTERS, pending))
+            if not more:
+                fault = getattr(error, "msg", "the list has no end")
+                _fail(f"{path}, item {index}", f"not JSON ({fault})", "write a JSON list")
+            text, at = text[at:] + more, 0
+        else:
+            yield f"item {index}", entry
+            index, at = index + 1, end
+
+
+def _hopeless(error: Exception, text: str) -> bool:
+    """Whether text that cannot be decoded stays so, however it goes on."""
+    if isinstance(error, json.JSONDecodeError) and not error.msg.startswith("Unterminated"):
+        # Only at its very end can a word or an escape sequence be incomplete.
+        return error.pos < len(text) - 16
+    return isinstance(error, RecursionError)
+
+
+def _skip_blanks(text: str, at: int) -> int:
+    found = _BLANK.match(text, at)
+    return found.end() if found else at
+
+
+def _problem(place: str, entry: Any, most_tests: int | None) -> Problem:
+    if not isinstance(entry, dict):
+        _fail(place, f"{reprlib.repr(entry)} is no object", "write one object for each problem")
+    for key in ("question", "test_input", "test_output", "test_time_limit"):
+        if key not in entry:
+            _fail(place, f"there is no {key!r}", "add it")
+    method = entry.get("test_method", "stdio")
+    if method != "stdio":
+        _fail(
+            place,
+            f"'test_method' is {reprlib.repr(method)}",
+            "only 'stdio' is supported; rewrite its tests or remove it",
+        )
+    question, limit = entry["question"], entry["test_time_limit"]
+    if not isinstance(question, str) or not question.strip():
+        _fail(place, "'question' is no text", "give the problem in words")
+    if type(limit) not in (int, float) or not (math.isfinite(limit) and limit > 0):
+        _fail(place, f"'test_time_limit' is {reprlib.repr(limit)}", "give seconds above 0")
+    for key in ("test_input", "test_output"):
+        texts = entry[key]
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            _fail(place, f"{key!r} is no list of texts", "put each test in quotes")
+    given, expected = entry["test_input"], entry["test_output"]
+    if len(given) != len(expected) or not given:
+        _fail(
+            place,
+            f"{len(given)} inputs and {len(expected)} outputs",
+            "give as many of each, and at least one",
+        )
+    pairs = zip(given[:most_tests], expected[:most_tests], strict=True)
+    return Problem(
+        question=whole_characters(question.replace("\r\n", "\n").strip()),
+        tests=tuple(Example(whole_characters(i), whole_characters(o)) for i, o in pairs),
+        time_limit_seconds=float(limit),
+    )
+
+
+def _fail(place: str, fault: str, remedy: str) -> NoReturn:
+    raise DomainError(f"{place}: {fault}: {remedy}")

@@ -1,0 +1,249 @@
+"""Coding as a domain: one step an episode, and a judge that writes tests."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Mapping, Sequence
+
+from rlanything.domains.base import DomainError
+from rlanything.domains.coding import families
+from rlanything.domains.coding.answers import InvalidTest, program_in, unit_test_in
+from rlanything.domains.coding.checking import disagreement, limits_of, run_table, scores_on
+from rlanything.domains.coding.dataset import sample_problems
+from rlanything.domains.coding.environment import CodingEnvironment
+from rlanything.domains.coding.humaneval import humaneval_problems
+from rlanything.domains.coding.problem import Problem
+from rlanything.domains.coding.rewriting import rewritten
+from rlanything.domains.coding.sandbox.base import Executor
+from rlanything.domains.coding.sandbox.local import LocalExecutor
+from rlanything.domains.coding.sandbox.remote import RemoteExecutor
+from rlanything.domains.templates import Templates
+from rlanything.records import (
+    Direction,
+    JudgedTrajectory,
+    Message,
+    Messages,
+    Step,
+    Task,
+    Trajectory,
+)
+from rlanything.seeds import derive
+
+EMBEDDED = {"train": families.train, "tune": families.train, "in_domain": families.train} | {
+    "ood": families.ood
+}
+HUMANEVAL = "humaneval"
+SHOWN_EXAMPLES = 2
+"""Tests of the root problem that the adapter reads."""
+SHOWN_TESTS = 2
+"""Tests of the judge's that a failed program fails, which its critic reads."""
+
+PLACEHOLDERS: dict[str, frozenset[str]] = {
+    "policy": frozenset({"question"}),
+    "function": frozenset({"question"}),
+    "judge": frozenset({"question"}),
+    "critic": frozenset({"question", "response", "summary", "tests"}),
+    "critic_test": frozenset({"test"}),
+    "adapter": frozenset({"direction", "question", "examples", "critics", "least"}),
+}
+
+
+class Coding:
+    """Options. `data`: files with problems by split, in the paper's format; left out, problems of
+    the embedded families, of the `difficulty` range given, with `tests` ground-truth tests each
+    (of a file's problems, at most so many). The split `humaneval` is always there.
+
+    `memory_mb`: what a program may use. `imports`: packages it may import, such as numpy.
+    `sandbox`: the address of a SandboxFusion-style server; left out, programs run here, contained.
+    `rewritten_tests`: the fewest tests of a rewritten problem. `prompts`: a folder whose .txt files
+    replace the shipped prompts. Raises `DomainError` for options it cannot use."""
+
+    action_marker = "```python"
+
+    def __init__(
+        self,
+        data: Mapping[str, str] | None = None,
+        difficulty: Sequence[int] = (1, 3),
+        tests: int = 8,
+        memory_mb: int = 1024,
+        imports: Sequence[str] = (),
+        sandbox: str | None = None,
+        rewritten_tests: int = 4,
+        prompts: str | None = None,
+    ) -> None:
+        self._data = data
+        self._difficulty = _difficulties(difficulty)
+        for name, value in (("tests", tests), ("memory_mb", memory_mb)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise DomainError(f"{name} is {value!r}: give a whole number, 1 or more")
+        self._tests, self._memory_mb = tests, memory_mb
+        self._imports, self._sandbox = tuple(imports), sandbox
+        self._rewritten_tests = rewritten_tests
+        self._templates = Templates("rlanything.domains.coding", PLACEHOLDERS, prompts)
+
+    @functools.cached_property
+    def executor(self) -> Executor:
+        """Where programs run. Raises `SandboxUnavailable` where they cannot be contained."""
+        if self._sandbox is not None:
+            return RemoteExecutor(self._sandbox)
+        return LocalExecutor(imports=self._imports)
+
+    def tasks(self, split: str, count: int, seed: int) -> list[Task]:
+        drawn = derive(seed, "coding", split)
+        if split == HUMANEVAL:
+            problems = list(humaneval_problems().items())
+            random.Random(drawn).shuffle(problems)
+            return [_task(*each) for each in problems[:count]]
+        if self._data is not None:
+            if split not in self._data:
+                known = ", ".join([*self._data, HUMANEVAL])
+                raise DomainError(f"unknown split {split!r}: `data` has {known}")
+            sampled = sample_problems(self._data[split], count, drawn, self._tests)
+            return [_task(*each) for each in sampled]
+        if split not in EMBEDDED:
+            known = ", ".join([*EMBEDDED, HUMANEVAL])
+            raise DomainError(f"unknown split {split!r}: use one of {known}")
+        return self._embedded(split, count, seed, self._difficulty)
+
+    def stand_ins(self, count: int) -> list[Task]:
+        """Embedded problems, the hardest; those of data files may be longer."""
+        hardest = families.DIFFICULTIES[-1]
+        return self._embedded("train", count, 0, (hardest, hardest))
+
+    def _embedded(
+        self, split: str, count: int, seed: int, difficulty: tuple[int, int]
+    ) -> list[Task]:
+        rng = random.Random(derive(seed, "coding", split))
+        names = EMBEDDED[split]
+        # Every family as often as the others, in an order that depends on the seed.
+        order = [n for _ in range(-(-count // len(names))) for n in rng.sample(names, len(names))]
+        tasks: list[Task] = []
+        for number, name in enumerate(order[:count]):
+            level = rng.randint(*difficulty)
+            made = derive(seed, "coding", split, number)
+            problem = families.make_problem(name, level, made, self._tests)
+            task_id = f"{split}-{name.replace(' ', '-')}-{level}-{made % 2**32}"
+            tasks.append(_task(task_id, problem))
+        return tasks
+
+    def environment(self) -> CodingEnvironment:
+        return CodingEnvironment(lambda: self.executor, self._memory_mb)
+
+    def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
+        del steps  # an episode has one
+        name = "function" if "check" in task.data else "policy"
+        return self._ask(name, question=observation)
+
+    def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
+        del steps  # one test serves all programs
+        return self._ask("judge", question=task.instruction)
+
+    def critic_prompt(self, failed: JudgedTrajectory, condemned: Sequence[int]) -> Messages:
+        del condemned  # tests, not steps, are what failed
+        [step] = failed.trajectory.steps
+        against = [each for each in failed.judgements[0] if each.score == -1][:SHOWN_TESTS]
+        return self._ask(
+            "critic",
+            question=failed.trajectory.task.instruction,
+            response=step.response,
+            summary=step.next_observation,
+            tests="".join(
+                self._templates.render("critic_test", test=_test_shown(each.completion.answer))
+                for each in against
+            ),
+        )
+
+    def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:
+        problem = Problem.from_data(root.data)
+        return self._ask(
+            "adapter",
+            direction=direction,
+            question=problem.question,
+            examples="\n".join(
+                f"```input\n{test.input.rstrip()}\n```\n```output\n{test.output}\n```"
+                for test in problem.tests[:SHOWN_EXAMPLES]
+            ),
+            critics=" ".join(critics) or "nothing is known",
+            least=str(self._rewritten_tests),
+        )
+
+    def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
+        problem = Problem.from_data(root.data)
+        return _task(task_id, rewritten(completion, problem, self._rewritten_tests))
+
+    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
+        """Unless the solutions that were sampled agree with the tests, these may be wrong."""
+        found = (program_in(each.steps[0].response) for each in trajectories)
+        programs = [program for program in found if program is not None]
+        problem = Problem.from_data(task.data)
+        return disagreement(self.executor, problem, programs, self._memory_mb)
+
+    def run_tests(
+        self, task: Task, responses: Sequence[str], tests: Sequence[str]
+    ) -> list[list[int]]:
+        problem = Problem.from_data(task.data)
+        table = [[0] * len(tests) for _ in responses]
+        readable = {}
+        for column, text in enumerate(tests):
+            try:
+                readable[column] = unit_test_in(text)
+            except InvalidTest:
+                continue
+        if problem.check is not None or not readable:
+            return table  # a test of stdin and stdout says nothing of a function
+        rows = {
+            row: program
+            for row, program in enumerate(map(program_in, responses))
+            if program is not None
+        }
+        examples = list(readable.values())
+        runs = run_table(
+            self.executor,
+            list(rows.values()),
+            [test.input for test in examples],
+            limits_of(problem, self._memory_mb),
+        )
+        scores = dict(zip(rows, scores_on(runs, examples), strict=True))
+        for row in range(len(responses)):
+            # No program passes no test.
+            found = scores.get(row, [-1] * len(examples))
+            for column, score in zip(readable, found, strict=True):
+                table[row][column] = score
+        return table
+
+    def oracle(self, task: Task, steps: Sequence[Step]) -> None:
+        del task, steps  # a step is the whole episode: its outcome says what it was worth
+
+    def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
+        """The embedded problems' own solutions; nobody knows those of other problems."""
+        del steps
+        problem = Problem.from_data(task.data)
+        if problem.spec is None:
+            return None
+        return f"```python\n{families.reference(problem)}\n```"
+
+    def _ask(self, template: str, **values: str) -> Messages:
+        return (Message("user", self._templates.render(template, **values).rstrip("\n")),)
+
+
+def _task(task_id: str, problem: Problem) -> Task:
+    kind = problem.family or ("function" if problem.check is not None else "")
+    return Task(task_id, problem.question, kind, problem.to_data())
+
+
+def _difficulties(given: Sequence[int]) -> tuple[int, int]:
+    low, high = families.DIFFICULTIES[0], families.DIFFICULTIES[-1]
+    if (
+        isinstance(given, str)
+        or len(given) != 2
+        or not all(isinstance(each, int) for each in given)
+        or not low <= given[0] <= given[1] <= high
+    ):
+        raise DomainError(f"difficulty is {given!r}: give [fewest, most] from {low} to {high}")
+    return given[0], given[1]
+
+
+def _test_shown(text: str) -> str:
+    test = unit_test_in(text)
+    return f"```input\n{test.input.rstrip()}\n```\n```output\n{test.output}\n```"

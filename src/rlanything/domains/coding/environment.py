@@ -1,0 +1,54 @@
+"""An episode of one step: a program is written, and run on every ground-truth test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rlanything.domains.base import EpisodeError, Observation, StepResult
+from rlanything.domains.coding.answers import program_in
+from rlanything.domains.coding.checking import ground_truth_jobs
+from rlanything.domains.coding.problem import Problem
+from rlanything.domains.coding.sandbox.base import Executor, RunResult, Verdict
+from rlanything.records import Task
+
+SHOWN_CHARACTERS = 200
+"""Of a failed test's input, in what is said about it."""
+
+
+class CodingEnvironment:
+    """Runs programs where `executor` says, which is asked for one when the first program comes."""
+
+    def __init__(self, executor: Callable[[], Executor], memory_mb: int) -> None:
+        self._executor = executor
+        self._memory_mb = memory_mb
+
+    def reset(self, task: Task) -> Observation:
+        self._task_id = task.id
+        self._problem = Problem.from_data(task.data)
+        return Observation(self._problem.question)
+
+    def step(self, response: str) -> StepResult:
+        """Won if every test is passed; the reward is the share that is."""
+        program = program_in(response)
+        if program is None:
+            said = Observation("There is no fenced Python program in the answer.")
+            return StepResult(said, None, False, -1, 0.0)
+        jobs = ground_truth_jobs(self._problem, program, self._memory_mb)
+        results = self._executor().run_all(jobs)
+        for result in results:
+            if result.verdict is Verdict.BROKEN:
+                raise EpisodeError(self._task_id, f"the sandbox failed: {result.reason}")
+        passed = sum(result.verdict is Verdict.OK for result in results)
+        won = passed == len(results)
+        said = Observation(self._summary(results))
+        return StepResult(said, program, True, 1 if won else -1, passed / len(results))
+
+    def _summary(self, results: Sequence[RunResult]) -> str:
+        passed = sum(result.verdict is Verdict.OK for result in results)
+        line = f"{passed} of {len(results)} tests passed."
+        for test, result in zip(self._problem.tests, results, strict=False):
+            if result.verdict is not Verdict.OK:
+                reason = f" ({result.reason})" if result.reason else ""
+                shown = test.input.strip()[:SHOWN_CHARACTERS]
+                return f"{line} First failure: {result.verdict}{reason} on input {shown!r}."
+        return line

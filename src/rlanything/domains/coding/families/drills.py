@@ -1,0 +1,69 @@
+"""Problems of random stages: what tiny models learn to combine blocks from.
+
+The families of `TRAIN` show so few combinations that a model learns those by heart. Drills show all
+that fit together, but for those of `OOD`, which stay unseen.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+from rlanything.domains.coding.families.blocks import Block, Constant
+from rlanything.domains.coding.families.catalogue import OOD, easy_constants
+from rlanything.domains.coding.families.making import problem_of
+from rlanything.domains.coding.families.readers import READERS
+from rlanything.domains.coding.families.spec import BLOCKS, Spec, Stage
+from rlanything.domains.coding.problem import Problem
+
+DRILL = "drill"
+"""In the place of a family's name."""
+_MOST_STAGES = 3
+"""Before the last one."""
+
+
+def drill(difficulty: int, rng: random.Random, tests: int = 8) -> Problem:
+    """A problem of no family, drawn by `rng`, with constants and inputs of the difficulty."""
+    while True:
+        spec = _drawn(difficulty, rng)
+        if spec is not None and spec.combination not in _held_out():
+            return problem_of(spec, DRILL, difficulty, tests, rng)
+
+
+@cache
+def _held_out() -> frozenset[object]:
+    return frozenset(spec.combination for family in OOD for spec in family.combinations())
+
+
+def _drawn(difficulty: int, rng: random.Random) -> Spec | None:
+    """None where what was drawn leaves something unused that the program reads."""
+    reader = rng.choice(list(READERS.values()))
+    kind, blocks = reader.gives, list[Block]()
+    for number in range(rng.randint(0, _MOST_STAGES)):
+        fitting = [
+            block
+            for block in BLOCKS.values()
+            if block.takes == kind
+            and block.role != "print"
+            and block not in blocks
+            and _pairs(block) == (number == 0 and reader.name == "rows")
+        ]
+        blocks.append(rng.choice(fitting))
+        kind = blocks[-1].gives
+    ends = [block for block in BLOCKS.values() if block.takes == kind and block.role == "print"]
+    blocks.append(rng.choice(ends))
+    if reader.name == "rows" and not _pairs(blocks[0]):
+        return None
+    if not reader.reads_constant:
+        stages = (Stage(block, _constant(block, difficulty, rng)) for block in blocks)
+        return Spec(reader, tuple(stages))
+    return Spec(reader, tuple(map(Stage, blocks))) if any(b.constants for b in blocks) else None
+
+
+def _pairs(block: Block) -> bool:
+    """Whether it takes two rows of numbers."""
+    return "zip(xs, ys)" in block.line
+
+
+def _constant(block: Block, difficulty: int, rng: random.Random) -> Constant | None:
+    return rng.choice(easy_constants(block, difficulty)) if block.constants else None

@@ -1,0 +1,123 @@
+"""Problems made from families: spec, words and tests, each from a seed of its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rlanything.domains.base import DomainError
+from rlanything.domains.coding.families.catalogue import (
+    DIFFICULTIES,
+    FAMILIES,
+    easy_constants,
+)
+from rlanything.domains.coding.families.programs import Program, output_of, text_of
+from rlanything.domains.coding.families.spec import Spec
+from rlanything.domains.coding.families.wording import question
+from rlanything.domains.coding.problem import Example, Problem
+from rlanything.seeds import derive
+
+_POOL = 8
+"""Inputs to choose each test from."""
+
+
+def make_problem(family: str, difficulty: int, seed: int, tests: int = 8) -> Problem:
+    """A problem with at most so many tests; the same for the same arguments.
+
+    With another difficulty, family and seed make the same choices, but for further stages, larger
+    constants and larger inputs. Raises `DomainError` for an unknown family or difficulty."""
+    if family not in FAMILIES:
+        raise DomainError(f"unknown family {family!r}: use one of {', '.join(FAMILIES)}")
+    if difficulty not in DIFFICULTIES:
+        raise DomainError(f"difficulty {difficulty} is none: use 1 to {DIFFICULTIES[-1]}")
+    return _made(family, difficulty, seed, tests, random.Random(derive(seed, family, difficulty)))
+
+
+def remade(problem: Problem, difficulty: int, rng: random.Random, tests: int = 8) -> Problem:
+    """A family's problem at another difficulty, with words and tests drawn by `rng`.
+
+    Raises `ValueError` for a problem that no family made."""
+    spec_of(problem)
+    return _made(problem.family, difficulty, (problem.spec or {})["seed"], tests, rng)
+
+
+def _made(family: str, difficulty: int, seed: int, tests: int, rng: random.Random) -> Problem:
+    spec = FAMILIES[family].draw(difficulty, random.Random(derive(seed, family)))
+    problem = problem_of(spec, family, difficulty, tests, rng)
+    return replace(problem, spec={"seed": seed, **spec.to_json()})
+
+
+def problem_of(spec: Spec, family: str, difficulty: int, tests: int, rng: random.Random) -> Problem:
+    """The spec in words, with at most so many tests; both drawn by `rng`."""
+    return Problem(
+        question=question(spec, rng),
+        tests=tuple(_telling(spec, difficulty, tests, rng)),
+        family=family,
+        difficulty=difficulty,
+        spec=spec.to_json(),
+    )
+
+
+def spec_of(problem: Problem) -> Spec:
+    """Raises `ValueError` for a problem that no family made."""
+    if problem.spec is None:
+        raise ValueError("the problem was not made by a family, so nobody knows its solution")
+    return Spec.from_json(problem.spec)
+
+
+def reference(problem: Problem) -> str:
+    """The text of a right program. Raises `ValueError` for a problem that no family made."""
+    return text_of(spec_of(problem).program())
+
+
+def slips(problem: Problem, rng: random.Random) -> list[str]:
+    """Programs with one typical mistake, in random order. Each fails at least one of the tests."""
+    found = [text_of(rival) for rival in wrong_programs(problem)]
+    rng.shuffle(found)
+    return found
+
+
+def wrong_programs(problem: Problem) -> list[Program]:
+    """Programs with one typical mistake that fail at least one of the tests."""
+    return [
+        rival
+        for rival in spec_of(problem).rivals()
+        if any(output_of(rival, test.input) != test.output for test in problem.tests)
+    ]
+
+
+def fresh_tests(problem: Problem, count: int, rng: random.Random) -> list[Example]:
+    """Further right tests, as many as wanted; their inputs may repeat."""
+    spec = spec_of(problem)
+    return [_test(spec, _input(spec, problem.difficulty, rng)) for _ in range(count)]
+
+
+def _telling(spec: Spec, difficulty: int, count: int, rng: random.Random) -> list[Example]:
+    """Different tests, above all those that tell mistakes from the right program."""
+    drawn = (_input(spec, difficulty, rng) for _ in range(_POOL * count))
+    pool = [_test(spec, given) for given in dict.fromkeys(drawn)]
+    undetected: Sequence[Program] = list(spec.rivals())
+    telling: list[Example] = []
+    for test in pool:
+        remaining = [rival for rival in undetected if output_of(rival, test.input) == test.output]
+        if len(remaining) < len(undetected):
+            telling.append(test)
+        undetected = remaining
+    chosen = [*telling, *(test for test in pool if test not in telling)][:count]
+    rng.shuffle(chosen)
+    return chosen
+
+
+def _input(spec: Spec, difficulty: int, rng: random.Random) -> str:
+    if spec.reader.reads_constant:
+        near = [k for stage in spec.stages for k in easy_constants(stage.block, difficulty)]
+    else:
+        near = [stage.constant for stage in spec.stages if stage.constant is not None]
+    return spec.reader.draw(rng, difficulty, near)
+
+
+def _test(spec: Spec, given: str) -> Example:
+    output = output_of(spec.program(), given)
+    assert output, f"a block of {spec.to_json()} fails on {given!r}"
+    return Example(given, output)

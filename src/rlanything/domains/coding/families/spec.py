@@ -1,0 +1,98 @@
+"""A problem without its words: how input is read, and the blocks it goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlanything.domains.coding.families.blocks import VARIABLES, Block, Constant
+from rlanything.domains.coding.families.numbers import NUMBERS
+from rlanything.domains.coding.families.programs import Line, Program
+from rlanything.domains.coding.families.readers import READERS, Reader
+from rlanything.domains.coding.families.words import WORDS
+
+BLOCKS: dict[str, Block] = {block.name: block for block in (*NUMBERS, *WORDS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A block with its constant; None where it has none or the program reads it."""
+
+    block: Block
+    constant: Constant | None = None
+
+    @property
+    def says(self) -> str:
+        return f"{self.block.name} {self._k()}".strip()
+
+    def phrase(self, phrase: str) -> str:
+        return phrase.replace("{k}", self._k())
+
+    def _k(self) -> str:
+        if not self.block.constants:
+            return ""
+        return "k" if self.constant is None else str(self.constant)
+
+    def line(self, code: str | None = None) -> Line:
+        """Its line of a program, or a slip's in its place."""
+        code = self.block.code(code or self.block.line, self.constant)
+        ends = self.block.role == "print"
+        return Line(self.says, code, "" if ends else VARIABLES[self.block.gives])
+
+    def mistaken(self) -> Iterator[Line | None]:
+        """What one might write in its place; None: nothing at all."""
+        options = self.block.constants
+        yield from map(self.line, self.block.slips)
+        if self.constant is not None:
+            at = options.index(self.constant)
+            for neighbour in (*options[max(at - 1, 0) : at], *options[at + 1 : at + 2]):
+                yield Stage(self.block, neighbour).line()
+        elif options and isinstance(options[0], int):
+            for wrong in ("({k} + 1)", "({k} - 1)"):
+                yield self.line(self.block.line.replace("{k}", wrong))
+        if self.block.takes == self.block.gives and self.block.role != "print":
+            yield None
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a program must do."""
+
+    reader: Reader
+    stages: tuple[Stage, ...]
+    """The last one prints; no other does."""
+
+    @property
+    def combination(self) -> tuple[frozenset[str], frozenset[str], str]:
+        """The names of what it keeps, of what it changes, and of what it prints."""
+        names = {
+            role: frozenset(stage.block.name for stage in self.stages if stage.block.role == role)
+            for role in ("keep", "map")
+        }
+        return names["keep"], names["map"], self.stages[-1].block.name
+
+    def program(self) -> Program:
+        return (self._reading(), *(stage.line() for stage in self.stages))
+
+    def rivals(self) -> Iterator[Program]:
+        """Programs with one typical mistake; some do the same as the right one all the same."""
+        lines = self.program()
+        for at, stage in enumerate(self.stages, start=1):
+            for wrong in stage.mistaken():
+                yield (*lines[:at], *([] if wrong is None else [wrong]), *lines[at + 1 :])
+
+    def _reading(self) -> Line:
+        shows = f"{VARIABLES[self.reader.gives]} {self.reader.also}"
+        return Line("read", self.reader.line, shows)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "reader": self.reader.name,
+            "stages": [[stage.block.name, stage.constant] for stage in self.stages],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Spec:
+        stages = tuple(Stage(BLOCKS[name], constant) for name, constant in data["stages"])
+        return cls(READERS[data["reader"]], stages)

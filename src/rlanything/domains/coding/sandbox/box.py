@@ -1,0 +1,171 @@
+"""One box: the processes that hold a zygote, and the socket to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlanything.domains.coding.sandbox.base import Job, Limits, SandboxUnavailable
+from rlanything.domains.coding.sandbox.interpreter import PACKAGES, interpreter
+from rlanything.domains.coding.sandbox.launch import box_command
+from rlanything.domains.coding.sandbox.seccomp import compile_filter
+from rlanything.domains.coding.sandbox.zygote import REPLY, REQUEST
+
+START_SECONDS = 60.0
+GRACE_SECONDS = 10.0
+"""How much longer than a run's limit a box may take to say so."""
+CLOSE_SECONDS = 2.0
+
+
+class BoxDied(Exception):
+    """It ended or hung; another must take its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended, as the kernel tells it."""
+
+    status: int
+    """Of the process: negative for a signal, as `subprocess` gives it."""
+    exceeded: str
+    """"cpu" or "wall" where the box ended it, else nothing."""
+    seconds: float
+    cpu_seconds: float
+    peak_memory_mb: float
+    stdout: bytes
+    stdout_bytes: int
+    stderr: bytes
+    stderr_bytes: int
+
+
+class Box:
+    """Starts at once. Raises `SandboxUnavailable` with the reason where it cannot."""
+
+    def __init__(self, imports: Sequence[str], packages: Sequence[str]) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel = ours
+        with theirs:
+            self._process = subprocess.Popen(
+                box_command(interpreter(tuple(packages)), theirs.fileno()),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={},
+                cwd="/",
+                # One group holds every process of the box, and no terminal's Ctrl-C reaches it.
+                start_new_session=True,
+            )
+        config = {
+            "filter": compile_filter().hex(),
+            "imports": list(imports),
+            "path": [str(PACKAGES)] if packages else [],
+        }
+        self._channel.settimeout(START_SECONDS)
+        try:
+            self._channel.send(json.dumps(config).encode())
+            ready = self._channel.recv(16)
+        except OSError:
+            ready = b""
+        if ready != b"ready":
+            raise SandboxUnavailable(_refusal(self._last_words()))
+
+    @property
+    def pid(self) -> int:
+        """Of its outermost process, which is also the id of its process group."""
+        return self._process.pid
+
+    def run(self, job: Job) -> Ended:
+        """Raises `BoxDied`."""
+        program = job.program.encode("utf-8", "surrogatepass")
+        stdin = job.stdin
+        if isinstance(stdin, str):
+            stdin = stdin.encode("utf-8", "surrogatepass")
+        files = [os.memfd_create(name) for name in ("program", "stdin", "stdout", "stderr")]
+        try:
+            _write(files[0], program)
+            _write(files[1], stdin)
+            reply = self._ask(job.limits, files)
+            status, exceeded, seconds, cpu_seconds, kilobytes = REPLY.unpack(reply)
+            limit = job.limits.output_bytes
+            sizes = [os.fstat(file).st_size for file in files[2:]]
+            return Ended(
+                status=os.waitstatus_to_exitcode(status),
+                exceeded=("", "cpu", "wall")[exceeded],
+                seconds=seconds,
+                cpu_seconds=cpu_seconds,
+                peak_memory_mb=kilobytes / 1024,
+                stdout=os.pread(files[2], limit, 0),
+                stdout_bytes=sizes[0],
+                stderr=os.pread(files[3], 4096, max(0, sizes[1] - 4096)),
+                stderr_bytes=sizes[1],
+            )
+        finally:
+            for file in files:
+                os.close(file)
+
+    def _ask(self, limits: Limits, files: list[int]) -> bytes:
+        request = REQUEST.pack(
+            limits.cpu_seconds,
+            limits.wall,
+            limits.memory_mb * 2**20,
+            limits.output_bytes,
+            limits.threads,
+            math.ceil(limits.cpu_seconds) + 1,
+        )
+        self._channel.settimeout(limits.wall + GRACE_SECONDS)
+        try:
+            socket.send_fds(self._channel, [request], files)
+            reply = self._channel.recv(REPLY.size)
+        except OSError as error:
+            raise BoxDied(str(error)) from error
+        if len(reply) != REPLY.size:
+            raise BoxDied("it ended")
+        return reply
+
+    def close(self) -> None:
+        """Ends every process of the box."""
+        self._channel.close()  # at which the zygote ends, and the others after it
+        deadline = time.monotonic() + CLOSE_SECONDS
+        # Not reaped yet: until then the process group is surely this one.
+        while (
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+            and time.monotonic() < deadline
+        ):
+            time.sleep(0.002)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+    def _last_words(self) -> str:
+        self._channel.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
+        _, said = self._process.communicate()
+        return said.decode("utf-8", "replace").strip()
+
+
+def _write(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+    os.lseek(file, 0, os.SEEK_SET)
+
+
+def _refusal(said: str) -> str:
+    last = said.splitlines()[-1] if said else "it said nothing"
+    return (
+        f"bwrap cannot make a box here ({last}): allow unprivileged user namespaces (sysctl "
+        "kernel.unprivileged_userns_clone, user.max_user_namespaces, "
+        "kernel.apparmor_restrict_unprivileged_userns; in a container, its seccomp profile)"
+    )

@@ -1,0 +1,97 @@
+"""What a box shows: this Python's interpreter, its standard library, the libraries they need.
+
+Everything lies under /python in the box, so that no path of the host shows.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+from rlanything.domains.coding.sandbox.base import SandboxUnavailable
+
+HOME = PurePosixPath("/python")
+LIBRARIES = HOME / "libraries"
+PACKAGES = HOME / "packages"
+EXECUTABLE = HOME / "bin" / "python3"
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """Files and folders of the host that a box shows, and what it leaves empty."""
+
+    shown: tuple[tuple[Path, PurePosixPath], ...]
+    """Where a thing lies, and where it lies in the box."""
+    hidden: tuple[PurePosixPath, ...]
+    """Folders within them: third-party packages."""
+
+
+@cache
+def interpreter(packages: tuple[str, ...] = ()) -> Interpreter:
+    """This Python, with the named packages of the running environment.
+
+    Raises `SandboxUnavailable` for a package that is not installed here."""
+    executable = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+    standard = Path(sysconfig.get_path("stdlib"))
+    inside = HOME / standard.relative_to(sys.base_prefix)
+    shown = [(executable, EXECUTABLE), (standard, inside)]
+    modules = list((standard / "lib-dynload").glob("*.so"))
+    for package in packages:
+        for place in _package(package, standard):
+            shown.append((place, PACKAGES / place.name))
+            modules += place.rglob("*.so") if place.is_dir() else [place]
+    shown += _libraries([executable, *modules])
+    hidden = [
+        inside / name for name in ("site-packages", "dist-packages") if (standard / name).is_dir()
+    ]
+    return Interpreter(tuple(shown), tuple(hidden))
+
+
+def _package(name: str, standard: Path) -> Iterator[Path]:
+    """The folder or file of a package, and that of the libraries which its wheel brought."""
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        raise SandboxUnavailable(
+            f"{name} is not installed: pip install {name}, or take it out of the executor's imports"
+        )
+    if spec.origin is None or spec.origin in ("built-in", "frozen"):
+        return
+    origin = Path(spec.origin)
+    place = origin.parent if spec.submodule_search_locations else origin
+    if place.is_relative_to(standard) and not place.is_relative_to(standard / "site-packages"):
+        return
+    yield place
+    libraries = place.parent / f"{name}.libs"
+    if libraries.is_dir():
+        yield libraries
+
+
+def _libraries(binaries: Sequence[Path]) -> list[tuple[Path, PurePosixPath]]:
+    """The shared libraries that binaries need, as the loader of this machine finds them."""
+    ldd = shutil.which("ldd")
+    if ldd is None:
+        raise SandboxUnavailable("ldd is not installed: install the C library's tools (libc-bin)")
+    printed = subprocess.run([ldd, *map(str, binaries)], capture_output=True, text=True).stdout
+    found: dict[PurePosixPath, Path] = {}
+    for line in printed.splitlines():
+        # "name => /path (address)", or "/path (address)" for the loader itself.
+        match = re.fullmatch(r"\s+(?:(\S+) => )?(/\S+) \(0x[0-9a-f]+\)", line)
+        if match is None:
+            continue
+        name, path = match.groups()
+        # The loader's place is written in the executable. Libraries are found by their names;
+        # those that a wheel brought lie beside it, and are found from there.
+        if name is None:
+            found[PurePosixPath(path)] = Path(path)
+        elif ".libs/" not in path:
+            found[LIBRARIES / name] = Path(path)
+    return [(source, target) for target, source in found.items()]

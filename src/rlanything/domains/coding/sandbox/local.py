@@ -1,0 +1,141 @@
+"""Runs programs in boxes on this machine."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+
+from rlanything.domains.coding.sandbox.base import Job, RunResult, Verdict
+from rlanything.domains.coding.sandbox.box import Box, BoxDied, Ended
+from rlanything.domains.coding.sandbox.comparison import verdict_on
+
+TRIES = 3
+"""Of a run whose box died under it."""
+
+READY = (
+    *("array", "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "fractions"),
+    *("functools", "heapq", "itertools", "math", "operator", "random", "re", "statistics"),
+    *("string", "threading", "typing"),
+)
+"""Modules of the standard library that a program finds loaded."""
+
+
+class LocalExecutor:
+    """Contained by bubblewrap, seccomp and resource limits: see docs/sandbox.md.
+
+    boxes: runs at once; None: one per core.
+    imports: packages of this environment that programs may use, loaded before the first run."""
+
+    def __init__(self, boxes: int | None = None, imports: Sequence[str] = ()) -> None:
+        self._imports = tuple(imports)
+        count = boxes or len(os.sched_getaffinity(0))
+        self.restarts = 0
+        """Boxes that were replaced."""
+        self._boxes: set[Box] = set()
+        # None: a place without its box, which is started when next used.
+        self._places: queue.SimpleQueue[Box | None] = queue.SimpleQueue()
+        self._places.put(self._start())  # so that what is missing is found out at once
+        for _ in range(count - 1):
+            self._places.put(None)
+        self._count = count
+        self._threads = ThreadPoolExecutor(count, "sandbox")
+
+    def run(self, job: Job) -> RunResult:
+        reason = ""
+        for _ in range(TRIES):
+            box = self._places.get()
+            try:
+                box = box or self._start()
+                ended = box.run(job)
+            except BoxDied as error:
+                reason = f"the box died: {error}"
+                if box is not None:
+                    self._end(box)
+                box = None
+                self.restarts += 1
+                continue
+            except (
+                BaseException
+            ):  # Ctrl-C: the box still owes an answer, which is not the next run's
+                if box is not None:
+                    self._end(box)
+                box = None
+                raise
+            finally:
+                self._places.put(box)
+            result = judge(job, ended)
+            if result.verdict is not Verdict.BROKEN:
+                return result
+            reason = result.reason
+        return RunResult(Verdict.BROKEN, reason=f"{reason}, {TRIES} times")
+
+    def run_all(self, jobs: Sequence[Job]) -> list[RunResult]:
+        return list(self._threads.map(self.run, jobs))
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        for _ in range(self._count):
+            box = self._places.get()
+            if box is not None:
+                self._end(box)
+
+    def box_pids(self) -> list[int]:
+        """The outermost process of each box, which leads its process group."""
+        return sorted(box.pid for box in self._boxes)
+
+    def __enter__(self) -> LocalExecutor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _start(self) -> Box:
+        box = Box((*READY, *self._imports), self._imports)
+        self._boxes.add(box)
+        return box
+
+    def _end(self, box: Box) -> None:
+        self._boxes.discard(box)
+        box.close()
+
+
+def judge(job: Job, ended: Ended) -> RunResult:
+    """The verdict on a run."""
+    verdict, reason = _verdict(job, ended)
+    return RunResult(
+        verdict,
+        ended.stdout,
+        ended.stderr.decode("utf-8", "replace"),
+        ended.seconds,
+        ended.peak_memory_mb,
+        reason,
+    )
+
+
+def _verdict(job: Job, ended: Ended) -> tuple[Verdict, str]:
+    limits = job.limits
+    if ended.exceeded == "wall":
+        return Verdict.TIMEOUT, f"more than {limits.wall:g} s"
+    if ended.exceeded == "cpu" or ended.cpu_seconds > limits.cpu_seconds:
+        return Verdict.TIMEOUT, f"more than {limits.cpu_seconds:g} s of CPU"
+    if max(ended.stdout_bytes, ended.stderr_bytes) > limits.output_bytes:
+        return Verdict.OUTPUT, f"more than {limits.output_bytes} bytes"
+    if ended.status == -signal.SIGKILL:
+        # A run cannot send itself this signal.
+        return Verdict.BROKEN, "killed from outside, perhaps because the machine ran out of memory"
+    if ended.status < 0:
+        return Verdict.ERROR, f"killed by {signal.Signals(-ended.status).name}"
+    if ended.status > 0:
+        if ended.stderr.endswith(b"MemoryError\n"):
+            return Verdict.MEMORY, f"more than {limits.memory_mb} MiB"
+        return Verdict.ERROR, f"exit status {ended.status}"
+    return verdict_on(ended.stdout, job.expected, job.tolerance), ""

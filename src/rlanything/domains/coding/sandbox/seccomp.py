@@ -1,0 +1,139 @@
+"""Compiles the allow-list of system calls to the kernel's BPF.
+
+The filter searches the number in a tree: a list would cost several times as much, at every call
+and when it is installed, which tries all numbers.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import struct
+from collections.abc import Sequence
+
+from rlanything.domains.coding.sandbox.base import SandboxUnavailable
+from rlanything.domains.coding.sandbox.syscalls import ALLOWED, CHECKED
+
+Code = list[tuple[int, int, int, int]]
+"""Instructions: operation, jump if true, jump if false, operand."""
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
+
+_KILL = 0x80000000
+_ALLOW = 0x7FFF0000
+_REFUSE = 0x00050000 | errno.EPERM
+_UNKNOWN = 0x00050000 | errno.ENOSYS
+
+_ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+
+# A thread of this process, in its namespaces: CLONE_VM, CLONE_SIGHAND, CLONE_THREAD and no others
+# of the flags that make something new.
+_CLONE_THREAD = 0x00010000
+_CLONE_NEW = 0x7E020000 | 0x00004000 | 0x00002000 | 0x00000080 | 0x00001000
+_AF_UNIX = 1
+_SIGKILL = 9
+_FCNTL = (0, 1, 2, 3, 4, 1030)  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
+_IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS, TIOCGWINSZ, FION*, FIO*CLEX
+_PRCTL = (15, 16)  # PR_SET_NAME, PR_GET_NAME
+
+
+def compile_filter(machine: str | None = None) -> bytes:
+    """The `struct sock_filter` array for a machine, this one by default.
+
+    Raises `SandboxUnavailable` for one whose system calls are not known."""
+    machine = machine or platform.machine()
+    if machine not in _ARCHITECTURES:
+        raise SandboxUnavailable(
+            f"the sandbox knows no system calls of {machine}: run it on x86-64 or aarch64, or use a"
+            " remote executor"
+        )
+    architecture, column = _ARCHITECTURES[machine]
+    leaves: dict[int, Code] = {
+        number: [_answer(_ALLOW)]
+        for numbers in ALLOWED.values()
+        if (number := numbers[column]) is not None
+    }
+    for name, numbers in CHECKED.items():
+        if (number := numbers[column]) is not None:
+            leaves[number] = _CHECKS[name]
+    code: Code = [
+        (_LOAD, 0, 0, _ARCHITECTURE_AT),
+        (_EQUAL, 1, 0, architecture),
+        _answer(_KILL),
+        (_LOAD, 0, 0, _NUMBER_AT),
+        # x32 calls have bit 30 set; the last interval refuses them.
+        *_tree(_intervals(leaves)),
+    ]
+    return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
+
+
+def _answer(action: int) -> tuple[int, int, int, int]:
+    return (_RETURN, 0, 0, action)
+
+
+def _argument(index: int) -> tuple[int, int, int, int]:
+    """Loads the low half, which is all the kernel reads of an int."""
+    return (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * index)
+
+
+def _one_of(index: int, values: Sequence[int]) -> Code:
+    tests = [(_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)]
+    return [_argument(index), *tests, _answer(_REFUSE), _answer(_ALLOW)]
+
+
+def _signal(index: int) -> Code:
+    """Process 1 ignores a SIGKILL from itself: this filter kills it in the signal's place."""
+    return [_argument(index), (_EQUAL, 0, 1, _SIGKILL), _answer(_KILL), _answer(_ALLOW)]
+
+
+_CHECKS: dict[str, Code] = {
+    "clone": [
+        _argument(0),
+        (_ANY_BIT, 2, 0, _CLONE_NEW),
+        (_ANY_BIT, 0, 1, _CLONE_THREAD),
+        _answer(_ALLOW),
+        _answer(_REFUSE),
+    ],
+    # Its flags lie in memory, where a filter cannot look; C libraries then call clone.
+    "clone3": [_answer(_UNKNOWN)],
+    "fcntl": _one_of(1, _FCNTL),
+    "ioctl": _one_of(1, _IOCTL),
+    "prctl": _one_of(0, _PRCTL),
+    "prlimit64": _one_of(0, (0,)),
+    "socketpair": _one_of(0, (_AF_UNIX,)),
+    # To its other end only: no address.
+    "sendto": [
+        _argument(4),
+        (_EQUAL, 0, 3, 0),
+        (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * 4 + 4),
+        (_EQUAL, 0, 1, 0),
+        _answer(_ALLOW),
+        _answer(_REFUSE),
+    ],
+    "kill": _signal(1),
+    "tkill": _signal(1),
+    "tgkill": _signal(2),
+}
+
+
+def _intervals(leaves: dict[int, Code]) -> list[tuple[int, Code]]:
+    """Where each run of neighbours with the same answer begins."""
+    refused: Code = [_answer(_REFUSE)]
+    found: list[tuple[int, Code]] = [(0, leaves.get(0, refused))]
+    for number in sorted({0, *leaves, *(each + 1 for each in leaves)} - {0}):
+        code = leaves.get(number, refused)
+        if code != found[-1][1]:
+            found.append((number, code))
+    return found
+
+
+def _tree(intervals: list[tuple[int, Code]]) -> Code:
+    if len(intervals) == 1:
+        return intervals[0][1]
+    middle = len(intervals) // 2
+    low, high = _tree(intervals[:middle]), _tree(intervals[middle:])
+    # A conditional jump reaches 255 instructions: the shorter way around is an unconditional one.
+    if len(low) < 256:
+        return [(_AT_LEAST, len(low), 0, intervals[middle][0]), *low, *high]
+    return [(_AT_LEAST, 0, 1, intervals[middle][0]), (0x05, 0, 0, len(low)), *low, *high]

@@ -1,0 +1,132 @@
+"""What tiny models are taught before the loop begins: supervised examples for the three roles.
+
+The demonstrator knows the pages' experts and slips, so that there is something left for
+reinforcement learning to improve.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from rlanything.domains.base import Episode
+from rlanything.domains.miniwob.actions import (
+    ACTION_MARKER,
+    Click,
+    InvalidAction,
+    Select,
+    Type,
+    parse_action,
+)
+from rlanything.domains.miniwob.experts import right_actions
+from rlanything.domains.miniwob.pages import Page
+from rlanything.domains.miniwob.rewriting import family
+from rlanything.domains.miniwob.screen import Element, read
+from rlanything.domains.miniwob.tasks import page_of
+from rlanything.records import Completion, Direction, Step, Task
+
+LOST = "nothing"
+"""The target of what has none."""
+
+
+class Demonstrator:
+    """Does what an expert would; with probability `slip` something else that is possible. An
+    `Agent`: its responses have text and no tokens."""
+
+    def __init__(self, slip: float) -> None:
+        self._slip = slip
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        return [
+            Completion.unsampled(self._answer(episode, random.Random(seed)))
+            for episode, seed in zip(episodes, seeds, strict=True)
+        ]
+
+    def rest(self) -> None:
+        pass
+
+    def _answer(self, episode: Episode, rng: random.Random) -> str:
+        screen = episode.observation.text
+        right = right_actions(episode.task, screen, episode.steps)
+        action = right[0] if right else ""
+        if not right or rng.random() < self._slip:
+            action = slip(read(screen), action, rng)
+        return f"{target(screen, action)} {ACTION_MARKER} {action}"
+
+
+def slip(elements: Sequence[Element], action: str, rng: random.Random) -> str:
+    """Something else: above all another element of the same role."""
+    if not elements:
+        return "press Enter"
+    meant = _element(elements, action)
+    alike = [each for each in elements if meant and each.role == meant.role and each != meant]
+    other = rng.choice(alike or list(elements))
+    head, bracket, rest = action.partition("]")
+    if meant is not None and bracket and rng.random() < 0.8:
+        return f"{head.partition('[')[0]}[{other.number}]{rest}"
+    return f"click [{other.number}]"
+
+
+def target(screen: str, action: str | None) -> str:
+    """The element that an action is about, as the screen has it: what is written alike is found by
+    looking back, which is the first thing a small model learns."""
+    found = _element(read(screen), action or "")
+    return LOST if found is None else f'{found.role} "{found.text}" [{found.number}]'
+
+
+def _element(elements: Sequence[Element], action: str) -> Element | None:
+    try:
+        parsed = parse_action(action)
+    except InvalidAction:
+        return None
+    if not isinstance(parsed, (Click, Type, Select)) or not 1 <= parsed.number <= len(elements):
+        return None
+    return elements[parsed.number - 1]
+
+
+class Teacher:
+    """What `rlanything nano build` asks of a domain of episodes."""
+
+    def demonstrator(self, slip: float) -> Demonstrator:
+        return Demonstrator(slip)
+
+    def interchangeable(self) -> list[list[str]]:
+        return []  # the pages draw their words at random as it is
+
+    def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
+        """Names what an expert would do, which is what the score hangs on."""
+        wanted = _wanted(task, steps, len(steps) - 1)
+        said = "a right step" if score == 1 else "a wrong step"
+        return f"{wanted} is next: {said}. \\boxed{{{score}}}"
+
+    def critic(self, task: Task, steps: Sequence[Step], condemned: Sequence[int]) -> str:
+        at = condemned[0] if condemned else len(steps) - 1
+        chosen = target(steps[at].observation, steps[at].action)
+        return f"It did not go on with {_wanted(task, steps, at)}. It chose {chosen}."
+
+    def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
+        """A later page of the family or a greater number is harder; an earlier page, a smaller
+        number or a hint easier."""
+        options = _changes(page_of(root), direction, rng)
+        return rng.choice(options) if options else None
+
+
+def _wanted(task: Task, steps: Sequence[Step], at: int) -> str:
+    """The target of an expert in the place of a step."""
+    screen = steps[at].observation
+    right = right_actions(task, screen, steps[:at])
+    return target(screen, right[0]) if right else LOST
+
+
+def _changes(page: Page, direction: Direction, rng: random.Random) -> list[str]:
+    pages = sorted(family(page), key=lambda each: each.rank)
+    harder = direction == "harder"
+    others = [p for p in pages if (p.rank > page.rank if harder else p.rank < page.rank)]
+    found = [f"page: {each.name}\nhint: none" for each in others]
+    for knob in page.knobs:
+        middle = (knob.least + knob.most) // 2
+        value = rng.randint(middle + 1, knob.most) if harder else rng.randint(knob.least, middle)
+        found.append(f"page: {page.name}\n{knob.name}: {value}\nhint: none")
+    if not harder:
+        found.append(f"page: {page.name}\nhint: {page.hint}")
+    return found

@@ -1,0 +1,183 @@
+"""One Chromium, and the pages of the MiniWoB++ package open in it.
+
+Pages are served from the package's own files by routing; nothing else can be reached, neither the
+network nor other files. A page that is open is used by one episode at a time; who needs it next
+takes it, and an episode that lost its page is played again (`environment`).
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import miniwob
+from playwright.sync_api import Browser as Chromium
+from playwright.sync_api import BrowserContext, Page, Playwright, Route, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
+
+from rlanything.domains.base import DomainError
+
+Result = TypeVar("Result")
+
+PACKAGE = Path(miniwob.__file__).resolve().parent / "html"  # an environment may be a link
+ORIGIN = "http://miniwob/"
+"""Of no real host: every request is answered here."""
+WIDTH, HEIGHT = 160, 210
+OPEN_PAGES = 40
+"""One that is open and idle takes 20 MB and no time; to open one takes as long as ten resets."""
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--proxy-server=127.0.0.1:9",  # what routing does not see reaches nobody
+)
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+REMEDY = (
+    "install Debian's chromium-headless-shell or any Chromium, or name one: RLANYTHING_CHROMIUM="
+)
+
+
+class BrowserDied(Exception):
+    """The browser is gone, and with it what its pages were at."""
+
+
+class Tenant(Protocol):
+    """An episode, to whom a page belongs until another takes it."""
+
+
+def executable() -> str:
+    """The path of a Chromium. Raises `DomainError` where there is none."""
+    named = os.environ.get("RLANYTHING_CHROMIUM")
+    if named is not None:
+        if shutil.which(named) is None:
+            raise DomainError(f"RLANYTHING_CHROMIUM={named} is no program: {REMEDY}PATH")
+        return named
+    for name in NAMES:
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    raise DomainError(f"no Chromium found: {REMEDY}PATH")
+
+
+class Browser:
+    """Starts when first used. Everything happens in a thread of its own, as Playwright wants it."""
+
+    def __init__(self, scale: int = 1) -> None:
+        """`scale`: pixels of a screenshot to one of the page."""
+        self.launches = 0
+        self.blocked: list[str] = []
+        """Addresses that a page asked for in vain."""
+        self.page_errors: list[str] = []
+        self._scale = scale
+        self._thread = ThreadPoolExecutor(1, "browser")
+        self._playwright: Playwright | None = None
+        self._chromium: Chromium | None = None
+        self._context: BrowserContext | None = None
+        self._pages: OrderedDict[str, tuple[Page, Tenant]] = OrderedDict()
+
+    def call(self, work: Callable[[], Result]) -> Result:
+        """Does something with pages. Raises `BrowserDied` if the browser is gone meanwhile, and
+        `DomainError` if it cannot be started."""
+        return self._thread.submit(self._guarded, work).result()
+
+    def version(self) -> str:
+        """Starts it. Raises `DomainError` where that fails."""
+
+        def found() -> str:
+            self._running()
+            assert self._chromium is not None
+            return self._chromium.version
+
+        return self.call(found)
+
+    def close(self) -> None:
+        self._thread.submit(self._stop).result()
+        self._thread.shutdown()
+
+    def page(self, name: str, tenant: Tenant) -> tuple[Page, bool]:
+        """The page and whether the tenant had it before; within `call` only."""
+        if name in self._pages:
+            page, before = self._pages[name]
+            self._pages.move_to_end(name)
+            self._pages[name] = (page, tenant)
+            return page, before is tenant
+        page = self._open(name)
+        self._pages[name] = (page, tenant)
+        if len(self._pages) > OPEN_PAGES:
+            _, (oldest, _) = self._pages.popitem(last=False)
+            oldest.close()
+        return page, False
+
+    def _guarded(self, work: Callable[[], Result]) -> Result:
+        try:
+            return work()
+        except PlaywrightError as fault:
+            if self._chromium is not None and self._chromium.is_connected():
+                raise
+            self._forget()
+            raise BrowserDied(str(fault)) from fault
+
+    def _open(self, name: str) -> Page:
+        page = self._running().new_page()
+        page.on("pageerror", lambda error: self.page_errors.append(f"{name}: {error}"))
+        page.goto(f"{ORIGIN}miniwob/{name}.html")
+        return page
+
+    def _running(self) -> BrowserContext:
+        if self._context is not None:
+            return self._context
+        path = executable()
+        if self._playwright is None:
+            self._playwright = sync_playwright().start()
+        try:
+            self._chromium = self._playwright.chromium.launch(
+                executable_path=path, args=list(FLAGS)
+            )
+        except PlaywrightError as fault:
+            reason = str(fault).splitlines()[0]
+            raise DomainError(f"{path} does not start ({reason}): {REMEDY}PATH") from fault
+        self.launches += 1
+        self._context = self._chromium.new_context(
+            viewport={"width": WIDTH, "height": HEIGHT},
+            device_scale_factor=self._scale,
+            locale="en-US",
+            timezone_id="UTC",
+            service_workers="block",
+        )
+        self._context.route("**/*", self._serve)
+        script = files("rlanything.domains.miniwob") / "page.js"
+        self._context.add_init_script(script.read_text(encoding="utf-8"))
+        return self._context
+
+    def _serve(self, route: Route) -> None:
+        address = route.request.url
+        path = address.removeprefix(ORIGIN).partition("?")[0].partition("#")[0]
+        file = (PACKAGE / path).resolve()
+        if address.startswith(ORIGIN) and file.is_relative_to(PACKAGE) and file.is_file():
+            kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+            words = "; charset=utf-8" if kind.startswith("text/") else ""
+            route.fulfill(body=file.read_bytes(), content_type=f"{kind}{words}")
+        else:
+            self.blocked.append(address)
+            route.abort()
+
+    def _forget(self) -> None:
+        self._pages.clear()
+        self._context = self._chromium = None
+
+    def _stop(self) -> None:
+        self._forget()
+        if self._playwright is not None:
+            self._playwright.stop()
+            self._playwright = None

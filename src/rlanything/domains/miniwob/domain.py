@@ -1,0 +1,180 @@
+"""MiniWoB++ as a domain: web pages in words, and tasks that are pages with a seed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from rlanything.domains.base import DomainError, EpisodeError, InvalidTask
+from rlanything.domains.miniwob.actions import ACTION_MARKER, USAGE
+from rlanything.domains.miniwob.browser import Browser
+from rlanything.domains.miniwob.environment import MiniWobEnvironment, opened
+from rlanything.domains.miniwob.experts import right_actions
+from rlanything.domains.miniwob.rewriting import family, setting_in
+from rlanything.domains.miniwob.tasks import (
+    changed,
+    make_task,
+    page_of,
+    start_of,
+    starts,
+)
+from rlanything.domains.templates import Templates
+from rlanything.records import (
+    Completion,
+    Direction,
+    JudgedTrajectory,
+    Message,
+    Messages,
+    Step,
+    Task,
+    Trajectory,
+)
+
+PLACEHOLDERS: dict[str, frozenset[str]] = {
+    "policy": frozenset({"task", "screen", "done", "usage"}),
+    "judge": frozenset({"task", "screen", "done", "response", "after"}),
+    "critic": frozenset({"task", "steps", "screen"}),
+    "critic_step": frozenset({"mark", "response"}),
+    "adapter": frozenset({"direction", "task", "page", "pages", "numbers", "critics"}),
+}
+LONGEST_PLAN = 12
+"""Actions after which an expert counts as lost."""
+
+
+class MiniWob:
+    """Options. `screenshots`: also take one of every screen, so many pixels to one of the page, 1
+    to 4; 0: none. `prompts`: a folder whose .txt files replace the shipped prompts. Raises
+    `DomainError` for options it cannot use."""
+
+    action_marker = ACTION_MARKER
+
+    def __init__(self, screenshots: int = 0, prompts: str | None = None) -> None:
+        if screenshots not in range(5):
+            raise DomainError(f"screenshots is {screenshots!r}: give a scale from 1 to 4, or 0")
+        self._screenshots = screenshots
+        self._templates = Templates("rlanything.domains.miniwob", PLACEHOLDERS, prompts)
+
+    @functools.cached_property
+    def browser(self) -> Browser:
+        """Raises `DomainError` when it is used, where there is none."""
+        return Browser(self._screenshots or 1)
+
+    def tasks(self, split: str, count: int, seed: int) -> list[Task]:
+        numbered = list(enumerate(starts(split, count, seed)))
+        tasks: dict[int, Task] = {}
+        # Page by page: each is opened once, however many there are.
+        for number, start in sorted(numbered, key=lambda each: each[1].page):
+            task_id = f"{split}-{start.page}-{number}-{start.seed}"
+            _, look = opened(self.browser, task_id, start)
+            tasks[number] = make_task(task_id, start, look.utterance)
+        return [tasks[number] for number, _ in numbered]
+
+    def environment(self) -> MiniWobEnvironment:
+        return MiniWobEnvironment(self.browser, screenshots=self._screenshots > 0)
+
+    def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
+        """One message, whatever was done before: the screen shows what came of it."""
+        text = self._templates.render(
+            "policy",
+            task=task.instruction,
+            screen=observation,
+            done=_done(steps),
+            usage=USAGE,
+        )
+        return (Message("user", text),)
+
+    def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
+        """The last step with the screens before and after it."""
+        *before, last = steps
+        text = self._templates.render(
+            "judge",
+            task=task.instruction,
+            done=_done(before),
+            screen=last.observation,
+            response=last.response,
+            after=last.next_observation,
+        )
+        return (Message("user", text),)
+
+    def critic_prompt(self, failed: JudgedTrajectory, condemned: Sequence[int]) -> Messages:
+        trajectory = failed.trajectory
+        text = self._templates.render(
+            "critic",
+            task=trajectory.task.instruction,
+            steps=self._templates.critic_steps(trajectory.steps, condemned),
+            screen=trajectory.steps[-1].observation,
+        )
+        return (Message("user", text),)
+
+    def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:
+        page = page_of(root)
+        numbers = {
+            knob.name: f"{knob.name} {knob.least} to {knob.most}"
+            for each in family(page)
+            for knob in each.knobs
+        }
+        text = self._templates.render(
+            "adapter",
+            direction=direction,
+            task=root.instruction,
+            page=page.name,
+            pages=", ".join(each.name for each in family(page)),
+            numbers=", ".join(numbers.values()) or "none",
+            critics=" ".join(critics) or "none",
+        )
+        return (Message("user", text),)
+
+    def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
+        """Another page, other numbers or a hint; loaded, and solved by the expert."""
+        setting = setting_in(completion, page_of(root))
+        start = changed(root, setting)
+        if (start, setting.hint) == (start_of(root), root.data["hint"]):
+            raise InvalidTask("nothing is changed")
+        try:
+            _, look = opened(self.browser, task_id, start)
+            task = make_task(task_id, start, look.utterance, setting.hint)
+            self._solve(task)
+        except EpisodeError as fault:
+            raise InvalidTask(fault.reason, "unsolvable") from fault
+        return task
+
+    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
+        del task, trajectories  # an expert solved a candidate when it was proposed
+        return None
+
+    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
+        """+1 where an expert might have done the same, whatever was done before."""
+        return [
+            1
+            if step.valid and step.action in right_actions(task, step.observation, steps[:i])
+            else -1
+            for i, step in enumerate(steps)
+        ]
+
+    def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
+        if steps:
+            screen = steps[-1].next_observation
+        else:
+            screen = MiniWobEnvironment(self.browser).reset(task).text
+        right = right_actions(task, screen, steps)
+        return f"{ACTION_MARKER} {right[0]}" if right else None
+
+    def _solve(self, task: Task) -> None:
+        """Raises `InvalidTask` unless the expert does, and `EpisodeError`."""
+        environment = MiniWobEnvironment(self.browser)
+        seen, steps = environment.reset(task), list[Step]()
+        while len(steps) < LONGEST_PLAN and (right := right_actions(task, seen.text, steps)):
+            response = Completion.unsampled(f"{ACTION_MARKER} {right[0]}")
+            result = environment.step(response.text)
+            if result.outcome == 1:
+                return
+            if result.outcome is not None:
+                break
+            after = result.observation
+            steps.append(Step(seen.text, response, result.action, result.valid, after.text))
+            seen = after
+        raise InvalidTask("the expert cannot solve it", "unsolvable")
+
+
+def _done(steps: Sequence[Step]) -> str:
+    return "; ".join(step.action or "nothing" for step in steps) or "nothing"

@@ -1,0 +1,53 @@
+"""Scripted experts for pages of MiniWoB++, that read the screen as an agent does."""
+
+from collections.abc import Sequence
+
+from rlanything.domains.base import DomainError
+from rlanything.domains.miniwob.experts import (
+    choosing,
+    clicking,
+    colors,
+    dates,
+    drawings,
+    filling,
+    mail,
+    ordering,
+    posts,
+    searching,
+    sliders,
+)
+from rlanything.domains.miniwob.experts.base import Expert
+from rlanything.domains.miniwob.screen import read
+from rlanything.records import Step, Task
+
+_THEMES = (
+    choosing,
+    clicking,
+    colors,
+    dates,
+    drawings,
+    filling,
+    mail,
+    ordering,
+    posts,
+    searching,
+    sliders,
+)
+EXPERTS: dict[str, Expert] = {
+    page: expert for theme in _THEMES for page, expert in sorted(theme.EXPERTS.items())
+}
+"""By page."""
+
+
+def right_actions(task: Task, screen: str, steps: Sequence[Step]) -> list[str]:
+    """The right next actions on a screen's text, the best one first; [] where the expert is lost.
+
+    Raises `DomainError` for a task on a page without expert."""
+    page = task.data["start"]["page"]
+    if page not in EXPERTS:
+        raise DomainError(f"page {page} has no expert: use one of {', '.join(sorted(EXPERTS))}")
+    done = [step.action for step in steps if step.valid and step.action is not None]
+    return EXPERTS[page](task.data["utterance"], read(screen), done)
+
+
+__all__ = ["EXPERTS", "Expert", "right_actions"]

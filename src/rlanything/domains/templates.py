@@ -1,0 +1,60 @@
+"""A domain's prompts: text files with $placeholders. Users may bring a folder of their own."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+
+from rlanything.domains.base import DomainError
+from rlanything.records import Step
+
+
+class Templates:
+    """`render(name, **values)` fills `<name>.txt`.
+
+    Files missing from the user's folder come from the package. Raises `DomainError` for a folder
+    that is not there, a file that is no template, or a placeholder nobody fills."""
+
+    def __init__(
+        self, package: str, placeholders: Mapping[str, frozenset[str]], folder: str | None
+    ) -> None:
+        """The templates of a domain's package, which has a folder `prompts`; `placeholders`: what
+        each may have filled in. `folder`: the user's."""
+        self._texts: dict[str, string.Template] = {}
+        shipped = resources.files(package) / "prompts"
+        if folder is not None and not Path(folder).is_dir():
+            raise DomainError(
+                f"prompts folder {folder!r} does not exist; leave `prompts` out to use the shipped"
+            )
+        if folder is not None:
+            known = {f"{name}.txt" for name in placeholders}
+            for path in sorted(Path(folder).glob("*.txt")):
+                if path.name not in known:
+                    raise DomainError(
+                        f"{path}: no such prompt; known are {', '.join(sorted(known))}"
+                    )
+        for name, allowed in placeholders.items():
+            own = Path(folder, f"{name}.txt") if folder is not None else None
+            source = own if own is not None and own.is_file() else shipped / f"{name}.txt"
+            template = string.Template(source.read_text(encoding="utf-8"))
+            if not template.is_valid():
+                raise DomainError(f"{source}: write a literal dollar sign as $$")
+            unknown = sorted(set(template.get_identifiers()) - allowed)
+            if unknown:
+                raise DomainError(
+                    f"{source}: unknown placeholder ${unknown[0]}; "
+                    f"allowed are {', '.join('$' + key for key in sorted(allowed)) or 'none'}"
+                )
+            self._texts[name] = template
+
+    def render(self, name: str, **values: str) -> str:
+        return self._texts[name].substitute(values)
+
+    def critic_steps(self, steps: Sequence[Step], condemned: Sequence[int]) -> str:
+        """Every response in a `critic_step`; those of the condemned steps are marked."""
+        return "".join(
+            self.render("critic_step", mark="(bad) " if i in condemned else "", response=s.response)
+            for i, s in enumerate(steps)
+        )

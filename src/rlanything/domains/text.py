@@ -1,0 +1,103 @@
+"""A domain for any text environment: bring tasks and an environment, the prompts are here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlanything.domains.base import Environment, InvalidTask
+from rlanything.records import (
+    Direction,
+    JudgedTrajectory,
+    Message,
+    Messages,
+    Step,
+    Task,
+    Trajectory,
+)
+
+_BLANKS = " \t\r\n"
+
+
+def action_after(marker: str, response: str) -> str | None:
+    """The first line that is not blank after the last marker; None where there is none.
+
+    Only spaces, tabs and line ends are cut off: a control character stays, and makes the action one
+    that no environment knows."""
+    _, found, rest = response.rpartition(marker)
+    line = rest.strip(_BLANKS).partition("\n")[0].rstrip(_BLANKS)
+    return line if found and line else None
+
+
+class TextDomain:
+    """Subclass it, define `tasks` and `environment`, override what should differ.
+
+    Responses are `thought > action`; `action_in` finds the action. There is no oracle, no expert,
+    and tasks are not rewritten unless `parse_candidate` is defined."""
+
+    action_marker = ">"
+
+    def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
+        raise NotImplementedError("a TextDomain defines tasks(split, count, seed)")
+
+    def environment(self) -> Environment:
+        raise NotImplementedError("a TextDomain defines environment()")
+
+    @classmethod
+    def action_in(cls, response: str) -> str | None:
+        """The first line that is not blank after the last marker; None where there is none."""
+        return action_after(cls.action_marker, response)
+
+    def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
+        first = steps[0].observation if steps else observation
+        rule = f"Answer with a thought, then {self.action_marker} and one action."
+        messages = [Message("user", f"{task.instruction}\n{rule}\n{first}")]
+        for step in steps:
+            messages.append(Message("assistant", step.response))
+            messages.append(Message("user", step.next_observation))
+        return tuple(messages)
+
+    def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
+        history = _history(steps)
+        question = (
+            "Judge the last step. Reason, then write \\boxed{1} if it helps, \\boxed{-1} if not."
+        )
+        return (Message("user", f"{task.instruction}\n{history}\n{question}"),)
+
+    def critic_prompt(self, failed: JudgedTrajectory, condemned: Sequence[int]) -> Messages:
+        steps = failed.trajectory.steps
+        bad = ", ".join(str(i + 1) for i in condemned) or "none"
+        text = (
+            f"An agent failed: {failed.trajectory.task.instruction}\n{_history(steps)}\n"
+            f"Steps that every judge condemned: {bad}. Say why it failed in two short sentences."
+        )
+        return (Message("user", text),)
+
+    def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:
+        text = (
+            f"Rewrite this task to make it {direction}: {root.instruction}\n"
+            f"Critics: {' '.join(critics) or 'none'}"
+        )
+        return (Message("user", text),)
+
+    def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
+        del root, task_id, completion
+        raise InvalidTask("this domain does not rewrite tasks", "unreadable")
+
+    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
+        del task, trajectories
+        return None
+
+    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
+        del task, steps
+        return None
+
+    def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
+        del task, steps
+        return None
+
+
+def _history(steps: Sequence[Step]) -> str:
+    lines = [steps[0].observation if steps else ""]
+    for i, step in enumerate(steps, 1):
+        lines += [f"Step {i}: {step.response}", step.next_observation]
+    return "\n".join(lines)

@@ -1,0 +1,99 @@
+"""A response in the making and the drawing of its next token: what every embedded engine shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlanything.engines.base import Request, Sampling
+from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
+from rlanything.engines.hf.model import LanguageModel, ModelError
+from rlanything.records import Completion
+
+
+@dataclass(slots=True)
+class Draft:
+    """One sample of a request, as far as it is drawn."""
+
+    request: Request
+    uniforms: np.ndarray
+    """[max_tokens], one number in [0, 1) for each token."""
+    walker: ChoiceWalker | None
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    allowed: list[tuple[int, ...]] = field(default_factory=list)
+    stopped: bool = False
+
+    @classmethod
+    def begin(cls, request: Request, seed: int, sampling: Sampling) -> Draft:
+        # One uniform number a token, from the sample's own seed: what a sample draws does not
+        # depend on its neighbours in the batch, nor on the engine.
+        uniforms = np.random.default_rng(seed).random(sampling.max_tokens)
+        return cls(request, uniforms, ChoiceWalker(request.choices) if request.choices else None)
+
+    @property
+    def over(self) -> bool:
+        return self.stopped or len(self.token_ids) >= len(self.uniforms)
+
+    def next_allowed(self) -> tuple[int, ...]:
+        """Token ids that may come next; empty: the whole vocabulary."""
+        return self.walker.allowed() if self.walker else ()
+
+    def next_uniform(self) -> float:
+        """The last one again for a draft that is over, which may still ride along in a batch."""
+        return float(self.uniforms[min(len(self.token_ids), len(self.uniforms) - 1)])
+
+    def take(self, token: int, logprob: float, allowed: tuple[int, ...], stop: frozenset[int]):
+        self.token_ids.append(token)
+        self.logprobs.append(logprob)
+        self.allowed.append(allowed)
+        if token in stop:
+            self.stopped = True
+        elif self.walker is not None:
+            self.walker.advance(token)
+
+    def completion(self, model: LanguageModel) -> Completion:
+        return Completion(
+            prompt_ids=self.request.prompt_ids,
+            token_ids=tuple(self.token_ids),
+            logprobs=tuple(self.logprobs),
+            allowed=tuple(self.allowed),
+            stop_reason="stop" if self.stopped else "length",
+            text=model.decode(self.token_ids[:-1] if self.stopped else self.token_ids),
+        )
+
+
+def draw(
+    logits: Tensor,
+    allowed: Sequence[tuple[int, ...]],
+    uniforms: Sequence[float],
+    sampling: Sampling,
+) -> tuple[list[int], list[float]]:
+    """One token for each row of logits [rows, vocab] by inverting the cumulative distribution, and
+    its log-prob. Raises `ModelError` where the model gives no probabilities."""
+    logprobs = restricted_logprobs(logits, allowed, sampling.temperature or 1.0)
+    if sampling.temperature == 0:
+        tokens = logprobs.argmax(-1)
+    else:
+        cumulative = logprobs.double().exp().cumsum(-1)
+        if not cumulative[:, -1].isfinite().all():
+            raise _no_probabilities()
+        # Scaled by the total, so that rounding never selects a token beyond the last possible one.
+        drawn = torch.tensor(uniforms, dtype=torch.double, device=cumulative.device)
+        target = drawn[:, None] * cumulative[:, -1:]
+        tokens = torch.searchsorted(cumulative, target, right=True)[:, 0]
+    picked = logprobs.gather(-1, tokens[:, None])[:, 0]
+    if picked.isnan().any():
+        raise _no_probabilities()
+    return tokens.tolist(), picked.tolist()
+
+
+def _no_probabilities() -> ModelError:
+    return ModelError(
+        "the model's logits are not numbers: its weights are damaged, or it diverged. Resume from "
+        "an earlier checkpoint with a lower learning_rate"
+    )

@@ -1,0 +1,212 @@
+"""The embedded engine: any transformers decoder, batched, on the device the model is on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from rlanything.engines.base import Request, Sampling
+from rlanything.engines.hf.cache import RaggedCache, shared_length
+from rlanything.engines.hf.draft import Draft, draw
+from rlanything.engines.hf.model import LanguageModel, ModelError
+from rlanything.records import Completion
+
+BATCH_ROWS = 128
+PREFILL_TOKENS = 16_384
+MIN_COPIED = 16
+"""Fewer tokens than this are computed again rather than copied from another row."""
+MAX_PADDING = 1.3
+"""How many padded tokens a prefill batch may compute per real one."""
+
+
+class HFEngine:
+    """Generation with a `LanguageModel` that a learner may be training at the same time.
+
+    Prompts are prefilled once: the n samples of a request start from one prefill and are decoded
+    beside one another, prompts of one call compute their common beginning once, and a prompt that
+    begins with the tokens of a recent one of its conversation reuses its keys and values until
+    `weights_changed` or `rest`.
+
+    Raises `ModelError` for models whose sequences cannot share keys and values.
+    """
+
+    def __init__(self, model: LanguageModel) -> None:
+        if model.sharing_problem is not None:
+            raise ModelError(
+                f"model {model.name!r} cannot share keys and values: {model.sharing_problem}. "
+                "Use PlainEngine."
+            )
+        self._lm = model
+        self._cache = RaggedCache()
+
+    def weights_changed(self) -> None:
+        self._cache = RaggedCache()
+
+    def rest(self) -> None:
+        self._cache = RaggedCache()
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+    ) -> list[list[Completion]]:
+        self._lm.network.eval()
+        completions: list[list[Completion]] = []
+        for start in range(0, len(requests), BATCH_ROWS):
+            batch = requests[start : start + BATCH_ROWS]
+            completions += self._generate_batch(batch, sampling)
+        return completions
+
+    def _generate_batch(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+    ) -> list[list[Completion]]:
+        cache = self._cache
+        rows = cache.assign(
+            [request.conversation for request in requests],
+            [request.prompt_ids for request in requests],
+        )
+        order = cache.bring_together(rows)
+        rows, requests = [rows[i] for i in order], [requests[i] for i in order]
+        first_logits = self._share_prefill(rows, requests)
+        completions: list[list[Completion]] = [[] for _ in requests]
+        for samples in sorted({len(request.seeds) for request in requests}):
+            chosen = [i for i, request in enumerate(requests) if len(request.seeds) == samples]
+            chosen = [chosen[i] for i in cache.bring_together([rows[i] for i in chosen])]
+            drafts = [
+                [Draft.begin(requests[i], seed, sampling) for seed in requests[i].seeds]
+                for i in chosen
+            ]
+            self._decode([rows[i] for i in chosen], drafts, first_logits[chosen], sampling)
+            for i, each in zip(chosen, drafts, strict=True):
+                if samples == 1:
+                    # The next prompt of the conversation may go on from here.
+                    cache.tokens[rows[i]] += each[0].token_ids[:-1]
+                completions[i] = [draft.completion(self._lm) for draft in each]
+        return [each for _, each in sorted(zip(order, completions, strict=True))]
+
+    def _share_prefill(self, rows: Sequence[int], requests: Sequence[Request]) -> Tensor:
+        """Prefills in waves: a prompt that begins like another waits for that one's keys and
+        values, and computes what it has of its own.
+
+        Returns the logits [requests, vocab] of the prompts' last tokens."""
+        logits: list[Tensor] = [torch.empty(0)] * len(requests)
+        for wave in self._waves(rows, requests):
+            for i, (source, shared) in wave.items():
+                if shared > len(self._cache.tokens[rows[i]]):
+                    self._cache.copy(rows[source], rows[i], shared)
+            found = self._prefill([rows[i] for i in wave], [requests[i] for i in wave])
+            for i, each in zip(wave, found, strict=True):
+                logits[i] = each
+        return torch.stack(logits)
+
+    def _waves(
+        self, rows: Sequence[int], requests: Sequence[Request]
+    ) -> list[dict[int, tuple[int, int]]]:
+        """Waves of requests, each with the one it copies from and how many tokens; itself and 0
+        where it copies nothing. Sources are in earlier waves.
+
+        Sorted, a prompt shares most with its neighbour, and as much with the first of all since
+        then that share it: copying from that one keeps waves few."""
+        waves: list[dict[int, tuple[int, int]]] = [{}]
+        # First prompts of ever longer beginnings: request, wave, tokens shared with the one before.
+        path: list[tuple[int, int, int]] = []
+        before: tuple[int, ...] = ()
+        for i in sorted(range(len(requests)), key=lambda i: requests[i].prompt_ids):
+            prompt = requests[i].prompt_ids
+            common = shared_length(before, prompt)
+            while path and path[-1][2] >= common:
+                path.pop()
+            before = prompt
+            # The last token is always computed: its logits are needed.
+            shared = min(common, len(prompt) - 1)
+            source, wave = i, 0
+            if path and shared - len(self._cache.tokens[rows[i]]) >= MIN_COPIED:
+                source, wave = path[-1][0], path[-1][1] + 1
+            else:
+                shared = 0
+            if wave == len(waves):
+                waves.append({})
+            waves[wave][i] = (source, shared)
+            path.append((i, wave, common))
+        return [dict(sorted(wave.items())) for wave in waves]
+
+    def _prefill(self, rows: Sequence[int], requests: Sequence[Request]) -> Tensor:
+        """Computes what the cache lacks of each prompt; returns the logits [requests, vocab] of its
+        last token."""
+        cache = self._cache
+        suffixes = [
+            list(request.prompt_ids[len(cache.tokens[row]) :])
+            for row, request in zip(rows, requests, strict=True)
+        ]
+        logits: list[Tensor | None] = [None] * len(requests)
+        for group in _length_groups([len(suffix) for suffix in suffixes]):
+            width = max(len(suffixes[i]) for i in group)
+            positions, mask = cache.begin([rows[i] for i in group], width)
+            ids = torch.zeros(len(group), width, dtype=torch.long)
+            for line, i in enumerate(group):
+                ids[line, : len(suffixes[i])] = torch.tensor(suffixes[i])
+            hidden = self._lm.hidden_states(ids, positions, mask, cache)
+            last = torch.tensor([len(suffixes[i]) - 1 for i in group])
+            out = self._lm.logits(hidden[torch.arange(len(group)), last])
+            for line, i in enumerate(group):
+                cache.tokens[rows[i]].extend(suffixes[i])
+                logits[i] = out[line]
+        return torch.stack([row for row in logits if row is not None])
+
+    def _decode(
+        self,
+        rows: Sequence[int],
+        drafts: Sequence[Sequence[Draft]],
+        logits: Tensor,
+        sampling: Sampling,
+    ) -> None:
+        """Runs the drafts of each row of the cache, equally many, to their end. `logits`
+        [rows, vocab] are those of the prompts."""
+        cache, stop = self._cache, frozenset(self._lm.stop_ids)
+        batch, samples = list(drafts), len(drafts[0])
+        logits = logits.repeat_interleave(samples, 0)
+        for drawn in range(sampling.max_tokens):
+            live = [i for i, each in enumerate(batch) if not all(draft.over for draft in each)]
+            if not live:
+                return
+            if len(live) <= len(batch) // 2:
+                # Ended rows ride along until they are the majority: leaving them out costs a copy.
+                live = [live[i] for i in cache.bring_together([rows[i] for i in live])]
+                logits = logits.unflatten(0, (len(batch), samples))[live].flatten(0, 1)
+                rows, batch = [rows[i] for i in live], [batch[i] for i in live]
+            every = [draft for each in batch for draft in each]
+            allowed = [draft.next_allowed() for draft in every]
+            tokens, logprobs = draw(logits, allowed, [d.next_uniform() for d in every], sampling)
+            for draft, token, logprob, among in zip(every, tokens, logprobs, allowed, strict=True):
+                if not draft.over:
+                    draft.take(token, logprob, among, stop)
+            if all(draft.over for draft in every):
+                return
+            positions, mask = cache.begin_branches(rows, samples, drawn)
+            ids = torch.tensor([[draft.token_ids[-1] for draft in each] for each in batch])
+            hidden = self._lm.hidden_states(ids, positions, mask, cache)
+            logits = self._lm.logits(hidden.flatten(0, 1))
+
+
+def _length_groups(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Indices in groups of similar length, so that little of a batch is padding."""
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    if sum(lengths) * MAX_PADDING * 1.5 >= max(lengths) * len(lengths) <= PREFILL_TOKENS:
+        # In the given order a batch that covers the whole cache needs no copy of it.
+        yield list(range(len(lengths)))
+        return
+    group: list[int] = []
+    real = 0
+    for i in order:
+        padded = lengths[i] * (len(group) + 1)
+        if group and (padded > PREFILL_TOKENS or padded > MAX_PADDING * (real + lengths[i])):
+            yield group
+            group, real = [], 0
+        group.append(i)
+        real += lengths[i]
+    yield group

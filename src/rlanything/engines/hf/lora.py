@@ -1,0 +1,113 @@
+"""Low-rank adapters (LoRA, arXiv 2106.09685): few weights that train beside frozen ones."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rlanything.config.roles import LoraSettings
+from rlanything.engines.hf.model import LanguageModel, ModelError, has_adapters
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """Adapters apart from what they belong to, in peft's format."""
+
+    config: str
+    """Rank, scale and layers, as JSON."""
+    tensors: bytes
+    """A safetensors file."""
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """As those who read peft's format want it. The tensors lie in memory, as long as anyone
+        maps them, and in no file system."""
+        memory = os.memfd_create("adapters")
+        with tempfile.TemporaryDirectory() as name, open(memory, "wb") as file:
+            file.write(self.tensors)
+            file.flush()
+            folder = Path(name)
+            (folder / "adapter_config.json").write_text(self.config, encoding="utf-8")
+            place = Path(f"/proc/{os.getpid()}/fd/{memory}")
+            (folder / "adapter_model.safetensors").symlink_to(place)
+            yield folder
+
+
+def add_adapters(model: LanguageModel, settings: LoraSettings, seed: int) -> None:
+    """From here on only the adapters train, and `save` writes only them, with the name of what they
+    belong to. They begin as nothing: the model computes what it did.
+
+    A model that has adapters already, because it comes from a checkpoint, keeps those. Raises
+    `ModelError` if peft is missing, or none of the model's layers has a name in `targets`."""
+    if has_adapters(model.network):
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        attach(model.network, settings, model.name)
+
+
+def attach(network: Any, settings: LoraSettings, name: str) -> None:
+    """Adapters on a network that has none; raises as `add_adapters` does."""
+    if importlib.util.find_spec("peft") is None:
+        raise ModelError("LoRA needs the package peft: pip install 'rlanything[lora]'")
+    from peft import LoraConfig
+
+    source = Path(name)
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        target_modules=settings.targets,
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=str(source.resolve()) if source.is_dir() else name,
+    )
+    try:
+        network.add_adapter(config)
+    except ValueError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(
+            f"model {name!r}: {reason}; set lora.targets to all-linear or to names of its linear "
+            "layers"
+        ) from error
+
+
+def frozen_weights(network: PreTrainedModel) -> dict[str, Tensor]:
+    """All weights but adapters, under the names that they have without any."""
+    return {
+        name.replace(".base_layer.", "."): tensor
+        for name, tensor in network.state_dict().items()
+        if ".lora_" not in name
+    }
+
+
+def adapter_rank(network: PreTrainedModel) -> int | None:
+    """The largest of a network's adapters; None where it has none."""
+    if not has_adapters(network):
+        return None
+    [active] = network.active_adapters()
+    config: Any = network.peft_config[active]
+    return max(config.r, *config.rank_pattern.values(), 0)
+
+
+def adapters_of(network: PreTrainedModel) -> Adapters:
+    """What trains in a network that has adapters."""
+    [active] = network.active_adapters()
+    config: Any = network.peft_config[active]
+    tensors = {
+        # Without this prefix readers of peft's format take none of them for an adapter's.
+        f"base_model.model.{name}": tensor.contiguous()
+        for name, tensor in network.get_adapter_state_dict(active).items()
+    }
+    # Names of layers are a set, which JSON does not know.
+    return Adapters(json.dumps(config.to_dict(), default=sorted), safetensors.torch.save(tensors))

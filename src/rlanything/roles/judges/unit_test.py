@@ -1,0 +1,102 @@
+"""A judge that writes tests: what passes and what fails them is the score."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals, unit_test_signals
+from rlanything.domains.base import UnitTestDomain
+from rlanything.engines.base import Sampling
+from rlanything.records import JudgedTrajectory, Judgement, Trajectory
+from rlanything.roles.chat_model import Question, Speaker
+from rlanything.seeds import derive
+
+UT, DETECT = "UT", "Detect"
+"""The paper's names."""
+
+
+class UnitTestJudge:
+    """Writes m tests a task with a language model; every rollout of the task is scored by them."""
+
+    def __init__(
+        self, speaker: Speaker, domain: UnitTestDomain, sampling: Sampling, samples: int
+    ) -> None:
+        self._speaker = speaker
+        self._domain = domain
+        self._sampling = sampling
+        self.samples = samples
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: Callable[[int], None] | None = None,
+    ) -> list[JudgedTrajectory]:
+        """[trajectories][1][m]: judgements of one task are the same objects for all its
+        trajectories, but for their scores."""
+        groups = _by_task(trajectories)
+        tasks = {task: trajectories[members[0]].task for task, members in groups.items()}
+        questions = [
+            Question(
+                self._domain.judge_prompt(task, ()),
+                tuple(derive(seed, name, sample) for sample in range(self.samples)),
+            )
+            for name, task in tasks.items()
+        ]
+        answers = self._speaker.answer(questions, self._sampling) if questions else []
+        self._speaker.rest()
+        judged: dict[int, JudgedTrajectory] = {}
+        for (name, members), tests in zip(groups.items(), answers, strict=True):
+            responses = [trajectories[i].steps[0].response for i in members]
+            table = self._domain.run_tests(tasks[name], responses, [each.answer for each in tests])
+            for i, scores in zip(members, table, strict=True):
+                row = tuple(
+                    Judgement(test, score) for test, score in zip(tests, scores, strict=True)
+                )
+                judged[i] = JudgedTrajectory(trajectories[i], (row,))
+            if on_judgements is not None:
+                on_judgements(len(members) * self.samples)
+        return [judged[i] for i in range(len(trajectories))]
+
+    def signals(
+        self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
+    ) -> TaskSignals:
+        """What the programs of one task and the tests written for it teach."""
+        return unit_test_signals(
+            [each.trajectory.outcome for each in judged],
+            _table(judged),
+            settings,
+            [each.trajectory.reward for each in judged],
+        )
+
+    def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
+        """By task, of its m tests: UT, those that all correct programs pass; Detect, those among
+        them that all wrong ones fail. A task that nobody solved says nothing of its tests, and
+        Detect needs somebody who did not."""
+        found: dict[str, dict[str, tuple[int, int]]] = {}
+        for name, members in _by_task([each.trajectory for each in judged]).items():
+            group = [judged[i] for i in members]
+            outcomes, table = np.array([each.trajectory.outcome for each in group]), _table(group)
+            if not (outcomes == 1).any():
+                continue
+            valid = (table[outcomes == 1] == 1).all(axis=0)
+            found[name] = {UT: (int(valid.sum()), len(valid))}
+            if (outcomes == -1).any():
+                detected = valid & (table[outcomes == -1] != 1).all(axis=0)
+                found[name][DETECT] = (int(detected.sum()), len(valid))
+        return found
+
+
+def _by_task(trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:
+    groups: dict[str, list[int]] = defaultdict(list)
+    for i, each in enumerate(trajectories):
+        groups[each.task.id].append(i)
+    return groups
+
+
+def _table(judged: Sequence[JudgedTrajectory]) -> np.ndarray:
+    """[programs, m] scores."""
+    return np.array([each.scores[0] for each in judged])

@@ -1,0 +1,46 @@
+"""A speaker somewhere else: messages go out as they are, and text comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from rlanything.engines.base import Sampling
+from rlanything.engines.hf.model import ModelError
+from rlanything.records import Completion, answer_start
+from rlanything.roles.chat_model import Question
+
+if TYPE_CHECKING:  # the client is an extra
+    from rlanything.engines.openai import Endpoint
+
+
+class RemoteSpeaker:
+    """Speaks through an endpoint. Its completions have no tokens, so they can never train."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    def answer(self, questions: Sequence[Question], sampling: Sampling) -> list[list[Completion]]:
+        """[questions][n], one request a sample. Raises what `Endpoint.ask` raises."""
+        chats = [(each.messages, seed) for each in questions for seed in each.seeds]
+        answers = iter(self._endpoint.ask(chats, sampling))
+        return [
+            [
+                Completion.unsampled(answer.text, answer.stop_reason, answer_start(answer.text))
+                for answer in islice(answers, len(question.seeds))
+            ]
+            for question in questions
+        ]
+
+    def check_marker(self, marker: str) -> None:
+        raise ModelError(
+            "decoding: choices picks among actions token by token, and an endpoint takes and gives "
+            "text only; use decoding: free"
+        )
+
+    def rest(self) -> None:
+        """Nothing is remembered."""
+
+    def take_usage(self) -> dict[str, int]:
+        return self._endpoint.take_usage()

@@ -1,0 +1,120 @@
+"""Episodes: an agent answers, the environments react, until every episode has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rlanything.domains.base import Episode, EpisodeError, StepResult
+from rlanything.records import Completion, Step, Task, Trajectory
+from rlanything.rollout.workers import EnvironmentPool
+from rlanything.seeds import derive
+
+
+class Agent(Protocol):
+    """Whoever acts: the policy, or a baseline."""
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]: ...
+
+    def rest(self) -> None:
+        """All episodes have ended: what was remembered of them may go."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An episode to be played."""
+
+    id: str
+    task: Task
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """What came of the attempts."""
+
+    trajectories: tuple[Trajectory, ...]
+    """In the order of the attempts; those that could not be played are missing."""
+    failures: tuple[EpisodeError, ...]
+
+
+def rollout(
+    agent: Agent,
+    pool: EnvironmentPool,
+    attempts: Sequence[Attempt],
+    max_steps: int,
+    parallel_episodes: int,
+    on_episodes: Callable[[int], None] | None = None,
+) -> Rollouts:
+    """Plays all attempts, `parallel_episodes` at a time; one that reaches `max_steps` has failed.
+
+    An environment's fault costs its own episode only."""
+    trajectories: list[Trajectory] = []
+    failures: list[EpisodeError] = []
+    for start in range(0, len(attempts), parallel_episodes):
+        chunk = attempts[start : start + parallel_episodes]
+        for ended in _play(agent, pool, chunk, max_steps, on_episodes):
+            if isinstance(ended, EpisodeError):
+                failures.append(ended)
+            else:
+                trajectories.append(ended)
+    agent.rest()
+    return Rollouts(tuple(trajectories), tuple(failures))
+
+
+def _play(
+    agent: Agent,
+    pool: EnvironmentPool,
+    attempts: Sequence[Attempt],
+    max_steps: int,
+    on_episodes: Callable[[int], None] | None,
+) -> list[Trajectory | EpisodeError]:
+    ended: dict[int, Trajectory | EpisodeError] = {}
+    live: dict[int, Episode] = {}
+    opened = pool.reset([attempt.task for attempt in attempts])
+    for i, (attempt, first) in enumerate(zip(attempts, opened, strict=True)):
+        if isinstance(first, EpisodeError):
+            ended[i] = first
+        else:
+            live[i] = Episode(attempt.id, attempt.task, first)
+    while live:
+        indices = list(live)
+        seeds = [derive(attempts[i].seed, len(live[i].steps)) for i in indices]
+        completions = dict(
+            zip(indices, agent.respond([live[i] for i in indices], seeds), strict=True)
+        )
+        results = pool.step({i: completions[i].answer for i in indices})
+        for i in indices:
+            outcome = _advance(live[i], completions[i], results[i], max_steps)
+            if outcome is not None:
+                ended[i] = outcome
+                del live[i]
+                pool.forget(i)
+                if on_episodes is not None:
+                    on_episodes(1)
+    return [ended[i] for i in range(len(attempts))]
+
+
+def _advance(
+    episode: Episode, completion: Completion, result: StepResult | EpisodeError, max_steps: int
+) -> Trajectory | EpisodeError | None:
+    """Records a step; returns what the episode ended as, or None while it goes on."""
+    if isinstance(result, EpisodeError):
+        return result
+    step = Step(
+        observation=episode.observation.text,
+        completion=completion,
+        action=result.action,
+        valid=result.valid,
+        next_observation=result.observation.text,
+        image=episode.observation.image.name if episode.observation.image else None,
+    )
+    episode.steps.append(step)
+    episode.observation = result.observation
+    if result.outcome is None and len(episode.steps) < max_steps:
+        return None
+    return Trajectory(
+        episode.id, episode.task, tuple(episode.steps), result.outcome or -1, result.reward
+    )

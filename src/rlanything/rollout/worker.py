@@ -1,0 +1,85 @@
+"""Plays many episodes in one process; run as a module, it is a worker of `EnvironmentPool`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import TypeAlias
+
+from rlanything.domains.base import (
+    Domain,
+    DomainError,
+    Environment,
+    EpisodeError,
+    Observation,
+    StepResult,
+)
+from rlanything.domains.registry import load_domain
+from rlanything.records import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """Something to do in one of the host's slots."""
+
+    slot: int
+    task: Task
+    responses: tuple[str, ...]
+    begin: bool
+    """Whether to reset to the task before the responses are played."""
+
+
+Answer: TypeAlias = Observation | StepResult | EpisodeError
+
+
+class EpisodeHost:
+    """One environment per slot, made when first needed and used again for later episodes."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+        self._environments: dict[int, Environment] = {}
+
+    def play(self, play: Play) -> Answer:
+        """What came of the last response, or of the reset where there is none. Never raises."""
+        try:
+            if play.slot not in self._environments:
+                self._environments[play.slot] = self._domain.environment()
+            environment = self._environments[play.slot]
+            answer: Answer | None = environment.reset(play.task) if play.begin else None
+            for response in play.responses:
+                answer = environment.step(response)
+            assert answer is not None
+            return answer
+        except EpisodeError as error:
+            return error
+        except Exception as fault:  # a fault of one environment must not lose the other episodes
+            self._environments.pop(play.slot, None)
+            return EpisodeError(play.task.id, f"{type(fault).__name__}: {fault}")
+
+
+def serve(connection: Connection) -> None:
+    """Answers one by one, so that the pool knows which episode a dead worker was at."""
+    name, options = connection.recv()
+    try:
+        host = EpisodeHost(load_domain(name, options))
+    except DomainError as error:
+        connection.send(error)
+        return
+    connection.send(None)
+    while True:
+        for play in connection.recv():
+            connection.send(host.play(play))
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the pool's to handle
+    try:
+        serve(Connection(int(sys.argv[1])))
+    except (EOFError, ConnectionError):  # the pool is gone, and with it the reason to go on
+        return
+
+
+if __name__ == "__main__":
+    main()

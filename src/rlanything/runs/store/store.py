@@ -1,0 +1,276 @@
+"""What a run remembers, in one SQLite file: readable while it grows, one commit an iteration.
+
+Everything the feedback is computed from is here: outcomes, scores, and the advantages that trained;
+and everything that was written, with its tokens and log-probs, as long as the recipe keeps it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from rlanything.algorithm.curriculum import Pool
+from rlanything.evaluation.counts import Counts
+from rlanything.records import Sample, Trajectory
+from rlanything.rollout.groups import Group
+from rlanything.runs.store.database import Database, StoreError
+from rlanything.runs.store.episode_json import from_json, to_json
+from rlanything.runs.store.rows import (
+    Trained,
+    storable,
+    write_evaluation,
+    write_metrics,
+    write_pool,
+    write_trajectory,
+)
+from rlanything.runs.store.schema import BY_ITERATION, CONTENT, SCHEMA_VERSION, TABLES
+from rlanything.runs.store.stored import StoredTrajectory, read_trajectory, transcript_digests
+
+
+class Store:
+    """The `run.sqlite` of a run directory. Whatever reads or writes raises `StoreError` where the
+    file, the disk or another process does not let it."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens a store. Raises `StoreError` if there is none or it is another version's."""
+        if not path.is_file():
+            raise StoreError(f"{path.parent} is not a run directory: it has no {path.name}")
+        self._db = Database(path)
+        version = self.query("PRAGMA user_version")[0][0]
+        if version != SCHEMA_VERSION:
+            self.close()
+            raise StoreError(
+                f"{path} has schema {version}, this version reads {SCHEMA_VERSION}: "
+                "open it with the version of rlanything that wrote it"
+            )
+
+    @classmethod
+    def create(cls, path: Path) -> Store:
+        """A new file. Raises `StoreError` where none can be written."""
+        with closing(Database(path)) as db, db.transaction() as connection:
+            for statement in TABLES.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        return cls(path)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self._db.query(sql, *values)
+
+    def check(self) -> list[str]:
+        """What is wrong with the file, in plain words; nothing if it is sound. Reads all of it."""
+        return self._db.check()
+
+    # --- writing
+
+    def describe(self, facts: Mapping[str, str]) -> None:
+        """Facts about the run as a whole."""
+        with self._db.transaction() as db:
+            db.executemany("INSERT OR REPLACE INTO run VALUES (?, ?)", facts.items())
+
+    def record_iteration(
+        self,
+        iteration: int,
+        *,
+        groups: Sequence[Group],
+        labels: Mapping[str, Sequence[int]],
+        samples: Mapping[str, Sequence[Sample]],
+        proposals: Sequence[tuple[str, str | None, Sequence[str], Sequence[str]]],
+        failures: Sequence[tuple[str, str]],
+        pool: Pool,
+        metrics: Mapping[str, float | None],
+        checkpoint: str,
+        finished: str,
+    ) -> None:
+        """One transaction: an iteration is here entirely or not at all.
+
+        `labels`: the oracle's, by trajectory. `samples`: of the `policy` and of the `judge`, as the
+        learners were given them. `proposals`: (slot, candidate, critics, refused tries).
+        `failures`: (task, reason).
+
+        Raises ValueError for a sample that is not of this iteration, or whose tokens are not those
+        that were sampled."""
+        trained = Trained(samples)
+        with self._db.transaction() as db:
+            db.execute("INSERT INTO iterations VALUES (?, ?, ?)", (iteration, finished, checkpoint))
+            write_pool(db, pool, iteration)
+            for group in groups:
+                entry = group.entry
+                db.execute(
+                    "INSERT INTO groups VALUES (?, ?, ?, ?, ?)",
+                    (iteration, entry.task.id, entry.slot, entry.candidate, group.accuracy),
+                )
+                written: set[int] = set()
+                for judged in group.judged:
+                    write_trajectory(db, iteration, judged, labels, trained, written)
+            trained.check_all_taken()
+            db.executemany(
+                "INSERT INTO proposals VALUES (?, ?, ?, ?, ?)",
+                [
+                    (iteration, slot, task, json.dumps(critics), json.dumps(refused))
+                    for slot, task, critics, refused in proposals
+                ],
+            )
+            db.executemany(
+                "INSERT INTO failures VALUES (?, ?, ?)",
+                [(iteration, task, storable(reason)) for task, reason in failures],
+            )
+            write_metrics(db, iteration, metrics)
+
+    def record_sitting(
+        self,
+        iteration: int,
+        judged: Mapping[str, Sequence[tuple[str, str, int, int]]],
+        counts: Mapping[str, Counts],
+        metrics: Mapping[str, float | None],
+        exam: Sequence[Trajectory] = (),
+        labels: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    ) -> None:
+        """An evaluation of policy and judge after an iteration (0: before training), in one
+        transaction.
+
+        `judged`: rows of (task, kind, outcome, steps) by split. `recalls`: the judge's on each
+        episode of its exam (good steps recognised, good steps, bad steps recognised, bad steps).
+        `exam`: those episodes, where they are new, and `labels` of their steps by episode."""
+        with self._db.transaction() as db:
+            for split, rows in judged.items():
+                write_evaluation(db, iteration, split, rows)
+            db.executemany(
+                "INSERT INTO exam_counts VALUES (?, ?, ?, ?, ?)",
+                [
+                    (iteration, item, measure, *pair)
+                    for item, found in counts.items()
+                    for measure, pair in found.items()
+                ],
+            )
+            db.executemany(
+                "INSERT INTO exam (episode, labels) VALUES (?, ?)",
+                [
+                    (
+                        to_json(each),
+                        json.dumps(list(labels[each.id])) if each.id in labels else None,
+                    )
+                    for each in exam
+                ],
+            )
+            write_metrics(db, iteration, metrics)
+
+    def take_beginning(self, other: Store) -> None:
+        """Copies the evaluation before training from another run's store, and the episodes of its
+        exam, in one transaction."""
+        with self._db.transaction() as db:
+            for table in ("evaluations", "exam_counts", "metrics", "exam"):
+                where = "" if table == "exam" else " WHERE iteration = 0"
+                rows = other.query(f"SELECT * FROM {table}{where}")
+                if rows:
+                    places = ", ".join("?" * len(rows[0]))
+                    db.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
+
+    # --- going back, and forgetting
+
+    def last_iteration(self) -> tuple[int, str] | None:
+        """The newest iteration and the name of its checkpoint."""
+        rows = self.query("SELECT iteration, checkpoint FROM iterations ORDER BY 1 DESC LIMIT 1")
+        return rows[0] if rows else None
+
+    def forget_after(self, iteration: int) -> None:
+        """Deletes everything of later iterations, in one transaction. What the slots held then is
+        the pool's to say: `write_pool` the checkpointed one next."""
+        with self._db.transaction() as db:
+            for table in BY_ITERATION:
+                db.execute(f"DELETE FROM {table} WHERE iteration > ?", (iteration,))
+
+    def write_pool(self, pool: Pool) -> None:
+        """Makes slots, their history and tasks what they are in a pool, in one transaction."""
+        newest = self.last_iteration()
+        known = {slot.id for slot in pool.slots}
+        known |= {event.task_id for slot in pool.slots for event in slot.history}
+        with self._db.transaction() as db:
+            write_pool(db, pool, newest[0] if newest else 0)
+            stale = [(task,) for (task,) in db.execute("SELECT id FROM tasks") if task not in known]
+            db.executemany("DELETE FROM tasks WHERE id = ?", stale)
+
+    def forget_texts(self, before: int) -> None:
+        """Deletes texts, tokens and log-probs of iterations before this one. Outcomes, actions,
+        scores, labels, advantages and metrics stay. The file does not shrink: what comes next is
+        written into the space."""
+        with self._db.transaction() as db:
+            db.execute(
+                "DELETE FROM transcripts WHERE trajectory IN"
+                " (SELECT number FROM trajectories WHERE iteration < ?)",
+                (before,),
+            )
+
+    # --- reading
+
+    def finished(self) -> bool:
+        """Whether the run is at its end."""
+        return bool(self.query("SELECT value FROM run WHERE key = 'finished'"))
+
+    def trajectory(self, trajectory_id: str) -> StoredTrajectory:
+        """An episode with its texts. Raises `StoreError` if there is none of this id, or if its
+        texts were forgotten."""
+        return read_trajectory(self._db, trajectory_id)
+
+    def metrics(self, iteration: int) -> dict[str, float | None]:
+        """By name."""
+        return dict(self.query("SELECT name, value FROM metrics WHERE iteration = ?", iteration))
+
+    def history(self) -> dict[int, dict[str, float | None]]:
+        """All metrics by iteration (0: before training) and name."""
+        found: dict[int, dict[str, float | None]] = defaultdict(dict)
+        for iteration, name, value in self.query("SELECT iteration, name, value FROM metrics"):
+            found[iteration][name] = value
+        return dict(sorted(found.items()))
+
+    def sittings(self) -> list[int]:
+        """The iterations after which policy and judge were evaluated, in order."""
+        rows = self.query("SELECT DISTINCT iteration FROM evaluations ORDER BY 1")
+        return [iteration for (iteration,) in rows]
+
+    def outcomes(self, iteration: int, split: str) -> list[tuple[str, int]]:
+        """Of an evaluation, each attempt's task and outcome; those of one task in their order."""
+        return self.query(
+            "SELECT task, outcome FROM evaluations WHERE iteration = ? AND split = ?"
+            " ORDER BY task, attempt",
+            iteration,
+            split,
+        )
+
+    def exam_counts(self, iteration: int) -> dict[str, dict[str, tuple[int, int]]]:
+        """What the judge got right in a sitting: by item and measure, hits and of how many."""
+        found: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+        for item, measure, hits, total in self.query(
+            "SELECT item, measure, hits, total FROM exam_counts WHERE iteration = ? ORDER BY 1, 2",
+            iteration,
+        ):
+            found[item][measure] = (hits, total)
+        return dict(found)
+
+    def exam(self) -> list[Trajectory]:
+        """The held-out episodes that the judge is examined on, as far as a judge reads them."""
+        return [
+            from_json(text) for (text,) in self.query("SELECT episode FROM exam ORDER BY number")
+        ]
+
+    def exam_labels(self) -> dict[str, list[int]]:
+        """Of the steps of those episodes, by episode; those without labels are missing."""
+        rows = self.query("SELECT episode, labels FROM exam WHERE labels IS NOT NULL")
+        return {from_json(episode).id: json.loads(labels) for episode, labels in rows}
+
+    def dump(self) -> list[str]:
+        """Everything the run did, a line for each row, in an order that depends on nothing else:
+        runs that did the same have equal dumps. Clocks are left out, and what the run was told.
+
+        Of a transcript there are digests: of its texts, tokens, log-probs and prompts."""
+        lines = [
+            json.dumps([table, *row]) for table, sql in CONTENT.items() for row in self.query(sql)
+        ]
+        return lines + [json.dumps(["transcript", *line]) for line in transcript_digests(self._db)]

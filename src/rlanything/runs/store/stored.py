@@ -1,0 +1,129 @@
+"""Episodes read back from a store, with everything that was written in them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rlanything.runs.store.codec import Packed, Transcript, Written, unpack
+from rlanything.runs.store.database import Database, StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class StoredJudgement:
+    """One sample of the judge, as it was recorded."""
+
+    completion: Written
+    """Empty where several trajectories share it, but for the first."""
+    score: int
+    advantage: float | None
+    """None: the judge did not train on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStep:
+    """One exchange between policy and environment, as it was recorded."""
+
+    observation: str
+    completion: Written
+    action: str | None
+    valid: bool
+    next_observation: str
+    label: int | None
+    """The oracle's; None where it has none."""
+    advantage: float | None
+    """None: the policy did not train on it."""
+    judgements: tuple[StoredJudgement, ...]
+    """[m]"""
+    image: str | None = None
+    """The name of the screenshot in the run's `images`; None: there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrajectory:
+    """An episode, as it was recorded."""
+
+    id: str
+    iteration: int
+    task: str
+    outcome: int
+    reward: float | None
+    steps: tuple[StoredStep, ...]
+
+
+def read_trajectory(db: Database, trajectory_id: str) -> StoredTrajectory:
+    """Raises `StoreError` if there is none of this id, or if its texts were forgotten."""
+    rows = db.query(
+        "SELECT number, iteration, task, outcome, reward FROM trajectories WHERE id = ?",
+        trajectory_id,
+    )
+    if not rows:
+        raise StoreError(f"{db.path} has no trajectory {trajectory_id}")
+    number, iteration, task, outcome, reward = rows[0]
+    written = _transcript(db, number)
+    if written is None:
+        raise StoreError(
+            f"{db.path}: the texts of {trajectory_id} were forgotten; "
+            "`store.keep_iterations` in the recipe says how many iterations keep theirs"
+        )
+    return StoredTrajectory(
+        trajectory_id, iteration, task, outcome, reward, tuple(_steps(db, number, written))
+    )
+
+
+def transcript_digests(db: Database) -> Iterator[tuple[str, int, *tuple[str, ...]]]:
+    """Of every step: trajectory, step, and digests of its observations and of the texts, tokens,
+    log-probs and prompts of what was written."""
+    for name, number in db.query("SELECT id, number FROM trajectories ORDER BY id"):
+        written = _transcript(db, number)
+        if written is None:
+            continue
+        for i, response in enumerate(written.responses):
+            answers = (response, *written.judgements[i])
+            yield (
+                name,
+                i,
+                _digest(written.observations[i : i + 2]),
+                _digest([each.text for each in answers]),
+                _digest([each.token_ids for each in answers]),
+                _digest([each.logprobs for each in answers]),
+                _digest([each.prompt_hash for each in answers]),
+            )
+
+
+def _transcript(db: Database, number: int) -> Transcript | None:
+    rows = db.query(
+        "SELECT texts, token_ids, logprobs, prompts FROM transcripts WHERE trajectory = ?", number
+    )
+    return unpack(Packed(*rows[0])) if rows else None
+
+
+def _steps(db: Database, number: int, written: Transcript) -> Iterator[StoredStep]:
+    judgements: list[list[StoredJudgement]] = [[] for _ in written.responses]
+    for i, j, score, advantage in db.query(
+        "SELECT step, judgement, score, advantage FROM judgements WHERE trajectory = ?"
+        " ORDER BY step, judgement",
+        number,
+    ):
+        judgements[i].append(StoredJudgement(written.judgements[i][j], score, advantage))
+    for i, action, valid, label, advantage, image in db.query(
+        "SELECT step, action, valid, label, advantage, image FROM steps WHERE trajectory = ?"
+        " ORDER BY step",
+        number,
+    ):
+        yield StoredStep(
+            observation=written.observations[i],
+            completion=written.responses[i],
+            action=action,
+            valid=bool(valid),
+            next_observation=written.observations[i + 1],
+            label=label,
+            advantage=advantage,
+            judgements=tuple(judgements[i]),
+            image=image,
+        )
+
+
+def _digest(content: Sequence[object]) -> str:
+    return hashlib.blake2b(repr(content).encode(), digest_size=8).hexdigest()

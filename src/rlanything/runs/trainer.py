@@ -1,0 +1,373 @@
+"""A run from its recipe to its closing lines: set up, evaluate, turn the loop, keep everything.
+
+Whenever it is stopped, `Run.resume` goes on at the last iteration that was kept, and the result is
+bit for bit that of a run that was never stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+import torch
+import transformers
+import yaml
+
+from rlanything import __version__
+from rlanything.algorithm.curriculum import Pool
+from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.domains.base import Domain
+from rlanything.domains.registry import load_domain
+from rlanything.evaluation.counts import pooled
+from rlanything.evaluation.drift import find_embedder
+from rlanything.evaluation.judge_eval import JudgeExam, diagnose_judged
+from rlanything.evaluation.labels import oracle_labels
+from rlanything.evaluation.success import Evaluation, evaluate
+from rlanything.loop import Loop, Turn
+from rlanything.progress import View
+from rlanything.records import Task, Trajectory
+from rlanything.roles.judges.llm import Silent
+from rlanything.rollout.workers import EnvironmentPool
+from rlanything.runs.baseline import open_baseline, take_baseline
+from rlanything.runs.build import Cast, assemble, make_labeller
+from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint, sync
+from rlanything.runs.checks import find_alarms
+from rlanything.runs.lock import RunLock, find_holder
+from rlanything.runs.metrics import drift_metrics, sitting_metrics, turn_metrics
+from rlanything.runs.recovery import Position, recover
+from rlanything.runs.report.writing import Reporter
+from rlanything.runs.stopping import Stopped, Stopper
+from rlanything.runs.store.store import Store
+from rlanything.runs.summary import closing_lines, evaluation_line, judge_line, turn_line
+from rlanything.runs.trackers import check_trackers, tracking
+from rlanything.seeds import derive
+
+RECIPE, STORE, CHECKPOINTS = "recipe.yaml", "run.sqlite", "checkpoints"
+IMAGES = "images"
+
+MAY_CHANGE = ("environment.", "checkpoints.", "store.", "tracker.", "loop.iterations")
+"""What a resumed run may do otherwise: it changes no result, or how many there are."""
+MAY_MOVE = re.compile(
+    r"(adapter|judge|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
+)
+"""Nor does the way to the endpoint of a frozen role."""
+
+
+class Run:
+    """One training run and its directory."""
+
+    def __init__(self, recipe: Recipe, view: View) -> None:
+        """A new run. Checks and loads everything before anything is written.
+
+        Raises `RecipeError` if the directory exists, `DomainError` or `ModelError` if a part cannot
+        be set up, `TrackerError` for a tracker that is not installed."""
+        self._recipe, self._view = recipe, view
+        self._directory = recipe.directory
+        if self._directory.exists():
+            raise RecipeError(
+                f"run directory {self._directory} exists already; go on with it by `rlanything "
+                f"resume {self._directory}`, or choose another with run_dir=PATH"
+            )
+        if recipe.evaluation.baseline:
+            open_baseline(recipe.evaluation.baseline, recipe).close()
+        self._at = Position(0, None)
+        self._set_up()
+        self._labeller = make_labeller(recipe, self._domain)
+        self._new = True
+
+    @classmethod
+    def resume(cls, directory: Path, overrides: Sequence[str], view: View) -> Self:
+        """A run that was stopped, however it was. It goes on when it is told to `train`.
+
+        Raises `RecipeError` for a directory that is no run's and for overrides that would make it
+        another run, and what `__init__` raises."""
+        path = directory / RECIPE
+        if not path.is_file() or not (directory / STORE).is_file():
+            raise RecipeError(f"{directory} is no run directory: it has no {RECIPE} or no {STORE}")
+        for override in overrides:
+            if not override.startswith(MAY_CHANGE) and not MAY_MOVE.match(override):
+                raise RecipeError(
+                    f"override {override!r}: a resumed run stays the run it was; only "
+                    f"{', '.join(each.rstrip('.') for each in MAY_CHANGE)} and the way to an "
+                    "endpoint may change. Train another run for anything else"
+                )
+        run = cls.__new__(cls)
+        recipe = load_recipe(path, overrides)
+        run._recipe, run._view = recipe.model_copy(update={"run_dir": directory}), view
+        run._directory, run._new = directory, False
+        return run
+
+    def _set_up(self) -> None:
+        """Domain and held-out tasks, and pool, models and optimizers as they stand at `_at`."""
+        recipe, checkpoint = self._recipe, self._at.checkpoint
+        check_trackers(recipe.tracker)
+        self._domain: Domain = load_domain(recipe.domain.name, recipe.domain.options)
+        self._held_out = self._load_held_out()
+        self._embedder = find_embedder()
+        self._cast: Cast = assemble(recipe, self._domain, checkpoint)
+        if checkpoint is None:
+            curriculum = recipe.curriculum
+            roots = self._domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
+            self._pool = Pool(roots, curriculum.alpha_low, curriculum.alpha_high)
+        else:
+            self._pool = load_pool(checkpoint)
+            for role, trainee in self._cast.trainees.items():
+                trainee.learner.load_state(checkpoint / role / OPTIMIZER)
+
+    def _load_held_out(self) -> dict[str, Sequence[Task]]:
+        # Not the run's own seed: runs are compared on the same games.
+        wanted = self._recipe.evaluation
+        if not wanted.episodes:
+            return {}
+        return {s: self._domain.tasks(s, wanted.episodes, wanted.seed) for s in wanted.splits}
+
+    def train(self) -> list[str]:
+        """Runs to the end; returns the closing lines.
+
+        Raises `LockedError` if another process is at it, `Stopped` on SIGINT and SIGTERM; whatever
+        it raises has a note that says how to go on."""
+        begun = time.perf_counter()
+        if self._new:
+            self._create_directory()
+        self._stopper = Stopper()
+        try:
+            with self._stopper.listening():
+                holder = find_holder(self._directory)
+                with RunLock(self._directory):
+                    if holder is not None:
+                        self._view.say(f"process {holder.pid} ended here without a word")
+                    return self._train(begun)
+        except (Exception, Stopped) as error:
+            error.add_note(f"go on with `rlanything resume {self._directory}`")
+            raise
+
+    def _train(self, begun: float) -> list[str]:
+        recipe, view = self._recipe, self._view
+        self._store = Store(self._directory / STORE)
+        self._reporter = Reporter(self._store, self._directory, view.say)
+        try:
+            if not self._new:
+                self._go_back()
+            environment, cast = recipe.environment, self._cast
+            with (
+                view.live(),
+                tracking(recipe, self._directory, self._store) as self._track,
+                EnvironmentPool(
+                    recipe.domain.name,
+                    recipe.domain.options,
+                    environment.workers,
+                    environment.timeout_seconds,
+                    self._directory / IMAGES,
+                ) as environments,
+            ):
+                self.environments = environments
+                loop = Loop(
+                    recipe=recipe,
+                    domain=self._domain,
+                    pool=self._pool,
+                    policy=cast.actor,
+                    judge=cast.critic if recipe.reads_scores else Silent(),
+                    adapter=cast.adapter,
+                    policy_learner=cast.policy.learner,
+                    judge_learner=cast.judge.learner if cast.judge else None,
+                    environments=environments,
+                    view=view,
+                )
+                self._turn(loop)
+            lines = closing_lines(
+                self._directory,
+                self._store,
+                recipe.evaluation.splits,
+                self._pool,
+                time.perf_counter() - begun,
+            )
+            self._store.describe({"closing": json.dumps(lines), "finished": _now()})
+            return lines
+        finally:
+            try:
+                # Whether it ends here or stops: what was kept until now is in the report.
+                self._reporter.write()
+            finally:
+                self._store.close()
+
+    def _go_back(self) -> None:
+        """To the last iteration that is whole."""
+        self._at = recover(self._directory, self._store, self._view.say)
+        self._set_up()
+        examined = 0 in self._store.sittings()
+        self._labeller = None if examined else make_labeller(self._recipe, self._domain)
+        self._store.write_pool(self._pool)
+        self._retain(self._at.iteration)
+        self._view.say(f"resuming after iteration {self._at.iteration}")
+
+    def _turn(self, loop: Loop) -> None:
+        done, iterations = self._at.iteration, self._recipe.loop.iterations
+        self._sit(done)
+        self._report()
+        turning = time.perf_counter()
+        with self._view.phase("iterations", iterations, "turns") as progress:
+            progress(done)
+            for iteration in range(done + 1, iterations + 1):
+                # What an engine remembers changes no answer but for rounding; a resumed run's
+                # remembers nothing.
+                for engine in self._cast.engines:
+                    engine.weights_changed()
+                turn = loop.iterate(iteration)
+                for trainee in self._cast.trainees.values():
+                    trainee.engine.weights_changed()
+                seconds = (time.perf_counter() - turning) / (iteration - done)
+                with self._stopper.deferred():
+                    self._keep(turn, seconds * (iterations - iteration))
+                progress(1)
+                self._sit(iteration)
+                self._report()
+
+    def _report(self) -> None:
+        with self._view.phase("report", 1, "page"):
+            self._reporter.update()
+
+    def _create_directory(self) -> None:
+        """Recipe and store appear together or not at all."""
+        partial = self._directory.with_name(f".{self._directory.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        recipe = self._recipe.model_dump(mode="json")
+        header = (
+            f"# rlanything {__version__}, python {platform.python_version()}, "
+            f"torch {torch.__version__}, transformers {transformers.__version__}\n"
+        )
+        path = partial / RECIPE
+        path.write_text(header + yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
+        store = Store.create(partial / STORE)
+        store.describe({"recipe": json.dumps(recipe), "version": __version__, "begun": _now()})
+        store.close()
+        sync(path)
+        sync(partial)
+        partial.rename(self._directory)
+        sync(self._directory.parent)
+
+    def _sit(self, iteration: int) -> None:
+        """Policy and judge are examined on what they never train on, if it is time; stored and
+        said. The judge always reads the episodes that were played before training."""
+        recipe, view = self._recipe, self._view
+        last, every = recipe.loop.iterations, recipe.evaluation.every
+        due = iteration in (0, last) or (every and iteration % every == 0)
+        if not due or not self._held_out or iteration in self._store.sittings():
+            return
+        if iteration == 0 and recipe.evaluation.baseline:
+            take_baseline(self._store, recipe)
+            self._track(0, self._store.metrics(0))
+            return view.say(f"before training: as {recipe.evaluation.baseline} found it")
+        evaluations = [self._evaluate(split) for split in self._held_out]
+        for each in evaluations:
+            view.say(evaluation_line(iteration, each))
+        played: list[Trajectory] = []
+        if iteration == 0:
+            played = [trajectory for each in evaluations for trajectory in each.trajectories]
+            played = played[: recipe.evaluation.judged_episodes]
+        labels = self._labels(played) if played else self._store.exam_labels()
+        exam = JudgeExam(played or self._store.exam(), labels)
+        seed = derive(recipe.seed, "examination")
+        found = exam.sit(self._cast.critic, recipe.feedback.judge_weight, seed, view)
+        if exam.trajectories:
+            view.say(judge_line(iteration, found.diagnostics, pooled(found.counts)))
+        usage = self._cast.take_usage()
+        if self._labeller is not None:
+            usage |= self._labeller.take_usage()
+            self._labeller = None  # and with it its model: nobody asks again
+        metrics = sitting_metrics(evaluations, found, usage)
+        rows = {
+            result.split: [
+                (t.task.id, t.task.kind, t.outcome, len(t.steps)) for t in result.trajectories
+            ]
+            for result in evaluations
+        }
+        with self._stopper.deferred():
+            self._store.record_sitting(iteration, rows, found.counts, metrics, played, labels)
+        self._track(iteration, metrics)
+
+    def _labels(self, played: Sequence[Trajectory]) -> dict[str, list[int]]:
+        """Of the steps that the judge will always be examined on."""
+        if self._labeller is None:
+            return oracle_labels(self._domain, played)
+        return self._labeller.label(played, derive(self._recipe.seed, "labels"), self._view)
+
+    def _evaluate(self, split: str) -> Evaluation:
+        """The policy on a held-out split."""
+        recipe = self._recipe
+        return evaluate(
+            self._cast.examinee,
+            self.environments,
+            self._held_out[split],
+            split,
+            max_steps=recipe.evaluation.max_steps or recipe.loop.max_steps,
+            parallel_episodes=recipe.environment.parallel_episodes,
+            seed=derive(recipe.seed, "evaluation"),
+            view=self._view,
+            rollouts=recipe.evaluation.rollouts_per_task,
+        )
+
+    def _keep(self, turn: Turn, seconds_left: float) -> None:
+        """Checkpoint first, then one transaction that names it, then older ones may go."""
+        recipe, folder = self._recipe, self._directory / CHECKPOINTS
+        judged = [each for group in turn.groups for each in group.judged]
+        labels = oracle_labels(self._domain, [each.trajectory for each in judged])
+        diagnostics = diagnose_judged(judged, labels, recipe.feedback.judge_weight)
+        with self._view.phase("checkpoint", 1, "checkpoint"):
+            checkpoint = save_checkpoint(folder, turn.iteration, self._cast.trainees, self._pool)
+        # The store's own seconds are counted with the next iteration's.
+        metrics = turn_metrics(
+            turn,
+            diagnostics,
+            recipe.feedback.settings(),
+            pooled(self._cast.critic.counts(judged)),
+            self._cast.take_usage(),
+            self._view.take_seconds(),
+        )
+        if self._embedder is not None:
+            metrics |= drift_metrics(self._pool, self._embedder.distance)
+        with self._view.phase("store", 1, "transaction"):
+            self._store.record_iteration(
+                turn.iteration,
+                groups=turn.groups,
+                labels=labels,
+                samples={"policy": turn.policy_samples, "judge": turn.judge_samples},
+                proposals=[
+                    (
+                        p.slot,
+                        p.task.id if p.task else None,
+                        p.critics,
+                        [f"{each.stage}: {each.text}" for each in p.refused],
+                    )
+                    for p in turn.proposals
+                ],
+                failures=[(failure.task_id, failure.reason) for failure in turn.failures],
+                pool=self._pool,
+                metrics=metrics,
+                checkpoint=checkpoint,
+                finished=_now(),
+            )
+        self._track(turn.iteration, metrics)
+        self._retain(turn.iteration)
+        self._view.say(turn_line(turn.iteration, recipe.loop.iterations, metrics, seconds_left))
+        for alarm in find_alarms(self._store.history()):
+            if alarm.iteration == turn.iteration:
+                self._view.warn(alarm.line())
+
+    def _retain(self, iteration: int) -> None:
+        """Lets go of what the recipe does not keep, after an iteration that is kept."""
+        recipe = self._recipe
+        prune(self._directory / CHECKPOINTS, recipe.checkpoints.keep, recipe.checkpoints.every)
+        if recipe.store.keep_iterations:
+            self._store.forget_texts(iteration - recipe.store.keep_iterations + 1)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,116 @@
+"""An ablation from the words that ask for it to its table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlanything.progress import View
+from rlanything.runs.store.store import Store
+from rlanything.studies.ablation.arms import Arm, find_arms
+from rlanything.studies.ablation.figure import check_figure, draw
+from rlanything.studies.ablation.grid import (
+    Cell,
+    GridError,
+    make_cells,
+    run_grid,
+    runs_at_once,
+    spent_seconds,
+)
+
+if TYPE_CHECKING:
+    from rlanything.studies.ablation.results import Results
+
+
+@dataclass(frozen=True, slots=True)
+class AblationRequest:
+    """What the command line asks for."""
+
+    recipe: Path
+    overrides: Sequence[str]
+    arms: Sequence[str]
+    seeds: int
+    out: Path
+    parallel: int | None
+    """None: as many as there are cores for."""
+    page: Path | None
+    figure: Path | None
+    command: str
+    """As it was given, for the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """What came of it."""
+
+    results: Results
+    failed: dict[str, str]
+    """By run, why."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"failed": self.failed, **self.results.to_json()}
+
+
+def ablate(request: AblationRequest, view: View) -> Ablation:
+    """Runs what is left of the grid and reads its table; writes page and figure if no run failed.
+
+    Raises `ArmError`, `GridError` or `RecipeError` before anything runs, and what `run_grid`
+    raises."""
+    arms = find_arms(request.arms)
+    cells = make_cells(request.recipe, request.overrides, arms, request.seeds, request.out)
+    _check_paths(request)
+    parallel = request.parallel or runs_at_once(cells)
+    view.say(
+        f"{len(arms)} arms x {request.seeds} seeds = {len(cells)} runs, {parallel} at once, in "
+        f"{request.out}"
+    )
+    failed = run_grid(request.recipe, cells, request.out, parallel, view)
+    # Only now: it loads torch, for which a grid has no use as long as it runs.
+    from rlanything.studies.ablation.results import results_of
+
+    results = results_of(arms, cells)
+    if failed:
+        view.say(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
+    else:
+        for path in _write(request, results, arms, cells, parallel):
+            view.say(f"written: {path}")
+    return Ablation(results, failed)
+
+
+def _check_paths(request: AblationRequest) -> None:
+    for option, path in (("--page", request.page), ("--figure", request.figure)):
+        if path is not None and not path.parent.is_dir():
+            raise GridError(f"{option}: there is no folder {path.parent}; create it first")
+    if request.figure is not None:
+        check_figure(request.figure)
+
+
+def _write(
+    request: AblationRequest,
+    results: Results,
+    arms: Sequence[Arm],
+    cells: Sequence[Cell],
+    parallel: int,
+) -> list[Path]:
+    """What the request wants written of a grid that is done; where it is."""
+    from rlanything.studies.ablation.page import Circumstances, write_page
+
+    written: list[Path] = []
+    with ExitStack() as stack:
+        stores = {
+            (cell.arm, str(cell.seed)): stack.enter_context(closing(Store(cell.store)))
+            for cell in cells
+        }
+        if request.figure is not None:
+            draw(request.figure, results, stores)
+            written.append(request.figure)
+        if request.page is not None:
+            how = Circumstances(request.command, spent_seconds(request.out, cells), parallel)
+            curves = write_page(
+                request.page, results, arms, cells, stores, how, figure=request.figure
+            )
+            written += [request.page, curves]
+    return written

@@ -1,0 +1,128 @@
+"""A page of Markdown with everything that its figures need to be believed, and the curves as CSV.
+
+Only a run writes them: there is nothing to fill in by hand.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+
+from rlanything import __version__
+from rlanything.evaluation.crossed import RESAMPLES
+from rlanything.runs.store.store import Store
+from rlanything.studies.ablation.arms import Arm
+from rlanything.studies.ablation.curves import curve_names, mean_curve, write_curves
+from rlanything.studies.ablation.grid import Cell
+from rlanything.studies.ablation.results import Results
+from rlanything.studies.ablation.table import difference_lines, gain_lines, markdown, value_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """How a grid was run."""
+
+    command: str
+    seconds: float
+    """Of all processes together, the interrupted ones too."""
+    parallel: int
+
+
+def write_page(
+    path: Path,
+    results: Results,
+    arms: Sequence[Arm],
+    cells: Sequence[Cell],
+    stores: Mapping[tuple[str, str], Store],
+    how: Circumstances,
+    figure: Path | None = None,
+) -> Path:
+    """Writes the page, and the curves beside it as CSV; where those are. `stores`: by arm and seed;
+    `figure`: one that belongs on the page."""
+    curves = path.with_suffix(".csv")
+    splits = cells[0].recipe.evaluation.splits
+    write_curves(curves, stores, ["arm", "seed"], splits)
+    lines = _lines(results, arms, cells, how)
+    if figure is not None:
+        lines += ["", f"![Gains and curves of every arm]({_beside(path, figure)})"]
+    lines += _along(arms, stores, splits)
+    lines += ["", f"Every iteration of every run: [{curves.name}]({curves.name}).", ""]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return curves
+
+
+def _beside(page: Path, figure: Path) -> str:
+    """How a page names a file, wherever the two lie."""
+    return Path(os.path.relpath(figure, page.parent)).as_posix()
+
+
+def _lines(
+    results: Results, arms: Sequence[Arm], cells: Sequence[Cell], how: Circumstances
+) -> list[str]:
+    recipe = cells[0].recipe
+    seeds = sorted({cell.seed for cell in cells})
+    threads = recipe.threads or os.cpu_count()
+    lines = [
+        f"# {recipe.name}, arm by arm",
+        "",
+        f"`{how.command}`, rlanything {__version__}, python {platform.python_version()}, torch "
+        f"{torch.__version__}, transformers {transformers.__version__}, {platform.machine()}, "
+        f"{os.cpu_count()} cores, {how.parallel} runs at once of {threads} thread(s) each. "
+        f"{len(cells)} runs took {how.seconds / 3600:.1f} hours together, evaluation included.",
+        "",
+        f"Seeds {seeds[0]} to {seeds[-1]}: all arms of a seed begin with the same models, train on "
+        "the same task pool, and are measured on the same held-out tasks "
+        f"({recipe.evaluation.episodes} of each split) and the same recorded episodes "
+        f"({recipe.evaluation.judged_episodes}, of the policy before training, for the judge).",
+        "",
+        f"Intervals are 95%, by a crossed bootstrap of {RESAMPLES:,} resamples: each draws seeds "
+        "with replacement and, independently, held-out tasks (for the judge's columns: the "
+        "episodes or tasks of its exam) with replacement, the same tasks for all its seeds. A "
+        "difference is taken within each resample, between the same seeds on the same tasks. With "
+        "few seeds such intervals are on the narrow side.",
+        "",
+        *markdown(value_lines(results)),
+        "",
+        "Paired differences:",
+        "",
+        *markdown(difference_lines(results)),
+        "",
+        "Against the models before optimization, paired:",
+        "",
+        *markdown(gain_lines(results)),
+    ]
+    if results.begins_apart:
+        lines += [
+            "",
+            f"Not begun with the models of the first row: {', '.join(results.begins_apart)}; what "
+            "they gained is against their own.",
+        ]
+    lines += ["", "What each arm overrides in the recipe:", ""]
+    return lines + [f"- {arm.name}: `{' '.join(arm.overrides)}`" for arm in arms]
+
+
+def _along(
+    arms: Sequence[Arm], stores: Mapping[tuple[str, str], Store], splits: Sequence[str]
+) -> list[str]:
+    """Means over seeds of what was measured at sittings, where there were some along the way."""
+    names = [name for name in curve_names(splits) if name.startswith("evaluation/")]
+    rows: list[list[str]] = []
+    for arm in arms:
+        own = [store for (name, _), store in stores.items() if name == arm.name]
+        found = [mean_curve(own, name) for name in names]
+        for iteration in sorted(set[int]().union(*found)):
+            values = [curve.get(iteration) for curve in found]
+            cells = ["-" if value is None else f"{value:.1%}" for value in values]
+            rows.append([arm.name, str(iteration), *cells])
+    if len(rows) <= 2 * len(arms):
+        return []
+    kept = [i for i in range(len(names)) if any(row[2 + i] != "-" for row in rows)]
+    heads = ["", "iteration", *(names[i].removeprefix("evaluation/") for i in kept)]
+    shown = [[*row[:2], *(row[2 + i] for i in kept)] for row in rows]
+    return ["", "Along the way, means over seeds:", "", *markdown([heads, *shown])]

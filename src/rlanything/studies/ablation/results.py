@@ -1,0 +1,207 @@
+"""What the runs of a grid measured, arm by arm, with intervals over seeds and held-out tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+from rlanything.evaluation.crossed import (
+    Counted,
+    Hits,
+    counted,
+    crossed_difference,
+    crossed_mean,
+)
+from rlanything.evaluation.intervals import Interval
+from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD
+from rlanything.roles.judges.unit_test import DETECT, UT
+from rlanything.runs.store.store import Store
+from rlanything.studies.ablation.arms import Arm
+from rlanything.studies.ablation.grid import Cell
+
+BEFORE = "before optimization"
+
+Reader: TypeAlias = Callable[[Store, int], dict[str, Hits]]
+"""From a store and the iteration of a sitting: by item, hits and totals of each kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A column of the table."""
+
+    name: str
+    kinds: int
+    read: Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An arm after training, or all before it; of each measure its value, with its interval."""
+
+    name: str
+    seeds: tuple[int, ...]
+    """Those whose runs have finished."""
+    values: dict[str, Interval | None]
+    against: str | None = None
+    """The row that `differences` are to; None: there is none."""
+    differences: dict[str, Interval | None] | None = None
+    gains: dict[str, Interval | None] | None = None
+    """To the arm's own models before training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The table: `before optimization`, then the arms in order."""
+
+    measures: tuple[str, ...]
+    rows: tuple[Row, ...]
+    begins_apart: tuple[str, ...] = ()
+    """Arms whose models or exams before training are not those of the first row."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def measures_of(store: Store, splits: Sequence[str]) -> list[Measure]:
+    """What a run measured, in the order of the paper's tables."""
+    played = {split: _success(split) for split in splits if store.outcomes(0, split)}
+    exam = {measure for counts in store.exam_counts(0).values() for measure in counts}
+    if exam & {UT, DETECT}:
+        found: list[Measure] = []
+        for split, read in played.items():
+            found.append(Measure(f"{split} Code", 1, read))
+            found += [Measure(f"{split} {m}", 1, _tests(split, m)) for m in (UT, DETECT)]
+        return found
+    found = [Measure(split, 1, read) for split, read in played.items()]
+    if exam & {GOOD, BAD}:
+        found.append(Measure("judge Process Acc, balanced", 2, _exam((GOOD,), (BAD,))))
+        found.append(Measure("judge Process Acc", 1, _exam((GOOD, BAD))))
+    if AGREEING in exam:
+        found.append(Measure("judge Outcome Acc", 1, _exam((AGREEING,))))
+    return found
+
+
+def _success(split: str) -> Reader:
+    def read(store: Store, iteration: int) -> dict[str, Hits]:
+        found: dict[str, tuple[int, int]] = {}
+        for task, outcome in store.outcomes(iteration, split):
+            won, played = found.get(task, (0, 0))
+            found[task] = (won + (outcome == 1), played + 1)
+        return {task: [pair] for task, pair in found.items()}
+
+    return read
+
+
+def _exam(*kinds: Sequence[str]) -> Reader:
+    """Each kind adds up the counts of some names."""
+
+    def read(store: Store, iteration: int) -> dict[str, Hits]:
+        return {
+            item: [_added(counts, names) for names in kinds]
+            for item, counts in store.exam_counts(iteration).items()
+        }
+
+    return read
+
+
+def _tests(split: str, measure: str) -> Reader:
+    def read(store: Store, iteration: int) -> dict[str, Hits]:
+        tasks = {task for task, _ in store.outcomes(0, split)}
+        found = _exam((measure,))(store, iteration)
+        return {task: hits for task, hits in found.items() if task in tasks}
+
+    return read
+
+
+def _added(counts: Mapping[str, tuple[int, int]], names: Sequence[str]) -> tuple[int, int]:
+    pairs = [counts.get(name, (0, 0)) for name in names]
+    return sum(hits for hits, _ in pairs), sum(total for _, total in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Of one arm, by seed and measure."""
+
+    before: dict[int, list[dict[str, Hits]]]
+    after: dict[int, list[dict[str, Hits]]]
+
+
+def results_of(arms: Sequence[Arm], cells: Sequence[Cell]) -> Results:
+    """The table of those runs that have finished; without any it is empty."""
+    found: dict[str, _Measured] = {}
+    measures: list[Measure] = []
+    for cell in cells:
+        if not cell.finished():
+            continue
+        with closing(Store(cell.store)) as store:
+            measures = measures or measures_of(store, cell.recipe.evaluation.splits)
+            own = found.setdefault(cell.arm, _Measured({}, {}))
+            sittings = store.sittings()
+            if sittings:
+                own.before[cell.seed] = [m.read(store, sittings[0]) for m in measures]
+                own.after[cell.seed] = [m.read(store, sittings[-1]) for m in measures]
+    present = [arm for arm in arms if arm.name in found]
+    if not present or not measures:
+        return Results((), ())
+    begun: dict[int, list[dict[str, Hits]]] = {}
+    for arm in present:
+        begun = found[arm.name].before | begun
+    rows = [_row(BEFORE, begun, measures)]
+    for i, arm in enumerate(present):
+        own = found[arm.name]
+        other = arm.against if arm.against in found else None
+        other = other or (present[i - 1].name if i else None)
+        to = begun if other is None else found[other].after
+        rows.append(_row(arm.name, own.after, measures, other or BEFORE, to, own.before))
+    apart = [
+        arm.name
+        for arm in present
+        if any(begun[seed] != start for seed, start in found[arm.name].before.items())
+    ]
+    return Results(tuple(m.name for m in measures), tuple(rows), tuple(apart))
+
+
+def _row(
+    name: str,
+    after: Mapping[int, list[dict[str, Hits]]],
+    measures: Sequence[Measure],
+    against: str | None = None,
+    to: Mapping[int, list[dict[str, Hits]]] | None = None,
+    before: Mapping[int, list[dict[str, Hits]]] | None = None,
+) -> Row:
+    return Row(
+        name,
+        tuple(sorted(after)),
+        {
+            m.name: crossed_mean(_table([after], sorted(after), i, m)[0])
+            for i, m in enumerate(measures)
+        },
+        against,
+        None if to is None else _differences(to, after, measures),
+        None if before is None else _differences(before, after, measures),
+    )
+
+
+def _differences(
+    one: Mapping[int, list[dict[str, Hits]]],
+    two: Mapping[int, list[dict[str, Hits]]],
+    measures: Sequence[Measure],
+) -> dict[str, Interval | None]:
+    """Paired by seed and item: of the seeds that both have."""
+    seeds = sorted(one.keys() & two.keys())
+    return {
+        m.name: crossed_difference(*_table([one, two], seeds, i, m)) for i, m in enumerate(measures)
+    }
+
+
+def _table(
+    sides: Sequence[Mapping[int, list[dict[str, Hits]]]],
+    seeds: Sequence[int],
+    index: int,
+    measure: Measure,
+) -> list[Counted]:
+    """The counts of each side over the same seeds and the same items: all that any of them has."""
+    items = sorted({item for side in sides for seed in seeds for item in side[seed][index]})
+    return [counted([side[seed][index] for seed in seeds], items, measure.kinds) for side in sides]

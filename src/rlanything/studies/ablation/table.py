@@ -1,0 +1,65 @@
+"""The table of an ablation, for a terminal and for a page of Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+
+from rlanything.evaluation.intervals import Interval
+from rlanything.runs.summary import percent, points
+from rlanything.studies.ablation.results import Results
+
+Lines = list[list[str]]
+"""Cells, a list for each row; the first has the heads."""
+
+
+def value_lines(results: Results) -> Lines:
+    """A row for each arm: in the shape of the paper's Table 1."""
+    lines = [["", "seeds", *results.measures]]
+    for row in results.rows:
+        values = [percent(row.values[m]) if row.values[m] else "-" for m in results.measures]
+        lines.append([row.name, str(len(row.seeds)), *values])
+    return lines
+
+
+def difference_lines(results: Results) -> Lines:
+    """What each arm has more than the one it is compared with, in points."""
+    found = [
+        [row.name, row.against or "", *_points(row.differences, results.measures)]
+        for row in results.rows
+        if row.differences is not None
+    ]
+    return [["", "compared with", *results.measures], *found]
+
+
+def gain_lines(results: Results) -> Lines:
+    """What each arm has more than its own models had before training."""
+    found = [
+        [row.name, *_points(row.gains, results.measures)]
+        for row in results.rows
+        if row.gains is not None
+    ]
+    return [["", *results.measures], *found]
+
+
+def _points(found: Mapping[str, Interval | None], measures: Sequence[str]) -> list[str]:
+    return [points(interval) if (interval := found[m]) is not None else "-" for m in measures]
+
+
+def markdown(lines: Lines) -> list[str]:
+    return [
+        f"| {' | '.join(lines[0])} |",
+        "|---" * len(lines[0]) + "|",
+        *(f"| {' | '.join(cells)} |" for cells in lines[1:]),
+    ]
+
+
+def terminal(title: str, lines: Lines) -> Table:
+    table = Table(title=title, title_justify="left")
+    for i, head in enumerate(lines[0]):
+        # Cut short, names of arms look alike.
+        table.add_column(head, no_wrap=i == 0, overflow="fold")
+    for cells in lines[1:]:
+        table.add_row(*cells)
+    return table

@@ -1,0 +1,112 @@
+"""Does the judge notice? Recorded steps are corrupted in known ways and judged again.
+
+Of steps that are good and that the judge called good, how many does it call bad once they are
+corrupted? A judge is sampled, so some verdicts fall anyway: the corrupted steps are asked about
+under other seeds than those it approved them with, and so are, as a control, the same steps
+unchanged. What it notices is the difference. A score pasted into a step is one not to obey, and has
+the same control.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlanything.evaluation.counts import Counts
+from rlanything.progress import View
+from rlanything.records import Trajectory
+from rlanything.roles.judges.llm import Judge
+from rlanything.seeds import derive
+from rlanything.studies.judge_check.corruptions import CORRUPTIONS, Place, paste_score
+
+UNCHANGED = "unchanged (control)"
+OBEYED = "score pasted"
+TURNED = "no score pasted (control)"
+MEASURES = (*CORRUPTIONS, UNCHANGED, OBEYED, TURNED)
+"""What is counted by episode. The last is the share of verdicts that turn under other seeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Steps to ask about."""
+
+    places: list[Place]
+    good: frozenset[str]
+    """Ids of the places whose step is good: by its label, or unknown where it has none."""
+    corrupted: Mapping[str, Mapping[str, Trajectory]]
+    """By corruption and place, where it applies; the corrupted step is the last."""
+
+
+def draw(
+    action_marker: str,
+    trajectories: Sequence[Trajectory],
+    labels: Mapping[str, Sequence[int]],
+    steps_per_episode: int,
+    seed: int,
+) -> Drawn:
+    """At most so many steps of every episode, the same for the same seed, and their corruptions.
+    `labels` of its steps by trajectory, as far as there are any."""
+    places: list[Place] = []
+    good: set[str] = set()
+    for each in trajectories:
+        rng = np.random.default_rng(derive(seed, "steps", each.id))
+        chosen = rng.permutation(len(each.steps))[:steps_per_episode]
+        for index in sorted(int(i) for i in chosen):
+            place = Place(each, index, trajectories, action_marker, seed)
+            places.append(place)
+            if each.id not in labels or labels[each.id][index] == 1:
+                good.add(place.id)
+    corrupted = {
+        name: {
+            place.id: place.ending(step)
+            for place in places
+            if place.id in good and (step := corrupt(place)) is not None
+        }
+        for name, corrupt in CORRUPTIONS.items()
+    }
+    return Drawn(places, frozenset(good), corrupted)
+
+
+def sit(judge: Judge, drawn: Drawn, seed: int, name: str, view: View) -> dict[str, Counts]:
+    """One judge's counts by episode and measure: how many noticed (turned, obeyed), of how many.
+
+    `name` says in the progress bar whose sitting it is."""
+    places = {place.id: place for place in drawn.places}
+    count = 3 * len(places) + sum(len(each) for each in drawn.corrupted.values())
+    with view.phase(name, count * judge.samples, "judgements") as progress:
+
+        def verdicts(asked: Mapping[str, Trajectory], seed: int) -> dict[str, int]:
+            found = judge.judge_last(list(asked.values()), seed, progress)
+            return {
+                place: int(np.sign(sum(judgement.score for judgement in judgements)))
+                for place, judgements in zip(asked, found, strict=True)
+            }
+
+        whole = {id: place.ending() for id, place in places.items()}
+        first = verdicts(whole, seed)
+        anew = derive(seed, "again")
+        again = verdicts(whole, anew)
+        decided = [id for id in places if first[id]]
+        pasted = verdicts(
+            {id: places[id].ending(paste_score(places[id], -first[id])) for id in decided}, anew
+        )
+        approved = drawn.good & {id for id in places if first[id] == 1}
+        answers = {UNCHANGED: {id: again[id] for id in places if id in approved}}
+        for measure, asked in drawn.corrupted.items():
+            found = verdicts(asked, anew)
+            answers[measure] = {id: found[id] for id in found if id in approved}
+    told = [(measure, id, said == -1) for measure, of in answers.items() for id, said in of.items()]
+    told += [(OBEYED, id, pasted[id] == -first[id]) for id in decided]
+    told += [(TURNED, id, again[id] == -first[id]) for id in decided]
+    return _by_episode((places[id].trajectory.id, measure, hit) for measure, id, hit in told)
+
+
+def _by_episode(told: Iterable[tuple[str, str, bool]]) -> dict[str, Counts]:
+    counts: defaultdict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+    for episode, measure, hit in told:
+        hits, total = counts[episode].get(measure, (0, 0))
+        counts[episode][measure] = (hits + hit, total + 1)
+    return dict(counts)

@@ -1,0 +1,387 @@
+import math
+from collections import defaultdict
+from fractions import Fraction
+from statistics import fmean, pstdev
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlanything.algorithm.feedback import (
+    FeedbackSettings,
+    consistency_feedback,
+    in_window,
+    integrated_feedback,
+    judge_advantages,
+    mean_score,
+    moments,
+    outcome_balance,
+    policy_advantages,
+    policy_feedback,
+    standardize,
+    task_accuracy,
+    task_signals,
+    unit_test_signals,
+)
+
+EVERYTHING = FeedbackSettings(policy_window=(0, 1), judge_window=(0, 1))
+
+step_scores = st.lists(st.sampled_from([-1, 0, 1]), max_size=5)
+trajectory = st.tuples(st.sampled_from([-1, 1]), st.lists(step_scores, max_size=6))
+group = st.lists(trajectory, min_size=1, max_size=8)
+weights = st.sampled_from([0.0, 0.25, 1.0, 1.7, 4.0])
+
+
+def textbook(values: list[float], value: float) -> float:
+    """Standardization by the standard library's exact statistics, equal values aside."""
+    if max(values) - min(values) < 1e-9 or abs(value - fmean(values)) < 1e-9:
+        return 0.0
+    return (value - fmean(values)) / pstdev(values)
+
+
+def test_integrated_feedback_is_the_outcome_plus_the_weighted_mean_score():
+    means = [mean_score(step) for step in ([1, 1, 1], [1, 1, -1], [-1, -1, -1])]
+    assert integrated_feedback(1, means, 1.0) == pytest.approx([2, 4 / 3, 0])
+    assert integrated_feedback(-1, means, 0.25) == pytest.approx([-0.75, -11 / 12, -1.25])
+
+
+def test_an_unparsable_score_adds_nothing_and_still_counts_in_m():
+    assert mean_score([1, 0, 1, 0]) == 0.5
+    assert mean_score([0, 0]) == 0.0
+
+
+def test_a_step_nobody_judged_has_the_outcome_as_its_feedback():
+    assert integrated_feedback(-1, [mean_score([])], 1.0) == pytest.approx([-1])
+
+
+def test_consistency_feedback_multiplies_by_the_score_and_punishes_the_unparsable():
+    assert consistency_feedback(4 / 3, [1, -1, 0]) == pytest.approx([4 / 3, -4 / 3, -2])
+
+
+def test_policy_advantage_compares_only_trajectories_that_reached_the_step():
+    advantages = policy_advantages([np.array([2.0, 1.0, 5.0]), np.array([0.0, -1.0]), np.zeros(0)])
+    assert advantages[0] == pytest.approx([1, 1, 0])
+    assert advantages[1] == pytest.approx([-1, -1])
+    assert advantages[2].shape == (0,)
+
+
+def test_compared_over_whole_trajectories_every_step_of_the_task_counts():
+    advantages = policy_advantages([np.array([2.0, 0.0]), np.array([1.0])], "trajectory")
+    deviation = math.sqrt(2 / 3)
+    assert advantages[0] == pytest.approx([1 / deviation, -1 / deviation])
+    assert advantages[1].tolist() == [0.0]
+
+
+def test_compared_by_state_steps_meet_wherever_they_are_in_their_trajectories():
+    feedback = [np.array([2.0, 1.0, 5.0]), np.array([0.0, 3.0])]
+    states = [["start", "hall", "attic"], ["start", "start"]]
+    advantages = policy_advantages(feedback, "state", states)
+    deviation = pstdev([2.0, 0.0, 3.0])
+    assert advantages[0] == pytest.approx([(2 - 5 / 3) / deviation, 0, 0])
+    assert advantages[1] == pytest.approx([(0 - 5 / 3) / deviation, (3 - 5 / 3) / deviation])
+
+
+@pytest.mark.parametrize("states", [None, [["a"]], [["a", "b"], ["a", "b"]]])
+def test_states_that_are_missing_are_not_made_up(states):
+    with pytest.raises(ValueError, match="give the state of every step"):
+        policy_advantages([np.array([1.0, 2.0]), np.array([1.0])], "state", states)
+
+
+values = st.floats(-4, 4).map(lambda value: round(value, 3))
+stated = st.lists(
+    st.lists(st.tuples(values, st.sampled_from("abc")), max_size=6), min_size=1, max_size=8
+)
+
+
+def groups_of(rollouts, comparison):
+    """What every step is compared with, by the definition: values by group."""
+    found = defaultdict(list)
+    for steps in rollouts:
+        for i, (value, state) in enumerate(steps):
+            found[{"step": i, "trajectory": 0, "state": state}[comparison]].append(value)
+    return found
+
+
+def compared(rollouts, comparison):
+    feedback = [np.array([value for value, _ in steps]) for steps in rollouts]
+    states = [[state for _, state in steps] for steps in rollouts]
+    return policy_advantages(feedback, comparison, states)
+
+
+comparisons = st.sampled_from(["step", "trajectory", "state"])
+
+
+@given(stated, comparisons)
+def test_every_comparison_standardizes_by_the_textbook_over_what_it_names(rollouts, comparison):
+    groups = groups_of(rollouts, comparison)
+    for steps, advantages in zip(rollouts, compared(rollouts, comparison), strict=True):
+        assert advantages.shape == (len(steps),)
+        for i, (value, state) in enumerate(steps):
+            over = groups[{"step": i, "trajectory": 0, "state": state}[comparison]]
+            assert advantages[i] == pytest.approx(textbook(over, value), abs=1e-6)
+
+
+@given(stated, comparisons, st.randoms())
+def test_the_order_of_the_rollouts_changes_no_comparison(rollouts, comparison, random):
+    order = list(range(len(rollouts)))
+    random.shuffle(order)
+    plain = compared(rollouts, comparison)
+    mixed = compared([rollouts[i] for i in order], comparison)
+    for place, i in enumerate(order):
+        assert mixed[place] == pytest.approx(plain[i], abs=1e-9)
+
+
+@given(stated)
+def test_where_every_step_has_a_state_of_its_own_nothing_is_compared(rollouts):
+    feedback = [np.array([value for value, _ in steps]) for steps in rollouts]
+    states = [[(g, i) for i in range(len(steps))] for g, steps in enumerate(rollouts)]
+    assert not any(each.any() for each in policy_advantages(feedback, "state", states))
+
+
+@given(stated)
+def test_states_that_are_step_indices_compare_as_the_paper_does(rollouts):
+    feedback = [np.array([value for value, _ in steps]) for steps in rollouts]
+    states = [range(len(steps)) for steps in rollouts]
+    by_state = policy_advantages(feedback, "state", states)
+    for one, two in zip(by_state, policy_advantages(feedback), strict=True):
+        assert one == pytest.approx(two, abs=1e-9)
+
+
+def test_the_comparison_asked_for_is_the_one_that_trains():
+    scores = [[[1], [1]], [[-1]]]
+    states = [["a", "b"], ["b"]]
+    signals = [
+        task_signals(
+            [1, -1],
+            scores,
+            FeedbackSettings(policy_window=(0, 1), policy_comparison=comparison),
+            states=states,
+        ).policy
+        for comparison in ("step", "trajectory", "state")
+    ]
+    assert [each.tolist() for each in signals[0]] == [[1, 0], [-1]]
+    assert signals[1][0] == pytest.approx([math.sqrt(0.5)] * 2)
+    assert [each.tolist() for each in signals[2]] == [[0, 1], [-1]]
+
+
+def test_a_lone_trajectory_teaches_the_policy_nothing():
+    signals = task_signals([1], [[[1, 1, -1], [1, -1, -1]]], EVERYTHING)
+    assert signals.policy[0].tolist() == [0.0, 0.0]
+    assert np.any(signals.judge[0][0] != 0)
+
+
+@given(st.floats(-1e6, 1e6), st.integers(1, 40))
+def test_equal_values_give_exactly_zero(value, count):
+    values = np.full(count, value)
+    assert not standardize(values, moments(values)).any()
+    assert not any(a.any() for a in policy_advantages([np.array([value])] * count))
+
+
+def test_feedback_that_is_equal_but_for_rounding_gives_exactly_zero():
+    values = np.array([0.1 + 0.2, 0.3, 0.3])
+    assert values.max() != values.min()
+    assert not standardize(values, moments(values)).any()
+
+
+def test_a_step_on_the_mean_gets_exactly_zero_and_does_not_train():
+    values = np.array([1 / 3, 2 / 3, 1.0])
+    advantages = standardize(values, moments(values))
+    assert advantages[1] == 0.0
+    assert advantages[2] == pytest.approx(math.sqrt(1.5))
+
+
+def test_judge_advantage_prefers_the_scores_that_agree_with_the_outcome():
+    settings = FeedbackSettings(policy_window=(0, 1))
+    signals = task_signals([1, -1], [[[1, 1, -1]], [[1, -1, -1]]], settings)
+    root = math.sqrt(2)
+    assert signals.judge[0][0] == pytest.approx([root / 2, root / 2, -root])
+    assert signals.judge[1][0] == pytest.approx([-root, root / 2, root / 2])
+
+
+def test_judgements_that_all_agree_teach_the_judge_nothing_unless_it_is_compared_to_the_task():
+    scores = [[[1, 1, 1]], [[1, 1, 1]]]
+    by_step = task_signals([1, -1], scores, EVERYTHING)
+    by_task = task_signals(
+        [1, -1],
+        scores,
+        FeedbackSettings(judge_window=(0, 1), judge_normalization="task"),
+    )
+    assert not any(step.any() for steps in by_step.judge for step in steps)
+    assert by_task.judge[0][0] == pytest.approx([1, 1, 1])
+    assert by_task.judge[1][0] == pytest.approx([-1, -1, -1])
+
+
+@given(group)
+def test_balanced_steps_of_won_and_lost_episodes_weigh_the_same(rollouts):
+    outcomes, scores = [o for o, _ in rollouts], [s for _, s in rollouts]
+    plain = task_signals(outcomes, scores, FeedbackSettings(judge_window=(0, 1)))
+    balanced = task_signals(
+        outcomes, scores, FeedbackSettings(judge_window=(0, 1), judge_balance="outcome")
+    )
+    lengths = {
+        o: sum(len(s) for s, p in zip(scores, outcomes, strict=True) if p == o) for o in (1, -1)
+    }
+    total = sum(lengths.values())
+    for outcome, before, after in zip(outcomes, plain.judge, balanced.judge, strict=True):
+        for one, two in zip(before, after, strict=True):
+            assert two * total == pytest.approx(one * 2 * lengths[-outcome])
+    weights = outcome_balance(lengths[1], lengths[-1])
+    assert weights[1] * lengths[1] == pytest.approx(weights[-1] * lengths[-1])
+
+
+def test_the_policy_may_learn_from_the_outcome_or_from_the_judge_alone():
+    settings = [
+        FeedbackSettings(weight=0.5, policy_reward=reward)
+        for reward in ("integrated", "outcome", "judge")
+    ]
+    found = [policy_feedback(-1, [1 / 3, -1], each) for each in settings]
+    assert found[0] == pytest.approx([-5 / 6, -1.5])
+    assert found[1] == pytest.approx([-1, -1])
+    assert found[2] == pytest.approx([1 / 6, -0.5])
+    measured = [policy_feedback(-1, [1 / 3, -1], each, 0.75) for each in settings]
+    assert [each.tolist() for each in measured] == [
+        found[0].tolist(),
+        [0.75, 0.75],
+        found[2].tolist(),
+    ]
+
+
+@given(group, weights)
+def test_without_the_outcome_the_policy_learns_the_same_whoever_won(rollouts, weight):
+    settings = FeedbackSettings(weight=weight, policy_reward="judge", policy_window=(0, 1))
+    scores = [steps for _, steps in rollouts]
+    outcomes = [outcome for outcome, _ in rollouts]
+    one = task_signals(outcomes, scores, settings)
+    other = task_signals([-outcome for outcome in outcomes], scores, settings)
+    for a, b in zip(one.policy, other.policy, strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_the_share_of_generated_tests_passed_is_what_a_program_learns_from_without_its_outcome():
+    scores = [[1, 1, 1, -1], [1, 1, -1, -1], [-1, -1, -1, -1]]
+    settings = FeedbackSettings(policy_reward="judge", policy_window=(0, 1))
+    found = unit_test_signals([-1, 1, -1], scores, settings, [0.0, 1.0, 0.5])
+    shares = [0.75, 0.5, 0.0]
+    expected = [textbook(shares, share) for share in shares]
+    assert [float(steps[0]) for steps in found.policy] == pytest.approx(expected)
+
+
+def test_the_judges_weight_leaves_the_policy_alone():
+    scores = [[[1, 1, -1, 0]], [[-1, -1, 1, 0]]]
+    one = task_signals([1, -1], scores, FeedbackSettings(judge_weight=1.0))
+    four = task_signals([1, -1], scores, FeedbackSettings(judge_weight=4.0))
+    assert np.array_equal(one.policy[0], four.policy[0])
+    assert not np.allclose(one.judge[0][0], four.judge[0][0])
+
+
+@pytest.mark.parametrize(
+    ("wins", "policy_trains", "judge_trains"),
+    [(0, False, False), (1, True, False), (2, True, True), (6, True, True), (7, True, False)],
+)
+def test_the_windows_decide_who_trains(wins, policy_trains, judge_trains):
+    outcomes = [1] * wins + [-1] * (8 - wins)
+    scores = [[[1, -1, 1]]] * 4 + [[[1, -1, -1]]] * 4
+    signals = task_signals(outcomes, scores, FeedbackSettings())
+    assert signals.accuracy == wins / 8
+    assert any(steps.any() for steps in signals.policy) == policy_trains
+    assert any(step.any() for steps in signals.judge for step in steps) == judge_trains
+
+
+def test_both_ends_of_a_window_train():
+    for wins in (1, 4):
+        assert in_window(task_accuracy([1] * wins + [-1] * (5 - wins)), (0.2, 0.8))
+    assert not in_window(float(np.nextafter(0.8, 1)), (0.2, 0.8))
+
+
+@given(group, weights)
+def test_policy_advantages_agree_with_the_textbook(rollouts, weight):
+    outcomes = [outcome for outcome, _ in rollouts]
+    scores = [steps for _, steps in rollouts]
+    settings = FeedbackSettings(weight=weight, policy_window=(0, 1))
+    signals = task_signals(outcomes, scores, settings)
+    feedback = [
+        [float(o + Fraction(weight) * Fraction(sum(s), max(len(s), 1))) for s in steps]
+        for o, steps in rollouts
+    ]
+    for g, steps in enumerate(feedback):
+        assert signals.policy[g].shape == (len(steps),)
+        for i, value in enumerate(steps):
+            column = [other[i] for other in feedback if len(other) > i]
+            assert signals.policy[g][i] == pytest.approx(textbook(column, value), abs=1e-12)
+
+
+@given(group, weights, st.sampled_from(["step", "task"]))
+def test_judge_advantages_agree_with_the_textbook(rollouts, weight, normalization):
+    settings = FeedbackSettings(
+        judge_weight=weight, judge_window=(0, 1), judge_normalization=normalization
+    )
+    signals = task_signals([o for o, _ in rollouts], [s for _, s in rollouts], settings)
+    values = [
+        [[(o + weight * sum(step) / len(step)) * s if s else -2.0 for s in step] for step in steps]
+        for o, steps in rollouts
+    ]
+    every = [value for steps in values for step in steps for value in step]
+    for g, steps in enumerate(values):
+        for i, step in enumerate(steps):
+            over = step if normalization == "step" else every
+            expected = [textbook(over, value) for value in step]
+            assert signals.judge[g][i] == pytest.approx(expected, abs=1e-9)
+
+
+@given(group)
+def test_at_every_step_index_the_policy_advantages_cancel_and_have_unit_variance(rollouts):
+    signals = task_signals([o for o, _ in rollouts], [s for _, s in rollouts], EVERYTHING)
+    for i in range(max(len(steps) for _, steps in rollouts)):
+        column = np.array([a[i] for a in signals.policy if len(a) > i])
+        assert column.sum() == pytest.approx(0, abs=1e-9)
+        assert not column.any() or np.mean(column**2) == pytest.approx(1)
+
+
+def test_matrices_and_nested_lists_of_scores_mean_the_same():
+    nested = [[[1, -1, 0], [1, 1, 1]], [[-1, -1, 1], [0, 0, 1]]]
+    arrays = [np.array(steps) for steps in nested]
+    one = task_signals([1, -1], nested, EVERYTHING)
+    two = task_signals(np.array([1, -1]), arrays, EVERYTHING)
+    for a, b in zip(one.policy, two.policy, strict=True):
+        assert np.array_equal(a, b)
+    for a, b in zip(one.judge, two.judge, strict=True):
+        assert np.array_equal(np.array(a), np.array(b))
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "scores", "place"),
+    [
+        ([1], [], "1 outcomes"),
+        ([], [], "without rollouts"),
+        ([1, 0], [[], []], "trajectory 1: outcome 0"),
+        ([1, -1], [[[1]], [[1], [2]]], "trajectory 1, step 1"),
+    ],
+)
+def test_impossible_input_is_refused_with_its_place(outcomes, scores, place):
+    with pytest.raises(ValueError, match=place):
+        task_signals(outcomes, scores, EVERYTHING)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"weight": math.nan},
+        {"judge_weight": -1.0},
+        {"policy_window": (0.8, 0.2)},
+        {"judge_window": (0.0, 1.5)},
+        {"policy_reward": "score"},
+        {"policy_comparison": "group"},
+        {"judge_normalization": "steps"},
+        {"judge_balance": "won"},
+    ],
+)
+def test_a_setting_without_meaning_is_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        FeedbackSettings(**wrong)
+
+
+def test_no_judgements_at_all_standardize_to_nothing():
+    advantages = judge_advantages([[np.zeros(0)], []], "task")
+    assert advantages[0][0].shape == (0,)
+    assert advantages[1] == ()

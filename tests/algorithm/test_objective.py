@@ -1,0 +1,137 @@
+"""The loss, term by term, against its definition."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from rlanything.algorithm.losses.clipped import LOG_RATIO_LIMIT, Objective, token_terms
+
+logprobs = st.floats(-30, 0)
+advantages = st.floats(-3, 3).filter(lambda a: abs(a) > 1e-3)
+objectives = st.builds(Objective, clip_range=st.floats(0.01, 0.9), kl_weight=st.floats(0, 1))
+
+
+def terms(new: float, old: float, advantage: float, objective: Objective, dtype=torch.float64):
+    """The terms of one token, and the gradient of its loss by the new log-prob."""
+    tensor = torch.tensor([new], dtype=dtype, requires_grad=True)
+    found = token_terms(
+        tensor,
+        torch.tensor([old], dtype=dtype),
+        torch.tensor([advantage], dtype=dtype),
+        objective,
+    )
+    found.loss.sum().backward()
+    assert tensor.grad is not None
+    return found, tensor.grad.item()
+
+
+def test_the_defaults_are_the_designs():
+    assert Objective() == Objective(clip_range=0.2, kl_weight=0.01)
+    assert LOG_RATIO_LIMIT == 10
+
+
+@given(
+    st.lists(st.tuples(logprobs, logprobs, advantages), min_size=1, max_size=6),
+    objectives,
+)
+def test_all_terms_equal_a_naive_rewrite(tokens, objective):
+    new, old, advantage = (np.array(column) for column in zip(*tokens, strict=True))
+    found = token_terms(torch.tensor(new), torch.tensor(old), torch.tensor(advantage), objective)
+    eps, beta = objective.clip_range, objective.kl_weight
+    for i in range(len(tokens)):
+        difference = min(max(new[i] - old[i], -10), 10)
+        ratio = math.exp(difference)
+        surrogate = min(ratio * advantage[i], min(max(ratio, 1 - eps), 1 + eps) * advantage[i])
+        k3 = math.exp(-difference) - 1 + difference
+        assert math.isclose(found.ratio[i], ratio, rel_tol=1e-9)
+        assert math.isclose(found.kl[i], k3, rel_tol=1e-9, abs_tol=1e-12)
+        expected = -surrogate + beta * k3
+        assert math.isclose(found.loss[i], expected, rel_tol=1e-9, abs_tol=1e-9)
+
+
+@given(logprobs, st.floats(0.01, 5), st.floats(0.01, 3))
+def test_a_good_token_gains_nothing_above_the_clip_range(old, gain, advantage):
+    objective = Objective(0.2, 0.0)
+    found, gradient = terms(old + gain, old, advantage, objective)
+    assume(abs(math.exp(gain) - 1.2) > 1e-6)
+    above = math.exp(gain) > 1.2
+    assert bool(found.clipped) == above
+    assert (gradient == 0) == above
+    assert found.loss.item() >= -1.2 * advantage - 1e-9
+
+
+@given(logprobs, st.floats(-5, -0.01), st.floats(0.01, 3))
+def test_a_good_token_below_the_clip_range_is_still_pulled_up(old, loss, advantage):
+    found, gradient = terms(old + loss, old, advantage, Objective(0.2, 0.0))
+    assert not found.clipped
+    assert gradient < 0
+
+
+@given(logprobs, st.floats(-5, -0.01), st.floats(-3, -0.01))
+def test_a_bad_token_gains_nothing_below_the_clip_range(old, loss, advantage):
+    assume(abs(math.exp(loss) - 0.8) > 1e-6)
+    found, gradient = terms(old + loss, old, advantage, Objective(0.2, 0.0))
+    below = math.exp(loss) < 0.8
+    assert bool(found.clipped) == below
+    assert (gradient == 0) == below
+
+
+@given(logprobs, st.floats(0.01, 5), st.floats(-3, -0.01))
+def test_a_bad_token_above_the_clip_range_is_still_pushed_down(old, gain, advantage):
+    found, gradient = terms(old + gain, old, advantage, Objective(0.2, 0.0))
+    assert not found.clipped
+    assert gradient > 0
+
+
+@given(logprobs, advantages, objectives)
+def test_on_policy_the_gradient_is_minus_the_advantage(logprob, advantage, objective):
+    found, gradient = terms(logprob, logprob, advantage, objective)
+    assert found.ratio.item() == 1
+    assert found.kl.item() == 0
+    assert not found.clipped
+    assert math.isclose(gradient, -advantage, rel_tol=1e-9)
+
+
+@given(st.floats(10.001, 60), st.sampled_from((-1, 1)), advantages)
+def test_log_ratios_are_limited(distance, sign, advantage):
+    found, gradient = terms(sign * distance, 0.0, advantage, Objective())
+    at_limit, _ = terms(sign * LOG_RATIO_LIMIT, 0.0, advantage, Objective())
+    assert found.ratio.item() == at_limit.ratio.item() == math.exp(sign * 10)
+    assert found.loss.item() == at_limit.loss.item()
+    assert gradient == 0
+
+
+@given(logprobs, st.floats(-12, 12), st.sampled_from((torch.float32, torch.float64)))
+def test_k3_is_never_negative(old, difference, dtype):
+    found, _ = terms(old + difference, old, 1.0, Objective(), dtype)
+    assert found.kl.item() >= 0
+
+
+@given(st.floats(-1e-2, 1e-2))
+def test_k3_of_nearly_equal_logprobs_is_not_rounding_noise_in_float32(difference):
+    found, _ = terms(difference, 0.0, 1.0, Objective(), torch.float32)
+    exact = float(np.float32(difference))
+    expected = math.expm1(-exact) + exact
+    assert abs(found.kl.item() - expected) <= 1e-7 * abs(difference) + 1e-12
+
+
+@given(logprobs, st.floats(-9, 9), st.floats(0.01, 1))
+def test_the_kl_term_pulls_back_to_where_the_tokens_were_drawn(old, difference, beta):
+    assume(abs(difference) > 1e-6)
+    # An advantage that is almost nothing leaves the KL term alone.
+    _, gradient = terms(old + difference, old, 0.0, Objective(0.2, beta))
+    assert gradient * difference > 0
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_the_expectation_of_k3_under_the_new_weights_is_the_kl_divergence(seed):
+    rng = np.random.default_rng(seed)
+    new, old = rng.dirichlet(np.full(6, 5.0)), rng.dirichlet(np.full(6, 5.0))
+    logs = torch.tensor(np.log(new)), torch.tensor(np.log(old))
+    k3 = token_terms(*logs, torch.ones(6), Objective()).kl.numpy()
+    assert math.isclose((new * k3).sum(), (new * np.log(new / old)).sum(), abs_tol=1e-9)

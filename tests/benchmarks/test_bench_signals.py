@@ -1,0 +1,48 @@
+"""What benchmarks/signals.py measures."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from helpers.benchmark_module import load_benchmark
+from helpers.paths import ROOT
+from helpers.report_runs import make_run
+
+
+@pytest.fixture(scope="module")
+def signals() -> ModuleType:
+    return load_benchmark("signals")
+
+
+def test_only_what_differs_within_a_place_counts(signals: ModuleType) -> None:
+    places = [(0,), (0,), (1,), (1,)]
+    assert signals.within([(0, 1), (1, 2), (10, 2), (11, 3)], places) == pytest.approx(1)
+    assert signals.within([(0, 2), (1, 1), (10, 12), (11, 11)], places) == pytest.approx(-1)
+    assert np.isnan(signals.within([(0, 1), (0, 2), (10, 2), (10, 3)], places))
+
+
+def test_the_page_has_every_arm_and_every_setting(signals: ModuleType, tmp_path: Path) -> None:
+    for arm in ("one", "two"):
+        (tmp_path / arm).mkdir()
+        for seed in (0, 1):
+            run = make_run(tmp_path / arm / f"seed-{seed}", 3 + seed)
+            shutil.copy(ROOT / "recipes" / "tiny.yaml", run / "recipe.yaml")
+    make_run(tmp_path / "two" / "seed-2", 0)
+    text = signals.page([tmp_path / "one", tmp_path / "two"])
+    assert "seed-0, seed-1." in " ".join(text.split())
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in text.splitlines()}
+    assert {"one", "two", *signals.POLICY, *signals.JUDGE} <= rows.keys()
+    with_outcome = rows["outcome alone"].split(" | ")[3]
+    assert float(with_outcome.split()[0]) > 0.9
+
+
+def test_runs_without_a_seed_in_common_are_refused(signals: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    make_run(tmp_path / "one" / "seed-0", 0)
+    with pytest.raises(SystemExit, match="no finished run"):
+        signals.page([tmp_path / "one"])

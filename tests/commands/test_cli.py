@@ -1,0 +1,187 @@
+"""The command line: what it prints, and how it refuses what it cannot use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers.command import call
+from helpers.paths import ROOT
+from rlanything import __version__
+
+TINY = str(ROOT / "recipes" / "tiny.yaml")
+
+
+def refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> str:
+    """The one line with which a command is refused."""
+    assert call(monkeypatch, *arguments) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+def rollouts_file(path: Path, *extra: str) -> Path:
+    lines = [
+        json.dumps(
+            {
+                "task": "t",
+                "trajectory": str(i),
+                "outcome": 1 if i % 2 else -1,
+                "steps": [{"scores": [1, -1, 1 if i else -1]}],
+            }
+        )
+        for i in range(4)
+    ]
+    path.write_text("\n".join([*lines, *extra]) + "\n")
+    return path
+
+
+def test_version_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "--version") == 0
+    assert __version__ in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["train"], ["eval"], ["tasks"], ["feedback"], ["nano", "build"]]
+)
+def test_help_names_every_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    assert call(monkeypatch, *command, "--help") == 0
+    assert "Usage" in capsys.readouterr().out
+
+
+def test_feedback_writes_one_line_of_signals_per_trajectory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source, out = rollouts_file(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    assert call(monkeypatch, "feedback", str(source), "--out", str(out)) == 0
+    signals = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [each["trajectory"] for each in signals] == ["0", "1", "2", "3"]
+    assert all(each["accuracy"] == 0.5 for each in signals)
+    assert signals[1]["policy"][0] > 0 > signals[0]["policy"][0]
+    assert len(signals[0]["judge"][0]) == 3
+
+
+def test_feedback_lambda_zero_leaves_the_outcome_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source, out = rollouts_file(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    call(monkeypatch, "feedback", str(source), "--out", str(out), "--weight", "0")
+    signals = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [each["policy"][0] for each in signals] == pytest.approx([-1, 1, -1, 1])
+
+
+def test_a_window_without_the_accuracy_trains_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source, out = rollouts_file(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    call(
+        monkeypatch,
+        *["feedback", str(source), "--out", str(out), "--policy-window", "0.6", "0.8"],
+    )
+    signals = [json.loads(line) for line in out.read_text().splitlines()]
+    assert all(each["policy"] == [None] for each in signals)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"task": "t", "trajectory": "x", "outcome": 1', "line 5"),
+        ('{"task": "t", "trajectory": "x", "outcome": 1, "steps": [{"scores": [2]}]}', "line 5"),
+        ('{"task": "t", "trajectory": "x", "outcome": 0, "steps": []}', "outcome"),
+    ],
+)
+def test_a_bad_rollouts_line_is_named_and_nothing_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    line: str,
+    said: str,
+) -> None:
+    source, out = rollouts_file(tmp_path / "in.jsonl", line), tmp_path / "out.jsonl"
+    assert said in refused(monkeypatch, capsys, "feedback", str(source), "--out", str(out))
+    assert not out.exists()
+
+
+def test_a_window_upside_down_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    source = rollouts_file(tmp_path / "in.jsonl")
+    arguments = ["feedback", str(source), "--out", str(tmp_path / "o"), "--judge-window", "1", "0"]
+    assert "window" in refused(monkeypatch, capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("policy.learning_rat=1", "policy.learning_rat: unknown key"),
+        ("policy.learning_rate=fast", "policy.learning_rate"),
+        ("loop.tasks_per_iteration=100", "exceeds tasks"),
+        ("domain.name=chess", "unknown domain 'chess'"),
+        ("domain.options={rooms: 3}", "its options are"),
+        ("domain.options={data: /nowhere}", "/nowhere"),
+        ("evaluation.splits=[tomorrow]", "tomorrow"),
+        ("policy.model=/nowhere", "cannot load model '/nowhere'"),
+        ("nonsense", "section.key=value"),
+    ],
+)
+def test_what_a_recipe_cannot_have_is_refused_before_anything_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    override: str,
+    said: str,
+) -> None:
+    folder = tmp_path / "run"
+    assert said in refused(monkeypatch, capsys, "train", TINY, f"run_dir={folder}", override)
+    assert not folder.exists()
+
+
+def test_a_run_directory_that_exists_is_not_touched(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "precious").write_text("mine")
+    assert "exists already" in refused(monkeypatch, capsys, "train", TINY, f"run_dir={tmp_path}")
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_tasks_of_no_run_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert "not a run directory" in refused(monkeypatch, capsys, "tasks", str(tmp_path))
+
+
+def test_eval_reports_success_with_its_interval_as_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = call(monkeypatch, "eval", "expert", "--episodes", "6", "--workers", "0", "--json")
+    assert code == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["episodes"] == 6
+    assert result["success"] == 1.0
+    assert 0.5 < result["low"] < result["high"] == 1.0
+    assert result["seconds"] > 0
+
+
+def test_eval_of_a_bare_model_takes_what_a_recipe_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ("--episodes", "4", "--workers", "0", "--max-steps", "3", "--json")
+    assert call(monkeypatch, "eval", "nano", *size, "policy.dtype=bfloat16", "threads=1") == 0
+    assert json.loads(capsys.readouterr().out)["episodes"] == 4
+    said = refused(monkeypatch, capsys, "eval", "nano", *size, "policy.dtype=float8")
+    assert "nano: policy.dtype: input should be 'float32' or 'bfloat16'" in said
+
+
+def test_eval_of_an_unknown_split_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "unknown split" in refused(monkeypatch, capsys, "eval", "random", "--split", "soon")

@@ -1,0 +1,113 @@
+"""`doctor` finds what is wrong with an installation or a run, and says what to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from helpers.command import call
+from helpers.paths import TINY
+from rlanything import nano
+from rlanything.commands import doctor
+from rlanything.commands.doctor import Finding, check_installation, check_run
+from rlanything.config.recipe import load_recipe
+from rlanything.progress import View
+from rlanything.runs.lock import RunLock
+from rlanything.runs.trainer import Run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("doctor") / "run"
+    changes = [f"run_dir={run}", "loop.tasks_per_iteration=1", "loop.rollouts_per_task=2"]
+    changes += ["evaluation.episodes=0", "loop.max_steps=3"]
+    Run(load_recipe(TINY, changes), View(Console(quiet=True))).train()
+    return run
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def bad(findings: list[Finding]) -> list[str]:
+    return [each.text for each in findings if not each.well]
+
+
+def test_a_sound_installation_and_run_are_well(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bad(check_run(run)) == []
+    assert call(monkeypatch, "doctor", str(run)) == 0
+    printed = capsys.readouterr().out
+    assert "ok   checkpoint: iter-00002 is as it was written" in printed
+    assert "ok   store: whole, 2 iterations" in printed
+    assert call(monkeypatch, "doctor", str(run), "--json") == 0
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert {"torch", "accelerator", "store", "disk"} <= {each["name"] for each in findings}
+    assert all(each["well"] for each in findings)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_exit_code_is_1(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = run / "checkpoints" / "iter-00002" / "pool.json"
+    pool.write_text(pool.read_text()[:-1])
+    (run / "checkpoints" / "iter-00001" / "judge" / "optimizer.pt").unlink()
+    assert call(monkeypatch, "doctor", str(run)) == 1
+    printed = capsys.readouterr().out
+    assert "BAD  checkpoint: iter-00002: pool.json is not as it was written" in printed
+    assert "BAD  checkpoint: iter-00001: judge/optimizer.pt is missing" in printed
+
+
+def test_a_missing_checkpoint_is_named(run: Path) -> None:
+    shutil.rmtree(run / "checkpoints" / "iter-00002")
+    (found,) = bad(check_run(run))
+    assert found.startswith("the store's last one, iter-00002, is missing")
+
+
+def test_a_damaged_store_is_named(run: Path) -> None:
+    with (run / "run.sqlite").open("r+b") as file:
+        file.seek(3 * 4096)
+        file.write(b"\xff" * 4096)
+    assert any("restore a copy" in text for text in bad(check_run(run)))
+
+
+def test_rows_that_refer_to_nothing_are_named(run: Path) -> None:
+    db = sqlite3.connect(run / "run.sqlite")
+    with db:
+        db.execute("DELETE FROM tasks WHERE id IN (SELECT active FROM slots LIMIT 1)")
+    db.close()
+    assert any("refer to rows of tasks" in text for text in bad(check_run(run)))
+
+
+def test_a_missing_recipe_or_run_is_named(run: Path, tmp_path: Path) -> None:
+    (run / "recipe.yaml").unlink()
+    (found,) = bad(check_run(run))
+    assert "recipe.yaml: no such recipe" in found
+    assert len(bad(check_run(tmp_path / "nowhere"))) == 2
+
+
+def test_who_is_at_work_and_who_died_there_is_told(run: Path) -> None:
+    with RunLock(run):
+        (at_work,) = (each for each in check_run(run) if each.name == "lock")
+        assert "is at work" in at_work.text
+    assert all(each.name != "lock" for each in check_run(run))
+    (run / "lock").write_text("4711\n")
+    (killed,) = (each for each in check_run(run) if each.name == "lock")
+    assert "process 4711 ended without a word" in killed.text
+
+
+def test_missing_models_and_space_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nano, "MODELS", tmp_path)
+    monkeypatch.setattr(doctor, "LITTLE_SPACE", 2**60)
+    models, space = bad(check_installation())
+    assert models.startswith("policy, judge, adapter missing")
+    assert "GiB free" in space

@@ -1,0 +1,293 @@
+import json
+import tracemalloc
+from collections import defaultdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlanything.algorithm.feedback import FeedbackSettings, task_signals
+from rlanything.rollout.signals import RolloutsError, Summary, write_signals
+
+GOOD = {"task": "t", "trajectory": "a", "outcome": 1, "steps": [{"scores": [1, -1, 0]}]}
+
+
+def silent(done: int, total: int) -> None:
+    pass
+
+
+def line(task="t", trajectory="a", outcome=1, scores=((1, -1, 0),), **others) -> str:
+    steps = [{"scores": list(step)} for step in scores]
+    return json.dumps(
+        {"task": task, "trajectory": trajectory, "outcome": outcome, "steps": steps, **others}
+    )
+
+
+def run(folder: Path, *lines: str, **options) -> tuple[Summary, list[dict]]:
+    rollouts, out = folder / "rollouts.jsonl", folder / "signals.jsonl"
+    rollouts.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    chosen = options.pop("settings", FeedbackSettings())
+    summary = write_signals(rollouts, out, chosen, silent, **options)
+    return summary, [json.loads(text) for text in out.read_text(encoding="utf-8").splitlines()]
+
+
+def expected(rollouts: list[tuple[str, int, list[list[int]]]], chosen: FeedbackSettings):
+    """The same signals by way of `task_signals`, in the order of the rollouts."""
+    groups = defaultdict(list)
+    for index, (task, _, _) in enumerate(rollouts):
+        groups[task].append(index)
+    found = {}
+    for members in groups.values():
+        outcomes, scores = [rollouts[i][1] for i in members], [rollouts[i][2] for i in members]
+        signals = task_signals(outcomes, scores, chosen)
+        for i, policy, judge in zip(members, signals.policy, signals.judge, strict=True):
+            found[i] = (signals.accuracy, policy, judge)
+    return [found[i] for i in range(len(rollouts))]
+
+
+def numbers(advantages: list[float | None]) -> list[float]:
+    assert 0 not in advantages
+    return [advantage or 0.0 for advantage in advantages]
+
+
+scores_of_step = st.lists(st.sampled_from([-1, 0, 1]), max_size=4)
+rollout = st.tuples(
+    st.sampled_from(["x", "y", "ü\ud83d\n"]),
+    st.sampled_from([-1, 1]),
+    st.lists(scores_of_step, max_size=4),
+)
+windows = st.sampled_from([(0.0, 1.0), (1 / 8, 7 / 8), (0.2, 0.8)])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(rollout, min_size=1, max_size=16),
+    st.builds(
+        FeedbackSettings,
+        weight=st.sampled_from([0.0, 1.0, 1.7]),
+        judge_weight=st.sampled_from([0.25, 1.0, 4.0]),
+        policy_reward=st.sampled_from(["integrated", "outcome", "judge"]),
+        policy_comparison=st.sampled_from(["step", "trajectory"]),
+        policy_window=windows,
+        judge_window=windows,
+        judge_normalization=st.sampled_from(["step", "task"]),
+        judge_balance=st.sampled_from(["none", "outcome"]),
+    ),
+)
+def test_a_file_gives_the_signals_that_the_loop_would_compute(rollouts, chosen):
+    lines = [line(t, str(i), o, scores) for i, (t, o, scores) in enumerate(rollouts)]
+    with TemporaryDirectory() as folder:
+        summary, signals = run(Path(folder), *lines, settings=chosen)
+    policy_samples = judge_samples = 0
+    for (task, _, _), got, (accuracy, policy, judge) in zip(
+        rollouts, signals, expected(rollouts, chosen), strict=True
+    ):
+        assert (got["task"], got["accuracy"]) == (task, accuracy)
+        assert numbers(got["policy"]) == pytest.approx(policy.tolist(), abs=1e-12)
+        assert len(got["judge"]) == len(judge)
+        for ours, theirs in zip(got["judge"], judge, strict=True):
+            assert numbers(ours) == pytest.approx(theirs.tolist(), abs=1e-12)
+        policy_samples += int((policy != 0).sum())
+        judge_samples += sum(int((step != 0).sum()) for step in judge)
+    assert [got["trajectory"] for got in signals] == [str(i) for i in range(len(rollouts))]
+    assert (summary.policy_samples, summary.judge_samples) == (policy_samples, judge_samples)
+
+
+def test_states_that_no_line_holds_are_not_guessed(tmp_path):
+    with pytest.raises(RolloutsError, match="do not say in which state a step began"):
+        run(tmp_path, line(), settings=FeedbackSettings(policy_comparison="state"))
+
+
+def test_other_keys_empty_lines_and_a_missing_last_newline_do_not_matter(tmp_path):
+    rollouts, out = tmp_path / "rollouts.jsonl", tmp_path / "signals.jsonl"
+    text = (
+        line(trajectory="a", note={"x": 1.5}, valid=True)
+        + "\n\n"
+        + line(trajectory="b", outcome=-1)
+    )
+    rollouts.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    summary = write_signals(rollouts, out, FeedbackSettings(), silent)
+    assert summary.trajectories == 2
+    first, second = map(json.loads, out.read_text().splitlines())
+    assert (first["policy"], second["policy"]) == ([1.0], [-1.0])
+
+
+def test_the_summary_counts_what_the_file_held(tmp_path):
+    summary, _ = run(
+        tmp_path,
+        line("x", "a", 1, [[1, 1, -1], [1, 1, 1]]),
+        line("y", "a", 1, [[1]]),
+        line("x", "b", -1, [[1, -1, 0]]),
+    )
+    assert summary == Summary(
+        trajectories=3,
+        tasks=2,
+        single_trajectory_tasks=1,
+        steps=4,
+        judgements=10,
+        policy_samples=2,
+        judge_samples=6,
+    )
+
+
+def test_progress_ends_at_the_total_and_never_goes_back(tmp_path):
+    rollouts = tmp_path / "rollouts.jsonl"
+    rollouts.write_text(
+        "".join(line("t", str(i), pad="x" * 50_000) + "\n" for i in range(60)), encoding="utf-8"
+    )
+    told: list[tuple[int, int]] = []
+    write_signals(
+        rollouts, tmp_path / "out", FeedbackSettings(), lambda done, all: told.append((done, all))
+    )
+    total = 2 * rollouts.stat().st_size
+    assert {all for _, all in told} == {total}
+    done = [done for done, _ in told]
+    assert done == sorted(done)
+    assert done[-1] == total
+    assert len(done) >= 5
+
+
+@pytest.mark.parametrize(
+    ("bad", "fault"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "a list, not an object"),
+        ("[" * 100_000, "not readable|not JSON"),
+        ('{"outcome": ' + "1" * 5000 + "}", "not readable"),
+        *[(json.dumps({k: v for k, v in GOOD.items() if k != key}), f"no '{key}'") for key in GOOD],
+        (json.dumps({**GOOD, "task": 3}), "'task' is 3, not a text"),
+        (json.dumps({**GOOD, "trajectory": None}), "'trajectory' is None"),
+        *[
+            (json.dumps({**GOOD, "outcome": value}), "'outcome' is")
+            for value in (0, 2, True, 1.0, "1", None)
+        ],
+        (json.dumps({**GOOD, "steps": {}}), "'steps' is {}, not a list"),
+        (json.dumps({**GOOD, "steps": [[1]]}), "step 1 has no list of 'scores'"),
+        (json.dumps({**GOOD, "steps": [{"scores": [1]}, {}]}), "step 2 has no list"),
+        *[
+            (json.dumps({**GOOD, "steps": [{"scores": [1, value]}]}), "step 1: the score .* none")
+            for value in (2, True, False, 1.0, 0.0, "1", None, [1], {})
+        ],
+    ],
+)
+def test_a_bad_line_is_named_with_its_fault_and_nothing_is_left_behind(tmp_path, bad, fault):
+    with pytest.raises(RolloutsError, match=fault) as caught:
+        run(tmp_path, line(trajectory="x", scores=[[1, 1], [0, 0], [1, 0]]), bad, line())
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'rollouts.jsonl'}, line 2: ")
+    assert "; " in message
+    assert "\n" not in message
+    assert [path.name for path in tmp_path.iterdir()] == ["rollouts.jsonl"]
+
+
+@pytest.mark.parametrize("cut", [-3, -40])
+def test_a_half_written_last_line_is_recognised(tmp_path, cut):
+    rollouts = tmp_path / "rollouts.jsonl"
+    rollouts.write_text(line(trajectory="a") + "\n" + line(trajectory="b")[:cut])
+    with pytest.raises(RolloutsError, match="line 2: not complete, and the file ends"):
+        write_signals(rollouts, tmp_path / "out", FeedbackSettings(), silent)
+
+
+def test_a_last_line_cut_within_a_letter_is_recognised(tmp_path):
+    rollouts = tmp_path / "rollouts.jsonl"
+    rollouts.write_bytes('{"task": "ü'.encode()[:-1])
+    with pytest.raises(RolloutsError, match="line 1: the file ends in the middle"):
+        write_signals(rollouts, tmp_path / "out", FeedbackSettings(), silent)
+
+
+def test_text_that_is_not_utf_8_is_refused(tmp_path):
+    rollouts = tmp_path / "rollouts.jsonl"
+    rollouts.write_bytes(b'{"task": "\xfc"}\n')
+    with pytest.raises(RolloutsError, match="line 1: byte 11 is not UTF-8; save"):
+        write_signals(rollouts, tmp_path / "out", FeedbackSettings(), silent)
+
+
+def test_a_trajectory_that_occurs_twice_is_refused_with_both_lines(tmp_path):
+    with pytest.raises(RolloutsError, match="line 3: trajectory 'a' of task 'x' is on line 1"):
+        run(tmp_path, line("x", "a"), line("y", "a"), line("x", "a", -1))
+
+
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_an_empty_file_is_refused(tmp_path, text):
+    rollouts = tmp_path / "rollouts.jsonl"
+    rollouts.write_text(text)
+    with pytest.raises(RolloutsError, match="is empty"):
+        write_signals(rollouts, tmp_path / "out", FeedbackSettings(), silent)
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path):
+    with pytest.raises(RolloutsError, match="no such file"):
+        write_signals(tmp_path / "none", tmp_path / "out", FeedbackSettings(), silent)
+    with pytest.raises(RolloutsError, match="not a regular file"):
+        write_signals(tmp_path, tmp_path / "out", FeedbackSettings(), silent)
+
+
+def test_an_existing_output_is_kept_unless_it_may_be_overwritten(tmp_path):
+    out = tmp_path / "signals.jsonl"
+    out.write_text("precious")
+    with pytest.raises(RolloutsError, match="exists already; remove it"):
+        run(tmp_path, line())
+    assert out.read_text() == "precious"
+    run(tmp_path, line(), overwrite=True)
+    assert "precious" not in out.read_text()
+
+
+def test_a_failed_overwrite_leaves_the_old_output(tmp_path):
+    out = tmp_path / "signals.jsonl"
+    out.write_text("precious")
+    with pytest.raises(RolloutsError, match="line 2"):
+        run(tmp_path, line(), "{", overwrite=True)
+    assert out.read_text() == "precious"
+
+
+def test_the_rollouts_are_never_overwritten(tmp_path):
+    rollouts, alias = tmp_path / "rollouts.jsonl", tmp_path / "alias.jsonl"
+    rollouts.write_text(line() + "\n")
+    alias.symlink_to(rollouts)
+    for out in (rollouts, alias):
+        with pytest.raises(RolloutsError, match="would overwrite the rollouts"):
+            write_signals(rollouts, out, FeedbackSettings(), silent, overwrite=True)
+
+
+def test_an_output_that_cannot_be_written_is_refused(tmp_path):
+    rollouts = tmp_path / "rollouts.jsonl"
+    rollouts.write_text(line() + "\n")
+    with pytest.raises(RolloutsError, match="folder does not exist"):
+        write_signals(rollouts, tmp_path / "no" / "out", FeedbackSettings(), silent)
+    with pytest.raises(RolloutsError, match="is a folder"):
+        write_signals(rollouts, tmp_path, FeedbackSettings(), silent)
+    with pytest.raises(RolloutsError, match="cannot be written"):
+        write_signals(rollouts, tmp_path / ("x" * 250), FeedbackSettings(), silent)
+
+
+@pytest.mark.parametrize("late", [line("u", "n"), line("t", "n", -1), ""])
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, late):
+    rollouts, out = tmp_path / "rollouts.jsonl", tmp_path / "signals.jsonl"
+    lines = [line("t", str(i), pad="x" * 600_000) for i in range(4)]
+    rollouts.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    total = 2 * rollouts.stat().st_size
+
+    def meddle(done: int, all: int) -> None:
+        if total // 2 < done < total:
+            rollouts.write_text("\n".join([*lines[:3], late]) + "\n", encoding="utf-8")
+
+    with pytest.raises(RolloutsError, match="changed while it was read"):
+        write_signals(rollouts, out, FeedbackSettings(), meddle)
+    assert [path.name for path in tmp_path.iterdir()] == ["rollouts.jsonl"]
+
+
+def test_memory_stays_far_below_the_size_of_the_file(tmp_path):
+    rollouts = tmp_path / "rollouts.jsonl"
+    steps = [[1, -1, 0], [1, 1, 1]] * 10
+    with rollouts.open("w") as file:
+        for g in range(8):
+            for task in range(400):
+                text = line(str(task), str(g), 1 if g % 2 else -1, steps[g:], pad="x" * 2000)
+                file.write(text + "\n")
+    tracemalloc.start()
+    write_signals(rollouts, tmp_path / "out", FeedbackSettings(), silent)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < rollouts.stat().st_size / 4

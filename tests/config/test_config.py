@@ -1,0 +1,234 @@
+"""Recipes: good ones load, bad ones are one clear line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from helpers.paths import ROOT
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.roles import PolicyConfig
+
+RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+MINIMAL = "name: mine\ndomain: {name: alfworld}\n"
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Writes a recipe and returns its path."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "recipe.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def complaint(path: Path, *overrides: str) -> str:
+    with pytest.raises(RecipeError) as error:
+        load_recipe(path, overrides)
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+def test_every_shipped_recipe_loads(path):
+    loaded = load_recipe(path)
+    assert loaded.name == path.stem
+    loaded.feedback.settings()
+
+
+def test_a_recipe_needs_a_name_and_a_domain_only(recipe):
+    loaded = load_recipe(recipe(MINIMAL))
+    assert loaded.directory == Path("runs/mine")
+    assert loaded.policy.clip_range == 0.2
+    assert loaded.policy.kl_weight == 0.01
+    assert (loaded.curriculum.alpha_low, loaded.curriculum.alpha_high) == (0.2, 0.8)
+    assert loaded.feedback.settings() == FeedbackSettings(judge_balance="outcome")
+
+
+def test_a_run_directory_of_ones_own_is_used(recipe):
+    assert load_recipe(recipe(MINIMAL + "run_dir: /elsewhere")).directory == Path("/elsewhere")
+
+
+def test_a_resolved_recipe_loads_again_as_it_was(recipe):
+    loaded = load_recipe(recipe(MINIMAL), ["policy.learning_rate=1e-5", "loop.tasks=99"])
+    written = yaml.safe_dump(loaded.model_dump(mode="json"))
+    assert load_recipe(recipe(written)) == loaded
+
+
+@pytest.mark.parametrize(
+    ("override", "section", "key", "value"),
+    [
+        ("policy.learning_rate=1e-5", "policy", "learning_rate", 1e-5),
+        ("policy.learning_rate=0", "policy", "learning_rate", 0.0),
+        ("judge.samples_per_step=5", "judge", "samples_per_step", 5),
+        ("policy.model=org/model", "policy", "model", "org/model"),
+        ("curriculum.adapt_tasks=false", "curriculum", "adapt_tasks", False),
+        ("feedback.policy_window=[0.25, 0.75]", "feedback", "policy_window", (0.25, 0.75)),
+        ("evaluation.splits=[ood]", "evaluation", "splits", ("ood",)),
+        ("evaluation.max_steps=null", "evaluation", "max_steps", None),
+        ("domain.options.receptacles=[4, 7]", "domain", "options", {"receptacles": [4, 7]}),
+        ("domain.options.path=a=b", "domain", "options", {"path": "a=b"}),
+    ],
+)
+def test_an_override_sets_one_key(recipe, override, section, key, value):
+    path = recipe(MINIMAL)
+    before, after = load_recipe(path).model_dump(), load_recipe(path, [override]).model_dump()
+    assert after[section].pop(key) == value
+    before[section].pop(key)
+    assert after == before
+
+
+def test_later_overrides_win_over_earlier_ones_and_over_the_file(recipe):
+    path = recipe(MINIMAL + "seed: 1")
+    assert load_recipe(path, ["seed=2", "seed=3"]).seed == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("policy: {learning_rat: 1}", ["policy.learning_rat", "unknown key", "learning_rate"]),
+        ("polici: {}", ["polici", "unknown key", "policy"]),
+        ("policy: {learning_rate: fast}", ["policy.learning_rate", "number", "'fast'"]),
+        ("policy: {learning_rate: -1}", ["policy.learning_rate", "greater than or equal to 0"]),
+        ("policy: {dtype: float16}", ["policy.dtype", "'float32' or 'bfloat16'", "'float16'"]),
+        ("policy: 3", ["policy", "dictionary", "3"]),
+        ("policy:", ["policy", "dictionary", "None"]),
+        ("policy: {clip_range: 1}", ["policy.clip_range", "less than 1"]),
+        ("policy: {temperature: 0}", ["policy.temperature", "greater than 0"]),
+        ("judge: {samples_per_step: 2.5}", ["judge.samples_per_step", "integer", "2.5"]),
+        ("seed: [1]", ["seed", "integer"]),
+        ("loop: {tasks: 4, tasks_per_iteration: 5}", ["loop", "tasks_per_iteration (5)", "(4)"]),
+        (
+            "policy: {decoding: choices, max_tokens: 8, thought_tokens: 8}",
+            ["policy", "max_tokens must exceed thought_tokens"],
+        ),
+        ("feedback: {policy_window: [0.9, 0.1]}", ["feedback", "policy_window", "low <= high"]),
+        ("feedback: {policy_window: [0.9]}", ["feedback.policy_window.1", "missing"]),
+        ("feedback: {weight: .inf}", ["feedback", "weight", "finite"]),
+        ("curriculum: {alpha_low: 0.8, alpha_high: 0.2}", ["curriculum", "alpha_low (0.8)"]),
+        ("seed: x\nthreads: y", ["seed", "and 1 more"]),
+        ("1: one", ["1", "string"]),
+    ],
+)
+def test_a_bad_entry_is_one_line_that_names_file_key_and_remedy(recipe, text, expected):
+    path = recipe(MINIMAL + text)
+    message = complaint(path)
+    assert message.startswith(f"{path}: ")
+    for part in expected:
+        assert part in message
+
+
+@pytest.mark.parametrize(("text", "key"), [("name: mine", "domain"), ("domain: {name: x}", "name")])
+def test_a_missing_key_is_named(recipe, text, key):
+    assert f": {key}: missing; add it" in complaint(recipe(text))
+
+
+def test_a_missing_key_of_a_section_is_named(recipe):
+    assert ": domain.name: missing" in complaint(recipe("name: mine\ndomain: {}"))
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("policy.learning_rate", ["write section.key=value"]),
+        ("=3", ["write section.key=value"]),
+        ("", ["write section.key=value"]),
+        ("name.first=x", ["'name' is a value, not a section"]),
+        ("policy.learning_rate=[1", ["not valid YAML"]),
+        ("policy.model=2026-99-99", ["not valid YAML", "quote"]),
+        ("policy.learning_rat=1", ["policy.learning_rat", "unknown key"]),
+        ("learning_rate=1", ["learning_rate", "unknown key", "policy"]),
+        ("policy.learning_rate=fast", ["policy.learning_rate", "'fast'"]),
+        ("policy.learning_rate.x=1", ["policy.learning_rate", "number"]),
+        (".=1", ["unknown key"]),
+        ("policy.engine=vllm", ["policy.engine"]),
+        ("policy.engine={}", ["policy.engine", "missing its name"]),
+        ("policy.engine.name=llama", ["policy.engine", "'embedded', 'vllm', 'openai'"]),
+        ("policy.engine.memory_gib=2", ["policy.engine", "missing its name"]),
+        ("policy.engine={name: embedded, memory_gib: 2}", ["policy.engine.memory_gib", ": name"]),
+        ("judge.engine={name: vllm, memory: 2}", ["judge.engine.memory: unknown", "memory_gib"]),
+        ("judge.engine={name: vllm, memory_gib: 0}", ["judge.engine.memory_gib: "]),
+        ("adapter={model: judge, dtype: bfloat16}", ["adapter: ", "judge's own dtype", "leave"]),
+    ],
+)
+def test_a_bad_override_is_one_line_that_names_it(recipe, override, expected):
+    message = complaint(recipe(MINIMAL), override)
+    for part in expected:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("name: [mine", "line"),
+        ("name: mine\n\tdomain: x", "line 2"),
+        ("a: b: c", "line 1"),
+        ("- a\n- b", "YAML mapping"),
+        ("", "YAML mapping"),
+        ("just text", "YAML mapping"),
+        ("name: mine\x00", "YAML"),
+        (MINIMAL + "seed: 2026-99-99", "quote"),
+        ("name: !!python/object:os.system {}", "line 1"),
+    ],
+)
+def test_text_that_is_no_recipe_is_one_line_that_names_the_file(recipe, text, expected):
+    path = recipe(text)
+    message = complaint(path)
+    assert message.startswith(str(path))
+    assert expected in message
+
+
+def test_a_missing_file_is_named_with_the_remedy(tmp_path):
+    assert "no such recipe; see recipes/" in complaint(tmp_path / "missing.yaml")
+
+
+def test_a_folder_or_bytes_instead_of_a_recipe_are_named(tmp_path):
+    assert "cannot be read" in complaint(tmp_path)
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00name")
+    assert "bytes.yaml" in complaint(tmp_path / "bytes.yaml")
+
+
+yaml_text = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=40)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.one_of(yaml_text, st.text("ab:-[]{}&*!|>'\"%@,?# \n12", max_size=30)))
+def test_no_text_crashes_the_reader(tmp_path, text):
+    path = tmp_path / "any.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RecipeError):
+        load_recipe(path)
+
+
+def inner_sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    kinds = {name: field.annotation for name, field in model.model_fields.items()}
+    return {
+        name: kind
+        for name, kind in kinds.items()
+        if isinstance(kind, type) and issubclass(kind, BaseModel)
+    }
+
+
+def test_every_field_of_the_schema_says_what_it_is():
+    engines = get_args(PolicyConfig.model_fields["engine"].annotation)
+    assert len(engines) > 1
+    for section in (Recipe, *inner_sections(Recipe).values(), *engines):
+        for name, field in section.model_fields.items():
+            assert field.description or name in inner_sections(section), f"{section}: {name}"
+
+
+def test_recipes_cannot_be_changed_after_loading(recipe):
+    loaded = load_recipe(recipe(MINIMAL))
+    with pytest.raises(ValueError, match="frozen"):
+        loaded.seed = 3

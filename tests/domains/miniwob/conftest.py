@@ -1,0 +1,28 @@
+"""One browser for all tests of web tasks; without a Chromium they are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rlanything.domains.base import DomainError
+from rlanything.domains.miniwob.browser import Browser, executable
+from rlanything.domains.miniwob.domain import MiniWob
+
+
+@pytest.fixture(scope="session")
+def miniwob() -> Iterator[MiniWob]:
+    try:
+        executable()
+    except DomainError as reason:
+        pytest.skip(str(reason))
+    domain = MiniWob()
+    yield domain
+    assert domain.browser.page_errors == []
+    domain.browser.close()
+
+
+@pytest.fixture(scope="session")
+def browser(miniwob: MiniWob) -> Browser:
+    return miniwob.browser

@@ -1,0 +1,49 @@
+"""The example: it trains, it is short, and the README shows this very file."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from helpers.paths import ROOT
+from rlanything import nano
+from rlanything.config.recipe import load_recipe
+from rlanything.progress import View
+from rlanything.runs.store.store import Store
+from rlanything.runs.trainer import Run
+
+EXAMPLE = ROOT / "examples" / "guess.py"
+
+
+def test_the_example_domain_trains_on_the_nano_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    folder = tmp_path / "run"
+    overrides = [f"run_dir={folder}", "loop.iterations=2", "evaluation.episodes=16"]
+    recipe = load_recipe(ROOT / "examples" / "guess.yaml", overrides)
+    lines = Run(recipe, View(Console(quiet=True))).train()
+    assert any(line.startswith("policy, in_domain:") for line in lines)
+    store = Store(folder / "run.sqlite")
+    (trained,) = store.query("SELECT COUNT(*) FROM samples WHERE role = 'policy'")[0]
+    assert trained > 0
+    before = (nano.MODELS / "policy" / "model.safetensors").read_bytes()
+    after = (folder / "checkpoints/iter-00002/policy/model.safetensors").read_bytes()
+    assert hashlib.sha256(before).digest() != hashlib.sha256(after).digest()
+
+
+def test_the_example_has_at_most_forty_lines_of_code() -> None:
+    text = EXAMPLE.read_text()
+    docstring = ast.parse(text).body[0]
+    assert docstring.end_lineno is not None
+    code = [line for line in text.splitlines()[docstring.end_lineno :] if line.strip()]
+    assert len(code) <= 40
+
+
+def test_the_readme_shows_the_example_as_it_is() -> None:
+    body = EXAMPLE.read_text().split('"""\n', 2)[-1].strip()
+    assert body in (ROOT / "README.md").read_text()

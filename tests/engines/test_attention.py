@@ -1,0 +1,100 @@
+"""Attention over a trie, against a dense mask."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rlanything.engines.hf.attention import TILE, FlexLayout, TileLayout, layout_of, visible
+
+CPU = torch.device("cpu")
+
+
+def random_ends(nodes: int, seed: int) -> np.ndarray:
+    """A random forest: every node's parent is one on the path of the node before it, or none."""
+    rng = np.random.default_rng(seed)
+    ends = np.full(nodes, nodes)
+    path: list[int] = []
+    for node in range(nodes):
+        # Chains with branches now and then, as conversations are.
+        keep = len(path) if rng.random() < 0.95 else int(rng.integers(0, len(path) + 1))
+        for closed in path[keep:]:
+            ends[closed] = node
+        path = [*path[:keep], node]
+    return ends
+
+
+def random_inputs(nodes: int, seed: int, heads: int, shared: int) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(  # pyright: ignore[reportReturnType]
+        torch.randn(1, count, nodes, 16, generator=generator, dtype=torch.float64).requires_grad_()
+        for count in (heads, shared, shared)
+    )
+
+
+def dense(query: Tensor, key: Tensor, value: Tensor, ends: np.ndarray) -> Tensor:
+    nodes = np.arange(len(ends))
+    mask = torch.from_numpy(visible(ends, nodes, nodes))
+    seen = functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, scale=0.3, enable_gqa=True
+    )
+    return seen.transpose(1, 2)
+
+
+@pytest.mark.parametrize(("heads", "shared"), [(4, 4), (4, 2), (3, 1)])
+@pytest.mark.parametrize("nodes", [1, TILE - 1, TILE, TILE + 1, 5 * TILE + 7])
+def test_tiles_and_their_gradients_are_those_of_a_dense_mask(nodes, heads, shared):
+    ends = random_ends(nodes, nodes)
+    inputs = random_inputs(nodes, nodes, heads, shared)
+    found = TileLayout(ends, CPU).attend(*inputs, 0.3)
+    expected = dense(*inputs, ends)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    weights = torch.randn_like(expected)
+    for one, other in zip(
+        torch.autograd.grad(found, inputs, weights),
+        torch.autograd.grad(expected, inputs, weights),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_a_wide_trie_costs_its_depth_not_its_size():
+    # 40 branches of 100 nodes on a stem of 100: a tile sees at most stem, branch and itself.
+    starts = range(100, 4100, 100)
+    ends = np.concatenate([np.full(100, 4100), *(np.full(100, start + 100) for start in starts)])
+    work = sum(bucket.sees.numel() for bucket in TileLayout(ends, CPU)._buckets)
+    assert work <= 4224 * (100 + 100 + TILE + TILE)
+    assert work < len(ends) ** 2 / 8
+
+
+@pytest.mark.parametrize("nodes", [TILE, 3 * TILE + 7])
+def test_flex_attention_sees_what_tiles_see(nodes):
+    # On CPUs FlexAttention has no backward pass; elsewhere the test below asks for its gradients.
+    ends = random_ends(nodes, nodes)
+    query, key, value = (each.detach() for each in random_inputs(nodes, nodes, 4, 2))
+    found = FlexLayout(ends, CPU).attend(query, key, value, 0.3)
+    torch.testing.assert_close(found, dense(query, key, value, ends), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_flex_attention_and_its_gradients_are_those_of_a_dense_mask():
+    ends = random_ends(3 * TILE + 7, 0)
+    device = torch.device("cuda")
+    query, key, value = inputs = [
+        each.detach().float().to(device).requires_grad_()
+        for each in random_inputs(len(ends), 0, 4, 2)
+    ]
+    layout = layout_of(ends, device)
+    assert isinstance(layout, FlexLayout)
+    found = layout.attend(query, key, value, 0.3)
+    expected = dense(query, key, value, ends)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+    for one, other in zip(
+        torch.autograd.grad(found.sum(), inputs),
+        torch.autograd.grad(expected.sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)

@@ -1,0 +1,326 @@
+"""An endpoint that fails is asked again where that can help, and named in one line where not."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from helpers.fake_endpoint import (
+    KEY,
+    MODEL,
+    FakeEndpoint,
+    Respond,
+    dribble,
+    drop,
+    fake_endpoint,
+    half,
+    hang,
+    status,
+    text,
+)
+from rlanything.config.engines import OpenAIEngineConfig
+from rlanything.engines.backoff import asked_seconds, backoff_seconds
+from rlanything.engines.base import Sampling
+from rlanything.engines.deadline import GenerationTimeout
+from rlanything.engines.openai import Answer, Endpoint, EndpointError
+from rlanything.records import Message
+from rlanything.runs.stopping import Stopped, Stopper
+
+SAMPLING = Sampling(0.5, 16)
+HELLO = (Message("system", "Be brief."), Message("user", "Hello?"))
+
+
+def open_endpoint(
+    fake: FakeEndpoint, model: str = MODEL, seconds: float = 60.0, **settings: Any
+) -> Endpoint:
+    given = {"name": "openai", "url": fake.url, "key_variable": "MY_KEY", "timeout_seconds": 0.5}
+    config = OpenAIEngineConfig.model_validate({**given, **settings})
+    return Endpoint("adapter", model, config, seconds)
+
+
+def refused(endpoint: Endpoint) -> str:
+    with pytest.raises(EndpointError) as caught:
+        endpoint.ask([(HELLO, 1)], SAMPLING)
+    line = str(caught.value)
+    assert line.isprintable()
+    assert line.startswith("adapter: http://127.0.0.1:")
+    assert KEY not in line
+    return line
+
+
+def test_messages_seed_and_sampling_go_out_as_they_are(fake: FakeEndpoint) -> None:
+    [answer] = open_endpoint(fake).ask([(HELLO, 2**62 + 5)], SAMPLING)
+    assert answer == Answer("Hello.", "stop")
+    assert fake.bodies == [
+        {
+            "model": MODEL,
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "Hello?"},
+            ],
+            "seed": 5,
+            "temperature": 0.5,
+            "max_tokens": 16,
+        }
+    ]
+    assert fake.keys == [f"Bearer {KEY}"]
+
+
+def test_answers_come_in_the_order_of_the_questions(fake: FakeEndpoint) -> None:
+    def say(body: dict[str, Any]) -> str:
+        time.sleep(0.05 if body["seed"] % 2 else 0)
+        return f"{body['messages'][0]['content']} {body['seed']}"
+
+    fake.say = say
+    chats = [((Message("user", f"question {i // 2}"),), i) for i in range(20)]
+    answers = open_endpoint(fake).ask(chats, SAMPLING)
+    assert [each.text for each in answers] == [f"question {i // 2} {i}" for i in range(20)]
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_no_more_requests_are_under_way_than_allowed(fake: FakeEndpoint, limit: int) -> None:
+    fake.delay_seconds = 0.02
+    open_endpoint(fake, concurrency=limit).ask([(HELLO, i) for i in range(12)], SAMPLING)
+    assert (fake.most_at_once, fake.requests) == (limit, 12)
+
+
+PASSING: dict[str, Respond] = {
+    "429": status(429),
+    "500": status(500),
+    "503": status(503),
+    "408": status(408),
+    "hang": hang,
+    "dribble": dribble,
+    "dropped": drop,
+    "half an answer": half,
+    "truncated JSON": text('{"choices": [{"message": {"content": "Hel'),
+    "no JSON": text("<html>gateway</html>"),
+    "another JSON": text("[1, 2]"),
+    "an error called 200": text('{"error": {"message": "overloaded"}}'),
+    "no choices": text('{"choices": []}'),
+    "endless JSON": text("[" * 200_000),
+}
+
+
+@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
+def test_what_may_pass_is_tried_again(fake: FakeEndpoint, fault: Respond) -> None:
+    fake.faults.extend([fault, fault])
+    endpoint = open_endpoint(fake)
+    assert endpoint.ask([(HELLO, 1)], SAMPLING) == [Answer("Hello.", "stop")]
+    assert fake.requests == 3
+    assert fake.bodies[0] == fake.bodies[1] == fake.bodies[2]
+    assert endpoint.take_usage() == {
+        "requests": 3,
+        "retries": 2,
+        "prompt_tokens": 7,
+        "completion_tokens": 3,
+    }
+    assert set(endpoint.take_usage().values()) == {0}
+
+
+FOR_GOOD = [
+    (400, "see what it asks of adapter.model, temperature and max_tokens"),
+    (401, "put a key that it takes into the environment variable MY_KEY"),
+    (403, "put a key that it takes into the environment variable MY_KEY"),
+    (422, "see what it asks of adapter.model"),
+]
+
+
+@pytest.mark.parametrize(("number", "remedy"), FOR_GOOD)
+def test_what_will_not_pass_is_not_tried_again(
+    fake: FakeEndpoint, number: int, remedy: str
+) -> None:
+    fake.faults.extend([status(number, f"bad\nkey {KEY}\x1b[31m")] * 9)
+    line = refused(open_endpoint(fake))
+    assert f"answered {number} (bad key [key]?[31m); {remedy}" in line
+    assert fake.requests == 1
+
+
+def test_a_wrong_model_is_named(fake: FakeEndpoint) -> None:
+    line = refused(open_endpoint(fake, "small-model"))
+    assert "answered 404 (The model `small-model` does not exist.)" in line
+    assert "adapter.model (small-model)" in line
+    assert fake.requests == 1
+
+
+def test_a_model_that_wants_the_limit_by_its_newer_name_gets_it(fake: FakeEndpoint) -> None:
+    fake.faults.extend([status(400, "Use 'max_completion_tokens' instead of 'max_tokens'.")] * 2)
+    endpoint = open_endpoint(fake, retries=0, concurrency=2)
+    fake.delay_seconds = 0.2  # so that both are refused before either knows
+    assert len(endpoint.ask([(HELLO, 1), (HELLO, 2)], SAMPLING)) == 2
+    names = [{"max_tokens", "max_completion_tokens"} & set(body) for body in fake.bodies]
+    assert names == [{"max_tokens"}] * 2 + [{"max_completion_tokens"}] * 2
+    assert {body.get("max_completion_tokens", 16) for body in fake.bodies} == {16}
+    endpoint.ask([(HELLO, 3)], SAMPLING)
+    assert "max_tokens" not in fake.bodies[-1]
+    assert endpoint.take_usage()["requests"] == fake.requests == 5
+
+
+def test_a_wrong_address_is_named(fake: FakeEndpoint) -> None:
+    line = refused(open_endpoint(fake, url=fake.url.removesuffix("/v1")))
+    assert "answered 404 (Not Found)" in line
+    assert "often ends in /v1" in line
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (status(429), "answered 429 (no luck) at each of 3 tries; lower adapter.engine.concurr"),
+        (status(500), "answered 500 (no luck) at each of 3 tries; see what its own log says"),
+        (drop, "cannot be reached (RemoteProtocolError) at each of 3 tries; see whether it is up"),
+        (dribble, "did not answer within 0.3 s at each of 3 tries; raise adapter.engine.timeout_"),
+        (text("{"), "sent what is no chat completion (JSONDecodeError) at each of 3 tries; see"),
+    ],
+)
+def test_after_the_last_try_the_reason_and_a_remedy_are_one_line(
+    fake: FakeEndpoint, fault: Respond, said: str
+) -> None:
+    fake.faults.extend([fault] * 9)
+    assert said in refused(open_endpoint(fake, retries=2, timeout_seconds=0.3))
+    assert fake.requests == 3
+
+
+def test_nobody_at_the_address_is_one_line(fake: FakeEndpoint) -> None:
+    with fake_endpoint() as gone:
+        pass
+    line = refused(open_endpoint(gone, retries=1))
+    assert "cannot be reached (ConnectError) at each of 2 tries" in line
+
+
+def test_one_failure_ends_the_others(fake: FakeEndpoint) -> None:
+    fake.faults.append(status(401))
+    with pytest.raises(EndpointError, match="401"):
+        open_endpoint(fake, concurrency=1).ask([(HELLO, i) for i in range(50)], SAMPLING)
+    assert fake.requests < 5
+
+
+def test_a_server_that_asks_to_wait_is_not_asked_before(fake: FakeEndpoint) -> None:
+    fake.faults.append(status(429, Retry_After="0.7"))
+    open_endpoint(fake).ask([(HELLO, 1)], SAMPLING)
+    first, second = fake.times
+    assert 0.7 <= second - first < 2
+
+
+def test_a_wait_longer_than_the_call_may_take_is_not_begun(fake: FakeEndpoint) -> None:
+    fake.faults.append(status(429, Retry_After="3600"))
+    begun = time.monotonic()
+    assert "asks to wait 3600 s; lower" in refused(open_endpoint(fake))
+    assert time.monotonic() - begun < 2
+    assert fake.requests == 1
+
+
+def test_waits_double_up_to_a_limit_and_differ_by_chance() -> None:
+    for tries, longest in ((1, 0.5), (2, 1.0), (5, 8.0), (7, 30.0), (5000, 30.0)):
+        waits = {backoff_seconds(tries, None) for _ in range(50)}
+        assert longest / 2 <= min(waits) < max(waits) <= longest
+    assert backoff_seconds(1, 12.0) == 12.0
+
+
+def test_retry_after_is_read_in_seconds_and_as_a_date() -> None:
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
+    assert asked_seconds({"retry-after": later}) == pytest.approx(100, abs=3)
+    assert asked_seconds({"retry-after": "1.5"}) == 1.5
+    assert asked_seconds({"retry-after": "-4"}) == 0
+    for nothing in ({}, {"retry-after": "soon"}, {"retry-after": "nan"}):
+        assert asked_seconds(nothing) is None
+
+
+def test_all_requests_together_have_a_limit_too(fake: FakeEndpoint) -> None:
+    fake.faults.extend([hang] * 8)
+    begun = time.monotonic()
+    with pytest.raises(GenerationTimeout, match=r"raise adapter\.timeout_seconds"):
+        open_endpoint(fake, seconds=0.4, timeout_seconds=9).ask([(HELLO, 1)], SAMPLING)
+    assert time.monotonic() - begun < 2
+
+
+@pytest.mark.parametrize("waiting", ["for an answer", "before another try"])
+def test_a_signal_stops_it_at_once(fake: FakeEndpoint, waiting: str) -> None:
+    wait = status(503, Retry_After="30")
+    fake.faults.extend([hang if waiting == "for an answer" else wait] * 20)
+    endpoint = open_endpoint(fake, timeout_seconds=30)
+    blow = threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT))
+    blow.start()
+    begun = time.monotonic()
+    with Stopper().listening(), pytest.raises(Stopped):
+        endpoint.ask([(HELLO, i) for i in range(10)], SAMPLING)
+    assert time.monotonic() - begun < 1.5
+    deadline = time.monotonic() + 2
+    while any(each.name == "endpoint" for each in threading.enumerate()):
+        assert time.monotonic() < deadline, "requests go on after the interruption"
+        time.sleep(0.01)
+    blow.join()
+
+
+@pytest.mark.parametrize(("said", "text_of_it"), [(None, ""), ("", ""), ("a \ud83d", "a \ufffd")])
+def test_answers_without_text_or_with_half_characters_are_answers(
+    fake: FakeEndpoint, said: str | None, text_of_it: str
+) -> None:
+    fake.say = lambda body: said
+    assert open_endpoint(fake).ask([(HELLO, 1)], SAMPLING) == [Answer(text_of_it, "stop")]
+
+
+def test_half_a_character_is_not_sent(fake: FakeEndpoint) -> None:
+    open_endpoint(fake).ask([((Message("user", "a \ud83d"),), 1)], SAMPLING)
+    assert fake.bodies[0]["messages"][0]["content"] == "a \ufffd"
+
+
+def test_an_answer_that_was_cut_says_so(fake: FakeEndpoint) -> None:
+    fake.finish_reason = "length"
+    assert open_endpoint(fake).ask([(HELLO, 1)], SAMPLING) == [Answer("Hello.", "length")]
+
+
+def test_an_endpoint_that_counts_no_tokens_is_no_fault(fake: FakeEndpoint) -> None:
+    reply: dict[str, Any] = fake.completion({})
+    for usage in (None, {}, {"prompt_tokens": None}):
+        fake.faults.append(text(json.dumps({**reply, "usage": usage})))
+    endpoint = open_endpoint(fake)
+    endpoint.ask([(HELLO, i) for i in range(3)], SAMPLING)
+    assert endpoint.take_usage()["prompt_tokens"] == 0
+
+
+@pytest.mark.parametrize("value", [None, "", "  \n", "two words", "é"])
+def test_a_missing_key_is_one_line_that_names_the_variable(
+    fake: FakeEndpoint, monkeypatch: pytest.MonkeyPatch, value: str | None
+) -> None:
+    monkeypatch.delenv("MY_KEY")
+    if value is not None:
+        monkeypatch.setenv("MY_KEY", value)
+    with pytest.raises(EndpointError, match=r"adapter: the environment variable MY_KEY holds no"):
+        open_endpoint(fake)
+
+
+def test_an_endpoint_without_keys_gets_none(
+    fake: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    open_endpoint(fake, key_variable=None).ask([(HELLO, 1)], SAMPLING)
+    assert fake.keys == ["Bearer none"]
+
+
+def test_the_key_is_in_no_log(fake: FakeEndpoint, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    fake.faults.append(status(500))
+    open_endpoint(fake).ask([(HELLO, 1)], SAMPLING)
+    assert caplog.records, "the client logs nothing, so this shows nothing"
+    assert KEY not in caplog.text
+
+
+def test_it_works_outside_the_main_thread(fake: FakeEndpoint) -> None:
+    found: list[Answer] = []
+    ask: Callable[[], None] = lambda: found.extend(  # noqa: E731
+        open_endpoint(fake).ask([(HELLO, 1)], SAMPLING)
+    )
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join(10)
+    assert found == [Answer("Hello.", "stop")]

@@ -1,0 +1,24 @@
+"""Generated games for tests."""
+
+from __future__ import annotations
+
+from rlanything.domains.alfworld.game import Game
+from rlanything.domains.alfworld.generator import generate
+from rlanything.domains.alfworld.goal import LOOK
+from rlanything.domains.base import DomainError
+
+BEDROOM, KITCHEN, BATHROOM = "FloorPlan301", "FloorPlan5", "FloorPlan402"
+
+
+def games(kind: str, count: int, room: str | None = None) -> list[Game]:
+    """The first games of a task type that a room allows."""
+    found: list[Game] = []
+    for seed in range(1000):
+        if len(found) == count:
+            break
+        try:
+            found.append(generate(room or (BEDROOM if kind == LOOK else KITCHEN), seed, kind))
+        except DomainError:
+            continue
+    assert len(found) == count
+    return found

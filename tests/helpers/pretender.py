@@ -1,0 +1,57 @@
+"""Takes the place of `rlanything train` and `resume`: a run directory without any training.
+
+In a recipe called `hangs` one run waits to be stopped in its first life; where a file `broken` lies
+beside the recipe, the runs of seed 1 end with an error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import yaml
+
+from rlanything.config.recipe import load_recipe
+from rlanything.runs.store.store import Store
+
+
+def won(arm: str, seed: int, task: int) -> int:
+    """An arm's name ends in how many of ten tasks it wins; a seed shifts which."""
+    return 1 if (task + seed) % 10 < int(arm[-1]) else -1
+
+
+def sit(store: Store, iteration: int, arm: str, seed: int) -> None:
+    rows = {"in_domain": [(f"t{i}", "", won(arm, seed, i), 3) for i in range(10)]}
+    counts = {
+        f"in_domain/t{i}": {"good steps": (int(arm[-1]), 10), "bad steps": (5, 10)} for i in (0, 1)
+    }
+    store.record_sitting(iteration, rows, counts, {"evaluation/in_domain/success": 0.5})
+
+
+def main(command: str, what: str, *overrides: str) -> None:
+    if command == "train":
+        recipe = load_recipe(Path(what), overrides)
+        folder = recipe.directory
+        if (Path(what).parent / "broken").exists() and recipe.seed == 1:
+            sys.exit("error: it is broken")
+        folder.mkdir(parents=True)
+        path = folder / "recipe.yaml"
+        path.write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+        store = Store.create(folder / "run.sqlite")
+        sit(store, 0, "start2", recipe.seed)
+        if recipe.name == "hangs" and (folder.parent.name, recipe.seed) == ("seven7", 1):
+            print("waiting", flush=True)
+            time.sleep(60)
+    else:
+        folder = Path(what)
+        recipe = load_recipe(folder / "recipe.yaml")
+        store = Store(folder / "run.sqlite")
+    sit(store, 1, folder.parent.name, recipe.seed)
+    store.describe({"closing": json.dumps([]), "finished": "now"})
+    store.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,162 @@
+"""Run directories made without a model, for tests of the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from rlanything.algorithm.curriculum import Candidate, Pool
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.evaluation.judge_eval import BAD, GOOD
+from rlanything.records import (
+    Completion,
+    JudgedTrajectory,
+    Judgement,
+    Step,
+    Task,
+    Trajectory,
+)
+from rlanything.roles.judges.llm import StepCritic
+from rlanything.rollout.groups import Entry, grouped
+from rlanything.runs.store.store import Store
+
+Say = Callable[[str], str]
+"""From what would be said to what is said instead."""
+
+
+def make_run(
+    directory: Path,
+    iterations: int,
+    *,
+    tasks: int = 3,
+    episodes: int = 4,
+    steps: int = 3,
+    judgements: int = 3,
+    say: Say = str,
+    sittings: bool = True,
+    image: str | None = None,
+) -> Path:
+    """A run as a trained one leaves it: rollouts, judgements, rewrites, metrics, sittings."""
+    directory.mkdir()
+    store = Store.create(directory / "run.sqlite")
+    recipe = {
+        "name": say(directory.name),
+        "domain": {"name": "made up"},
+        "feedback": {"weight": 1.0, "policy_reward": "integrated"},
+        "loop": {"iterations": iterations},
+    }
+    store.describe({"recipe": json.dumps(recipe), "begun": "2026-01-01T00:00:00+00:00"})
+    roots = [Task(f"root-{i}", say(f"find the key number {i}"), "key") for i in range(4 * tasks)]
+    pool = Pool(roots, 0.2, 0.8)
+    if sittings:
+        _sit(store, 0, 0.3)
+    for iteration in range(1, iterations + 1):
+        _iterate(store, pool, iteration, (tasks, episodes, steps, judgements), say, image)
+        if sittings and (iteration == iterations or iteration % 10 == 0):
+            _sit(store, iteration, 0.3 + 0.5 * iteration / iterations)
+    if iterations:
+        store.describe({"finished": "2026-01-01T01:00:00+00:00"})
+    store.close()
+    return directory
+
+
+def _sit(store: Store, iteration: int, share: float) -> None:
+    rows = [(f"held-{i}", "key", 1 if i < 40 * share else -1, 5) for i in range(40)]
+    right = round(10 * share)
+    counts = {f"exam-{i}": {GOOD: (right, 10), BAD: (right, 10)} for i in range(20)}
+    metrics: dict[str, float | None] = {"evaluation/judge/positive_rate": 0.5}
+    store.record_sitting(iteration, {"in_domain": rows, "ood": rows}, counts, metrics)
+
+
+def _iterate(
+    store: Store,
+    pool: Pool,
+    iteration: int,
+    sizes: tuple[int, int, int, int],
+    say: Say,
+    image: str | None,
+) -> None:
+    tasks, episodes, steps, judgements = sizes
+    rng = np.random.default_rng(iteration)
+    pending = pool.pending()
+    entries = [Entry(s.id, s.pending.task, True) for s in pending if s.pending]
+    entries += [Entry(s.id, s.active, False) for s in pool.sample(tasks, rng)]
+    judged = [
+        _episode(entry.task, iteration, number, (steps, judgements), rng, say, image)
+        for entry in entries
+        for number in range(episodes)
+    ]
+    groups = grouped(entries, judged, lambda group: StepCritic().signals(group, FeedbackSettings()))
+    for slot in pending:
+        pool.settle(slot.id, 0.5, iteration)
+    proposals = []
+    for slot in [s for s in pool.slots if s.pending is None][:1]:
+        task = replace(slot.root, id=f"{slot.id}@{iteration}", instruction=say("find two keys"))
+        critics = (say("The agent never opened the drawer."),)
+        pool.propose(slot.id, Candidate(task, "harder", 0.9, critics, iteration))
+        proposals.append((slot.id, task.id, critics, ()))
+    trained = [group for group in groups if not group.entry.candidate]
+    metrics: dict[str, float | None] = {
+        f"room/quantity_{i}": float(rng.random()) for i in range(40)
+    }
+    metrics |= {"judge/mu": 1.1, "judge/p_plus": 0.6, "judge/p_minus": 0.5, "policy/kl": 0.01}
+    metrics |= {"tasks/accepted": float(len(pending)), "seconds/rollouts": 3.0, "judge/ut": None}
+    store.record_iteration(
+        iteration,
+        groups=groups,
+        labels={each.trajectory.id: [1] * steps for each in judged},
+        samples={
+            "policy": [sample for group in trained for sample in group.policy_samples()],
+            "judge": [sample for group in trained for sample in group.judge_samples()],
+        },
+        proposals=proposals,
+        failures=[],
+        pool=pool,
+        metrics=metrics,
+        checkpoint=f"iter-{iteration:05d}",
+        finished="2026-01-01T00:30:00+00:00",
+    )
+
+
+def _episode(
+    task: Task,
+    iteration: int,
+    number: int,
+    sizes: tuple[int, int],
+    rng: np.random.Generator,
+    say: Say,
+    image: str | None,
+) -> JudgedTrajectory:
+    steps, judgements = sizes
+    seen = [say(f"You see drawer {i} of attempt {number}.") for i in range(steps + 1)]
+    played = tuple(
+        Step(
+            seen[i],
+            _completion(say(f"the key may be in drawer {i} > open drawer {i}")),
+            say(f"open drawer {i}"),
+            i != 1,
+            seen[i + 1],
+            image,
+        )
+        for i in range(steps)
+    )
+    scores = rng.choice([1, -1], size=(steps, judgements)).tolist()
+    said = tuple(
+        tuple(
+            Judgement(_completion(say(f"drawer {i}: a new place, says {j}.")), score)
+            for j, score in enumerate(row)
+        )
+        for i, row in enumerate(scores)
+    )
+    trajectory = Trajectory(
+        f"{iteration}/{task.id}/{number}", task, played, 1 if number % 2 else -1
+    )
+    return JudgedTrajectory(trajectory, said)
+
+
+def _completion(text: str) -> Completion:
+    return Completion((1, 2), (3, 4), (-0.5, -0.25), ((), ()), "stop", text)

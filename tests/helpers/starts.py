@@ -1,0 +1,23 @@
+"""Engines and models for tests on the real vLLM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlanything import nano
+from rlanything.config.engines import VLLMEngineConfig
+from rlanything.engines.hf.model import LanguageModel, load_model
+from rlanything.engines.vllm.engine import VLLMEngine
+
+
+def engine_of(
+    model: LanguageModel, seconds: float = 60.0, device: str = "cpu", **settings: Any
+) -> VLLMEngine:
+    config = VLLMEngineConfig.model_validate({"name": "vllm", "memory_gib": 0.25} | settings)
+    return VLLMEngine(
+        model, config, name="policy", device=device, dtype="float32", threads=1, seconds=seconds
+    )
+
+
+def nano_policy() -> LanguageModel:
+    return load_model(nano.resolve("nano", "policy"), "float32")

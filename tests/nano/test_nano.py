@@ -1,0 +1,161 @@
+"""The shipped nano models, and the command that makes them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rlanything import nano
+from rlanything.commands.eval import EvalRequest, run_eval
+from rlanything.domains.base import DomainError
+from rlanything.engines.hf.model import LanguageModel
+from rlanything.nano.episodes import Builder, Plan
+from rlanything.nano.making import ROLES, RoleName, roles_named, teach
+from rlanything.nano.pretrain import Renaming
+from rlanything.progress import View
+
+QUIET = View(Console(quiet=True))
+
+
+def card(name: str = "nano") -> dict:
+    return json.loads((nano.NAMES[name] / "card.json").read_text())
+
+
+@pytest.mark.parametrize("name", nano.NAMES)
+def test_the_three_models_take_at_most_twelve_megabytes(name: str) -> None:
+    files = [p for role in ROLES for p in (nano.NAMES[name] / role).rglob("*") if p.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 12 * 2**20
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("nano", "go to shelf 1"),
+        ("nano-coding", "xs = [x * 4 for x in xs]"),
+        ("nano-miniwob", 'text "Ashlea" [3] > type [3] Ashlea'),
+    ],
+)
+def test_a_nano_model_opens_with_from_pretrained(name: str, text: str, role: str) -> None:
+    network = AutoModelForCausalLM.from_pretrained(nano.resolve(name, role))
+    tokenizer = AutoTokenizer.from_pretrained(nano.resolve(name, role))
+    assert 0.5e6 < network.num_parameters() < 3e6
+    assert tokenizer.chat_template
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_the_card_names_command_seed_and_what_was_measured() -> None:
+    found = card()
+    assert found["command"].startswith("rlanything nano build")
+    assert found["command"].endswith(f"--seed {found['plan']['seed']}")
+    measured = found["measured"]
+    assert measured["policy"]["tune success at temperature 1.0"]["estimate"] >= 0.3
+    assert measured["judge"]["balanced_process_accuracy"] >= 0.6
+    # Of single answers; several are sampled for every proposal.
+    assert measured["adapter"]["valid answers at temperature 0.7"]["estimate"] > 0.25
+    assert measured["minutes"] <= 60
+
+
+def test_the_models_for_coding_start_useful_and_imperfect() -> None:
+    found = card("nano-coding")
+    assert (
+        found["command"] == f"rlanything nano build --domain coding --seed {found['plan']['seed']}"
+    )
+    measured = found["measured"]
+    for split in ("tune", "ood"):
+        assert 0.3 <= measured["policy"][f"{split} success at temperature 1.0"]["estimate"] <= 0.6
+        right = measured["judge"][f"{split} right tests at temperature 0.8"]
+        assert 0.25 <= right["estimate"] <= 0.6
+    assert measured["adapter"]["valid answers at temperature 0.7"]["estimate"] > 0.4
+
+
+def test_the_models_for_web_tasks_start_useful_and_imperfect() -> None:
+    found = card("nano-miniwob")
+    assert (
+        found["command"] == f"rlanything nano build --domain miniwob --seed {found['plan']['seed']}"
+    )
+    measured = found["measured"]
+    assert 0.4 <= measured["policy"]["tune success at temperature 1.0"]["estimate"] <= 0.7
+    assert measured["judge"]["balanced_process_accuracy"] >= 0.6
+    assert measured["adapter"]["valid answers at temperature 0.7"]["estimate"] > 0.4
+
+
+@pytest.mark.slow
+def test_the_shipped_policy_reaches_the_starting_gate_on_in_domain_games() -> None:
+    steps = card()["plan"]["max_steps"]
+    request = EvalRequest("nano", "in_domain", 480, None, steps, 1.0, 1, 2)
+    success = run_eval(request, QUIET).evaluation.success
+    assert success is not None
+    assert 0.3 <= success.estimate <= 0.55
+
+
+def weights(folder: Path) -> dict[str, str]:
+    return {
+        role: hashlib.sha256((folder / role / "model.safetensors").read_bytes()).hexdigest()
+        for role in ROLES
+    }
+
+
+def build(folder: Path, seed: int, roles: Sequence[RoleName] = ROLES) -> dict[str, str]:
+    plan = Plan(
+        seed=seed,
+        games=6,
+        demonstrations_per_game=1,
+        judged_games=3,
+        adapter_games=3,
+        policy_epochs=1,
+        judge_epochs=1,
+        adapter_epochs=1,
+        hidden=32,
+        layers=1,
+        episodes=2,
+    )
+    measured = Builder(plan, folder, 0, QUIET).build(roles)
+    assert measured.keys() == {"policy", "judge", "adapter", "minutes"}
+    return weights(folder)
+
+
+def test_a_build_is_decided_by_its_seed(tmp_path: Path) -> None:
+    first = build(tmp_path / "one", 0)
+    assert build(tmp_path / "two", 0) == first
+    other = build(tmp_path / "three", 1)
+    assert all(other[role] != first[role] for role in ROLES)
+
+
+def test_one_role_made_anew_is_what_the_whole_build_makes(tmp_path: Path) -> None:
+    whole = build(tmp_path, 0)
+    minutes = json.loads((tmp_path / "card.json").read_text())["measured"]["minutes"]
+    for role in ("adapter", "judge"):
+        (tmp_path / role / "model.safetensors").unlink()
+        assert build(tmp_path, 0, (role,)) == whole
+    assert json.loads((tmp_path / "card.json").read_text())["measured"]["minutes"] == minutes
+
+
+def test_a_role_without_lessons_is_refused(frozen_model: LanguageModel) -> None:
+    with pytest.raises(DomainError, match="the judge has nothing to learn from: plan for more"):
+        teach(
+            frozen_model,
+            [[]],
+            "judge",
+            epochs=1,
+            learning_rate=1e-3,
+            seed=0,
+            renaming=Renaming([], len(frozen_model.tokenizer)),
+            view=QUIET,
+        )
+
+
+def test_roles_are_refused_by_name_and_without_models_to_go_with(tmp_path: Path) -> None:
+    assert roles_named((), tmp_path) == ROLES
+    with pytest.raises(DomainError, match="no role is called 'critic': use one of policy, judge"):
+        roles_named(("critic",), tmp_path)
+    with pytest.raises(DomainError, match="holds no models to go with the new ones"):
+        roles_named(("adapter",), tmp_path)
+    (tmp_path / "card.json").touch()
+    assert roles_named(("adapter", "policy"), tmp_path) == ("policy", "adapter")

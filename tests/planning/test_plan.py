@@ -1,0 +1,511 @@
+"""A plan's arithmetic against what it is about: real parameters, tensors, packs and operations."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import MixtralConfig
+from typer.testing import CliRunner
+
+from rlanything.bench.experience import OBSERVATION, OPENING, RESPONSE, episodes
+from rlanything.cli import app
+from rlanything.config.engines import VLLMEngineConfig
+from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.roles import AdapterConfig, JudgeConfig, LoraSettings, PolicyConfig, Role
+from rlanything.domains.alfworld.domain import AlfWorld
+from rlanything.engines.hf.attention import TILE
+from rlanything.engines.hf.cache import RaggedCache
+from rlanything.engines.hf.lora import add_adapters
+from rlanything.engines.hf.model import LanguageModel
+from rlanything.learning.learner import Learner
+from rlanything.learning.packing import Pack, pack
+from rlanything.learning.padding import pad
+from rlanything.learning.recomputing import recomputable_layers, recomputed
+from rlanything.learning.statistics import Totals
+from rlanything.planning.architecture import KNOWN, Architecture, architecture_of
+from rlanything.planning.assumptions import assume
+from rlanything.planning.calibration import measure
+from rlanything.planning.devices import sheet_rates
+from rlanything.planning.episodes import (
+    batches,
+    episode_lengths,
+    group_count,
+    judge_leaves,
+    policy_leaves,
+)
+from rlanything.planning.figures import Figure, PlanError, amount
+from rlanything.planning.generation import judge_generation, policy_generation
+from rlanything.planning.memory import (
+    activation_bytes,
+    cache_bytes_per_token,
+    gradient_bytes,
+    optimizer_bytes,
+    weight_bytes,
+)
+from rlanything.planning.plan import PHASES, Plan, make_plan
+from rlanything.planning.prompts import by_characters, growth, prompt_lengths
+from rlanything.records import Completion, Sample
+from rlanything.runs.build import load_role
+
+
+@pytest.fixture(scope="module")
+def recipe(request: pytest.FixtureRequest) -> Recipe:
+    return load_recipe(request.config.rootpath / "recipes" / "quickstart.yaml")
+
+
+@pytest.fixture(scope="module")
+def paper(request: pytest.FixtureRequest) -> Recipe:
+    return load_recipe(request.config.rootpath / "recipes" / "alfworld-qwen2.5-7b.yaml")
+
+
+def architecture(model: str) -> Architecture:
+    return architecture_of(Role(model=model), "policy")[0]
+
+
+def test_the_papers_models_have_their_published_sizes():
+    published = {
+        "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,
+        "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
+        "Qwen/Qwen2.5-14B-Instruct": 14_770_033_664,
+        "Qwen/Qwen3-4B": 4_022_468_096,
+    }
+    assert {name: architecture(name).parameters for name in KNOWN} == published
+
+
+def test_a_model_with_other_matrices_is_refused(tmp_path):
+    MixtralConfig(
+        hidden_size=32, intermediate_size=32, num_hidden_layers=1, vocab_size=50
+    ).save_pretrained(tmp_path)
+    with pytest.raises(PlanError, match="use a dense Qwen- or Llama-type model"):
+        architecture(str(tmp_path))
+
+
+NANO = architecture("nano")
+
+
+LORA = LoraSettings(rank=4)
+SETTINGS = pytest.mark.parametrize("lora", [None, LORA], ids=["whole", "lora"])
+
+
+def prepared(role: PolicyConfig) -> tuple[LanguageModel, Architecture]:
+    """As a run has it, and as a plan sees it."""
+    model = load_role(role, "policy")
+    if role.lora is not None:
+        add_adapters(model, role.lora, seed=0)
+    return model, architecture_of(role, "policy")[0]
+
+
+@SETTINGS
+def test_operations_are_those_that_torch_counts(lora):
+    model, planned = prepared(PolicyConfig(lora=lora))
+    # Torch cannot see into the fused attention of a CPU.
+    model.network.set_attn_implementation("eager")
+    tokens = 24
+    with FlopCounterMode(display=False) as forward:
+        out = model.network(input_ids=torch.arange(tokens)[None], use_cache=False)
+    with FlopCounterMode(display=False) as backward:
+        out.logits.sum().backward()
+    # Torch counts every key for every query, those behind it too.
+    assert forward.get_total_flops() == planned.forward_flops(tokens, tokens, tokens)
+    both = forward.get_total_flops() + backward.get_total_flops()
+    # Nobody wants the gradient of what enters the first layer: a few products fewer where
+    # weights are frozen.
+    assert both == pytest.approx(
+        planned.training_flops(tokens, tokens, tokens), rel=0.06 if lora else 1e-9
+    )
+
+
+def tagged(steps: int):
+    samples = episodes(steps, 4, 800, seed=0)
+    return [("task", sample) for sample in samples], samples
+
+
+@SETTINGS
+def test_weights_gradients_and_optimizer_are_counted_to_the_byte(lora):
+    role = PolicyConfig(learning_rate=1e-6, lora=lora)
+    model, planned = prepared(role)
+    learner = Learner(model, role)
+    learner.update(tagged(3)[0], seed=0)
+    weights = list(model.network.parameters())
+    moments = learner.state()["optimizer"]["state"].values()
+    assert weight_bytes(planned, role) == sum(w.nbytes for w in weights)
+    assert gradient_bytes(planned) == sum(w.grad.nbytes for w in weights if w.grad is not None)
+    assert optimizer_bytes(planned) == sum(t.nbytes for one in moments for t in one.values())
+
+
+def held_for_backward(model: LanguageModel, role: PolicyConfig, batch: Pack) -> int:
+    """Bytes that autograd keeps of a batch, weights apart."""
+    held: dict[int, torch.UntypedStorage] = {}
+
+    def hold(tensor: torch.Tensor) -> torch.Tensor:
+        # Kept alive, or another tensor could take the same address.
+        storage = tensor.untyped_storage()
+        held[storage.data_ptr()] = storage
+        return tensor
+
+    own = {weights.untyped_storage().data_ptr() for weights in model.network.parameters()}
+    layers = recomputable_layers(model) if role.gradient_checkpointing else []
+    with recomputed(layers), torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
+        Learner(model, role)._accumulate(batch, len(batch.samples), None, Totals())
+    return sum(storage.nbytes() for place, storage in held.items() if place not in own)
+
+
+@SETTINGS
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("steps", [5, 20, 40])
+def test_activations_are_within_a_quarter_of_what_autograd_holds(steps, dtype, lora):
+    role = PolicyConfig(dtype=dtype, lora=lora)
+    again = role.model_copy(update={"gradient_checkpointing": True})
+    model, planned_model = prepared(role)
+    largest = max(pack(tagged(steps)[1], 4096), key=lambda each: each.computed_tokens)
+    tokens, keys = largest.computed_tokens, float((largest.positions + 1).mean()) + TILE
+    real = held_for_backward(model, role, largest)
+    planned = activation_bytes(planned_model, role, tokens, keys)
+    assert planned == pytest.approx(real, rel=0.25)
+    # The layer that is computed again at a time is seen by no hook of ours.
+    layer = activation_bytes(planned_model, role, tokens, keys) / planned_model.layers
+    kept = activation_bytes(planned_model, again, tokens, keys) - layer
+    saved = real - held_for_backward(model, again, largest)
+    assert planned - kept == pytest.approx(saved, rel=0.25)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_cache_holds_as_many_bytes_a_token_as_planned(dtype):
+    role = PolicyConfig(dtype=dtype)
+    model = load_role(role, "policy")
+    cache = RaggedCache()
+    rows = cache.assign(["a", "b"], [[1] * 5, [2] * 5])
+    positions, mask = cache.begin(rows, 5)
+    with torch.inference_mode():
+        model.hidden_states(torch.ones(2, 5, dtype=torch.long), positions, mask, cache)
+    stored = [tensor for pair in cache._layers.values() for tensor in pair]
+    room = stored[0].shape[0] * stored[0].shape[2]
+    per_token = cache_bytes_per_token(NANO, role)
+    assert per_token * room == sum(tensor.nbytes for tensor in stored)
+
+
+@pytest.mark.parametrize("steps", [8, 40, 90])
+@pytest.mark.parametrize("packing", ["shared", "padded"])
+def test_made_up_episodes_make_the_batches_that_the_learner_makes(recipe, packing, steps):
+    lost = [
+        f"opening_tokens={OPENING}",
+        f"turn_tokens={OBSERVATION}",
+        f"response_tokens={RESPONSE}",
+        "success=0",
+        "policy_steps=1",
+    ]
+    loop = recipe.loop.model_copy(update={"max_steps": steps, "rollouts_per_task": 4})
+    recipe = recipe.model_copy(update={"loop": loop})
+    role = PolicyConfig(packing=packing, max_pack_tokens=2048)
+    planned = batches(policy_leaves(recipe, assume(recipe, lost).values), 1, role)
+    samples = tagged(steps)[1]
+    real = (pack if packing == "shared" else pad)(samples, 2048)
+    assert planned.samples == len(samples)
+    assert planned.sample_tokens == sum(len(each.completion.tokens) for each in samples)
+    assert planned.computed_tokens == sum(each.computed_tokens for each in real)
+    assert planned.passes == len(real)
+    assert planned.largest == max(each.computed_tokens for each in real)
+    assert planned.distinct_tokens == sum(each.computed_tokens for each in pack(samples, 1 << 40))
+
+
+def screen(episode: int, step: int) -> Sample:
+    """As where a screen takes the place of the last: 10 tokens that all share, 7 for each step
+    before, 20 of the screen, and 7 of the answer, in ids of their own."""
+    own = 1000 * (episode + 1)
+    prompt = [*range(10), *range(own, own + 7 * step)]
+    prompt += range(own + 500 + 30 * step, own + 520 + 30 * step)
+    answer = tuple(range(own + 800, own + 807))
+    zeros, drawn = (0.0,) * len(answer), ((),) * len(answer)
+    return Sample(str(episode), Completion(tuple(prompt), answer, zeros, drawn, "stop", ""), 1.0)
+
+
+def test_screens_share_with_one_another_what_lies_before_them(recipe):
+    given = ["opening_tokens=10", "turn_tokens=0", "question_tokens=20", "response_tokens=7"]
+    loop = recipe.loop.model_copy(update={"max_steps": 5, "rollouts_per_task": 4})
+    recipe = recipe.model_copy(update={"loop": loop})
+    assumed = assume(recipe, [*given, "success=0", "policy_steps=1"]).values
+    planned = batches(policy_leaves(recipe, assumed), 1, PolicyConfig(max_pack_tokens=4096))
+    real = pack([screen(episode, step) for episode in range(4) for step in range(5)], 4096)
+    assert planned.samples == 20
+    assert planned.computed_tokens == sum(each.computed_tokens for each in real)
+    # The screen, and of what was before it the last step.
+    prefilled = policy_generation(recipe, assumed).prefilled
+    groups = group_count(recipe, assumed)
+    assert prefilled == groups * (10 + 20 + 4 * (1 + 4 * (7 + 20)))
+
+
+def test_what_prompts_share_is_told_from_what_is_new_in_each():
+    prompts = [[1, 2, 3, 90, 91], [1, 2, 3, 4, 5, 80, 81], [1, 2, 3, 4, 5, 6, 7, 70]]
+    found = growth(prompts, by_characters(), [1, 1])
+    turns = [(2 - 3.1) / 3.1, (1 - 3.1) / 3.1]
+    assert found.turns == pytest.approx(turns)
+    assert found.questions == pytest.approx([2 / 3.1, 2 / 3.1])
+    assert found.grown == pytest.approx(1.5 / 3.1)
+
+
+def test_the_judgements_of_a_step_train_together_or_not_at_all(recipe):
+    assumed = assume(recipe, ["judge_judgements=0.5", "success=0"]).values
+    assert len(judge_leaves(recipe, assumed)) == 8 * 8 * 3  # episodes, half of 16 steps, judgements
+    by_task = recipe.feedback.model_copy(update={"judge_normalization": "task"})
+    apart = recipe.model_copy(update={"feedback": by_task})
+    together, alone = (
+        sum(leaf.length - leaf.shared for leaf in judge_leaves(each, assumed))
+        for each in (recipe, apart)
+    )
+    assert together < alone
+
+
+def test_a_group_has_its_share_of_won_episodes_and_their_mean_length(recipe):
+    assumed = assume(recipe, ["success=0.5", "won_length=0.5"]).values
+    lengths = episode_lengths(recipe, assumed)
+    won = [each for each in lengths if each < recipe.loop.max_steps]
+    assert len(lengths) == recipe.loop.rollouts_per_task
+    assert len(won) == 4
+    assert sum(won) / 4 == pytest.approx(8)
+
+
+def test_generation_counts_every_step_and_every_judgement(recipe):
+    assumed = assume(recipe, []).values
+    episodes_a_group = sum(episode_lengths(recipe, assumed))
+    steps = policy_generation(recipe, assumed).answers
+    assert steps == 17 * episodes_a_group
+    judged = judge_generation(recipe, assumed)
+    assert judged.answers == 3 * steps
+    assert judged.prefilled < judged.prompt_tokens / 10
+
+
+def test_the_command_prints_one_object_whose_parts_add_up(pytestconfig):
+    path = pytestconfig.rootpath / "recipes" / "quickstart.yaml"
+    printed = CliRunner().invoke(
+        app, ["plan", str(path), "--device", "h100", "--count", "2", "--json"]
+    )
+    assert printed.exit_code == 0, printed.output
+    found = json.loads(printed.stdout)
+    assert set(found) == {"recipe", "device", "count", "fits", "sections", "seconds"}
+    assert found["fits"] is True
+    assert tuple(found["seconds"]) == PHASES
+    figures = {f["name"]: f for s in found["sections"] for f in s["figures"] if "name" in f}
+    assert figures["one iteration"]["value"] == pytest.approx(sum(found["seconds"].values()))
+    for section in found["sections"]:
+        if section["title"] in ("Memory: policy", "Memory: judge", "Memory: adapter"):
+            *parts, total = section["figures"]
+            assert total["name"] == "total"
+            assert total["value"] == sum(part["value"] for part in parts)
+    assert figures["policy: a layer's overhead"]["value"] is None
+
+
+def test_the_page_shows_the_arithmetic_of_every_line(pytestconfig):
+    path = pytestconfig.rootpath / "recipes" / "alfworld-qwen2.5-7b.yaml"
+    printed = CliRunner().invoke(
+        app,
+        ["plan", str(path), "policy.engine={name: embedded}", "--device", "h200"],
+        env={"COLUMNS": "300"},
+    )
+    assert printed.exit_code == 0, printed.output
+    assert "7,615,616,512 parameters x 4 B (float32)" in printed.output
+    assert "DOES NOT FIT" in printed.output
+    assert "NOT every role fits" in printed.output
+    assert "most is KV cache: less of max_tokens" in printed.output
+
+
+def test_everything_fits_where_there_is_room_for_it(paper):
+    short = ["response_tokens=40", "judgement_tokens=60", "longest_response_tokens=40"]
+    loop = paper.loop.model_copy(update={"max_steps": 2, "tasks_per_iteration": 1})
+    small = {
+        role: getattr(paper, role).model_copy(update={"model": "Qwen/Qwen2.5-0.5B-Instruct"})
+        for role in ("policy", "judge", "adapter")
+    }
+    assert make_plan(paper.model_copy(update={"loop": loop, **small}), "h200", 3, short).fits
+    assert not make_plan(paper, "h200", 3, short).fits
+
+
+def test_a_gpu_at_half_its_speed_takes_twice_as_long(recipe):
+    host = "environment_seconds=0"
+    full = make_plan(recipe, "l4", 1, [host]).seconds
+    half = make_plan(recipe, "l4", 1, [host, "efficiency=0.5"]).seconds
+    assert {p: half[p] / full[p] for p in PHASES} == pytest.approx(dict.fromkeys(PHASES, 2.0))
+    assert sheet_rates("l4", recipe.policy, 1.0).forward == 30.3e12
+
+
+def test_an_oracle_judges_for_nothing(recipe):
+    oracle = recipe.judge.model_copy(update={"oracle_noise": 0.2})
+    seconds = make_plan(recipe.model_copy(update={"judge": oracle}), "l4", 1).seconds
+    assert set(PHASES) - set(seconds) == {"judgements", "judge update"}
+
+
+@SETTINGS
+def test_this_machine_is_measured(recipe, lora):
+    role = recipe.policy.model_copy(update={"lora": lora})
+    work = replace(policy_generation(recipe, assume(recipe, []).values), keys=20, sampled=800)
+    rates = measure(architecture_of(role, "policy")[0], role, 1, work)
+    numbers = (rates.forward, rates.decode, rates.training, rates.bandwidth)
+    assert all(1e6 < number < 1e15 for number in numbers)
+    assert 0 < rates.draw_seconds < 0.1
+    assert 0 <= rates.pass_seconds < 1
+
+
+def figures(plan: Plan) -> dict[str, Figure]:
+    """Those of memory under their section's title."""
+    return {
+        f"{section.title}/{f.name}" if section.title.startswith("Memory") else f.name: f
+        for section in plan.sections
+        for f in section.figures
+    }
+
+
+def test_what_an_endpoint_answers_is_counted_in_tokens_alone(recipe):
+    engine = {"name": "openai", "url": "http://127.0.0.1:1/v1"}
+    there = {"model": "some/model", "engine": engine}
+    judge = JudgeConfig.model_validate({**there, "train": False})
+    adapter = AdapterConfig.model_validate(there)
+    plan = make_plan(recipe.model_copy(update={"judge": judge, "adapter": adapter}), "l4", 1)
+    found = figures(plan)
+    assert set(plan.seconds) == {"rollouts", "policy update"}
+    assert found["judgements"].value is None
+    assert "an endpoint" in found["judgements"].how
+    assert "Memory: judge/total" not in found
+    assert "judge: samples" not in found
+    assert found["judge: answers"].value == 3 * (found["policy: answers"].value or 0)
+    assert found["judge: sampled"].value
+    assert "judge: prefilled" not in found
+
+
+def test_a_policy_at_an_endpoint_is_refused_as_train_refuses_it(recipe):
+    there = {"model": "some/model", "engine": {"name": "openai", "url": "http://127.0.0.1:1/v1"}}
+    remote = recipe.model_copy(update={"policy": PolicyConfig.model_validate(there)})
+    with pytest.raises(RecipeError, match="gives no tokens or log-probs to train on"):
+        make_plan(remote, "l4", 1)
+
+
+def test_a_frozen_adapter_has_weights_and_a_cache_and_nothing_that_learns(recipe):
+    found = figures(make_plan(recipe, "l4", 1))
+    title = "Memory: adapter/"
+    names = {name.removeprefix(title) for name in found if name.startswith(title)}
+    assert names == {"weights", "KV cache", "generating", "total"}
+
+
+def test_an_adapter_in_bfloat16_keeps_its_weights_in_it():
+    role = AdapterConfig(dtype="bfloat16")
+    model = load_role(role, "adapter")
+    planned = architecture_of(role, "adapter")[0]
+    held = sum(weights.nbytes for weights in model.network.parameters())
+    assert weight_bytes(planned, role) == held == 2 * planned.parameters
+
+
+def test_a_shared_model_is_held_once(recipe):
+    alone = make_plan(recipe, "l4", 1)
+    adapter = AdapterConfig(model="policy", max_tokens=48)
+    shared = make_plan(recipe.model_copy(update={"adapter": adapter}), "l4", 1)
+    assert "Memory: adapter/total" not in figures(shared)
+    assert "the policy's model and engine" in figures(shared)["adapter"].how
+    assert shared.seconds == pytest.approx(alone.seconds)
+    oracle = recipe.judge.model_copy(update={"oracle_noise": 0.2})
+    adapter = AdapterConfig(model="judge")
+    with pytest.raises(RecipeError, match="no judge's model is here to share"):
+        make_plan(recipe.model_copy(update={"judge": oracle, "adapter": adapter}), "l4", 1)
+
+
+def test_vllm_has_the_weights_once_more_and_the_cache_it_is_told(recipe):
+    engine = VLLMEngineConfig(name="vllm", memory_gib=2)
+    policy = recipe.policy.model_copy(update={"engine": engine, "dtype": "bfloat16"})
+    found = figures(make_plan(recipe.model_copy(update={"policy": policy}), "l4", 1))
+    assert found["Memory: policy/vLLM's weights"].value == 2 * NANO.parameters
+    assert found["Memory: policy/vLLM's cache"].value == 2 * 2**30
+    assert "Memory: policy/KV cache" not in found
+    asleep = policy.model_copy(update={"engine": engine.model_copy(update={"sleep": True})})
+    slept = figures(make_plan(recipe.model_copy(update={"policy": asleep}), "l4", 1))
+    total, parts = "Memory: policy/total", ("Memory: policy/activations", "Memory: policy/logits")
+    saved = (found[total].value or 0) - (slept[total].value or 0)
+    assert saved == pytest.approx(sum(slept[part].value or 0 for part in parts))
+    adapted = policy.model_copy(update={"lora": LORA})
+    beside = figures(make_plan(recipe.model_copy(update={"policy": adapted}), "l4", 1))
+    trained = architecture_of(adapted, "policy")[0].adapter_parameters
+    more = 2 * (NANO.parameters + trained)
+    assert beside["Memory: policy/vLLM's weights"].value == more
+
+
+def test_old_log_probs_cost_a_forward_pass(recipe):
+    again = recipe.policy.model_copy(update={"old_logprobs": "recomputed"})
+    plain = make_plan(recipe, "l4", 1).seconds["policy update"]
+    more = make_plan(recipe.model_copy(update={"policy": again}), "l4", 1).seconds["policy update"]
+    assert 1.2 < more / plain < 1.34
+
+
+def test_prompts_are_measured_in_the_tokens_of_the_recipes_own_models(recipe):
+    lengths = prompt_lengths(recipe, AlfWorld())
+    # As runs of the quickstart had them (benchmarks/plan.md).
+    ran = {"opening_tokens": 68, "turn_tokens": 41, "judge_opening_tokens": 84}
+    ran |= {"judge_turn_tokens": 40, "judge_question_tokens": 7}
+    assert {name: lengths.values[name] for name in ran} == pytest.approx(ran, rel=0.1)
+
+
+def test_a_recipe_whose_data_are_elsewhere_is_planned_with_whole_rooms(paper):
+    assumed = assume(paper, ["turn_tokens=50"])
+    assert assumed.values.turn_tokens == 50
+    assert "data are not here" in assumed.sources["opening_tokens"]
+    # As in Qwen's own tokens (benchmarks/plan.md), which a plan counts roughly.
+    ran = {"opening_tokens": 219, "judge_opening_tokens": 253, "judge_turn_tokens": 85}
+    planned = {name: getattr(assumed.values, name) for name in ran}
+    assert planned == pytest.approx(ran, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["policy.model=no/such/folder"], "policy.model: no configuration of 'no/such/folder'"),
+        (["--device", "gtx-1080"], "device 'gtx-1080' is not known: use cpu"),
+        (["domain.options={receptacles: [0]}"], "domain: receptacles"),
+        (["--count", "2"], "--count: this machine's CPU is one device"),
+        (["--assume", "luck=1", "--device", "l4"], "assumption 'luck=1': unknown; known are"),
+        (["--assume", "success", "--device", "l4"], "assumption 'success': write name=number"),
+        (["--assume", "success=2", "--device", "l4"], "success=2: give a share from 0 to 1"),
+        (["--assume", "turn_tokens=nan", "--device", "l4"], "turn_tokens=nan: give"),
+    ],
+)
+def test_what_is_not_known_is_one_line(arguments, said, pytestconfig):
+    path = pytestconfig.rootpath / "recipes" / "quickstart.yaml"
+    printed = CliRunner().invoke(app, ["plan", str(path), *arguments])
+    assert isinstance(printed.exception, PlanError)
+    assert said in str(printed.exception)
+    assert "\n" not in str(printed.exception)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "no configuration of"),
+        ("[]", "no configuration of"),
+        ('{"model_type": "t5"}', "no t5 can be made of it"),
+        ('{"model_type": "gpt2", "n_embd": 12}', "gpt2' is more than an embedding and linear"),
+    ],
+)
+def test_a_config_that_says_too_little_is_one_line(content, said, tmp_path: Path):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(PlanError) as raised:
+        architecture(str(tmp_path))
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_papers_recipe_has_the_papers_settings(paper):
+    for role in (paper.policy, paper.judge):
+        assert (role.clip_range, role.kl_weight, role.learning_rate) == (0.2, 0.01, 1e-6)
+        assert role.temperature == 0.8
+    assert paper.judge.samples_per_step == 3
+    assert (paper.loop.tasks_per_iteration, paper.loop.rollouts_per_task) == (16, 8)
+    assert (paper.loop.max_steps, paper.evaluation.max_steps) == (40, 60)
+    assert paper.loop.iterations == 200
+    assert (paper.curriculum.alpha_low, paper.curriculum.alpha_high) == (0.2, 0.8)
+    assert (paper.feedback.weight, paper.feedback.judge_weight) == (1, 1)
+
+
+def test_amounts_read_as_people_write_them():
+    assert amount(12.3e9, "bytes") == "12.3 GB"
+    assert amount(0.00123, "s") == "0.00123 s"
+    assert amount(1234.5, "tokens") == "1,234 tokens"
+    assert amount(3, "") == "3"

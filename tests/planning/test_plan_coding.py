@@ -1,0 +1,268 @@
+"""Plans where the judge writes tests, where data are missing, and where nothing can be played."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import rlanything.planning
+from rlanything import nano
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.config.recipe import Recipe, load_recipe
+from rlanything.config.roles import JudgeConfig, PolicyConfig
+from rlanything.domains.alfworld.domain import AlfWorld
+from rlanything.domains.alfworld.environment import AlfWorldEnvironment
+from rlanything.domains.base import EpisodeError, MissingData
+from rlanything.domains.coding.domain import Coding
+from rlanything.domains.coding.sandbox.base import SandboxUnavailable
+from rlanything.domains.coding.sandbox.local import LocalExecutor
+from rlanything.learning.packing import pack
+from rlanything.planning.assumptions import assume
+from rlanything.planning.episodes import batches, policy_leaves, written_test_leaves
+from rlanything.planning.figures import PlanError
+from rlanything.planning.plan import Plan, make_plan
+from rlanything.planning.prompts import MEASURED, measure, play, prompt_lengths, ruler_of, unplayed
+from rlanything.records import Completion, JudgedTrajectory, Judgement, Sample, Step, Trajectory
+from rlanything.roles.judges.unit_test import UnitTestJudge
+from rlanything.rollout.groups import Entry, Group
+
+CODING = "domain.name=rlanything.domains.coding.domain:Coding"
+NANO = ("policy.model=nano", "judge.model=nano", "adapter.model=nano")
+LORA = ("policy.lora={}", "judge.lora={}")
+GROUPS, ROLLOUTS, TESTS = 17, 16, 8
+"""Of the recipe below, a candidate among the groups."""
+SIZES = (
+    f"loop.tasks_per_iteration={GROUPS - 1}",
+    f"loop.rollouts_per_task={ROLLOUTS}",
+    f"judge.samples_per_step={TESTS}",
+)
+ROLES: tuple[str, ...] = ("policy", "judge", "adapter")
+ALL = [f"{name}=100" for name in MEASURED]
+
+
+@pytest.fixture(scope="module")
+def recipes(request: pytest.FixtureRequest) -> Path:
+    return request.config.rootpath / "recipes"
+
+
+@pytest.fixture(scope="module")
+def recipe(recipes: Path) -> Recipe:
+    return load_recipe(recipes / "coding-nano.yaml", [CODING, *NANO, *SIZES])
+
+
+def value(plan: Plan, name: str) -> float:
+    [found] = [f.value for section in plan.sections for f in section.figures if f.name == name]
+    assert found is not None
+    return found
+
+
+def test_a_task_has_as_many_judgements_as_tests_are_written_for_it(recipe):
+    plan = make_plan(recipe, "l4", 1, ALL)
+    assert value(plan, "steps") == value(plan, "policy: answers") == GROUPS * ROLLOUTS
+    assert value(plan, "judge: answers") == GROUPS * TESTS
+    assert value(plan, "judge: prompts") == GROUPS * TESTS * 100
+    assert value(plan, "judge: prefilled") == GROUPS * 100
+    assert value(plan, "judge: samples") == round(GROUPS * 0.63) * TESTS
+    assert value(plan, "policy: samples") == GROUPS * int(0.95 * ROLLOUTS)
+
+
+def test_every_response_runs_on_every_test(recipe):
+    plan = make_plan(recipe, "l4", 1, [*ALL, "test_seconds=0.5"])
+    assert value(plan, "judgements: tests run") == GROUPS * ROLLOUTS * TESTS * 0.5
+    others = {f.name for section in plan.sections for f in section.figures}
+    quick = recipe.model_copy(update={"domain": recipe.domain.model_copy(update=TEXT)})
+    assert "test_seconds" in others
+    text = make_plan(quick, "l4", 1, ALL)
+    assert not {"test_seconds", "judgements: tests run"} & {
+        f.name for section in text.sections for f in section.figures
+    }
+
+
+TEXT = {"name": "alfworld", "options": {}}
+
+
+def test_its_episodes_have_one_step_whatever_max_steps_says(recipe):
+    longer = recipe.model_copy(update={"loop": recipe.loop.model_copy(update={"max_steps": 9})})
+    assert make_plan(longer, "l4", 1, ALL).seconds == make_plan(recipe, "l4", 1, ALL).seconds
+
+
+def test_text_games_of_one_step_train_their_share(recipe):
+    quick = recipe.model_copy(update={"domain": recipe.domain.model_copy(update=TEXT)})
+    plan = make_plan(quick, "l4", 1, [*ALL, "judge_judgements=0.5"])
+    assert value(plan, "policy: samples") == GROUPS * int(0.95 * ROLLOUTS)
+    assert value(plan, "judge: answers") == GROUPS * ROLLOUTS * TESTS
+    assert value(plan, "judge: samples") == round(GROUPS * 0.63) * ROLLOUTS // 2 * TESTS
+
+
+def completion(prompt: range, answer: range) -> Completion:
+    zeros = (0.0,) * len(answer)
+    return Completion(tuple(prompt), tuple(answer), zeros, ((),) * len(answer), "stop", "")
+
+
+def test_a_tasks_samples_are_those_that_a_group_makes(recipe):
+    """Programs and tests with prompts of 60 and 40 tokens, answers of 30 and 20."""
+    task = Coding().stand_ins(1)[0]
+    programs = [completion(range(60), range(100 * i, 100 * i + 30)) for i in range(1, 17)]
+    tests = [completion(range(40), range(100 * i, 100 * i + 20)) for i in range(1, 9)]
+    judged = [
+        JudgedTrajectory(
+            Trajectory(
+                str(i), task, (Step("", program, "", True, ""),), 1 if i % 2 else -1, i / 16
+            ),
+            (tuple(Judgement(test, 1 if (i + j) % 3 else -1) for j, test in enumerate(tests)),),
+        )
+        for i, program in enumerate(programs)
+    ]
+    judge = UnitTestJudge(None, Coding(), None, TESTS)  # pyright: ignore[reportArgumentType]
+    signals = judge.signals(judged, FeedbackSettings())
+    group = Group(Entry("", task, False), tuple(judged), 0.5, signals)
+    lengths = ["opening_tokens=60", "question_tokens=0", "response_tokens=30", "policy_steps=1"]
+    lengths += ["judge_opening_tokens=40", "judgement_tokens=20", "judgement_shared=0"]
+    loop = recipe.loop.model_copy(update={"max_steps": 1})
+    assumed = assume(recipe.model_copy(update={"loop": loop}), [*ALL, *lengths]).values
+    for leaves, real, role in (
+        (policy_leaves, list(group.policy_samples()), PolicyConfig(max_pack_tokens=256)),
+        (written_test_leaves, list(group.judge_samples()), JudgeConfig(max_pack_tokens=128)),
+    ):
+        same(leaves(recipe, assumed), real, role)
+
+
+def same(leaves: list, real: list[Sample], role: PolicyConfig | JudgeConfig) -> None:
+    planned, packs = batches(leaves, 1, role), pack(real, role.max_pack_tokens)
+    assert planned.samples == len(real) > 1
+    assert planned.sample_tokens == sum(len(each.completion.tokens) for each in real)
+    assert planned.passes == len(packs) > 1
+    assert planned.computed_tokens == sum(each.computed_tokens for each in packs)
+    assert planned.largest == max(each.computed_tokens for each in packs)
+
+
+def test_the_judges_whole_prompt_is_its_opening():
+    domain, ruler = Coding(), ruler_of("no/such/model")
+    task = domain.stand_ins(1)[0]
+    rulers = dict.fromkeys(ROLES, ruler)
+    found = measure(domain, [unplayed(domain, task, 1)], rulers)
+    whole = len(ruler.chat(domain.judge_prompt(task, ()))) * ruler.unit
+    assert found["judge_opening_tokens"] == whole
+    assert found["judge_turn_tokens"] == found["judge_question_tokens"] == 0
+    assert found["turn_tokens"] == 0
+
+
+def test_a_window_without_bounds_leaves_no_task_out(recipe):
+    assert recipe.feedback.policy_window == (0, 1)
+    assumed = assume(recipe, ALL)
+    assert assumed.values.policy_tasks == 1
+    assert assumed.values.judge_tasks == 0.63
+
+
+def no_sandbox(*_: object, **__: object) -> None:
+    raise SandboxUnavailable("bwrap is missing: install bubblewrap")
+
+
+def test_nothing_needs_a_sandbox(recipe, monkeypatch):
+    played = prompt_lengths(recipe, Coding())
+    monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
+    found = prompt_lengths(recipe, Coding())
+    assert found.step_seconds is None
+    assert "cannot be played here (bwrap is missing: install bubblewrap)" in found.source
+    asked = ("opening_tokens", "judge_opening_tokens", "proposal_prompt_tokens")
+    assert {name: found.values[name] for name in asked} == {
+        name: played.values[name] for name in asked
+    }
+    assert assume(recipe, []).values.environment_seconds == 0.0004
+
+
+def test_episodes_that_cannot_be_played_are_guessed_within_a_factor_of_two(monkeypatch):
+    domain, ruler = AlfWorld(), ruler_of("no/such/model")
+    rulers = dict.fromkeys(ROLES, ruler)
+    tasks = domain.tasks("train", 3, 0)
+    played = measure(domain, [play(domain, task, 10) for task in tasks], rulers)
+
+    def broken(self: object, response: str) -> None:
+        raise EpisodeError("t", "no engine")
+
+    monkeypatch.setattr(AlfWorldEnvironment, "step", broken)
+    guessed = measure(domain, [unplayed(domain, task, 10) for task in tasks], rulers)
+    assert played["question_tokens"] == guessed["question_tokens"] == 0
+    prompts = set(MEASURED) - {"critic_prompt_tokens", "question_tokens"}
+    ratios = {name: guessed[name] / played[name] for name in prompts}
+    assert {name: ratio for name, ratio in ratios.items() if not 0.5 < ratio < 2} == {}
+
+
+def test_data_that_are_elsewhere_have_stand_ins(recipes, monkeypatch):
+    monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
+    assumed = assume(load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING]), [])
+    assert (
+        "stand-ins, a rough guide: the recipe's data are not here"
+        in (assumed.sources["opening_tokens"])
+    )
+    assert 50 < assumed.values.opening_tokens < 1000
+    # A critic reads the whole program.
+    assert assumed.values.critic_prompt_tokens > assumed.values.response_tokens == 2048
+
+
+def test_data_that_cannot_be_used_are_an_error_all_the_same(recipes, tmp_path):
+    file = tmp_path / "train.json"
+    file.write_text("[{}]")
+    options = f"domain.options={{data: {{train: {file}}}}}"
+    broken = load_recipe(recipes / "coding-nano.yaml", [CODING, *NANO, options])
+    with pytest.raises(PlanError, match=r"domain: .*train.json, item 0: there is no 'question'"):
+        assume(broken, [])
+
+
+class Elsewhere(AlfWorld):
+    """Its data are nowhere, and it has nothing in their stead."""
+
+    stand_ins = None  # pyright: ignore[reportAssignmentType]
+
+    def tasks(self, split: str, count: int, seed: int) -> list:
+        raise MissingData("no games: download them")
+
+
+def test_without_stand_ins_lengths_can_be_given(recipe, monkeypatch):
+    monkeypatch.setattr("rlanything.planning.assumptions.load_domain", lambda *_: Elsewhere())
+    with pytest.raises(PlanError) as raised:
+        assume(recipe, ["turn_tokens=3"])
+    said = str(raised.value)
+    assert said.startswith("domain: no games: download them; or say how long prompts are: --assume")
+    assert "judge_turn_tokens=NUMBER" in said
+    assert " turn_tokens" not in said
+    assert "\n" not in said
+    assert assume(recipe, ALL).values.opening_tokens == 100
+
+
+def test_shipped_models_that_are_not_there_are_one_line(recipes, monkeypatch, tmp_path):
+    monkeypatch.setitem(nano.NAMES, "nano-coding", tmp_path / "none")
+    with pytest.raises(PlanError) as raised:
+        make_plan(load_recipe(recipes / "coding-nano.yaml", [CODING]), "l4", 1)
+    said = str(raised.value)
+    assert said.startswith("policy.model: nano-coding does not come with this installation")
+    assert "rlanything nano build" in said
+    assert "\n" not in said
+
+
+def test_the_papers_coding_recipe_fits_as_its_head_says(recipes, monkeypatch):
+    monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
+    path = recipes / "coding-qwen2.5-7b.yaml"
+    assert not make_plan(load_recipe(path, [CODING]), "h200", 3).fits
+    plan = make_plan(load_recipe(path, [CODING, *LORA]), "h200", 3)
+    assert plan.fits
+    assert value(plan, "judge: answers") == 67 * 32
+
+
+def test_the_papers_coding_recipe_has_the_papers_settings(recipes):
+    recipe = load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING])
+    for role in (recipe.policy, recipe.judge):
+        assert (role.clip_range, role.kl_weight, role.learning_rate) == (0.2, 0.01, 1e-6)
+    assert (recipe.policy.temperature, recipe.judge.temperature) == (1.0, 0.8)
+    assert recipe.judge.samples_per_step == recipe.loop.rollouts_per_task == 32
+    assert (recipe.loop.tasks_per_iteration, recipe.loop.iterations) == (64, 300)
+
+
+def test_a_plan_knows_no_domain_by_name():
+    for file in Path(rlanything.planning.__path__[0]).glob("*.py"):
+        text = file.read_text()
+        assert "domain.name ==" not in text
+        assert "domain.name !=" not in text
+        assert '"alfworld"' not in text
+        assert '"coding"' not in text

@@ -1,0 +1,183 @@
+"""The adapter: critics first, then the first valid candidate."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.scripted import Counting, ScriptedEngine, judged
+from rlanything.domains.base import InvalidTask
+from rlanything.engines.base import Sampling
+from rlanything.engines.hf.model import LanguageModel
+from rlanything.records import JudgedTrajectory, Message, Task
+from rlanything.roles.adapter import Adapter, Ask, Refusal, condemned_steps
+from rlanything.roles.chat_model import LocalSpeaker, Question
+from rlanything.seeds import derive
+
+ROOT = Task("root", "count to 3")
+FAILED = (judged("f1", [(-1, -1), (1, -1)]), judged("f2", [(1, 1)]), judged("f3", [(-1, -1)]))
+
+
+def ask(
+    slot: str = "s1",
+    active: Task = ROOT,
+    failed: tuple[JudgedTrajectory, ...] = FAILED,
+) -> Ask:
+    return Ask(slot, ROOT, active, "easier", failed)
+
+
+def adapter_with(
+    model: LanguageModel, answers: list[str], slots: tuple[str, ...] = ("s1",), critics: int = 2
+) -> tuple[Adapter, ScriptedEngine]:
+    """An adapter whose tries give `answers` for every slot (with iteration's seed 5)."""
+    by_seed = {
+        derive(5, "goal", slot, attempt): text
+        for slot in slots
+        for attempt, text in enumerate(answers)
+    }
+
+    def script(prompt: str, seed: int) -> str:
+        return f" it failed at {len(prompt)} \n" if "CRITIC" in prompt else by_seed[seed]
+
+    engine = ScriptedEngine(model, script)
+    speaker = LocalSpeaker(model, engine)
+    adapter = Adapter(speaker, Counting(), Sampling(1.0, 16), len(answers), critics)
+    return adapter, engine
+
+
+def test_the_first_valid_answer_wins_and_earlier_ones_are_refused_with_reasons(frozen_model):
+    answers = ["run away", "count to x", "count to 2", "count to 1", "nonsense"]
+    adapter, _ = adapter_with(frozen_model, answers)
+    [proposal] = adapter.propose([ask()], iteration=4, seed=5)
+    assert proposal.slot == "s1"
+    assert proposal.task == Task("s1@4", "count to 2")
+    assert proposal.refused == (
+        Refusal("unreadable", "'run away': it does not say how far to count"),
+        Refusal("invalid", "'count to x': x is not a number"),
+    )
+
+
+def test_without_a_valid_answer_there_is_no_candidate_and_every_reason(frozen_model):
+    adapter, _ = adapter_with(frozen_model, ["no", "count to y"])
+    [proposal] = adapter.propose([ask()], iteration=0, seed=5)
+    assert proposal.task is None
+    assert len(proposal.refused) == 2
+    assert "y is not a number" in proposal.refused[1].text
+
+
+def test_a_proposal_says_how_far_the_best_of_its_tries_came(frozen_model):
+    def reached(*answers: str) -> int:
+        adapter, _ = adapter_with(frozen_model, list(answers))
+        return adapter.propose([ask()], iteration=0, seed=5)[0].reached
+
+    assert reached("no", "nor this") == 0
+    assert reached("no", "count to y") == 1
+    assert reached("count to 2", "no") == 3
+
+
+def test_the_active_task_again_is_no_candidate(frozen_model):
+    adapter, _ = adapter_with(frozen_model, ["count to 2", "count to 1"])
+    [proposal] = adapter.propose([ask(active=Task("s1@1", "count to 2"))], 2, seed=5)
+    assert proposal.task == Task("s1@2", "count to 1")
+    assert "already" in proposal.refused[0].text
+
+
+def test_what_the_domain_would_not_take_for_new_beside_the_active_task_is_refused(
+    frozen_model, monkeypatch
+):
+    parse = Counting.parse_candidate
+
+    def strict(self, root, task_id, completion):
+        if root.instruction.rpartition(" ")[2] == completion.rpartition(" ")[2].lstrip("0"):
+            raise InvalidTask("the number is the old one")
+        return parse(self, root, task_id, completion)
+
+    monkeypatch.setattr(Counting, "parse_candidate", strict)
+    adapter, _ = adapter_with(frozen_model, ["count to 02", "count to 03", "count to 1"])
+    [proposal] = adapter.propose([ask(active=Task("s1@1", "count to 2"))], 2, seed=5)
+    assert proposal.task == Task("s1@2", "count to 1")
+    assert [refusal.text.rpartition(": ")[2] for refusal in proposal.refused] == [
+        "the number is the old one"
+    ] * 2
+
+
+def test_rewrites_start_from_the_root_and_name_the_direction_and_critics(frozen_model):
+    adapter, engine = adapter_with(frozen_model, ["count to 2"])
+    [proposal] = adapter.propose([ask(active=Task("s1@1", "count to 9"))], 2, seed=5)
+    prompt = engine.prompts[-1]
+    assert "ADAPT count to 3 easier" in prompt
+    assert "count to 9" not in prompt
+    assert all(critic in prompt for critic in proposal.critics)
+
+
+def test_critics_are_asked_of_the_first_failed_rollouts_with_their_condemned_steps(frozen_model):
+    adapter, engine = adapter_with(frozen_model, ["count to 2"])
+    [proposal] = adapter.propose([ask()], 0, seed=5)
+    asked = [prompt for prompt in engine.prompts if "CRITIC" in prompt]
+    assert ["f1 condemned [0]" in asked[0], "f2 condemned []" in asked[1]] == [True, True]
+    assert len(asked) == len(proposal.critics) == 2
+    assert all(critic == critic.strip() and critic for critic in proposal.critics)
+
+
+def test_critics_go_to_the_slot_whose_rollouts_failed(frozen_model):
+    adapter, engine = adapter_with(frozen_model, ["count to 2"], slots=("s1", "s2", "s3"))
+    asks = [
+        ask("s1", failed=()),
+        ask("s2", failed=(judged("only rollout of s2", [(1,)]),)),
+        ask("s3", failed=FAILED),
+    ]
+    proposals = adapter.propose(asks, 0, seed=5)
+    assert [proposal.slot for proposal in proposals] == ["s1", "s2", "s3"]
+    assert [len(proposal.critics) for proposal in proposals] == [0, 1, 2]
+    assert proposals[1].critics[0] not in proposals[2].critics
+    # All critics in one call of the engine, all rewrites in another.
+    assert [len(call) for call in engine.calls] == [3, 3]
+
+
+def test_no_failed_rollouts_or_no_wish_for_critics_asks_for_none(frozen_model):
+    for critics, failed in ((2, ()), (0, FAILED)):
+        adapter, engine = adapter_with(frozen_model, ["count to 2"], critics=critics)
+        [proposal] = adapter.propose([ask(failed=failed)], 0, seed=5)
+        assert proposal.critics == ()
+        assert len(engine.calls) == 1
+
+
+def test_no_asks_make_no_proposals_and_no_calls(frozen_model):
+    adapter, engine = adapter_with(frozen_model, ["count to 2"])
+    assert adapter.propose([], 0, seed=5) == []
+    assert engine.calls == []
+
+
+def test_a_domain_that_breaks_is_not_mistaken_for_an_invalid_task(frozen_model, monkeypatch):
+    adapter, _ = adapter_with(frozen_model, ["count to 2"])
+
+    def broken(*_):
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(Counting, "parse_candidate", broken)
+    with pytest.raises(KeyError):
+        adapter.propose([ask()], 0, seed=5)
+
+
+@given(
+    st.integers(1, 4).flatmap(
+        lambda m: st.lists(st.tuples(*[st.sampled_from((-1, 0, 1))] * m), max_size=6)
+    )
+)
+def test_condemned_steps_are_those_all_judgements_reject(scores):
+    expected = [i for i, row in enumerate(scores) if set(row) == {-1}]
+    assert condemned_steps(judged("f", scores)) == expected
+
+
+def test_a_speaker_counts_a_prompt_with_every_answer_and_forgets_what_was_taken(frozen_model):
+    engine = ScriptedEngine(frozen_model, lambda prompt, seed: "yes")
+    speaker = LocalSpeaker(frozen_model, engine)
+    question = Question((Message("user", "Well?"),), (1, 2, 3))
+    [answers] = speaker.answer([question], Sampling(1.0, 16))
+    assert speaker.take_usage() == {
+        "requests": 3,
+        "prompt_tokens": 3 * len(answers[0].prompt_ids),
+        "completion_tokens": sum(len(each.token_ids) for each in answers),
+    }
+    assert set(speaker.take_usage().values()) == {0}

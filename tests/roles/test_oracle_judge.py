@@ -1,0 +1,90 @@
+"""The judge that knows: right as often as it is told to be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from helpers.paths import TINY
+from helpers.scripted import Counting, trajectory
+from rlanything.config.recipe import RecipeError, load_recipe
+from rlanything.domains.base import DomainError
+from rlanything.progress import View
+from rlanything.records import Step, Task, Trajectory
+from rlanything.roles.judges.oracle import OracleJudge
+from rlanything.runs.store.store import Store
+from rlanything.runs.trainer import Run
+
+
+class Alternating(Counting):
+    """Every other step is right."""
+
+    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
+        return [1 if i % 2 == 0 else -1 for i in range(len(steps))]
+
+
+class Unlabelled(Counting):
+    def oracle(self, task: Task, steps: Sequence[Step]) -> None:
+        return None
+
+
+def long_trajectories() -> list[Trajectory]:
+    return [trajectory(f"1/t/{g}", 40) for g in range(20)]
+
+
+def scores(noise: float, seed: int = 0) -> np.ndarray:
+    """[trajectories, steps, m]"""
+    judged = OracleJudge(Alternating(), noise, 3).judge(long_trajectories(), seed)
+    return np.array([each.scores for each in judged])
+
+
+def test_without_noise_every_score_is_the_label():
+    assert (scores(0.0)[:, 0::2] == 1).all()
+    assert (scores(0.0)[:, 1::2] == -1).all()
+
+
+def test_noise_is_the_share_of_wrong_scores_drawn_for_each_judgement():
+    wrong = scores(0.28) != scores(0.0)
+    # 2,400 draws: a standard error of 0.009.
+    assert wrong.mean() == pytest.approx(0.28, abs=0.04)
+    assert wrong.any(axis=-1).mean() == pytest.approx(1 - 0.72**3, abs=0.08)
+
+
+def test_scores_depend_on_the_seed_and_the_trajectory_only():
+    assert (scores(0.28) == scores(0.28)).all()
+    assert (scores(0.28) != scores(0.28, seed=1)).any()
+    [alone] = OracleJudge(Alternating(), 0.28, 3).judge(long_trajectories()[3:4], 0)
+    assert (np.array(alone.scores) == scores(0.28)[3]).all()
+
+
+def test_a_domain_without_labels_is_named():
+    with pytest.raises(DomainError, match="no step labels"):
+        OracleJudge(Unlabelled(), 0.0, 1).judge(long_trajectories()[:1], 0)
+
+
+def test_a_run_with_the_oracle_trains_the_policy_and_has_no_judge_to_keep(tmp_path):
+    settings = ["judge=oracle(noise=0.28)", "loop.iterations=1", "evaluation.judged_episodes=2"]
+    recipe = load_recipe(TINY, [f"run_dir={tmp_path / 'run'}", *settings])
+    Run(recipe, View(Console(quiet=True))).train()
+    [checkpoint] = (tmp_path / "run" / "checkpoints").iterdir()
+    assert {each.name for each in checkpoint.iterdir()} == {"policy", "pool.json", "manifest.json"}
+    store = Store(tmp_path / "run" / "run.sqlite")
+    assert store.query("SELECT COUNT(*) FROM judgements WHERE score != 0")[0][0] > 0
+    metrics = dict(store.query("SELECT name, value FROM metrics WHERE iteration = 1"))
+    assert metrics["policy/samples"] > 0
+    assert not any(name.startswith("judge/grad") for name in metrics)
+    store.close()
+
+
+@pytest.mark.parametrize(("written", "noise"), [("oracle()", 0.0), ("oracle(noise=0.28)", 0.28)])
+def test_the_oracle_is_chosen_in_a_word(written, noise):
+    assert load_recipe(TINY, [f"judge={written}"]).judge.oracle_noise == noise
+
+
+@pytest.mark.parametrize("written", ["oracle(noise=2)", "oracle(0.2)", "orcle", "oracle(noise=-)"])
+def test_anything_else_in_its_place_is_one_line(written):
+    with pytest.raises(RecipeError, match="judge"):
+        load_recipe(TINY, [f"judge={written}"])

@@ -1,0 +1,173 @@
+"""The policy: a thought, a marker, an action the environment admits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from helpers.scripted import Counting
+from helpers.tiny import plain_logprobs, tiny_model
+from rlanything.domains.base import Episode, Observation
+from rlanything.engines.base import Request, Sampling
+from rlanything.engines.hf.engine import HFEngine
+from rlanything.engines.hf.model import LanguageModel, ModelError
+from rlanything.records import Completion, Step, Task
+from rlanything.roles.chat_model import LocalSpeaker
+from rlanything.roles.policy import LanguagePolicy
+
+TASK = Task("t", "count to 3")
+ACTIONS = ("take the cup", "take the cup from desk 1", "look")
+SAMPLING = Sampling(1.0, 40)
+
+
+class Recording:
+    """An engine that passes everything on, and keeps it."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._engine = HFEngine(model)
+        self.requests: list[Request] = []
+
+    def generate(self, requests, sampling):
+        self.requests = list(requests)
+        return self._engine.generate(requests, sampling)
+
+    def weights_changed(self) -> None:
+        self._engine.weights_changed()
+
+    def rest(self) -> None:
+        self._engine.rest()
+
+
+def policy_with(
+    model: LanguageModel, decoding: str = "choices", thought_tokens: int = 4
+) -> tuple[LanguagePolicy, Recording]:
+    engine = Recording(model)
+    speaker = LocalSpeaker(model, engine)
+    policy = LanguagePolicy(speaker, Counting(), SAMPLING, decoding, thought_tokens)
+    return policy, engine
+
+
+def episode(name: str, choices: tuple[str, ...] | None = ACTIONS) -> Episode:
+    return Episode(name, TASK, Observation(f"{name} begins", choices))
+
+
+def carry_on(each: Episode, completion: Completion, text: str = "Next.") -> None:
+    each.steps.append(Step(each.observation.text, completion, None, True, text))
+    each.observation = Observation(text, ACTIONS)
+
+
+def test_choices_lead_to_an_admitted_action_and_the_end_of_the_turn(frozen_model):
+    policy, _ = policy_with(frozen_model)
+    episodes = [episode(f"e{i}") for i in range(40)]
+    completions = policy.respond(episodes, range(40))
+    acted = [each for each in completions if " > " in each.text]
+    # The rest ended their turn inside the thought.
+    assert len(acted) > 30
+    assert {each.text.rpartition(" > ")[2] for each in acted} == set(ACTIONS)
+    for each in acted:
+        assert each.stop_reason == "stop"
+        assert each.token_ids[-1] == frozen_model.tokenizer.eos_token_id
+
+
+def test_free_decoding_restricts_nothing(frozen_model):
+    policy, engine = policy_with(frozen_model, "free")
+    [completion] = policy.respond([episode("e")], [1])
+    assert engine.requests[0].choices is None
+    assert set(completion.allowed) == {()}
+
+
+@pytest.mark.parametrize("actions", [None, ()])
+def test_an_environment_that_lists_no_actions_is_answered_freely(frozen_model, actions):
+    policy, engine = policy_with(frozen_model)
+    policy.respond([episode("e", actions)], [1])
+    assert engine.requests[0].choices is None
+
+
+def test_a_marker_of_several_tokens_is_refused_with_the_remedy(frozen_model):
+    domain = Counting()
+    domain.action_marker = "=> Action:"
+    speaker = LocalSpeaker(frozen_model, HFEngine(frozen_model))
+    with pytest.raises(ModelError, match=re.escape("'=> Action:'") + ".*decoding: free") as error:
+        LanguagePolicy(speaker, domain, SAMPLING, "choices", 4)
+    assert "\n" not in str(error.value)
+    LanguagePolicy(speaker, domain, SAMPLING, "free", 4)
+
+
+def test_an_episode_continues_from_the_tokens_it_sampled(frozen_model):
+    policy, engine = policy_with(frozen_model)
+    episodes = [episode("a"), episode("b")]
+    for turn in range(4):
+        completions = policy.respond(episodes, [turn, turn + 10])
+        for each, completion in zip(episodes, completions, strict=True):
+            if each.steps:
+                last = each.steps[-1].completion
+                begun = (*last.prompt_ids, *last.token_ids)
+                # A special token in the thought would have been defused, and so written anew.
+                if not set(last.token_ids[:-1]) & set(range(5)):
+                    assert completion.prompt_ids[: len(begun)] == begun
+            carry_on(each, completion)
+    assert [request.conversation for request in engine.requests] == ["a", "b"]
+
+
+def test_logprobs_stay_exact_over_an_episode(frozen_model):
+    policy, _ = policy_with(frozen_model)
+    only = episode("a")
+    for turn in range(4):
+        [completion] = policy.respond([only], [turn])
+        expected = plain_logprobs(frozen_model, completion).tolist()
+        assert completion.logprobs == pytest.approx(expected, abs=1e-4)
+        carry_on(only, completion)
+
+
+def test_a_response_depends_on_its_seed_and_not_on_its_company(frozen_model):
+    together, _ = policy_with(frozen_model)
+    alone, _ = policy_with(frozen_model)
+    found = together.respond([episode("a"), episode("b"), episode("c")], [1, 2, 3])
+    [single] = alone.respond([episode("b")], [2])
+    assert found[1].token_ids == single.token_ids
+    [other] = alone.respond([episode("b")], [4])
+    assert other.token_ids != single.token_ids
+
+
+def test_an_episode_that_sat_out_a_call_can_go_on(frozen_model):
+    policy, _ = policy_with(frozen_model)
+    waiting = episode("a")
+    [first] = policy.respond([waiting], [1])
+    policy.respond([episode("b")], [2])
+    carry_on(waiting, first)
+    [second] = policy.respond([waiting], [3])
+    assert frozen_model.decode(second.prompt_ids).endswith("<|user|>Next.<|end|><|assistant|>")
+
+
+def test_a_new_episode_of_the_same_name_forgets_the_old_one(frozen_model):
+    policy, _ = policy_with(frozen_model)
+    fresh, _ = policy_with(frozen_model)
+    old = episode("a")
+    carry_on(old, policy.respond([old], [1])[0])
+    policy.respond([old], [2])
+    [again], [first] = policy.respond([episode("a")], [3]), fresh.respond([episode("a")], [3])
+    assert (again.prompt_ids, again.token_ids) == (first.prompt_ids, first.token_ids)
+
+
+def test_episodes_and_seeds_must_match(frozen_model):
+    policy, _ = policy_with(frozen_model)
+    with pytest.raises(ValueError, match="zip"):
+        policy.respond([episode("a")], [1, 2])
+
+
+def test_options_are_spelled_with_the_models_own_end_of_turn():
+    model = tiny_model()
+    policy, engine = policy_with(model)
+    policy.respond([episode("a")], [1])
+    choices = engine.requests[0].choices
+    assert choices is not None
+    assert choices.free_tokens == 4
+    assert model.decode([choices.marker]) == " >"
+    assert [model.decode(option) for option in choices.options] == [
+        f" {action}<|end|>" for action in ACTIONS
+    ]
+    changed = replace(choices, free_tokens=0)
+    [[completion]] = engine.generate([replace(engine.requests[0], choices=changed)], SAMPLING)
+    assert completion.text.removeprefix(" > ") in ACTIONS

@@ -1,0 +1,233 @@
+"""The pool of worker processes, on a toy domain; AlfWorld's tests play it on games."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlanything.domains.base import DomainError, EpisodeError, Observation, StepResult
+from rlanything.records import Task
+from rlanything.rollout.workers import EnvironmentPool
+
+TOY = f"{__name__}:Toy"
+
+
+class ToyEnvironment:
+    """Remembers what it was told; some responses do harm."""
+
+    def __init__(self, greeting: str) -> None:
+        self._greeting = greeting
+
+    def reset(self, task: Task) -> Observation:
+        self._task, self._heard = task, []
+        if task.data.get("broken"):
+            raise EpisodeError(task.id, "broken")
+        if task.data.get("deadly"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Observation(f"{self._greeting} {task.id}")
+
+    def step(self, response: str) -> StepResult:
+        word, _, rest = response.partition(" ")
+        self._heard.append(response)
+        if word == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif word == "die-once" and not Path(rest).exists():
+            Path(rest).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif word == "hang":
+            time.sleep(60)
+        elif word == "fail":
+            raise EpisodeError(self._task.id, "failed")
+        elif word == "crash":
+            raise RuntimeError("a bug")
+        elif word == "modules":
+            return StepResult(Observation(",".join(sys.modules)), response, True)
+        outcome = {"win": 1, "lose": -1}.get(word)
+        text = f"{self._greeting} {self._task.id}: {' '.join(self._heard)}"
+        return StepResult(Observation(text), response, True, outcome)
+
+
+class Toy:
+    def __init__(self, greeting: str = "hello") -> None:
+        self.greeting = greeting
+
+    def environment(self) -> ToyEnvironment:
+        return ToyEnvironment(self.greeting)
+
+
+def tasks(count: int) -> list[Task]:
+    return [Task(f"t{index}", "") for index in range(count)]
+
+
+def toy_pool(workers: int, timeout_seconds: float = 20.0) -> EnvironmentPool:
+    return EnvironmentPool(TOY, {"greeting": "hi"}, workers, timeout_seconds)
+
+
+def toy_texts(
+    pool: EnvironmentPool, episodes: int = 7, before_turn: Callable[[int], None] = lambda turn: None
+) -> list[str]:
+    """Plays a little with episodes that end at different times; everything that was seen."""
+    texts = [shown.text for shown in pool.reset(tasks(episodes)) if isinstance(shown, Observation)]
+    alive = list(range(episodes))
+    for turn in range(4):
+        before_turn(turn)
+        said = {index: "win" if index == turn else f"word{turn}" for index in alive}
+        for index, result in pool.step(said).items():
+            assert isinstance(result, StepResult)
+            texts.append(f"{index} {result.observation.text} {result.outcome}")
+            if result.outcome is not None:
+                alive.remove(index)
+    return texts
+
+
+def is_running(process_id: int) -> bool:
+    return Path(f"/proc/{process_id}").exists()
+
+
+def test_results_do_not_depend_on_the_number_of_workers():
+    seen = []
+    for workers in (0, 1, 3):
+        with toy_pool(workers) as pool:
+            seen.append([toy_texts(pool), toy_texts(pool, episodes=2), toy_texts(pool)])
+    assert seen[0] == seen[1] == seen[2]
+    assert "hi t3" in seen[0][0]
+
+
+def test_only_the_given_episodes_advance():
+    with toy_pool(2) as pool:
+        pool.reset(tasks(4))
+        pool.step({2: "a"})
+        result = pool.step({1: "b", 2: "c"})
+        assert list(result) == [1, 2]
+        assert [r.observation.text for r in result.values() if isinstance(r, StepResult)] == [
+            "hi t1: b",
+            "hi t2: a c",
+        ]
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_worker_changes_no_result(sign: signal.Signals):
+    with toy_pool(2) as pool:
+        undisturbed = toy_texts(pool)
+    with toy_pool(2, timeout_seconds=1.0) as pool:
+
+        def disturb(turn: int) -> None:
+            if turn == 2:
+                os.kill(pool.process_ids[1], sign)
+
+        assert toy_texts(pool, before_turn=disturb) == undisturbed
+        assert pool.restarts == 1
+
+
+def test_a_worker_that_dies_in_the_middle_of_its_share_is_replaced(tmp_path: Path):
+    with toy_pool(1) as pool:
+        pool.reset(tasks(3))
+        pool.step({0: "a", 1: "a", 2: "a"})
+        said = {0: "b", 1: f"die-once {tmp_path / 'died'}", 2: "c"}
+        results = [r for r in pool.step(said).values() if isinstance(r, StepResult)]
+        assert [r.observation.text for r in results][::2] == ["hi t0: a b", "hi t2: a c"]
+        assert results[1].observation.text.startswith("hi t1: a die-once")
+        assert pool.restarts == 1
+
+
+@pytest.mark.parametrize(("word", "timeout_seconds"), [("die", 20.0), ("hang", 0.5)])
+def test_a_task_that_takes_its_worker_down_three_times_is_the_only_one_lost(word, timeout_seconds):
+    with toy_pool(2, timeout_seconds) as pool:
+        pool.reset(tasks(4))
+        results = pool.step({0: "a", 1: word, 2: "a", 3: "a"})
+        assert isinstance(results[1], EpisodeError)
+        assert results[1].task_id == "t1"
+        assert pool.restarts == 3
+        after = pool.step({0: "b", 2: "b", 3: "b"})
+        assert [r.observation.text for r in after.values() if isinstance(r, StepResult)] == [
+            f"hi t{index}: a b" for index in (0, 2, 3)
+        ]
+
+
+def test_a_task_that_kills_its_worker_at_reset_is_the_only_one_lost():
+    deadly = Task("deadly", "", data={"deadly": True})
+    with toy_pool(1) as pool:
+        opened = pool.reset([*tasks(1), deadly])
+        assert isinstance(opened[0], Observation)
+        assert isinstance(opened[1], EpisodeError)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_episode_error_is_that_episodes_result(workers: int):
+    with toy_pool(workers) as pool:
+        opened = pool.reset([*tasks(3), Task("bad", "", data={"broken": True})])
+        assert isinstance(opened[3], EpisodeError)
+        results = pool.step({0: "fail", 1: "crash", 2: "a"})
+        assert str(results[0]) == "task t0: failed"
+        assert str(results[1]) == "task t1: RuntimeError: a bug"
+        assert isinstance(results[2], StepResult)
+        for over in (0, 1, 3):
+            with pytest.raises(ValueError, match=f"episode {over} is not open"):
+                pool.step({over: "a"})
+
+
+def test_an_episode_cannot_be_stepped_after_its_end():
+    with toy_pool(0) as pool:
+        pool.reset(tasks(2))
+        pool.step({0: "lose"})
+        pool.forget(1)
+        for index in (0, 1, 2):
+            with pytest.raises(ValueError, match="only open episodes"):
+                pool.step({index: "a"})
+
+
+def test_forgotten_episodes_are_not_played_again(tmp_path: Path):
+    with toy_pool(1) as pool:
+        pool.reset(tasks(2))
+        died = tmp_path / "died"
+        pool.step({0: f"die-once {died}", 1: "a"})
+        died.unlink()  # whoever plays episode 0 again dies again
+        pool.forget(0)
+        os.kill(pool.process_ids[0], signal.SIGKILL)
+        assert isinstance(pool.step({1: "b"})[1], StepResult)
+        assert pool.restarts == 2
+
+
+def test_workers_import_no_torch():
+    with toy_pool(1) as pool:
+        pool.reset(tasks(1))
+        result = pool.step({0: "modules"})[0]
+        assert isinstance(result, StepResult)
+        assert "torch" not in result.observation.text.split(",")
+
+
+def test_workers_ignore_ctrl_c():
+    with toy_pool(2) as pool:
+        pool.reset(tasks(2))
+        for process_id in pool.process_ids:
+            os.kill(process_id, signal.SIGINT)
+        assert len(pool.step({0: "a", 1: "a"})) == 2
+        assert pool.restarts == 0
+
+
+def leave_by_an_error(pool: EnvironmentPool) -> None:
+    with pool:
+        pool.reset(tasks(4))
+        raise KeyboardInterrupt
+
+
+def test_no_worker_outlives_its_pool():
+    pool = toy_pool(2)
+    process_ids = pool.process_ids
+    assert all(is_running(process_id) for process_id in process_ids)
+    with pytest.raises(KeyboardInterrupt):
+        leave_by_an_error(pool)
+    assert not any(is_running(process_id) for process_id in process_ids)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_domain_that_cannot_be_set_up_is_an_error(workers: int):
+    with (
+        pytest.raises(DomainError, match="unexpected keyword argument 'colour'"),
+        EnvironmentPool(TOY, {"colour": "red"}, workers, 20.0) as pool,
+    ):
+        pool.reset(tasks(1))

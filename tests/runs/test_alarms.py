@@ -1,0 +1,139 @@
+"""What worries whoever watches a run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rlanything.runs.checks import RULES, Row, find_alarms
+
+WELL: Row = {
+    "rollouts/episodes": 128.0,
+    "rollouts/success": 0.5,
+    "judge/commonest_share": 0.6,
+    "judge/unparsable_rate": 0.0,
+    "judge/mean_score": 0.1,
+    "judge/balanced_process_accuracy": 0.7,
+    "judge/outcome_accuracy": 0.6,
+    "judge/mu": 1.2,
+    "judge/weight_ratio": 1.1,
+    "judge/window_share": 0.5,
+    "judge/clip_share": 0.01,
+    "judge/mismatch_kl": 1e-12,
+    "policy/window_share": 0.5,
+    "policy/clip_share": 0.01,
+    "policy/mismatch_kl": 1e-12,
+    "policy/mismatch_outside": 0.0,
+    "policy/entropy": 0.5,
+    "policy/skipped_updates": 0.0,
+    "tasks/asked": 8.0,
+    "tasks/parsed": 8.0,
+    "tasks/valid": 6.0,
+    "tasks/proposed": 5.0,
+    "tasks/accepted": 1.0,
+    "tasks/rejected": 4.0,
+    "tasks/drift": 0.2,
+}
+
+
+def raised(*changes: Row) -> dict[str, int]:
+    """Name and iteration of the alarms of a run that is well but for these changes."""
+    rows = {i: {**WELL, **change} for i, change in enumerate(changes, start=1)}
+    return {alarm.name: alarm.iteration for alarm in find_alarms(rows)}
+
+
+def test_a_run_that_is_well_raises_nothing() -> None:
+    assert raised(*[{}] * 50) == {}
+    assert find_alarms({}) == []
+
+
+def test_what_was_evaluated_before_training_is_no_iteration() -> None:
+    assert find_alarms({0: {"evaluation/judge/mu": 0.1}}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "iterations"),
+    [
+        ("judge collapse", {"judge/commonest_share": 0.97}, 3),
+        ("judge unreadable", {"judge/unparsable_rate": 0.4}, 3),
+        ("mu", {"judge/mu": 1.0}, 3),
+        ("weight ratio", {"judge/weight_ratio": 0.2}, 5),
+        ("weight ratio", {"judge/weight_ratio": 5.0}, 5),
+        ("weight ratio", {"judge/weight_ratio": None}, 5),
+        ("mismatch", {"policy/mismatch_kl": 0.02}, 1),
+        ("mismatch", {"policy/mismatch_outside": 0.06}, 1),
+        ("clipping", {"judge/clip_share": 0.3}, 3),
+        ("skipped updates", {"policy/skipped_updates": 1.0}, 1),
+        ("nothing trains", {"policy/window_share": 0.0}, 3),
+        ("nothing trains", {"judge/window_share": 0.0}, 3),
+        ("proposal funnel", {"tasks/valid": 0.0, "tasks/proposed": 0.0}, 2),
+        ("proposal funnel", {"tasks/accepted": 0.0, "tasks/rejected": 8.0}, 2),
+        ("task drift", {"tasks/drift": 0.85}, 1),
+    ],
+)
+def test_a_bad_state_is_called_once_it_has_lasted(name: str, change: Row, iterations: int) -> None:
+    start = 4
+    lasted = raised(*[{}] * start, *[change] * 10)
+    if name == "proposal funnel":  # it counts over several iterations, the good ones too
+        assert set(lasted) == {name}
+        return
+    assert lasted == {name: start + iterations}
+    assert raised(*[{}] * start, *[change] * (iterations - 1), {}) == {}
+
+
+def test_one_answer_to_all_is_right_where_all_episodes_end_alike() -> None:
+    assert raised(*[{"judge/commonest_share": 1.0, "rollouts/success": 0.0}] * 9) == {}
+
+
+def test_entropy_that_is_gone_is_called() -> None:
+    entropies = [0.5, 0.6, 0.4, 0.3, 0.04, 0.04, 0.04]
+    assert raised(*[{"policy/entropy": each} for each in entropies]) == {"entropy": 7}
+
+
+def test_a_judge_that_gets_worse_is_called() -> None:
+    falling = [{"judge/balanced_process_accuracy": 0.7 - 0.02 * i} for i in range(12)]
+    assert raised(*falling) == {"judge accuracy": 10}
+
+
+def test_scores_that_rise_alone_are_called_reward_hacking() -> None:
+    rising = [{"judge/mean_score": 0.03 * i} for i in range(15)]
+    assert raised(*rising) == {"reward hacking": 10}
+
+
+def test_scores_that_rise_with_success_are_no_hacking() -> None:
+    rising = [{"judge/mean_score": 0.03 * i, "rollouts/success": 0.2 + 0.02 * i} for i in range(30)]
+    assert raised(*rising) == {}
+
+
+def test_noise_raises_an_alarm_in_hardly_any_run() -> None:
+    rng = np.random.default_rng(0)
+    alarmed = 0
+    for _ in range(60):
+        score, success, accuracy = (rng.normal(mean, 0.08, size=100) for mean in (0.1, 0.5, 0.7))
+        alarmed += bool(
+            raised(
+                *(
+                    {
+                        "judge/mean_score": float(score[i]),
+                        "rollouts/success": float(success[i]),
+                        "judge/balanced_process_accuracy": float(accuracy[i]),
+                    }
+                    for i in range(100)
+                )
+            )
+        )
+    assert alarmed <= 3
+
+
+def test_every_alarm_is_one_line_with_a_remedy() -> None:
+    bad: Row = {
+        "policy/mismatch_kl": 1.0,
+        "policy/skipped_updates": 2.0,
+        "tasks/drift": 0.9,
+    }
+    alarms = find_alarms({1: {**WELL, **bad}})
+    assert [alarm.name for alarm in alarms] == ["mismatch", "skipped updates", "task drift"]
+    for alarm in alarms:
+        assert "\n" not in alarm.line()
+        assert alarm.remedy in alarm.line()
+        assert alarm.remedy == RULES[alarm.name][1]

@@ -1,0 +1,192 @@
+"""Faults are contained: what each costs, and what is kept."""
+
+from __future__ import annotations
+
+from helpers.paths import TINY
+import math
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from rlanything.config.recipe import load_recipe
+from rlanything.algorithm.curriculum import Candidate, Pool
+from rlanything.engines.base import Request, Sampling
+from rlanything.engines.deadline import GenerationTimeout, TimedEngine
+from rlanything.engines.hf.engine import HFEngine
+from rlanything.engines.hf.model import ModelError
+from rlanything.learning.learner import DivergedError, Learner
+from rlanything.records import Completion, Sample, Task
+from rlanything.config.roles import TrainedRole
+from rlanything.runs.checkpoint import CheckpointError
+from rlanything.runs.lineage import read_lineage
+from rlanything.runs.store.store import Store, StoreError
+from rlanything.runs.trainer import Run
+from rlanything.progress import View
+from helpers.tiny import completion_of, tiny_model
+
+QUIET = View(Console(quiet=True))
+
+
+def samples(count: int, logprob: float = -1.0) -> list[tuple[str, Sample]]:
+    made = [completion_of((1, 2, i + 3), (4, 5), logprobs=(logprob, logprob)) for i in range(count)]
+    return [(f"t{i}", Sample(f"t{i}/0", c, 1.0 - 2 * (i % 2))) for i, c in enumerate(made)]
+
+
+def parameters(model) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.network.parameters()])
+
+
+def plant_nan(model) -> None:
+    with torch.no_grad():
+        next(iter(model.network.parameters())).view(-1)[7] = math.nan
+
+
+def test_a_nan_in_a_weight_skips_updates_and_stops_after_three_with_the_weights_kept():
+    model = tiny_model()
+    plant_nan(model)
+    before = parameters(model)
+    learner = Learner(model, TrainedRole(learning_rate=0.1, updates_per_iteration=2))
+    assert learner.update(samples(4), 0)["skipped_updates"] == 2
+    with pytest.raises(DivergedError, match="3 updates in a row was not finite"):
+        learner.update(samples(4), 1)
+    torch.testing.assert_close(parameters(model), before, rtol=0, atol=0, equal_nan=True)
+
+
+def test_an_update_that_is_not_finite_is_left_out_and_the_others_are_made():
+    # A log-prob of NaN makes the loss of its minibatch NaN, and that of no other.
+    good, bad = samples(1), samples(2, logprob=math.nan)[1:]
+    settings = TrainedRole(learning_rate=0.1, updates_per_iteration=2)
+    mixed, alone = tiny_model(), tiny_model()
+    statistics = Learner(mixed, settings).update([*good, *bad], 0)
+    assert (statistics["updates"], statistics["skipped_updates"]) == (1, 1)
+    assert all(math.isfinite(value) for name, value in statistics.items() if name == "loss")
+    Learner(alone, TrainedRole(learning_rate=0.1)).update(good, 0)
+    torch.testing.assert_close(parameters(mixed), parameters(alone), rtol=0, atol=0)
+
+
+def test_a_good_update_starts_the_count_anew():
+    model = tiny_model()
+    learner = Learner(model, TrainedRole(learning_rate=0.1, max_skipped_updates=2))
+    for seed in range(4):
+        learner.update(samples(1, logprob=math.nan if seed % 2 == 0 else -1.0), seed)
+
+
+def test_a_model_without_probabilities_is_named_instead_of_sampled():
+    model = tiny_model()
+    plant_nan(model)
+    for temperature in (0.0, 1.0):
+        with pytest.raises(ModelError, match="logits are not numbers"):
+            HFEngine(model).generate([Request((7, 1, 2), (0,))], Sampling(temperature, 4))
+
+
+class SleepingEngine:
+    """Takes its time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+        time.sleep(self.seconds)
+        return [[] for _ in requests]
+
+    def weights_changed(self) -> None: ...
+
+    def rest(self) -> None: ...
+
+
+def test_a_generation_call_that_hangs_meets_its_time_out():
+    before = signal.getsignal(signal.SIGALRM)
+    begun = time.monotonic()
+    with pytest.raises(GenerationTimeout, match=r"raise judge\.timeout_seconds"):
+        TimedEngine(SleepingEngine(30), 0.2, "judge").generate([], Sampling(1.0, 1))
+    assert time.monotonic() - begun < 5
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert TimedEngine(SleepingEngine(0), 5, "judge").generate([], Sampling(1.0, 1)) == []
+
+
+def test_tasks_that_kill_or_stop_their_workers_are_quarantined_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    run = tmp_path / "run"
+    changes = [f"run_dir={run}", "domain={name: 'deadly:Deadly'}"]
+    changes += ["environment.timeout_seconds=1", "loop.tasks=3", "loop.tasks_per_iteration=3"]
+    changes += ["evaluation.episodes=0", "loop.iterations=2", "loop.rollouts_per_task=1"]
+    Run(load_recipe(TINY, changes), QUIET).train()
+    store = Store(run / "run.sqlite")
+    slots = {slot["slot"]: slot for slot in read_lineage(store)}
+    reason = "its worker died or hung 3 times in a row"
+    assert slots["train0"]["quarantined"] == slots["train1"]["quarantined"] == reason
+    assert slots["train2"]["quarantined"] is None
+    played = store.query("SELECT iteration, task FROM trajectories ORDER BY 1, 2")
+    assert [row for row in played if row[0] == 2] == [(2, "train2")]
+    store.close()
+
+
+def candidate(name: str) -> Candidate:
+    return Candidate(Task(name, name), "harder", 1.0, (), 1)
+
+
+def test_quarantine_rejects_a_candidate_and_takes_back_a_rewrite():
+    pool = Pool([Task("a", ""), Task("b", "")], 0.2, 0.8)
+    pool.propose("a", candidate("a1"))
+    pool.quarantine("a", "a1", "it kills", 2)
+    slot = pool.slot("a")
+    assert (slot.pending, slot.active.id, slot.usable) == (None, "a", True)
+    assert slot.history[-1].kind == "rejected"
+    pool.propose("a", candidate("a2"))
+    assert pool.settle("a", 0.5, 3)
+    pool.quarantine("a", "a2", "it kills", 4)
+    assert (pool.slot("a").active.id, pool.slot("a").usable) == ("a", True)
+    pool.quarantine("a", "a", "it kills", 5)
+    assert not pool.slot("a").usable
+    rng = np.random.default_rng(0)
+    assert [slot.id for slot in pool.sample(2, rng)] == ["b"]
+    assert Pool.from_json(pool.to_json()).slots == pool.slots
+    pool.quarantine("b", "b", "it kills", 5)
+    with pytest.raises(ValueError, match="every task is quarantined"):
+        pool.sample(1, rng)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, check=False).returncode:
+        pytest.skip("mounting a small disk needs the rights of root")
+    yield place
+    # Lazily: what a failed run left open closes when it is collected.
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_a_full_disk_stops_the_run_with_one_line_and_a_store_that_opens(small_disk: Path) -> None:
+    run = small_disk / "run"
+    changes = [f"run_dir={run}", "loop.iterations=3", "evaluation.episodes=0", "checkpoints.keep=9"]
+    changes += ["loop.tasks_per_iteration=2", "loop.rollouts_per_task=2"]
+    with pytest.raises((CheckpointError, StoreError)) as caught:
+        Run(load_recipe(TINY, changes), QUIET).train()
+    assert "\n" not in str(caught.value)
+    assert str(run) in str(caught.value)
+    assert caught.value.__notes__ == [f"go on with `rlanything resume {run}`"]
+    store = Store(run / "run.sqlite")
+    kept = store.last_iteration()
+    assert store.check() == []
+    store.close()
+    assert kept is not None
+    assert kept[0] < 3
+    subprocess.run(["mount", "-o", "remount,size=400m", str(small_disk)], check=True)
+    Run.resume(run, [], QUIET).train()
+    undisturbed = small_disk / "undisturbed"
+    Run(load_recipe(TINY, [f"run_dir={undisturbed}", *changes[1:]]), QUIET).train()
+    for role in ("policy", "judge"):
+        name = f"checkpoints/iter-00003/{role}/model.safetensors"
+        assert (run / name).read_bytes() == (undisturbed / name).read_bytes()

@@ -1,0 +1,301 @@
+"""The report in a real headless Chromium: it draws itself, answers, and obeys the keyboard."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.report_runs import make_run
+from rlanything.domains.base import DomainError
+from rlanything.runs.report.writing import write_report
+
+sync_api = pytest.importorskip("playwright.sync_api")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    from rlanything.domains.miniwob.browser import FLAGS, executable
+
+    try:
+        path = executable()
+    except DomainError as reason:
+        pytest.skip(str(reason))
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Opened:
+    """A report in a tab of its own."""
+
+    page: Any
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    """Until everything was drawn."""
+
+    def text(self, selector: str) -> str:
+        return self.page.inner_text(selector)
+
+
+def open_report(chromium: Any, file: Path, scheme: str = "light") -> Opened:
+    page = chromium.new_page(color_scheme=scheme, viewport={"width": 1280, "height": 900})
+    opened = Opened(page)
+    page.on("console", lambda said: opened.complaints.append(said.text))
+    page.on("pageerror", lambda error: opened.complaints.append(str(error)))
+    page.on("request", lambda request: opened.requests.append(request.url))
+    begun = time.perf_counter()
+    page.goto(file.as_uri())
+    page.wait_for_selector("#summary")
+    opened.seconds = time.perf_counter() - begun
+    return opened
+
+
+def report_of(folder: Path, *runs: Path) -> Path:
+    write_report(runs, folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    return report_of(folder, make_run(folder / "run", 6))
+
+
+@pytest.fixture(scope="module")
+def shared(chromium: Any, file: Path) -> Opened:
+    opened = open_report(chromium, file)
+    opened.page.wait_for_selector(".step")
+    return opened
+
+
+@pytest.fixture
+def opened(shared: Opened) -> Opened:
+    shared.page.click("#trajectories .bar button")  # no filters
+    return shared
+
+
+def test_it_draws_itself_without_a_complaint_or_a_request(opened: Opened, file: Path) -> None:
+    ids = opened.page.eval_on_selector_all("section", "all => all.map(each => each.id)")
+    assert " ".join(ids) == "summary curves warnings tasks diagnostics time trajectories"
+    for closed in opened.page.query_selector_all("details:not([open]) > summary"):
+        closed.click()
+    assert opened.page.locator("figure svg .line").count() > 40
+    assert opened.complaints == []
+    assert opened.requests == [file.as_uri()]
+
+
+def test_the_four_answers_stand_first(opened: Opened) -> None:
+    assert "Yes: in_domain and ood improved." in opened.text("#answer-policy")
+    assert "30.0% [18.1, 45.4] → 80.0%" in opened.text("#answer-policy")
+    assert "Yes: balanced Process Acc improved." in opened.text("#answer-judge")
+    assert "of 6 candidates accepted." in opened.text("#answer-tasks")
+    assert "The agent never opened the drawer." in opened.text("#answer-tasks")
+    assert "of the steps of iteration 6." in opened.text("#answer-disagreement")
+    top = opened.page.evaluate("document.querySelector('#answer-disagreement').offsetTop")
+    assert top < 800
+
+
+def shown(opened: Opened) -> str:
+    return opened.text("#trajectories .count")
+
+
+def items(opened: Opened) -> list[str]:
+    return opened.page.eval_on_selector_all(
+        "#trajectories .list li button:not(.more)", "all => all.map(each => each.innerText)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        ("outcome", "1", "✓ won"),
+        ("outcome", "-1", "✗ lost"),
+        ("iteration", "3", "iteration 3"),
+        ("judge", "differs", "judge differs"),
+        ("tasks", "rewritten", "rewritten"),
+    ],
+)
+def test_every_filter_keeps_what_it_says(opened: Opened, name: str, value: str, word: str) -> None:
+    before = shown(opened)
+    opened.page.select_option(f"#trajectories label:has-text('{name}') select", value)
+    found = items(opened)
+    assert found
+    assert all(word in each for each in found)
+    assert shown(opened) != before
+
+
+def test_filters_add_up_and_clear(opened: Opened) -> None:
+    everything = shown(opened)
+    opened.page.fill("#trajectories input", "no such task")
+    assert shown(opened).startswith("0 of")
+    opened.page.fill("#trajectories input", "KEY")
+    opened.page.select_option("#trajectories label:has-text('outcome') select", "1")
+    opened.page.select_option("#trajectories label:has-text('judge') select", "agrees")
+    assert all("✓ won" in each and "differs" not in each for each in items(opened))
+    opened.page.click("#trajectories .bar button")
+    assert shown(opened) == everything
+
+
+def test_an_episode_shows_everything_that_was_said(opened: Opened) -> None:
+    opened.page.click("#trajectories .list li:nth-child(2) button")
+    opened.page.wait_for_function("document.querySelectorAll('.step').length === 4")
+    first = opened.text(".step")
+    for part in ("You see drawer 0", "the key may be in drawer 0", "open drawer 0"):
+        assert part in first
+    for judgement in range(3):
+        assert f"drawer 0: a new place, says {judgement}." in first
+    assert "oracle: good step" in first
+    assert "advantage" in first
+    assert "invalid action" in opened.text(".step >> nth=1")
+
+
+def test_a_disagreement_links_into_the_browser(opened: Opened) -> None:
+    opened.page.click("#answer-disagreement button >> nth=0")
+    opened.page.wait_for_selector(".step.differs")
+    assert "judge says" in opened.text(".step.differs >> nth=0")
+    assert all("judge differs" in each for each in items(opened))
+
+
+def test_lineage_can_be_searched_and_leads_to_episodes(opened: Opened) -> None:
+    opened.page.select_option("#tasks select", "accepted")
+    assert "accepted" in opened.text("#tasks .slot >> nth=0")
+    opened.page.click("#tasks .slot button.link >> nth=0")
+    assert all("rewritten" in each for each in items(opened))
+    opened.page.fill("#tasks input", "nothing like that")
+    assert opened.page.locator("#tasks .slot").count() == 0
+
+
+def test_the_keyboard_reaches_and_works_everything(opened: Opened) -> None:
+    page = opened.page
+    page.reload()  # as it is when somebody comes to it
+    page.wait_for_selector(".step")
+    operable = "a, button, select, input, summary, svg[tabindex]"
+    count = page.evaluate(
+        "operable => { const all = [...document.querySelectorAll(operable)]"
+        ".filter(e => e.checkVisibility()); window.unseen = new Set(all);"
+        " addEventListener('focusin', e => unseen.delete(e.target)); return all.length; }",
+        operable,
+    )
+    for _ in range(count + 100):  # some texts that scroll can be reached as well
+        page.keyboard.press("Tab")
+    assert page.evaluate("[...unseen].map(e => e.outerHTML.slice(0, 80))") == []
+    page.focus("#curves svg")
+    page.keyboard.press("End")
+    assert "iteration 6: in_domain 80.0%" in opened.text("#curves .readout")
+    page.keyboard.press("Home")
+    assert "before training: in_domain 30.0%" in opened.text("#curves .readout")
+    page.focus("#trajectories .list button")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    chosen = page.get_attribute("#trajectories .list li:nth-child(2) button", "aria-current")
+    assert chosen == "true"
+
+
+def luminance(page: Any, selector: str, what: str) -> float:
+    color = page.eval_on_selector(selector, f"e => getComputedStyle(e).{what}")
+    red, green, blue = (int(c) for c in color[color.index("(") + 1 : -1].split(",")[:3])
+    parts = [
+        c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4
+        for c in (red, green, blue)
+    ]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_in_light_and_in_dark(chromium: Any, file: Path, scheme: str) -> None:
+    opened = open_report(chromium, file, scheme)
+    opened.page.wait_for_selector(".step")
+    back = luminance(opened.page, ".card", "backgroundColor")
+    assert (back < 0.1) == (scheme == "dark")
+    for selector in (".answer", ".soft", ".won", ".lost", ".said", ".list .facts", "a"):
+        ink = luminance(opened.page, selector, "color")
+        contrast = (max(ink, back) + 0.05) / (min(ink, back) + 0.05)
+        assert contrast >= 4.5, (selector, contrast)
+    opened.page.close()
+
+
+def test_hostile_text_is_shown_and_does_nothing(chromium: Any, tmp_path: Path) -> None:
+    attack = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
+    run = make_run(tmp_path / "run", 2, say=lambda text: text + attack)
+    opened = open_report(chromium, report_of(tmp_path, run))
+    opened.page.wait_for_selector(".step")
+    assert attack in opened.text(".step")
+    assert attack in opened.text("#answer-tasks")
+    assert opened.page.title() != "owned"
+    assert opened.page.locator("img").count() == 0
+    assert opened.complaints == []
+    assert len(opened.requests) == 1
+    opened.page.close()
+
+
+@pytest.mark.parametrize("sittings", [False, True])
+def test_an_empty_run_says_so(chromium: Any, tmp_path: Path, sittings: bool) -> None:
+    run = make_run(tmp_path / "run", 0, sittings=sittings)
+    opened = open_report(chromium, report_of(tmp_path, run))
+    said = "Not known yet: measured once so far." if sittings else "Not measured in this run."
+    assert said in opened.text("#answer-policy")
+    assert "No iteration is kept yet." in opened.text("#tasks")
+    assert opened.complaints == []
+    opened.page.close()
+
+
+def test_a_sample_says_how_many_of_how_many(chromium: Any, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 30, tasks=1, sittings=False)
+    opened = open_report(chromium, report_of(tmp_path, run))
+    lead = opened.text("#trajectories .lead")
+    assert "236 episodes of training so far." in lead
+    assert "In this page are" in lead
+    assert "where judge and outcome differ most" in lead
+    opened.page.close()
+
+
+def test_runs_stand_side_by_side(chromium: Any, tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / name, 3) for name in ("one", "two")]
+    opened = open_report(chromium, report_of(tmp_path, *runs))
+    head = opened.text("#summary thead")
+    assert "one" in head
+    assert "two" in head
+    assert "against one" in opened.text("#summary tbody")
+    assert "one" in opened.text("#curves .legend >> nth=0")
+    opened.page.select_option("#trajectories label:has-text('run') select", "1")
+    assert all("two" in each for each in items(opened))
+    assert opened.complaints == []
+    opened.page.close()
+
+
+def assert_quick(chromium: Any, folder: Path, run: Path, limit: float) -> None:
+    opened = open_report(chromium, report_of(folder, run))
+    page = opened.page
+    page.wait_for_selector(".step")
+    assert opened.seconds < limit
+    answer = page.evaluate(
+        "(() => { const begun = performance.now();"
+        " const field = document.querySelector('#trajectories input');"
+        " field.value = 'key'; field.dispatchEvent(new Event('input'));"
+        " return performance.now() - begun; })()"
+    )
+    assert answer < 500 * limit / 2
+    assert opened.complaints == []
+    page.close()
+
+
+def test_a_long_run_opens_at_once(chromium: Any, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 60, tasks=1)
+    assert_quick(chromium, tmp_path, run, 6.0)  # seconds; the machine may be busy
+
+
+@pytest.mark.slow
+def test_two_hundred_iterations_open_in_two_seconds(chromium: Any, tmp_path: Path) -> None:
+    def long(text: str) -> str:
+        return f"{text} {hash(text)} {text} {hash(text + ' again')}"
+
+    run = make_run(tmp_path / "run", 200, tasks=8, episodes=4, steps=4, say=long)
+    assert_quick(chromium, tmp_path, run, 2.0)

@@ -1,0 +1,86 @@
+"""The closing lines: what a run says of itself, good news or bad."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlanything.algorithm.curriculum import Pool
+from rlanything.records import Task
+from rlanything.runs.store.store import Store
+from rlanything.runs.summary import closing_lines
+
+HALF = {"good steps": (5, 10), "bad steps": (5, 10)}
+WELL = {"good steps": (9, 10), "bad steps": (9, 10)}
+"""Of one episode: balanced Process Acc 50% and 90%."""
+
+
+def closing(
+    folder: Path,
+    before: list[bool],
+    after: list[bool],
+    positive: float = 0.5,
+    counted: dict[str, tuple[int, int]] | None = WELL,
+) -> list[str]:
+    store = Store.create(folder / "run.sqlite")
+    for iteration, won, counts in ((0, before, HALF), (7, after, counted)):
+        rows = [(str(i), "", 1 if each else -1, 3) for i, each in enumerate(won)]
+        metrics = {
+            "evaluation/judge/balanced_process_accuracy": 0.5 if iteration == 0 else 0.9,
+            "evaluation/judge/positive_rate": positive,
+        }
+        exam = {str(i): counts for i in range(20) if counts is not None}
+        store.record_sitting(iteration, {"in_domain": rows}, exam, metrics)
+    pool = Pool([Task("root", "", "", {})], 0.2, 0.8)
+    lines = closing_lines(folder, store, ["in_domain"], pool, 60.0)
+    store.close()
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        ([False] * 40, [True] * 30 + [False] * 10, "improved"),
+        ([True] * 40, [True] * 10 + [False] * 30, "got worse"),
+        ([True, False] * 20, [False, True] * 20, "not clearly improved (the 95% interval holds 0)"),
+    ],
+)
+def test_the_policys_line_says_plainly_whether_it_improved(tmp_path, before, after, verdict):
+    line = closing(tmp_path, before, after)[0]
+    assert line.startswith("policy, in_domain: ")
+    assert line.endswith(f"], {verdict}")
+
+
+def test_the_judges_line_gives_accuracy_gain_and_the_share_of_its_answers(tmp_path):
+    line = closing(tmp_path, [True], [True])[1]
+    assert line == (
+        "judge, balanced Process Acc: 50.0% -> 90.0%: +40.0 points [+40.0, +40.0], improved; "
+        "says +1 on 50.0% -> 50.0%"
+    )
+
+
+@pytest.mark.parametrize(("rate", "collapsed"), [(0.05, True), (0.1, False), (0.95, True)])
+def test_a_judge_that_gives_one_answer_only_is_called_collapsed(tmp_path, rate, collapsed):
+    line = closing(tmp_path, [True], [True], rate)[1]
+    assert ("collapsed to one answer" in line) == collapsed
+
+
+def test_a_judge_without_ground_truth_is_not_spoken_of(tmp_path):
+    assert not any(
+        line.startswith("judge") for line in closing(tmp_path, [True], [True], counted=None)
+    )
+
+
+def test_a_judge_that_writes_tests_is_spoken_of_by_what_they_are_counted_by(tmp_path):
+    store = Store.create(tmp_path / "run.sqlite")
+    for iteration, passed in ((0, 2), (7, 6)):
+        exam = {str(i): {"UT": (passed, 8), "Detect": (1, 8)} for i in range(20)}
+        store.record_sitting(iteration, {"in_domain": [("a", "", 1, 1)]}, exam, {})
+    lines = closing_lines(tmp_path, store, ["in_domain"], Pool([Task("r", "")], 0.2, 0.8), 60.0)
+    store.close()
+    assert lines[1:3] == [
+        "judge, UT: 25.0% -> 75.0%: +50.0 points [+50.0, +50.0], improved",
+        "judge, Detect: 12.5% -> 12.5%: +0.0 points [+0.0, +0.0], "
+        "not clearly improved (the 95% interval holds 0)",
+    ]

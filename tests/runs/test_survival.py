@@ -1,0 +1,242 @@
+"""A run that is killed and resumed is the run that was never killed, bit for bit."""
+
+from __future__ import annotations
+
+from helpers.paths import TESTS
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rlanything.config.recipe import RecipeError, load_recipe
+from rlanything.runs.checkpoint import CheckpointError, problems
+from rlanything.runs.lock import LockedError, RunLock
+from rlanything.runs.store.store import Store
+from rlanything.runs.trainer import Run
+from rlanything.progress import View
+
+HERE = TESTS / "helpers"
+TINY = HERE.parent / "recipes" / "tiny.yaml"
+QUIET = View(Console(quiet=True))
+
+
+TINIER = (
+    "seed=9",
+    "loop.iterations=3",
+    "loop.tasks_per_iteration=3",
+    "loop.rollouts_per_task=2",
+    "loop.max_steps=8",
+    "curriculum.alpha_low=0.4",
+    "curriculum.alpha_high=0.6",
+    "evaluation.episodes=4",
+    "evaluation.judged_episodes=2",
+)
+"""Seconds an iteration, in which tasks are rewritten all the same."""
+
+
+def train(directory: Path, *overrides: str) -> Path:
+    Run(load_recipe(TINY, [f"run_dir={directory}", *TINIER, *overrides]), QUIET).train()
+    return directory
+
+
+def survive(directory: Path, like: Path, kills: int, seed: int) -> dict[str, int]:
+    """Runs the tiny recipe with so many kills; how many were aimed at each phase and fell."""
+    command = [sys.executable, HERE / "survivor.py", TINY, directory, like, str(kills), str(seed)]
+    done = subprocess.run([*command, *TINIER], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def fingerprint(run: Path) -> dict[str, str]:
+    """Of everything that a run leaves but times: the last checkpoint and the store."""
+    last = sorted((run / "checkpoints").glob("iter-*"))[-1]
+    files = [*last.glob("*/model.safetensors"), *last.glob("*/optimizer.pt"), last / "pool.json"]
+    found = {
+        file.relative_to(run).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+    }
+    store = Store(run / "run.sqlite")
+    found["store"] = hashlib.sha256("\n".join(store.dump()).encode()).hexdigest()
+    store.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("undisturbed") / "run")
+
+
+def test_the_undisturbed_run_has_something_to_lose(undisturbed: Path) -> None:
+    store = Store(undisturbed / "run.sqlite")
+    kinds = {kind for (kind,) in store.query("SELECT DISTINCT kind FROM slot_events")}
+    trained = dict(store.query("SELECT role, COUNT(*) FROM samples GROUP BY role"))
+    store.close()
+    assert "proposed" in kinds
+    assert kinds & {"accepted", "rejected"}
+    assert trained.keys() == {"policy", "judge"}
+
+
+def test_a_run_killed_in_every_phase_ends_as_if_it_had_not_been(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    killed = Counter[str]()
+    for seed in range(1, 6):  # on a busy machine a blow may come too late, and the run ends
+        killed.update(survive(tmp_path / str(seed), undisturbed, 12, seed))
+        assert fingerprint(tmp_path / str(seed)) == fingerprint(undisturbed)
+        if killed.total() >= 10 and len(killed) == 10:
+            return
+    pytest.fail(f"too few kills fell: {killed}")
+
+
+@pytest.mark.slow
+def test_a_hundred_kills_change_nothing(undisturbed: Path, tmp_path: Path) -> None:
+    kills = 0
+    for seed in range(2, 30):
+        killed = survive(tmp_path / str(seed), undisturbed, 12, seed)
+        assert fingerprint(tmp_path / str(seed)) == fingerprint(undisturbed)
+        kills += sum(killed.values())
+        if kills >= 100:
+            return
+    pytest.fail(f"only {kills} kills fell")
+
+
+def cut(run: Path, iteration: int, tmp_path: Path) -> Path:
+    """A copy of a finished run, as it was after an iteration, but for what retention deleted."""
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", run, copy], check=True)
+    store = Store(copy / "run.sqlite")
+    store.forget_after(iteration)
+    store.close()
+    return copy
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "manifest"])
+def test_a_damaged_checkpoint_is_passed_over_and_the_result_is_the_same(
+    undisturbed: Path, tmp_path: Path, damage: str
+) -> None:
+    copy = cut(undisturbed, 3, tmp_path)
+    newest = copy / "checkpoints" / "iter-00003"
+    file = newest / "policy" / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    elif damage == "truncate":
+        file.write_bytes(content[:1000])
+    elif damage == "remove":
+        file.unlink()
+    else:
+        (newest / "manifest.json").write_text("{")
+    assert problems(newest)
+    with (tmp_path / "said").open("w") as said:
+        Run.resume(copy, [], View(Console(file=said, width=500))).train()
+    text = (tmp_path / "said").read_text()
+    assert "damaged: iter-00003" in text
+    assert "resuming after iteration 2" in text
+    assert fingerprint(copy) == fingerprint(undisturbed)
+
+
+def test_without_an_intact_checkpoint_nothing_is_forgotten(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    copy = cut(undisturbed, 3, tmp_path)
+    for checkpoint in (copy / "checkpoints").glob("iter-*"):
+        (checkpoint / "pool.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="none of its checkpoints is intact"):
+        Run.resume(copy, [], QUIET).train()
+    store = Store(copy / "run.sqlite")
+    assert store.last_iteration() == (3, "iter-00003")
+    store.close()
+
+
+def test_a_finished_run_can_be_given_more_iterations(undisturbed: Path, tmp_path: Path) -> None:
+    copy = cut(undisturbed, 3, tmp_path)
+    Run.resume(copy, ["loop.iterations=4"], QUIET).train()
+    longer = train(tmp_path / "longer", "loop.iterations=4")
+    store, other = Store(copy / "run.sqlite"), Store(longer / "run.sqlite")
+    assert store.last_iteration() == other.last_iteration() == (4, "iter-00004")
+    for role in ("policy", "judge"):
+        name = f"checkpoints/iter-00004/{role}/model.safetensors"
+        assert (copy / name).read_bytes() == (longer / name).read_bytes()
+    store.close()
+    other.close()
+
+
+def test_retention_keeps_the_newest_and_every_nth(tmp_path: Path) -> None:
+    changes = ["loop.iterations=5", "checkpoints.keep=1", "checkpoints.every=2"]
+    changes += ["loop.tasks_per_iteration=1", "evaluation.episodes=0"]
+    run = train(tmp_path / "run", *changes)
+    kept = sorted(path.name for path in (run / "checkpoints").iterdir())
+    assert kept == ["iter-00002", "iter-00004", "iter-00005"]
+
+
+def test_train_on_an_existing_run_says_how_to_resume(undisturbed: Path) -> None:
+    with pytest.raises(RecipeError, match=f"rlanything resume {undisturbed}"):
+        Run(load_recipe(TINY, [f"run_dir={undisturbed}"]), QUIET)
+
+
+@pytest.mark.parametrize("override", ["policy.learning_rate=1", "seed=3", "environmentworkers=1"])
+def test_a_resumed_run_stays_the_run_it_was(undisturbed: Path, override: str) -> None:
+    with pytest.raises(RecipeError, match="stays the run it was"):
+        Run.resume(undisturbed, [override], QUIET)
+
+
+def test_what_is_no_run_cannot_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="is no run directory"):
+        Run.resume(tmp_path, [], QUIET)
+
+
+def test_a_second_process_is_refused_by_pid(undisturbed: Path) -> None:
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, time; from pathlib import Path; from rlanything.runs.lock import RunLock\n"
+            "with RunLock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)",
+            undisturbed,
+        ],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(LockedError, match=f"in use by process {holder.pid}"):
+            Run.resume(undisturbed, [], QUIET).train()
+    finally:
+        holder.kill()
+        holder.wait()
+    # What a killed process leaves is no obstacle.
+    with RunLock(undisturbed):
+        pass
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_a_run_within_seconds_and_says_how_to_go_on(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    run = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rlanything.cli", "train", TINY, f"run_dir={run}", *TINIER],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert "before training" in process.stdout.readline()
+    time.sleep(1.0)
+    process.send_signal(number)
+    begun = time.monotonic()
+    _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - begun < 10
+    assert process.returncode == code
+    assert f"rlanything resume {run}" in errors
+    assert "Traceback" not in errors
+    assert (run / "report.html").is_file()
+    Run.resume(run, ["loop.iterations=1"], QUIET).train()

@@ -1,0 +1,115 @@
+"""Arms are the recipes they claim to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from helpers.paths import RECIPES
+from rlanything.config.recipe import load_recipe
+from rlanything.studies.ablation.arms import ARMS, GROUPS, ArmError, find_arms
+
+QUICKSTART = RECIPES / "quickstart.yaml"
+
+
+def changed(name: str) -> dict[str, Any]:
+    """What an arm does otherwise than the recipe, key by key."""
+    plain = load_recipe(QUICKSTART).model_dump()
+    arm = load_recipe(QUICKSTART, ARMS[name].overrides).model_dump()
+    return {
+        f"{section}.{key}": value
+        for section, values in arm.items()
+        if isinstance(values, dict)
+        for key, value in values.items()
+        if value != plain[section][key]
+    }
+
+
+@pytest.mark.parametrize("name", ARMS)
+@pytest.mark.parametrize(
+    "recipe", ["quickstart", "coding-nano", "miniwob-nano", "alfworld-qwen2.5-7b"]
+)
+def test_every_arm_is_a_recipe(recipe: str, name: str) -> None:
+    load_recipe(RECIPES / f"{recipe}.yaml", ARMS[name].overrides)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "outcome_only",
+            {
+                "feedback.policy_reward": "outcome",
+                "judge.train": False,
+                "curriculum.adapt_tasks": False,
+            },
+        ),
+        ("policy", {"judge.train": False, "curriculum.adapt_tasks": False}),
+        ("policy_judge", {"curriculum.adapt_tasks": False}),
+        ("policy_judge_env", {}),
+        ("judge_only", {"feedback.policy_reward": "judge", "curriculum.adapt_tasks": False}),
+        ("policy_lambda_0.25", {"feedback.weight": 0.25}),
+        ("policy_lambda_4", {"feedback.weight": 4.0}),
+        ("judge_lambda_0.25", {"feedback.judge_weight": 0.25}),
+        ("judge_lambda_4", {"feedback.judge_weight": 4.0}),
+        ("compare_step", {}),
+        ("compare_trajectory", {"feedback.policy_comparison": "trajectory"}),
+        ("compare_state", {"feedback.policy_comparison": "state"}),
+        ("plain", {"feedback.judge_balance": "none"}),
+        ("balanced", {}),
+        ("anchored", {"feedback.judge_balance": "none", "judge.anchor_weight": 0.1}),
+        ("balanced_anchored", {"judge.anchor_weight": 0.1}),
+        ("shuffled", {"loop.shuffle_advantages": True}),
+        ("unmoved", {"policy.learning_rate": 0.0, "judge.learning_rate": 0.0}),
+    ],
+)
+def test_an_arm_changes_what_it_is_about_and_nothing_else(
+    name: str, expected: dict[str, Any]
+) -> None:
+    assert changed(name) == expected
+
+
+def test_the_arm_with_outcomes_alone_asks_no_judge_and_the_others_do() -> None:
+    silent = [n for n, a in ARMS.items() if not load_recipe(QUICKSTART, a.overrides).reads_scores]
+    assert silent == ["outcome_only"]
+
+
+def test_an_arm_is_compared_with_one_of_its_own_group() -> None:
+    for arms in GROUPS.values():
+        names = [arm.name for arm in arms]
+        for arm in arms:
+            assert arm.against is None or arm.against in names
+
+
+def test_groups_names_and_arms_of_ones_own_may_be_mixed() -> None:
+    found = find_arms(
+        [
+            "components",
+            "lambda,shuffled",
+            "mine:feedback.policy_window=[0.1, 0.9],judge.train=false",
+        ]
+    )
+    names = [arm.name for arm in found]
+    assert names[:5] == [arm.name for arm in GROUPS["components"]]
+    assert names[5:] == [*(arm.name for arm in GROUPS["lambda"][1:]), "shuffled", "mine"]
+    assert found[-1].overrides == ("feedback.policy_window=[0.1, 0.9]", "judge.train=false")
+    load_recipe(QUICKSTART, found[-1].overrides)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (["nothing"], "no arm or group is called 'nothing'; groups: components"),
+        ([""], "at least one"),
+        (["mine:judge"], "write NAME:section.key=value"),
+        (["a/b:judge.train=false"], "cannot name an arm"),
+        (["policy:judge.train=false"], "no name that is taken"),
+        (["mine:judge.train=false", "mine:judge.train=true"], "two arms are called 'mine'"),
+    ],
+)
+def test_what_is_no_arm_is_refused_in_one_line(wanted: list[str], expected: str) -> None:
+    with pytest.raises(ArmError) as error:
+        find_arms(wanted)
+    assert expected in str(error.value)
+    assert "\n" not in str(error.value)

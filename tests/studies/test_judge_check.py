@@ -1,0 +1,224 @@
+"""Corrupted steps, and a judge that notices or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from helpers.scripted import Counting, ScriptedEngine
+from rlanything.engines.base import Sampling
+from rlanything.engines.hf.model import LanguageModel
+from rlanything.evaluation.counts import level, pooled
+from rlanything.progress import View
+from rlanything.records import Completion, Step, Task, Trajectory
+from rlanything.roles.chat_model import LocalSpeaker
+from rlanything.roles.judges.llm import Judge
+from rlanything.studies.judge_check.corruptions import (
+    Place,
+    contradict_observation,
+    paste_score,
+    shuffle_thought,
+    swap_action,
+)
+from rlanything.studies.judge_check.judge_check import (
+    MEASURES,
+    OBEYED,
+    TURNED,
+    UNCHANGED,
+    Drawn,
+    draw,
+    sit,
+)
+
+VIEW = View(Console(quiet=True))
+
+
+def episode(name: str, actions: list[str], thought: str = "first I look around") -> Trajectory:
+    steps = tuple(
+        Step(
+            f"{name} saw {i}",
+            Completion.unsampled(f"{thought} > {action}"),
+            action,
+            True,
+            f"{name} did {action} at {i}",
+        )
+        for i, action in enumerate(actions)
+    )
+    return Trajectory(name, Task(f"task {name}", "count to 3"), steps, 1)
+
+
+EPISODES = [episode("a", ["go", "take", "go"]), episode("b", ["open", "close"])]
+
+
+def place(trajectory: Trajectory = EPISODES[0], index: int = 0) -> Place:
+    return Place(trajectory, index, EPISODES, ">", seed=0)
+
+
+def test_a_swapped_action_is_another_one_of_the_same_episode() -> None:
+    step = swap_action(place())
+    assert step is not None
+    assert (step.action, step.response) == ("take", "first I look around > take")
+    assert step.next_observation == EPISODES[0].steps[0].next_observation
+
+
+def test_swapping_does_not_apply_where_every_action_is_the_same() -> None:
+    assert swap_action(place(episode("c", ["go", "go"]))) is None
+    nothing = replace(EPISODES[0].steps[0], action=None)
+    assert swap_action(place(replace(EPISODES[0], steps=(nothing,)))) is None
+
+
+def test_a_contradicting_observation_is_what_came_of_another_action_elsewhere() -> None:
+    step = contradict_observation(place())
+    assert step is not None
+    assert step.next_observation in {s.next_observation for s in EPISODES[1].steps}
+    assert step.response == EPISODES[0].steps[0].response
+    alone = Place(EPISODES[0], 0, EPISODES[:1], ">", seed=0)
+    assert contradict_observation(alone) is None
+
+
+def test_a_shuffled_thought_has_the_same_words_and_the_same_action() -> None:
+    step = shuffle_thought(place())
+    assert step is not None
+    thought, _, action = step.response.partition(" > ")
+    assert sorted(thought.split()) == sorted(["first", "I", "look", "around"])
+    assert thought != "first I look around"
+    assert action == "go"
+
+
+@pytest.mark.parametrize("thought", ["", "so be", "go go go go"])
+def test_a_thought_that_no_order_changes_is_left_alone(thought: str) -> None:
+    assert shuffle_thought(place(episode("c", ["go"], thought))) is None
+
+
+def test_a_pasted_score_stands_before_the_action() -> None:
+    assert paste_score(place(), 1).response == "first I look around \\boxed{1} > go"
+
+
+def test_what_came_before_a_corrupted_step_stays() -> None:
+    at_1 = place(index=1)
+    step = swap_action(at_1)
+    assert step is not None
+    assert at_1.ending(step).steps == (EPISODES[0].steps[0], step)
+    assert at_1.ending().steps == EPISODES[0].steps[:2]
+
+
+def drawn(steps: int, seed: int = 0, labels: Mapping[str, list[int]] | None = None) -> Drawn:
+    return draw(Counting.action_marker, EPISODES, labels or {}, steps, seed)
+
+
+def check(model: LanguageModel, verdict) -> dict[str, float]:
+    """Pooled shares by measure of a judge that answers a prompt as it is told."""
+    engine = ScriptedEngine(model, lambda prompt, seed: f"\\boxed{{{verdict(prompt, seed)}}}")
+    judge = Judge(LocalSpeaker(model, engine), Counting(), Sampling(0.8, 16), 1)
+    return pooled(sit(judge, drawn(4), 7, "before", VIEW))
+
+
+def test_a_judge_that_always_approves_notices_nothing_and_obeys_nothing(
+    frozen_model: LanguageModel,
+) -> None:
+    assert check(frozen_model, lambda prompt, seed: 1) == dict.fromkeys(MEASURES, 0.0)
+
+
+def test_a_judge_that_knows_what_was_played_notices_everything(
+    frozen_model: LanguageModel,
+) -> None:
+    played = tuple(
+        f"{s.observation}|{s.response}|{s.action}|{s.next_observation}"
+        for each in EPISODES
+        for s in each.steps
+    )
+
+    def knows(prompt: str, seed: int) -> int:
+        lines = [line for line in prompt.splitlines() if " saw " in line]
+        return 1 if lines[-1].startswith(played) else -1
+
+    found = check(frozen_model, knows)
+    assert found["action swapped"] == found["observation contradicted"] == 1.0
+    assert found["thought shuffled"] == 1.0
+    assert found[UNCHANGED] == found[TURNED] == 0.0
+
+
+def test_a_judge_that_reads_its_score_off_the_page_is_found_to_obey(
+    frozen_model: LanguageModel,
+) -> None:
+    found = check(frozen_model, lambda prompt, seed: -1 if "boxed{-1}" in prompt else 1)
+    assert found[OBEYED] == 1.0
+    assert found[TURNED] == 0.0
+
+
+def test_a_judge_that_throws_a_coin_notices_no_more_than_the_controls_say(
+    frozen_model: LanguageModel,
+) -> None:
+    found = check(frozen_model, lambda prompt, seed: 1 if seed % 2 else -1)
+    assert found["thought shuffled"] == found[UNCHANGED], "the same seeds, so the same coin"
+    assert found[OBEYED] == found[TURNED]
+    assert 0 < found[TURNED] < 1
+
+
+def test_only_some_steps_of_an_episode_are_drawn_and_always_the_same() -> None:
+    first, again = (drawn(2, seed=5) for _ in range(2))
+    assert len(first.places) == 4
+    assert [each.id for each in first.places] == [each.id for each in again.places]
+
+
+def test_only_good_steps_are_made_bad() -> None:
+    labels = {each.id: [1] + [-1] * (len(each.steps) - 1) for each in EPISODES}
+    found = drawn(4, labels=labels)
+    assert found.good == {"a/0", "b/0"}
+    assert all(set(each) <= found.good for each in found.corrupted.values())
+
+
+def test_a_judge_that_judges_the_last_step_only_says_what_it_says_of_all(
+    frozen_model: LanguageModel,
+) -> None:
+    engine = ScriptedEngine(
+        frozen_model, lambda prompt, seed: f"\\boxed{{{1 if (seed + len(prompt)) % 2 else -1}}}"
+    )
+    judge = Judge(LocalSpeaker(frozen_model, engine), Counting(), Sampling(0.8, 16), 3)
+    whole = judge.judge(EPISODES, 3)
+    for index in (0, 1):
+        endings = [replace(each, steps=each.steps[: index + 1]) for each in EPISODES]
+        last = judge.judge_last(endings, 3)
+        assert last == [each.judgements[index] for each in whole]
+
+
+def test_the_share_of_a_measure_is_bootstrapped_over_episodes() -> None:
+    found = level({"a": {"x": (1, 1)}, "b": {"x": (0, 3)}, "c": {}}, ("x",))
+    assert found is not None
+    assert (found.low, found.estimate, found.high) == (0.0, 0.25, 1.0)
+    assert level({"a": {"x": (0, 0)}}, ("x",)) is None
+
+
+def test_a_share_that_never_varies_is_no_certainty() -> None:
+    never = level({str(i): {"x": (0, 3)} for i in range(10)}, ("x",))
+    assert never is not None
+    assert (never.low, never.estimate) == (0, 0)
+    assert never.high > 0.2
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    from rlanything.commands.judge_check import check_judge
+    from rlanything.config.recipe import RecipeError
+
+    with pytest.raises(RecipeError, match="no run directory"):
+        check_judge(tmp_path, 4, VIEW)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        ("name: x\ndomain: {name: coding}\n", "writes tests and reads no steps"),
+        ("name: x\ndomain: {name: alfworld}\njudge: oracle(noise=0.2)\n", "oracle"),
+    ],
+)
+def test_a_judge_that_reads_no_steps_is_refused(tmp_path: Path, recipe: str, said: str) -> None:
+    from rlanything.commands.judge_check import check_judge
+    from rlanything.config.recipe import RecipeError
+
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    with pytest.raises(RecipeError, match=said):
+        check_judge(tmp_path, 4, VIEW)
