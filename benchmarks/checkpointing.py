@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 
 from rlanything.bench import memory
-from rlanything.config.roles import LoraSettings, TrainedRole
+from rlanything.config.roles import LoraSettings, TrainedRoleConfig
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import load_model
 from rlanything.learning.learner import Learner
@@ -48,7 +48,7 @@ def step(model: str, lora: bool, tokens: int, checkpointing: bool) -> None:
     loaded = load_model(model, "float32")
     if lora:
         add_adapters(loaded, LoraSettings(), 0)
-    settings = TrainedRole(gradient_checkpointing=checkpointing, max_pack_tokens=tokens)
+    settings = TrainedRoleConfig(gradient_checkpointing=checkpointing, max_pack_tokens=tokens)
     learner = Learner(loaded, settings)
     given = samples(tokens)
     learner.update(samples(tokens // 16), 0)  # the optimizer has its moments, kernels are warm

@@ -23,13 +23,13 @@ from typing import Literal
 import torch
 from rich.progress import track
 
-from rlanything import nano
 from rlanything.config.engines import VLLMEngineConfig
 from rlanything.config.recipe import Recipe, load_recipe
-from rlanything.config.roles import TrainedRole
+from rlanything.config.roles import TrainedRoleConfig
 from rlanything.domains.alfworld.bootstrap import Demonstrator
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
+from rlanything.engines import shipped
 from rlanything.engines.base import Engine, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.lora import add_adapters
@@ -38,7 +38,7 @@ from rlanything.engines.hf.plain import PlainEngine
 from rlanything.engines.vllm.engine import VLLMEngine
 from rlanything.records import Trajectory
 from rlanything.roles.chat_template import Chat
-from rlanything.rollout.episodes import Attempt, rollout
+from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import prepare_torch
 from rlanything.seeds import derive
@@ -98,7 +98,7 @@ class Pass:
 def episodes_of(subject: Subject, recipe: Recipe, domain: Domain) -> tuple[Trajectory, ...]:
     """Played by someone who knows the rules and slips now and then."""
     attempts = [
-        Attempt(task.id, task, derive(SEED, task.id))
+        RolloutRequest(task.id, task, derive(SEED, task.id))
         for task in domain.tasks("train", subject.episodes, SEED)
     ]
     with EnvironmentPool(recipe.domain.name, recipe.domain.options, 0, 60.0) as environments:
@@ -148,7 +148,7 @@ def open_engine(arm: str, model: LanguageModel, device: str, threads: int) -> En
 
 def one_pass(engine: Engine, calls: Sequence[Sequence[Request]], sampling: Sampling) -> Pass:
     """As in training: the weights have moved since the last pass."""
-    engine.weights_changed()
+    engine.sync_weights()
     tokens = 0
     begun = time.perf_counter()
     for call in calls:
@@ -163,13 +163,13 @@ def measure(
     """What was asked, in words, and each engine's passes."""
     recipe = load_recipe(RECIPES / subject.recipe)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    role: TrainedRole = recipe.policy if part == "policy" else recipe.judge
+    role: TrainedRoleConfig = recipe.policy if part == "policy" else recipe.judge
     samples = 1 if part == "policy" else recipe.judge.samples_per_step
     sampling = Sampling(role.temperature, role.max_tokens)
     engines: dict[str, Engine] = {}
     calls: list[list[Request]] = []
     for arm, (_, dtype) in ARMS.items():
-        model = load_model(nano.resolve(role.model, part), dtype, device)
+        model = load_model(shipped.resolve(role.model, part), dtype, device)
         if subject.adapters and role.lora is not None:
             add_adapters(model, role.lora, SEED)
         calls = calls or calls_of(
@@ -182,7 +182,7 @@ def measure(
     for _ in track(range(rounds), description=f"{subject.name} {part}"):
         for arm, engine in engines.items():
             passes[arm].append(one_pass(engine, calls, sampling))
-            engine.rest()
+            engine.release_cache()
     lengths = [len(request.prompt_ids) for call in calls for request in call]
     asked = (
         f"{len(lengths)} prompts of {min(lengths)} to {max(lengths)} tokens (median "

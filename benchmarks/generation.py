@@ -28,11 +28,11 @@ from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Trajectory
-from rlanything.roles.chat_model import LocalSpeaker
-from rlanything.roles.judges.llm import Judge
-from rlanything.rollout.episodes import Attempt, rollout
+from rlanything.roles.chat_model import LocalChatModel
+from rlanything.roles.judges.llm import LLMJudge
+from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything.runs.build import Cast, assemble, make_policy
+from rlanything.runs.build import RunComponents, build_components, build_policy
 from rlanything.seeds import derive
 
 HERE = Path(__file__).parent
@@ -81,7 +81,7 @@ class OwnSteps(OwnOpenings):
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
         # A new cache, not an emptied one: its rows lie in the order of the requests.
-        self.weights_changed()
+        self.sync_weights()
         return super().generate(requests, sampling)
 
 
@@ -111,14 +111,14 @@ class Setting:
 
     recipe: Recipe
     domain: Domain
-    cast: Cast
+    cast: RunComponents
     environments: EnvironmentPool
-    attempts: Sequence[Attempt]
+    attempts: Sequence[RolloutRequest]
 
     def play(self, engine: HFEngine) -> tuple[Trajectory, ...]:
         settings = self.recipe.policy
-        speaker = LocalSpeaker(self.cast.policy.model, engine)
-        policy = make_policy(speaker, self.domain, settings, settings.temperature)
+        chat_model = LocalChatModel(self.cast.policy.model, engine)
+        policy = build_policy(chat_model, self.domain, settings, settings.temperature)
         return rollout(
             policy,
             self.environments,
@@ -129,8 +129,8 @@ class Setting:
 
     def judge(self, engine: HFEngine, trajectories: Sequence[Trajectory]) -> Responses:
         settings = self.recipe.judge
-        judge = Judge(
-            LocalSpeaker(self.cast.judge.model, engine),
+        judge = LLMJudge(
+            LocalChatModel(self.cast.judge.model, engine),
             self.domain,
             Sampling(settings.temperature, settings.max_tokens),
             settings.samples_per_step,
@@ -226,10 +226,12 @@ def report(tasks: int, repeats: int) -> str:
     load = os.getloadavg()[0]
     recipe = load_recipe(RECIPE)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    cast = assemble(recipe, domain)
+    cast = build_components(recipe, domain)
     rollouts = recipe.loop.rollouts_per_task
     attempts = [
-        Attempt(f"{ITERATION}/{task.id}/{g}", task, derive(recipe.seed, ITERATION, task.id, g))
+        RolloutRequest(
+            f"{ITERATION}/{task.id}/{g}", task, derive(recipe.seed, ITERATION, task.id, g)
+        )
         for task in domain.tasks("train", tasks, derive(recipe.seed, "roots"))
         for g in range(rollouts)
     ]

@@ -26,8 +26,8 @@ from pathlib import Path
 import torch
 import transformers
 
-from rlanything import nano
 from rlanything.config.recipe import Recipe, load_recipe
+from rlanything.engines import shipped
 from rlanything.evaluation.counts import Counts, gain, pooled
 from rlanything.evaluation.intervals import Interval, mean_of_few, paired_difference
 from rlanything.evaluation.success import success_interval, won_shares
@@ -76,13 +76,13 @@ class Finished:
         tasks = {task for task, _ in self.store.outcomes(0, split)}
         return {
             item: {measure: counts[measure]}
-            for item, counts in self.store.exam_counts(iteration).items()
+            for item, counts in self.store.judge_eval_counts(iteration).items()
             if item in tasks and measure in counts
         }
 
     @property
     def writes_tests(self) -> bool:
-        return any(UT in counts for counts in self.store.exam_counts(0).values())
+        return any(UT in counts for counts in self.store.judge_eval_counts(0).values())
 
     def closing(self, start: str) -> str:
         lines = json.loads(self.store.query("SELECT value FROM run WHERE key = 'closing'")[0][0])
@@ -106,7 +106,7 @@ def run(recipe: Path, folder: Path, overrides: list[str]) -> float:
 
 
 def row(finished: Finished, splits: tuple[str, ...]) -> str:
-    last = finished.store.sittings()[-1]
+    last = finished.store.evaluated_iterations()[-1]
     cells = [finished.name, f"{finished.minutes:.1f}"]
     for split in splits:
         before, after = (finished.outcomes(split, i).values() for i in (0, last))
@@ -138,7 +138,7 @@ def tests_table(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
         "|---" * 8 + "|",
     ]
     for each in runs:
-        last = each.store.sittings()[-1]
+        last = each.store.evaluated_iterations()[-1]
         for split in splits:
             before, after = (each.outcomes(split, i).values() for i in (0, last))
             cells = [each.name, split]
@@ -170,7 +170,11 @@ def selected(each: Finished, folder: Path, split: str, way: str) -> str:
 def over_seeds(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     """The mean gains, with Student's interval: seeds are what varies independently."""
     gains = {
-        split: [g.estimate for each in runs if (g := each.gain(split, each.store.sittings()[-1]))]
+        split: [
+            g.estimate
+            for each in runs
+            if (g := each.gain(split, each.store.evaluated_iterations()[-1]))
+        ]
         for split in splits
     }
     if runs[0].writes_tests:
@@ -178,7 +182,7 @@ def over_seeds(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
             changes = [
                 gain(
                     each.judge_counts(measure, split, 0),
-                    each.judge_counts(measure, split, each.store.sittings()[-1]),
+                    each.judge_counts(measure, split, each.store.evaluated_iterations()[-1]),
                     (measure,),
                 )
                 for each in runs
@@ -201,7 +205,7 @@ def curves(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for each in runs:
         judged = [metric(each.store, f"evaluation/judge/{measure}") for measure in measures]
-        for iteration in each.store.sittings():
+        for iteration in each.store.evaluated_iterations():
             rates = [
                 percent(success_interval([task for task, _ in won], [o for _, o in won]))
                 for split in splits
@@ -230,7 +234,7 @@ def page(
     choices: list[str],
 ) -> list[str]:
     splits = recipe.evaluation.splits
-    card = json.loads((nano.NAMES[recipe.policy.model] / "card.json").read_text())
+    card = json.loads((shipped.NAMES[recipe.policy.model] / "card.json").read_text())
     at_once = f", {arguments.parallel} runs at once" if arguments.parallel > 1 else ""
     tests = seeds[0].writes_tests
     write = tests_table if tests else table
@@ -265,7 +269,7 @@ def page(
         lines += [f"- {each.name}: {each.closing('judge')}" for each in seeds]
     if controls:
         lines += ["", "Controls, in which nothing can be learned:", "", *write(controls, splits)]
-    if len(seeds[0].store.sittings()) > 2:
+    if len(seeds[0].store.evaluated_iterations()) > 2:
         lines += ["", "Along the way:", "", *curves(seeds, splits)]
     name = arguments.page or recipe.name
     return [*lines, "", f"Every iteration's figures: [{name}.csv]({name}.csv).", ""]

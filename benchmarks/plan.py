@@ -32,17 +32,17 @@ import torch
 import transformers
 from rich.console import Console
 
-from rlanything import nano
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.domains.alfworld.domain import AlfWorld
 from rlanything.domains.alfworld.tasks import tasks
 from rlanything.domains.registry import load_domain
+from rlanything.engines import shipped
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.deadline import TimedEngine
 from rlanything.engines.hf.cache import shared_length
 from rlanything.planning.plan import PHASES, Plan, make_plan
 from rlanything.planning.prompts import Ruler, measure, play, ruler_of
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Completion, Messages, Step, Task, Trajectory
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Run
@@ -68,7 +68,7 @@ TOKENS = (
 Found = dict[str, float]
 
 
-class CpuView(View):
+class CpuView(Progress):
     """Measures, beside the seconds that a phase took, those that this process computed."""
 
     def __init__(self, console: Console) -> None:
@@ -79,8 +79,8 @@ class CpuView(View):
     @contextmanager
     def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
         begun = time.process_time()
-        with super().phase(name, total, unit) as progress:
-            yield progress
+        with super().phase(name, total, unit) as advance:
+            yield advance
         self.computed[name].append(time.process_time() - begun)
 
 
@@ -138,7 +138,7 @@ def lengths(recipe: Recipe, store: Store, heard: Heard) -> Found:
         domain,
         episodes,
         {
-            name: ruler_of(nano.resolve(getattr(recipe, name).model, name))
+            name: ruler_of(shipped.resolve(getattr(recipe, name).model, name))
             for name in ("policy", "judge", "adapter")
         },
     )
@@ -194,12 +194,12 @@ def section(name: str) -> list[str]:
         path = RECIPES / f"{name}.yaml"
         recipe = load_recipe(path, [*overrides, f"run_dir={folder}/run"])
         plan = make_plan(recipe, "cpu", 1)
-        heard, view = Heard(), CpuView(Console())
-        Run(recipe, view).train()
+        heard, progress = Heard(), CpuView(Console())
+        Run(recipe, progress).train()
         peak = resident()
         store = Store(Path(folder) / "run" / "run.sqlite")
         steps = store.query("SELECT sum(steps) FROM trajectories")[0][0]
-        spent = sum(view.computed["rollouts"]) - heard.seconds["policy"]
+        spent = sum(progress.computed["rollouts"]) - heard.seconds["policy"]
         measured = lengths(recipe, store, heard) | {"environment_seconds": max(spent, 0) / steps}
         told = make_plan(recipe, "cpu", 1, [f"{key}={each}" for key, each in measured.items()])
         return [
@@ -209,7 +209,7 @@ def section(name: str) -> list[str]:
             "",
             *_tokens(store, plan, told),
             "",
-            *_seconds(store, view, plan, told),
+            *_seconds(store, progress, plan, told),
             "",
             f"Memory: the process's largest resident set was {peak / 1e6:,.0f} MB, of which it had "
             f"{empty / 1e6:,.0f} before it began (the interpreter and torch). The rest is "
@@ -238,7 +238,7 @@ def _tokens(store: Store, plan: Plan, told: Plan) -> list[str]:
     return lines
 
 
-def _seconds(store: Store, view: CpuView, plan: Plan, told: Plan) -> list[str]:
+def _seconds(store: Store, progress: CpuView, plan: Plan, told: Plan) -> list[str]:
     lines = [
         "| phase | seconds on the clock, by iteration | computed, by iteration | plan | error "
         "| told | error |",
@@ -248,7 +248,7 @@ def _seconds(store: Store, view: CpuView, plan: Plan, told: Plan) -> list[str]:
     totals = [0.0] * 3
     for phase in PHASES:
         wall = [v for (v,) in store.query(query, f"seconds/{phase.replace(' ', '_')}")]
-        each = view.computed[phase] or [0.0]
+        each = progress.computed[phase] or [0.0]
         estimates = [made.seconds[phase] for made in (plan, told)]
         real = statistics.mean(each)
         totals = [t + v for t, v in zip(totals, (real, *estimates), strict=True)]

@@ -28,7 +28,7 @@ from rlanything.runs.store.stored import StoredTrajectory
 
 RECIPE = {
     "weight": 1.0,
-    "judge_weight": 1.0,
+    "judge_lambda": 1.0,
     "policy_reward": "integrated",
     "policy_comparison": "step",
     "judge_balance": "outcome",
@@ -48,8 +48,8 @@ POLICY = {
 JUDGE = {
     "balanced": {},
     "not balanced (the paper)": {"judge_balance": "none"},
-    "balanced, lambda 1/4": {"judge_weight": 0.25},
-    "balanced, lambda 4": {"judge_weight": 4.0},
+    "balanced, lambda 1/4": {"judge_lambda": 0.25},
+    "balanced, lambda 4": {"judge_lambda": 4.0},
 }
 Found = dict[str, dict[str, float]]
 """Measures by settings."""

@@ -43,8 +43,8 @@ from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.evaluation.judge_eval import BAD, GOOD
 from rlanything.records import JudgedTrajectory, Task, Trajectory
-from rlanything.roles.judges.llm import StepCritic
-from rlanything.rollout.groups import Entry, grouped
+from rlanything.roles.judges.llm import StepJudge
+from rlanything.rollout.groups import ScheduledTask, grouped
 from rlanything.runs.lineage import lineage_table, read_lineage
 from rlanything.runs.store.store import Store
 
@@ -95,12 +95,12 @@ def live(store: Store, iteration: int, pool: Pool, played: Sequence[JudgedTrajec
     for slot in pool.pending():
         pool.settle(slot.id, float(rng.integers(0, 9) / 8), iteration)
     slots = pool.sample(TASKS, rng)
-    entries = [Entry(slot.id, slot.active, False) for slot in slots]
+    entries = [ScheduledTask(slot.id, slot.active, False) for slot in slots]
     judged = [
         replace(each, trajectory=_attempt(each.trajectory, entries[i // EPISODES].task, iteration))
         for i, each in enumerate(played)
     ]
-    groups = grouped(entries, judged, lambda group: StepCritic().signals(group, FeedbackSettings()))
+    groups = grouped(entries, judged, lambda group: StepJudge().signals(group, FeedbackSettings()))
     critics = ["The agent searched the same drawer twice and never opened the fridge."] * 2
     for slot in slots[:PROPOSALS]:
         task = replace(slot.root, id=f"{slot.id}@{iteration}", instruction="put two mugs away")
@@ -128,7 +128,7 @@ def live(store: Store, iteration: int, pool: Pool, played: Sequence[JudgedTrajec
         ]
         counts = {f"exam {i}": {GOOD: (9, 18), BAD: (11, 22)} for i in range(64)}
         metrics = {f"evaluation/judge/quantity_{i}": 0.5 for i in range(10)}
-        store.record_sitting(iteration, {"in_domain": rows, "ood": rows}, counts, metrics)
+        store.record_evaluation(iteration, {"in_domain": rows, "ood": rows}, counts, metrics)
     return cost
 
 

@@ -274,7 +274,7 @@ def section(run: Path) -> list[str]:
         "",
         "### Theorem 2",
         "",
-        *second_theorem(by_iteration, recipe["feedback"]["judge_weight"]),
+        *second_theorem(by_iteration, recipe["feedback"]["judge_lambda"]),
         "",
     ]
 

@@ -37,7 +37,7 @@ def frozen_model():
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEndpoint]:
     """An endpoint that misbehaves as it is told; tries follow one another at once."""
-    from rlanything.engines import backoff
+    from rlanything import backoff
 
     monkeypatch.setenv("MY_KEY", KEY)
     monkeypatch.setattr(backoff, "FIRST_WAIT_SECONDS", 0.01)

@@ -19,7 +19,7 @@ from helpers.metrics_page import unlisted
 from helpers.paths import TINY
 from rlanything.algorithm.curriculum import accepts
 from rlanything.config.recipe import Recipe, load_recipe
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.runs.store.codec import Written
 from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import StoredTrajectory
@@ -31,7 +31,7 @@ EAGER = ("seed=2", "curriculum.alpha_low=0.25", "curriculum.alpha_high=0.75")
 
 def run_tiny(folder: Path, *overrides: str) -> Path:
     recipe = load_recipe(TINY, [f"run_dir={folder}", *EAGER, *overrides])
-    Run(recipe, View(Console(quiet=True))).train()
+    Run(recipe, Progress(Console(quiet=True))).train()
     return folder
 
 
@@ -98,7 +98,7 @@ def expected_advantages(store: Store) -> tuple[dict[str, float], dict[str, float
         if feedback.policy_window[0] <= accuracy <= feedback.policy_window[1]:
             for i in range(longest):
                 present = [(n, o) for n, o in members if len(scores[n]) > i]
-                rewards = [o + feedback.weight * mean(scores[n][i]) for n, o in present]
+                rewards = [o + feedback.policy_lambda * mean(scores[n][i]) for n, o in present]
                 for (name, _), advantage in zip(present, standardized(rewards), strict=True):
                     policy[f"{name}/{i}"] = advantage
         if feedback.judge_window[0] <= accuracy <= feedback.judge_window[1]:
@@ -106,7 +106,7 @@ def expected_advantages(store: Store) -> tuple[dict[str, float], dict[str, float
             for name, outcome in members:
                 other = sum(len(scores[n]) for n, o in members if o != outcome)
                 for i, step in enumerate(scores[name]):
-                    reward = outcome + feedback.judge_weight * mean(step)
+                    reward = outcome + feedback.judge_lambda * mean(step)
                     consistency = [reward * s if s else -2.0 for s in step]
                     for j, advantage in enumerate(standardized(consistency)):
                         judge[f"{name}/{i}/{j}"] = 2 * other / steps * advantage
@@ -218,7 +218,7 @@ def test_the_same_seed_gives_the_same_metrics_and_weights(run: Path, tmp_path: P
     second.close()
 
 
-class KillingView(View):
+class KillingProgress(Progress):
     """Kills a worker in the middle of the first rollouts."""
 
     run: Run
@@ -226,23 +226,23 @@ class KillingView(View):
 
     @contextmanager
     def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-        with super().phase(name, total, unit) as progress:
+        with super().phase(name, total, unit) as advance:
 
-            def advance(count: int) -> None:
+            def killing(count: int) -> None:
                 if name == "rollouts" and not self.killed:
                     self.killed = self.run.environments.process_ids[0]
                     os.kill(self.killed, signal.SIGKILL)
-                progress(count)
+                advance(count)
 
-            yield advance
+            yield killing
 
 
 def test_a_killed_worker_does_not_lose_the_iteration(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
-    view = KillingView(Console(quiet=True))
-    view.run = Run(load_recipe(TINY, [f"run_dir={folder}", *EAGER]), view)
-    view.run.train()
-    assert view.killed
+    progress = KillingProgress(Console(quiet=True))
+    progress.run = Run(load_recipe(TINY, [f"run_dir={folder}", *EAGER]), progress)
+    progress.run.train()
+    assert progress.killed
     for role in ("policy", "judge"):
         assert weights(folder, 2, role) == weights(run, 2, role)
 

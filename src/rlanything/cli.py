@@ -15,7 +15,7 @@ from rich.markup import escape
 from rlanything import __version__
 from rlanything.bench.command import learner as bench_learner
 from rlanything.commands.ablate import ablate
-from rlanything.progress import View
+from rlanything.progress import Progress
 
 if TYPE_CHECKING:
     from rlanything.runs.trainer import Run
@@ -61,8 +61,8 @@ def train(
     from rlanything.config.recipe import load_recipe
     from rlanything.runs.trainer import Run
 
-    view = View(Console())
-    _to_the_end(Run(load_recipe(recipe, overrides or []), view), view)
+    progress = Progress(Console())
+    _to_the_end(Run(load_recipe(recipe, overrides or []), progress), progress)
 
 
 @app.command()
@@ -78,15 +78,15 @@ def resume(
     """Go on with a run that was stopped, with the results it would have had."""
     from rlanything.runs.trainer import Run
 
-    view = View(Console())
-    _to_the_end(Run.resume(run, overrides or [], view), view)
+    progress = Progress(Console())
+    _to_the_end(Run.resume(run, overrides or [], progress), progress)
 
 
-def _to_the_end(run: Run, view: View) -> None:
+def _to_the_end(run: Run, progress: Progress) -> None:
     lines = run.train()
-    view.console.rule()
+    progress.console.rule()
     for line in lines:
-        view.say(line)
+        progress.log(line)
 
 
 @app.command()
@@ -183,8 +183,8 @@ def evaluate(
         overrides or [],
         best_of(select) if select else None,
     )
-    view = View(Console(stderr=True))
-    result = run_eval(request, view)
+    progress = Progress(Console(stderr=True))
+    result = run_eval(request, progress)
     if as_json:
         typer.echo(json.dumps(result.to_json()))
     else:
@@ -200,7 +200,7 @@ def judge_check(
     """Corrupt recorded steps in known ways: does the judge notice, before and after training?"""
     from rlanything.commands.judge_check import check_judge
 
-    result = check_judge(run, episodes, View(Console(stderr=True)))
+    result = check_judge(run, episodes, Progress(Console(stderr=True)))
     if as_json:
         typer.echo(json.dumps(result.to_json()))
     else:
@@ -238,7 +238,7 @@ def report(
     from rlanything.runs.report.writing import COMPARISON, NAME, write_report
 
     out = out or (runs[0] / NAME if len(runs) == 1 else Path(COMPARISON))
-    with View(Console(stderr=True)).phase("report", len(runs), "runs"):
+    with Progress(Console(stderr=True)).phase("report", len(runs), "runs"):
         write_report(runs, out)
     typer.echo(out)
     if open_it:
@@ -249,8 +249,10 @@ def report(
 def feedback(
     rollouts: Annotated[Path, typer.Argument(help="JSONL, one trajectory a line.")],
     out: Annotated[Path, typer.Option(help="Where the signals go; must not exist.")],
-    weight: Annotated[float, typer.Option(min=0, help="lambda of Eq. 1, for both roles.")] = 1.0,
-    judge_weight: Annotated[
+    policy_lambda: Annotated[
+        float, typer.Option(min=0, help="lambda of Eq. 1, for both roles.")
+    ] = 1.0,
+    judge_lambda: Annotated[
         float | None, typer.Option(min=0, help="lambda for the judge, if another.")
     ] = None,
     policy_reward: Annotated[
@@ -287,8 +289,8 @@ def feedback(
     from rlanything.rollout.signals import write_signals
 
     settings = FeedbackSettings(
-        weight=weight,
-        judge_weight=weight if judge_weight is None else judge_weight,
+        policy_lambda=policy_lambda,
+        judge_lambda=policy_lambda if judge_lambda is None else judge_lambda,
         policy_reward=policy_reward,
         policy_comparison=policy_comparison,
         policy_window=policy_window,
@@ -296,16 +298,16 @@ def feedback(
         judge_normalization=judge_normalization,
         judge_balance=judge_balance,
     )
-    view = View(Console(stderr=True))
-    with view.live(), view.bytes_phase("reading twice") as progress:
-        summary = write_signals(rollouts, out, settings, progress)
-    view.say(
+    progress = Progress(Console(stderr=True))
+    with progress.live(), progress.bytes_phase("reading twice") as advance:
+        summary = write_signals(rollouts, out, settings, advance)
+    progress.log(
         f"{out}: {summary.trajectories} trajectories of {summary.tasks} tasks; "
         f"{summary.policy_samples} of {summary.steps} steps train the policy, "
         f"{summary.judge_samples} of {summary.judgements} judgements train the judge"
     )
     if summary.single_trajectory_tasks:
-        view.say(
+        progress.log(
             f"{summary.single_trajectory_tasks} tasks have one trajectory: nothing to compare it "
             "with, so it trains nothing; roll out each task several times"
         )
@@ -350,9 +352,9 @@ def nano_build(
     from rlanything.nano.making import roles_named
     from rlanything.nano.plans import build
 
-    view = View(Console())
-    build(domain, seed, out, workers, view, roles_named(role or (), out))
-    view.say(f"written to {out}; what was measured is in {out / 'card.json'}")
+    progress = Progress(Console())
+    build(domain, seed, out, workers, progress, roles_named(role or (), out))
+    progress.log(f"written to {out}; what was measured is in {out / 'card.json'}")
 
 
 def main() -> None:

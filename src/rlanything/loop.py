@@ -14,22 +14,22 @@ import numpy as np
 from rlanything.algorithm.curriculum import Candidate, Pool, direction
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain, EpisodeError
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Sample
-from rlanything.roles.adapter import Adapter, Ask, Proposal
-from rlanything.roles.judges.llm import Critic
-from rlanything.rollout.episodes import Agent, Attempt, rollout
-from rlanything.rollout.groups import Entry, Group, grouped, shuffled
+from rlanything.roles.adapter import Adapter, Proposal, RewriteRequest
+from rlanything.roles.judges.llm import Judge
+from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
+from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped, shuffled
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
 
 
 @dataclass(slots=True)
-class Turn:
+class IterationResult:
     """What one iteration did, for the store and for those who watch."""
 
     iteration: int
-    groups: list[Group] = field(default_factory=list)
+    groups: list[RolloutGroup] = field(default_factory=list)
     failures: tuple[EpisodeError, ...] = ()
     accepted: list[str] = field(default_factory=list)
     """Slots whose candidate became their active task."""
@@ -43,7 +43,7 @@ class Turn:
     judge_statistics: dict[str, float] = field(default_factory=dict)
 
     @property
-    def teaching(self) -> list[Group]:
+    def trainable_groups(self) -> list[RolloutGroup]:
         """The groups that may train: all but those of rejected candidates."""
         return [g for g in self.groups if not g.entry.candidate or g.entry.slot in self.accepted]
 
@@ -67,16 +67,16 @@ class Loop:
     domain: Domain
     pool: Pool
     policy: Agent
-    judge: Critic
+    judge: Judge
     adapter: Adapter
     policy_learner: Updates
     judge_learner: Updates | None
     """None where no judge learns."""
     environments: EnvironmentPool
-    view: View
+    progress: Progress
 
-    def iterate(self, iteration: int) -> Turn:
-        turn = Turn(iteration)
+    def iterate(self, iteration: int) -> IterationResult:
+        turn = IterationResult(iteration)
         entries = self._choose(iteration)
         turn.groups = self._experience(entries, turn)
         self._settle(entries, turn)
@@ -84,41 +84,45 @@ class Loop:
         self._train(turn)
         return turn
 
-    def _choose(self, iteration: int) -> list[Entry]:
+    def _choose(self, iteration: int) -> list[ScheduledTask]:
         """Every pending candidate, and a sample of the active tasks."""
         rng = np.random.default_rng(derive(self.recipe.seed, iteration, "tasks"))
         sampled = self.pool.sample(self.recipe.loop.tasks_per_iteration, rng)
         return [
-            *(Entry(s.id, s.pending.task, True) for s in self.pool.pending() if s.pending),
-            *(Entry(s.id, s.active, False) for s in sampled),
+            *(ScheduledTask(s.id, s.pending.task, True) for s in self.pool.pending() if s.pending),
+            *(ScheduledTask(s.id, s.active, False) for s in sampled),
         ]
 
-    def _experience(self, entries: Sequence[Entry], turn: Turn) -> list[Group]:
+    def _experience(
+        self, entries: Sequence[ScheduledTask], turn: IterationResult
+    ) -> list[RolloutGroup]:
         """Rollouts and their judgements, with the signals of Eq. 1 and Eq. 2."""
         seed, t, loop = self.recipe.seed, turn.iteration, self.recipe.loop
         attempts = [
-            Attempt(f"{t}/{entry.task.id}/{g}", entry.task, derive(seed, t, entry.task.id, g))
+            RolloutRequest(
+                f"{t}/{entry.task.id}/{g}", entry.task, derive(seed, t, entry.task.id, g)
+            )
             for entry in entries
             for g in range(loop.rollouts_per_task)
         ]
-        with self.view.phase("rollouts", len(attempts), "episodes") as progress:
+        with self.progress.phase("rollouts", len(attempts), "episodes") as advance:
             played = rollout(
                 self.policy,
                 self.environments,
                 attempts,
                 loop.max_steps,
                 self.recipe.environment.parallel_episodes,
-                progress,
+                advance,
             )
         turn.failures = played.failures
         steps = sum(len(trajectory.steps) for trajectory in played.trajectories)
         count = steps * self.judge.samples
-        with self.view.phase("judgements", count, "judgements") as progress:
-            judged = self.judge.judge(played.trajectories, derive(seed, t, "judge"), progress)
+        with self.progress.phase("judgements", count, "judgements") as advance:
+            judged = self.judge.judge(played.trajectories, derive(seed, t, "judge"), advance)
         settings = self.recipe.feedback.settings()
         return grouped(entries, judged, lambda group: self.judge.signals(group, settings))
 
-    def _settle(self, entries: Sequence[Entry], turn: Turn) -> None:
+    def _settle(self, entries: Sequence[ScheduledTask], turn: IterationResult) -> None:
         """Candidates are accepted or rejected by the accuracy of their rollouts."""
         accuracies = {group.entry.task.id: group.accuracy for group in turn.groups}
         objections = {
@@ -145,19 +149,19 @@ class Loop:
                 )
                 (turn.accepted if accepted else turn.rejected).append(entry.slot)
 
-    def _adapt_tasks(self, turn: Turn) -> None:
+    def _adapt_tasks(self, turn: IterationResult) -> None:
         """Active tasks outside the window get a candidate, written from the judge's criticism."""
         settings = self.recipe.curriculum
-        asks: list[Ask] = []
+        asks: list[RewriteRequest] = []
         for group in turn.groups:
             slot = self.pool.slot(group.entry.slot)
             wanted = direction(group.accuracy, settings.alpha_low, settings.alpha_high)
             if settings.adapt_tasks and wanted and slot.usable and group.entry.task == slot.active:
-                asks.append(Ask(slot.id, slot.root, slot.active, wanted, group.failed))
-        with self.view.phase("proposals", len(asks), "tasks") as progress:
+                asks.append(RewriteRequest(slot.id, slot.root, slot.active, wanted, group.failed))
+        with self.progress.phase("proposals", len(asks), "tasks") as advance:
             seed = derive(self.recipe.seed, turn.iteration, "adapter")
             turn.proposals = self.adapter.propose(asks, turn.iteration, seed)
-            progress(len(asks))
+            advance(len(asks))
         for ask, proposal in zip(asks, turn.proposals, strict=True):
             if proposal.task is not None:
                 accuracy = self.pool.slot(ask.slot).accuracy or 0.0
@@ -166,18 +170,24 @@ class Loop:
                 )
                 self.pool.propose(ask.slot, candidate)
 
-    def _train(self, turn: Turn) -> None:
+    def _train(self, turn: IterationResult) -> None:
         """Both learners, on everything but the rollouts of rejected candidates."""
         seed = derive(self.recipe.seed, turn.iteration, "minibatches")
-        policy = [(g.entry.task.id, sample) for g in turn.teaching for sample in g.policy_samples()]
-        judge = [(g.entry.task.id, sample) for g in turn.teaching for sample in g.judge_samples()]
+        policy = [
+            (g.entry.task.id, sample)
+            for g in turn.trainable_groups
+            for sample in g.policy_samples()
+        ]
+        judge = [
+            (g.entry.task.id, sample) for g in turn.trainable_groups for sample in g.judge_samples()
+        ]
         if self.recipe.loop.shuffle_advantages:
             policy, judge = (shuffled(samples, seed) for samples in (policy, judge))
-        with self.view.phase("policy update", len(policy), "samples") as progress:
-            turn.policy_statistics = self.policy_learner.update(policy, seed, progress)
+        with self.progress.phase("policy update", len(policy), "samples") as advance:
+            turn.policy_statistics = self.policy_learner.update(policy, seed, advance)
         turn.policy_samples = [sample for _, sample in policy]
         if self.judge_learner is None:
             return
-        with self.view.phase("judge update", len(judge), "samples") as progress:
-            turn.judge_statistics = self.judge_learner.update(judge, seed, progress)
+        with self.progress.phase("judge update", len(judge), "samples") as advance:
+            turn.judge_statistics = self.judge_learner.update(judge, seed, advance)
         turn.judge_samples = [sample for _, sample in judge]

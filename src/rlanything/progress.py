@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich import progress as bars
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     SpinnerColumn,
     TextColumn,
     TimeRemainingColumn,
@@ -20,14 +20,14 @@ LONG_SECONDS = 20.0
 """Phases that took longer leave a line where there is no terminal to show a bar."""
 
 
-class View:
+class Progress:
     """Shows the phases of a run and what it says. Measures how long each phase took."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.seconds: dict[str, float] = {}
-        """By phase, since the last `take_seconds`."""
-        self._progress = Progress(
+        """By phase, since the last `pop_seconds`."""
+        self._bars = bars.Progress(
             SpinnerColumn(),
             TextColumn("{task.description:<16}"),
             BarColumn(bar_width=30),
@@ -43,39 +43,39 @@ class View:
     @contextmanager
     def live(self) -> Iterator[None]:
         """Bars are drawn inside this context."""
-        with self._progress:
+        with self._bars:
             yield
 
     @contextmanager
     def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
         """A phase of `total` units; yields what to call with each number of units done."""
         begun = time.perf_counter()
-        task = self._progress.add_task(name, total=total, unit=unit, rate="")
+        task = self._bars.add_task(name, total=total, unit=unit, rate="")
         done = 0
 
         def advance(count: int) -> None:
             nonlocal done
             done += count
             rate = done / max(time.perf_counter() - begun, 1e-9)
-            self._progress.update(task, completed=done, rate=f"{rate:.{0 if rate >= 10 else 1}f}/s")
+            self._bars.update(task, completed=done, rate=f"{rate:.{0 if rate >= 10 else 1}f}/s")
 
         try:
             yield advance
         finally:
-            self._progress.remove_task(task)
+            self._bars.remove_task(task)
             seconds = time.perf_counter() - begun
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
             if seconds > LONG_SECONDS and not self.console.is_terminal:
-                self.say(f"{name}: {done} {unit} in {seconds:.0f} s")
+                self.log(f"{name}: {done} {unit} in {seconds:.0f} s")
 
     @contextmanager
     def bytes_phase(self, name: str) -> Iterator[Callable[[int, int], None]]:
         """A phase that knows how many bytes of how many it has done."""
         with self.phase(name, 0, "bytes") as _:
-            task = self._progress.task_ids[-1]
-            yield lambda done, total: self._progress.update(task, completed=done, total=total)
+            task = self._bars.task_ids[-1]
+            yield lambda done, total: self._bars.update(task, completed=done, total=total)
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """A line that stays."""
         self.console.print(line, highlight=False)
 
@@ -83,7 +83,7 @@ class View:
         """A line that should be seen."""
         self.console.print(line, highlight=False, markup=False, style="bold yellow")
 
-    def take_seconds(self) -> dict[str, float]:
+    def pop_seconds(self) -> dict[str, float]:
         """Seconds by phase since the last call."""
         taken, self.seconds = self.seconds, {}
         return taken

@@ -232,7 +232,7 @@ def test_balanced_steps_of_won_and_lost_episodes_weigh_the_same(rollouts):
 
 def test_the_policy_may_learn_from_the_outcome_or_from_the_judge_alone():
     settings = [
-        FeedbackSettings(weight=0.5, policy_reward=reward)
+        FeedbackSettings(policy_lambda=0.5, policy_reward=reward)
         for reward in ("integrated", "outcome", "judge")
     ]
     found = [policy_feedback(-1, [1 / 3, -1], each) for each in settings]
@@ -249,7 +249,7 @@ def test_the_policy_may_learn_from_the_outcome_or_from_the_judge_alone():
 
 @given(group, weights)
 def test_without_the_outcome_the_policy_learns_the_same_whoever_won(rollouts, weight):
-    settings = FeedbackSettings(weight=weight, policy_reward="judge", policy_window=(0, 1))
+    settings = FeedbackSettings(policy_lambda=weight, policy_reward="judge", policy_window=(0, 1))
     scores = [steps for _, steps in rollouts]
     outcomes = [outcome for outcome, _ in rollouts]
     one = task_signals(outcomes, scores, settings)
@@ -269,8 +269,8 @@ def test_the_share_of_generated_tests_passed_is_what_a_program_learns_from_witho
 
 def test_the_judges_weight_leaves_the_policy_alone():
     scores = [[[1, 1, -1, 0]], [[-1, -1, 1, 0]]]
-    one = task_signals([1, -1], scores, FeedbackSettings(judge_weight=1.0))
-    four = task_signals([1, -1], scores, FeedbackSettings(judge_weight=4.0))
+    one = task_signals([1, -1], scores, FeedbackSettings(judge_lambda=1.0))
+    four = task_signals([1, -1], scores, FeedbackSettings(judge_lambda=4.0))
     assert np.array_equal(one.policy[0], four.policy[0])
     assert not np.allclose(one.judge[0][0], four.judge[0][0])
 
@@ -298,7 +298,7 @@ def test_both_ends_of_a_window_train():
 def test_policy_advantages_agree_with_the_textbook(rollouts, weight):
     outcomes = [outcome for outcome, _ in rollouts]
     scores = [steps for _, steps in rollouts]
-    settings = FeedbackSettings(weight=weight, policy_window=(0, 1))
+    settings = FeedbackSettings(policy_lambda=weight, policy_window=(0, 1))
     signals = task_signals(outcomes, scores, settings)
     feedback = [
         [float(o + Fraction(weight) * Fraction(sum(s), max(len(s), 1))) for s in steps]
@@ -314,7 +314,7 @@ def test_policy_advantages_agree_with_the_textbook(rollouts, weight):
 @given(group, weights, st.sampled_from(["step", "task"]))
 def test_judge_advantages_agree_with_the_textbook(rollouts, weight, normalization):
     settings = FeedbackSettings(
-        judge_weight=weight, judge_window=(0, 1), judge_normalization=normalization
+        judge_lambda=weight, judge_window=(0, 1), judge_normalization=normalization
     )
     signals = task_signals([o for o, _ in rollouts], [s for _, s in rollouts], settings)
     values = [
@@ -367,7 +367,7 @@ def test_impossible_input_is_refused_with_its_place(outcomes, scores, place):
     "wrong",
     [
         {"weight": math.nan},
-        {"judge_weight": -1.0},
+        {"judge_lambda": -1.0},
         {"policy_window": (0.8, 0.2)},
         {"judge_window": (0.0, 1.5)},
         {"policy_reward": "score"},

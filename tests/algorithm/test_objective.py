@@ -9,14 +9,14 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rlanything.algorithm.losses.clipped import LOG_RATIO_LIMIT, Objective, token_terms
+from rlanything.algorithm.losses.clipped import LOG_RATIO_LIMIT, LossSettings, token_terms
 
 logprobs = st.floats(-30, 0)
 advantages = st.floats(-3, 3).filter(lambda a: abs(a) > 1e-3)
-objectives = st.builds(Objective, clip_range=st.floats(0.01, 0.9), kl_weight=st.floats(0, 1))
+objectives = st.builds(LossSettings, clip_range=st.floats(0.01, 0.9), kl_weight=st.floats(0, 1))
 
 
-def terms(new: float, old: float, advantage: float, objective: Objective, dtype=torch.float64):
+def terms(new: float, old: float, advantage: float, objective: LossSettings, dtype=torch.float64):
     """The terms of one token, and the gradient of its loss by the new log-prob."""
     tensor = torch.tensor([new], dtype=dtype, requires_grad=True)
     found = token_terms(
@@ -31,7 +31,7 @@ def terms(new: float, old: float, advantage: float, objective: Objective, dtype=
 
 
 def test_the_defaults_are_the_designs():
-    assert Objective() == Objective(clip_range=0.2, kl_weight=0.01)
+    assert LossSettings() == LossSettings(clip_range=0.2, kl_weight=0.01)
     assert LOG_RATIO_LIMIT == 10
 
 
@@ -56,7 +56,7 @@ def test_all_terms_equal_a_naive_rewrite(tokens, objective):
 
 @given(logprobs, st.floats(0.01, 5), st.floats(0.01, 3))
 def test_a_good_token_gains_nothing_above_the_clip_range(old, gain, advantage):
-    objective = Objective(0.2, 0.0)
+    objective = LossSettings(0.2, 0.0)
     found, gradient = terms(old + gain, old, advantage, objective)
     assume(abs(math.exp(gain) - 1.2) > 1e-6)
     above = math.exp(gain) > 1.2
@@ -67,7 +67,7 @@ def test_a_good_token_gains_nothing_above_the_clip_range(old, gain, advantage):
 
 @given(logprobs, st.floats(-5, -0.01), st.floats(0.01, 3))
 def test_a_good_token_below_the_clip_range_is_still_pulled_up(old, loss, advantage):
-    found, gradient = terms(old + loss, old, advantage, Objective(0.2, 0.0))
+    found, gradient = terms(old + loss, old, advantage, LossSettings(0.2, 0.0))
     assert not found.clipped
     assert gradient < 0
 
@@ -75,7 +75,7 @@ def test_a_good_token_below_the_clip_range_is_still_pulled_up(old, loss, advanta
 @given(logprobs, st.floats(-5, -0.01), st.floats(-3, -0.01))
 def test_a_bad_token_gains_nothing_below_the_clip_range(old, loss, advantage):
     assume(abs(math.exp(loss) - 0.8) > 1e-6)
-    found, gradient = terms(old + loss, old, advantage, Objective(0.2, 0.0))
+    found, gradient = terms(old + loss, old, advantage, LossSettings(0.2, 0.0))
     below = math.exp(loss) < 0.8
     assert bool(found.clipped) == below
     assert (gradient == 0) == below
@@ -83,7 +83,7 @@ def test_a_bad_token_gains_nothing_below_the_clip_range(old, loss, advantage):
 
 @given(logprobs, st.floats(0.01, 5), st.floats(-3, -0.01))
 def test_a_bad_token_above_the_clip_range_is_still_pushed_down(old, gain, advantage):
-    found, gradient = terms(old + gain, old, advantage, Objective(0.2, 0.0))
+    found, gradient = terms(old + gain, old, advantage, LossSettings(0.2, 0.0))
     assert not found.clipped
     assert gradient > 0
 
@@ -99,8 +99,8 @@ def test_on_policy_the_gradient_is_minus_the_advantage(logprob, advantage, objec
 
 @given(st.floats(10.001, 60), st.sampled_from((-1, 1)), advantages)
 def test_log_ratios_are_limited(distance, sign, advantage):
-    found, gradient = terms(sign * distance, 0.0, advantage, Objective())
-    at_limit, _ = terms(sign * LOG_RATIO_LIMIT, 0.0, advantage, Objective())
+    found, gradient = terms(sign * distance, 0.0, advantage, LossSettings())
+    at_limit, _ = terms(sign * LOG_RATIO_LIMIT, 0.0, advantage, LossSettings())
     assert found.ratio.item() == at_limit.ratio.item() == math.exp(sign * 10)
     assert found.loss.item() == at_limit.loss.item()
     assert gradient == 0
@@ -108,13 +108,13 @@ def test_log_ratios_are_limited(distance, sign, advantage):
 
 @given(logprobs, st.floats(-12, 12), st.sampled_from((torch.float32, torch.float64)))
 def test_k3_is_never_negative(old, difference, dtype):
-    found, _ = terms(old + difference, old, 1.0, Objective(), dtype)
+    found, _ = terms(old + difference, old, 1.0, LossSettings(), dtype)
     assert found.kl.item() >= 0
 
 
 @given(st.floats(-1e-2, 1e-2))
 def test_k3_of_nearly_equal_logprobs_is_not_rounding_noise_in_float32(difference):
-    found, _ = terms(difference, 0.0, 1.0, Objective(), torch.float32)
+    found, _ = terms(difference, 0.0, 1.0, LossSettings(), torch.float32)
     exact = float(np.float32(difference))
     expected = math.expm1(-exact) + exact
     assert abs(found.kl.item() - expected) <= 1e-7 * abs(difference) + 1e-12
@@ -124,7 +124,7 @@ def test_k3_of_nearly_equal_logprobs_is_not_rounding_noise_in_float32(difference
 def test_the_kl_term_pulls_back_to_where_the_tokens_were_drawn(old, difference, beta):
     assume(abs(difference) > 1e-6)
     # An advantage that is almost nothing leaves the KL term alone.
-    _, gradient = terms(old + difference, old, 0.0, Objective(0.2, beta))
+    _, gradient = terms(old + difference, old, 0.0, LossSettings(0.2, beta))
     assert gradient * difference > 0
 
 
@@ -133,5 +133,5 @@ def test_the_expectation_of_k3_under_the_new_weights_is_the_kl_divergence(seed):
     rng = np.random.default_rng(seed)
     new, old = rng.dirichlet(np.full(6, 5.0)), rng.dirichlet(np.full(6, 5.0))
     logs = torch.tensor(np.log(new)), torch.tensor(np.log(old))
-    k3 = token_terms(*logs, torch.ones(6), Objective()).kl.numpy()
+    k3 = token_terms(*logs, torch.ones(6), LossSettings()).kl.numpy()
     assert math.isclose((new * k3).sum(), (new * np.log(new / old)).sum(), abs_tol=1e-9)

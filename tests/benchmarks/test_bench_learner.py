@@ -16,9 +16,9 @@ from rlanything.bench.learner import BenchError, Result, Row, bench_learner
 from rlanything.bench.report import page, table
 from rlanything.cli import app
 from rlanything.config.recipe import load_recipe
-from rlanything.config.roles import TrainedRole
+from rlanything.config.roles import TrainedRoleConfig
 from rlanything.learning.packing import pack
-from rlanything.progress import View
+from rlanything.progress import Progress
 
 SMALL = ["loop.max_steps=10", "environment.workers=0", "threads=1"]
 
@@ -54,7 +54,7 @@ def test_nothing_to_measure_is_one_line(pytestconfig):
         pytestconfig.rootpath / "recipes" / "quickstart.yaml", [*SMALL, "loop.rollouts_per_task=1"]
     )
     with pytest.raises(BenchError, match="no sample of the first iteration trains"):
-        bench_learner(recipe, quick=True, view=View(Console(quiet=True)))
+        bench_learner(recipe, quick=True, progress=Progress(Console(quiet=True)))
 
 
 def test_made_up_episodes_grow_with_the_square_of_their_steps_and_their_trie_does_not():
@@ -69,7 +69,7 @@ def test_made_up_episodes_grow_with_the_square_of_their_steps_and_their_trie_doe
 def test_both_ways_take_the_same_step():
     model, samples = tiny_model(scale=0.1), episodes(3, 2, 100, seed=1)
     shared, padded = (
-        learner_arm(model, TrainedRole(), packing, 1024) for packing in ("shared", "padded")
+        learner_arm(model, TrainedRoleConfig(), packing, 1024) for packing in ("shared", "padded")
     )
     for arm in (shared, padded):
         arm.step(samples)

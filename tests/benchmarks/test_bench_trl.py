@@ -15,9 +15,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from helpers.tiny import plain_logprobs, sample_of, tiny_model
-from rlanything.algorithm.losses.clipped import Objective, token_terms
+from rlanything.algorithm.losses.clipped import LossSettings, token_terms
 from rlanything.bench.trl import TRLStep
-from rlanything.config.roles import TrainedRole
+from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Sample
 
@@ -25,9 +25,9 @@ pytest.importorskip("trl", reason="pip install 'rlanything[bench]'")
 pytestmark = pytest.mark.slow  # not for its time: `make test-slow` installs TRL
 
 
-def role(**settings: float) -> TrainedRole:
+def role(**settings: float) -> TrainedRoleConfig:
     defaults = {"learning_rate": 1e-3, "max_grad_norm": 1e9, "kl_weight": 0.0}
-    return TrainedRole.model_validate(defaults | settings)
+    return TrainedRoleConfig.model_validate(defaults | settings)
 
 
 def random_samples(model: LanguageModel, temperature: float, seed: int = 0) -> list[Sample]:
@@ -51,7 +51,7 @@ def in_rows(samples: Sequence[Sample]) -> list[Sequence[Sample]]:
 
 
 def plain_loss(
-    model: LanguageModel, samples: Sequence[Sample], settings: TrainedRole
+    model: LanguageModel, samples: Sequence[Sample], settings: TrainedRoleConfig
 ) -> tuple[Tensor, float]:
     """The objective one sequence at a time, and the share of tokens whose gradient is clipped."""
     losses, clipped = [], []
@@ -59,7 +59,7 @@ def plain_loss(
         new = plain_logprobs(model, sample.completion, settings.temperature)
         old = torch.tensor(sample.completion.logprobs)
         advantages = torch.full_like(new, sample.advantage)
-        terms = token_terms(new, old, advantages, Objective(settings.clip_range, kl_weight=0.0))
+        terms = token_terms(new, old, advantages, LossSettings(settings.clip_range, kl_weight=0.0))
         losses.append(terms.loss.mean())
         clipped.append(terms.clipped)
     return torch.stack(losses).mean(), float(torch.cat(clipped).float().mean())

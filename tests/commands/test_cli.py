@@ -74,7 +74,7 @@ def test_feedback_lambda_zero_leaves_the_outcome_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     source, out = rollouts_file(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
-    call(monkeypatch, "feedback", str(source), "--out", str(out), "--weight", "0")
+    call(monkeypatch, "feedback", str(source), "--out", str(out), "--policy-lambda", "0")
     signals = [json.loads(line) for line in out.read_text().splitlines()]
     assert [each["policy"][0] for each in signals] == pytest.approx([-1, 1, -1, 1])
 

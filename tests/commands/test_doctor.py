@@ -12,11 +12,11 @@ from rich.console import Console
 
 from helpers.command import call
 from helpers.paths import TINY
-from rlanything import nano
 from rlanything.commands import doctor
 from rlanything.commands.doctor import Finding, check_installation, check_run
 from rlanything.config.recipe import load_recipe
-from rlanything.progress import View
+from rlanything.engines import shipped
+from rlanything.progress import Progress
 from rlanything.runs.lock import RunLock
 from rlanything.runs.trainer import Run
 
@@ -26,7 +26,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("doctor") / "run"
     changes = [f"run_dir={run}", "loop.tasks_per_iteration=1", "loop.rollouts_per_task=2"]
     changes += ["evaluation.episodes=0", "loop.max_steps=3"]
-    Run(load_recipe(TINY, changes), View(Console(quiet=True))).train()
+    Run(load_recipe(TINY, changes), Progress(Console(quiet=True))).train()
     return run
 
 
@@ -106,7 +106,7 @@ def test_who_is_at_work_and_who_died_there_is_told(run: Path) -> None:
 def test_missing_models_and_space_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nano, "MODELS", tmp_path)
+    monkeypatch.setattr(shipped, "MODELS", tmp_path)
     monkeypatch.setattr(doctor, "LITTLE_SPACE", 2**60)
     models, space = bad(check_installation())
     assert models.startswith("policy, judge, adapter missing")

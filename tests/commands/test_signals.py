@@ -66,8 +66,8 @@ windows = st.sampled_from([(0.0, 1.0), (1 / 8, 7 / 8), (0.2, 0.8)])
     st.lists(rollout, min_size=1, max_size=16),
     st.builds(
         FeedbackSettings,
-        weight=st.sampled_from([0.0, 1.0, 1.7]),
-        judge_weight=st.sampled_from([0.25, 1.0, 4.0]),
+        policy_lambda=st.sampled_from([0.0, 1.0, 1.7]),
+        judge_lambda=st.sampled_from([0.25, 1.0, 4.0]),
         policy_reward=st.sampled_from(["integrated", "outcome", "judge"]),
         policy_comparison=st.sampled_from(["step", "trajectory"]),
         policy_window=windows,

@@ -115,7 +115,7 @@ def test_later_overrides_win_over_earlier_ones_and_over_the_file(recipe):
         ),
         ("feedback: {policy_window: [0.9, 0.1]}", ["feedback", "policy_window", "low <= high"]),
         ("feedback: {policy_window: [0.9]}", ["feedback.policy_window.1", "missing"]),
-        ("feedback: {weight: .inf}", ["feedback", "weight", "finite"]),
+        ("feedback: {policy_lambda: .inf}", ["feedback", "lambda", "finite"]),
         ("curriculum: {alpha_low: 0.8, alpha_high: 0.2}", ["curriculum", "alpha_low (0.8)"]),
         ("seed: x\nthreads: y", ["seed", "and 1 more"]),
         ("1: one", ["1", "string"]),

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from helpers.paths import ROOT
-from rlanything import nano
 from rlanything.config.recipe import load_recipe
-from rlanything.progress import View
+from rlanything.engines import shipped
+from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Run
 
@@ -26,12 +26,12 @@ def test_the_example_domain_trains_on_the_nano_path(
     folder = tmp_path / "run"
     overrides = [f"run_dir={folder}", "loop.iterations=2", "evaluation.episodes=16"]
     recipe = load_recipe(ROOT / "examples" / "guess.yaml", overrides)
-    lines = Run(recipe, View(Console(quiet=True))).train()
+    lines = Run(recipe, Progress(Console(quiet=True))).train()
     assert any(line.startswith("policy, in_domain:") for line in lines)
     store = Store(folder / "run.sqlite")
     (trained,) = store.query("SELECT COUNT(*) FROM samples WHERE role = 'policy'")[0]
     assert trained > 0
-    before = (nano.MODELS / "policy" / "model.safetensors").read_bytes()
+    before = (shipped.MODELS / "policy" / "model.safetensors").read_bytes()
     after = (folder / "checkpoints/iter-00002/policy/model.safetensors").read_bytes()
     assert hashlib.sha256(before).digest() != hashlib.sha256(after).digest()
 

@@ -28,8 +28,8 @@ from helpers.fake_endpoint import (
     status,
     text,
 )
+from rlanything.backoff import asked_seconds, backoff_seconds
 from rlanything.config.engines import OpenAIEngineConfig
-from rlanything.engines.backoff import asked_seconds, backoff_seconds
 from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.openai import Answer, Endpoint, EndpointError
@@ -119,13 +119,13 @@ def test_what_may_pass_is_tried_again(fake: FakeEndpoint, fault: Respond) -> Non
     assert endpoint.ask([(HELLO, 1)], SAMPLING) == [Answer("Hello.", "stop")]
     assert fake.requests == 3
     assert fake.bodies[0] == fake.bodies[1] == fake.bodies[2]
-    assert endpoint.take_usage() == {
+    assert endpoint.pop_usage() == {
         "requests": 3,
         "retries": 2,
         "prompt_tokens": 7,
         "completion_tokens": 3,
     }
-    assert set(endpoint.take_usage().values()) == {0}
+    assert set(endpoint.pop_usage().values()) == {0}
 
 
 FOR_GOOD = [
@@ -163,7 +163,7 @@ def test_a_model_that_wants_the_limit_by_its_newer_name_gets_it(fake: FakeEndpoi
     assert {body.get("max_completion_tokens", 16) for body in fake.bodies} == {16}
     endpoint.ask([(HELLO, 3)], SAMPLING)
     assert "max_tokens" not in fake.bodies[-1]
-    assert endpoint.take_usage()["requests"] == fake.requests == 5
+    assert endpoint.pop_usage()["requests"] == fake.requests == 5
 
 
 def test_a_wrong_address_is_named(fake: FakeEndpoint) -> None:
@@ -285,7 +285,7 @@ def test_an_endpoint_that_counts_no_tokens_is_no_fault(fake: FakeEndpoint) -> No
         fake.faults.append(text(json.dumps({**reply, "usage": usage})))
     endpoint = open_endpoint(fake)
     endpoint.ask([(HELLO, i) for i in range(3)], SAMPLING)
-    assert endpoint.take_usage()["prompt_tokens"] == 0
+    assert endpoint.pop_usage()["prompt_tokens"] == 0
 
 
 @pytest.mark.parametrize("value", [None, "", "  \n", "two words", "é"])

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from helpers.tiny import plain_logits, plain_logprobs, tiny_model
-from rlanything.config.roles import TrainedRole
-from rlanything.engines import cache as cache_module
+from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import Choices, Request, Sampling
+from rlanything.engines.hf import cache as cache_module
 from rlanything.engines.hf.choices import restricted_logprobs
 from rlanything.engines.hf.draft import draw
 from rlanything.engines.hf.engine import BATCH_ROWS, MIN_COPIED, HFEngine
@@ -201,7 +201,7 @@ def test_in_bfloat16_the_engine_generates_what_the_learner_computes():
     samples = [
         Sample("a/0", each, 1.0) for each in flat(HFEngine(half).generate(requests, SAMPLING))
     ]
-    settings = TrainedRole(learning_rate=0, temperature=SAMPLING.temperature)
+    settings = TrainedRoleConfig(learning_rate=0, temperature=SAMPLING.temperature)
     statistics = Learner(half, settings).update([("a", sample) for sample in samples], seed=0)
     # bfloat16 has three digits; a wrong row or position would be off by far more.
     assert statistics["ratio_mean"] == pytest.approx(1, abs=0.05)
@@ -295,7 +295,7 @@ def test_changed_weights_are_used_once_the_engine_was_told():
     with torch.no_grad():
         for weight in model.network.parameters():
             weight.mul_(1.1)
-    engine.weights_changed()
+    engine.sync_weights()
     after = flat(engine.generate(requests, SAMPLING))
     assert_exact(model, after, SAMPLING.temperature)
     assert [each.logprobs for each in before] != [each.logprobs for each in after]

@@ -157,7 +157,7 @@ def test_changed_weights_are_used():
     with torch.no_grad():
         for weight in model.network.parameters():
             weight.mul_(1.1)
-    engine.weights_changed()
+    engine.sync_weights()
     assert furthest(model, sampled(engine, requests, SAMPLING), SAMPLING.temperature) < 1e-4
 
 

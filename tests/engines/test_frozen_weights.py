@@ -18,7 +18,7 @@ from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.plain import PlainEngine
-from rlanything.runs.build import assemble, load_role
+from rlanything.runs.build import build_components, load_role
 
 REQUESTS = [Request(tuple(range(5, 8 + 7 * i)), (i, i + 10), conversation=str(i)) for i in range(4)]
 SAMPLING = Sampling(1.0, 12)
@@ -104,8 +104,8 @@ def test_the_plain_engine_generates_with_narrow_weights(tmp_path: Path) -> None:
 def test_a_cast_narrows_its_adapter_only() -> None:
     changes = [f"{role}.dtype=bfloat16" for role in ("policy", "judge", "adapter")]
     recipe = load_recipe(TINY, changes)
-    cast = assemble(recipe, load_domain(recipe.domain.name, recipe.domain.options))
+    cast = build_components(recipe, load_domain(recipe.domain.name, recipe.domain.options))
     assert cast.judge is not None
     assert dtypes(cast.policy.model) == dtypes(cast.judge.model) == {torch.float32}
-    speaker: Any = cast.adapter._speaker
-    assert dtypes(speaker._model) == {torch.bfloat16}
+    chat_model: Any = cast.adapter._chat_model
+    assert dtypes(chat_model._model) == {torch.bfloat16}

@@ -13,15 +13,15 @@ from transformers import AutoModelForCausalLM
 from helpers.paths import TINY
 from helpers.tiny import plain_logits, sample_of, tiny_model
 from rlanything.config.recipe import load_recipe
-from rlanything.config.roles import LoraSettings, TrainedRole
+from rlanything.config.roles import LoraSettings, TrainedRoleConfig
 from rlanything.engines.hf.lora import adapter_rank, adapters_of, add_adapters, frozen_weights
 from rlanything.engines.hf.model import LanguageModel, ModelError, has_adapters, load_model
 from rlanything.learning.learner import Learner
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.runs.trainer import Run
 
 IDS = [20, 30, 40, 50, 60]
-QUIET = View(Console(quiet=True))
+QUIET = Progress(Console(quiet=True))
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def model(tmp_path: Path) -> LanguageModel:
 
 def trained(model: LanguageModel) -> LanguageModel:
     samples = [("t", sample_of(IDS[:2], IDS[2:], 1.0, [-1.0] * 3))]
-    Learner(model, TrainedRole(learning_rate=0.05)).update(samples, seed=0)
+    Learner(model, TrainedRoleConfig(learning_rate=0.05)).update(samples, seed=0)
     return model
 
 

@@ -22,12 +22,12 @@ def won(arm: str, seed: int, task: int) -> int:
     return 1 if (task + seed) % 10 < int(arm[-1]) else -1
 
 
-def sit(store: Store, iteration: int, arm: str, seed: int) -> None:
+def evaluate(store: Store, iteration: int, arm: str, seed: int) -> None:
     rows = {"in_domain": [(f"t{i}", "", won(arm, seed, i), 3) for i in range(10)]}
     counts = {
         f"in_domain/t{i}": {"good steps": (int(arm[-1]), 10), "bad steps": (5, 10)} for i in (0, 1)
     }
-    store.record_sitting(iteration, rows, counts, {"evaluation/in_domain/success": 0.5})
+    store.record_evaluation(iteration, rows, counts, {"evaluation/in_domain/success": 0.5})
 
 
 def main(command: str, what: str, *overrides: str) -> None:
@@ -40,7 +40,7 @@ def main(command: str, what: str, *overrides: str) -> None:
         path = folder / "recipe.yaml"
         path.write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
         store = Store.create(folder / "run.sqlite")
-        sit(store, 0, "start2", recipe.seed)
+        evaluate(store, 0, "start2", recipe.seed)
         if recipe.name == "hangs" and (folder.parent.name, recipe.seed) == ("seven7", 1):
             print("waiting", flush=True)
             time.sleep(60)
@@ -48,7 +48,7 @@ def main(command: str, what: str, *overrides: str) -> None:
         folder = Path(what)
         recipe = load_recipe(folder / "recipe.yaml")
         store = Store(folder / "run.sqlite")
-    sit(store, 1, folder.parent.name, recipe.seed)
+    evaluate(store, 1, folder.parent.name, recipe.seed)
     store.describe({"closing": json.dumps([]), "finished": "now"})
     store.close()
 

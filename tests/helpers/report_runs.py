@@ -20,8 +20,8 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
-from rlanything.roles.judges.llm import StepCritic
-from rlanything.rollout.groups import Entry, grouped
+from rlanything.roles.judges.llm import StepJudge
+from rlanything.rollout.groups import ScheduledTask, grouped
 from rlanything.runs.store.store import Store
 
 Say = Callable[[str], str]
@@ -37,7 +37,7 @@ def make_run(
     steps: int = 3,
     judgements: int = 3,
     say: Say = str,
-    sittings: bool = True,
+    evaluated_iterations: bool = True,
     image: str | None = None,
 ) -> Path:
     """A run as a trained one leaves it: rollouts, judgements, rewrites, metrics, sittings."""
@@ -52,11 +52,11 @@ def make_run(
     store.describe({"recipe": json.dumps(recipe), "begun": "2026-01-01T00:00:00+00:00"})
     roots = [Task(f"root-{i}", say(f"find the key number {i}"), "key") for i in range(4 * tasks)]
     pool = Pool(roots, 0.2, 0.8)
-    if sittings:
+    if evaluated_iterations:
         _sit(store, 0, 0.3)
     for iteration in range(1, iterations + 1):
         _iterate(store, pool, iteration, (tasks, episodes, steps, judgements), say, image)
-        if sittings and (iteration == iterations or iteration % 10 == 0):
+        if evaluated_iterations and (iteration == iterations or iteration % 10 == 0):
             _sit(store, iteration, 0.3 + 0.5 * iteration / iterations)
     if iterations:
         store.describe({"finished": "2026-01-01T01:00:00+00:00"})
@@ -69,7 +69,7 @@ def _sit(store: Store, iteration: int, share: float) -> None:
     right = round(10 * share)
     counts = {f"exam-{i}": {GOOD: (right, 10), BAD: (right, 10)} for i in range(20)}
     metrics: dict[str, float | None] = {"evaluation/judge/positive_rate": 0.5}
-    store.record_sitting(iteration, {"in_domain": rows, "ood": rows}, counts, metrics)
+    store.record_evaluation(iteration, {"in_domain": rows, "ood": rows}, counts, metrics)
 
 
 def _iterate(
@@ -83,14 +83,14 @@ def _iterate(
     tasks, episodes, steps, judgements = sizes
     rng = np.random.default_rng(iteration)
     pending = pool.pending()
-    entries = [Entry(s.id, s.pending.task, True) for s in pending if s.pending]
-    entries += [Entry(s.id, s.active, False) for s in pool.sample(tasks, rng)]
+    entries = [ScheduledTask(s.id, s.pending.task, True) for s in pending if s.pending]
+    entries += [ScheduledTask(s.id, s.active, False) for s in pool.sample(tasks, rng)]
     judged = [
         _episode(entry.task, iteration, number, (steps, judgements), rng, say, image)
         for entry in entries
         for number in range(episodes)
     ]
-    groups = grouped(entries, judged, lambda group: StepCritic().signals(group, FeedbackSettings()))
+    groups = grouped(entries, judged, lambda group: StepJudge().signals(group, FeedbackSettings()))
     for slot in pending:
         pool.settle(slot.id, 0.5, iteration)
     proposals = []

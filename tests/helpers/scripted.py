@@ -33,10 +33,10 @@ class ScriptedEngine:
         self.calls.append(list(requests))
         return [[self._answer(request, seed) for seed in request.seeds] for request in requests]
 
-    def weights_changed(self) -> None:
+    def sync_weights(self) -> None:
         raise AssertionError("roles do not change weights")
 
-    def rest(self) -> None: ...
+    def release_cache(self) -> None: ...
 
     @property
     def prompts(self) -> list[str]:
@@ -72,8 +72,8 @@ class Counting:
         ]
         return (Message("user", "\n".join((f"JUDGE {task.instruction}", *lines))),)
 
-    def critic_prompt(self, failed: JudgedTrajectory, condemned: Sequence[int]) -> Messages:
-        return (Message("user", f"CRITIC {failed.trajectory.id} condemned {list(condemned)}"),)
+    def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
+        return (Message("user", f"CRITIC {failed.trajectory.id} condemned {list(rejected)}"),)
 
     def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:
         return (Message("user", f"ADAPT {root.instruction} {direction} because {critics}"),)

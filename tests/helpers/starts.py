@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlanything import nano
 from rlanything.config.engines import VLLMEngineConfig
+from rlanything.engines import shipped
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.vllm.engine import VLLMEngine
 
@@ -20,4 +20,4 @@ def engine_of(
 
 
 def nano_policy() -> LanguageModel:
-    return load_model(nano.resolve("nano", "policy"), "float32")
+    return load_model(shipped.resolve("nano", "policy"), "float32")

@@ -25,7 +25,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rlanything.config.recipe import load_recipe
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Run
 
@@ -57,7 +57,7 @@ def durations(run: Path) -> dict[str, float]:
     return {phase: taken[phase.replace(" ", "_")] for phase in ORDER}
 
 
-class DeadlyView(View):
+class DeadlyView(Progress):
     """Kills its process `delay` seconds after a phase began for the `nth` time."""
 
     def __init__(self, phase: str, nth: int, delay: float) -> None:
@@ -70,15 +70,17 @@ class DeadlyView(View):
             self._left -= 1
             if not self._left:
                 threading.Thread(target=self._kill, daemon=True).start()
-        with super().phase(name, total, unit) as progress:
-            yield progress
+        with super().phase(name, total, unit) as advance:
+            yield advance
 
     def _kill(self) -> None:
         time.sleep(self._delay)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def attempt(recipe: Path, directory: Path, overrides: list[str], workers: int, view: View) -> int:
+def attempt(
+    recipe: Path, directory: Path, overrides: list[str], workers: int, progress: Progress
+) -> int:
     """The exit status of a child that starts or resumes the run."""
     child = os.fork()
     if child == 0:
@@ -86,10 +88,10 @@ def attempt(recipe: Path, directory: Path, overrides: list[str], workers: int, v
         try:
             workers_override = [f"environment.workers={workers}"]
             if (directory / "run.sqlite").exists():
-                Run.resume(directory, workers_override, view).train()
+                Run.resume(directory, workers_override, progress).train()
             else:
                 changes = [f"run_dir={directory}", *overrides, *workers_override]
-                Run(load_recipe(recipe, changes), view).train()
+                Run(load_recipe(recipe, changes), progress).train()
             status = 0
         finally:
             # Whatever it raised has been printed; a child must not run its parent's clean-up.
@@ -108,9 +110,9 @@ def main() -> None:
         alive = killed.total() == int(kills)
         phase = ORDER[killed.total() % len(ORDER)]
         nth = 2 if not phase.startswith("eval") and rng.random() < LATER else 1
-        view = DeadlyView(phase, nth, rng.uniform(0, seconds[phase]))
-        view = View(Console(quiet=True)) if alive else view
-        status = attempt(Path(recipe), Path(directory), overrides, rng.choice([1, 2, 4]), view)
+        progress = DeadlyView(phase, nth, rng.uniform(0, seconds[phase]))
+        progress = Progress(Console(quiet=True)) if alive else progress
+        status = attempt(Path(recipe), Path(directory), overrides, rng.choice([1, 2, 4]), progress)
         if os.WIFSIGNALED(status) and not alive:
             killed[phase] += 1
         elif status:

@@ -22,8 +22,8 @@ from helpers.tiny import (
     tiny_recurrent_model,
     tiny_sliding_model,
 )
-from rlanything.algorithm.losses.clipped import Objective, token_terms
-from rlanything.config.roles import TrainedRole
+from rlanything.algorithm.losses.clipped import LossSettings, token_terms
+from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel, ModelError
@@ -37,9 +37,9 @@ KINDS = {
 }
 
 
-def role(**settings: float | str) -> TrainedRole:
+def role(**settings: float | str) -> TrainedRoleConfig:
     defaults = {"learning_rate": 1e-3, "max_grad_norm": 1e9, "temperature": 1.0}
-    return TrainedRole.model_validate(defaults | settings)
+    return TrainedRoleConfig.model_validate(defaults | settings)
 
 
 def random_samples(seed: int, count: int = 6) -> list[Sample]:
@@ -81,10 +81,10 @@ def sampled_by(
 
 
 def plain_loss(
-    model: LanguageModel, samples: Sequence[Sample], settings: TrainedRole
+    model: LanguageModel, samples: Sequence[Sample], settings: TrainedRoleConfig
 ) -> torch.Tensor:
     """The design's objective, one sequence at a time and without packs."""
-    objective = Objective(settings.clip_range, settings.kl_weight)
+    objective = LossSettings(settings.clip_range, settings.kl_weight)
     total = torch.zeros(())
     for sample in samples:
         completion = sample.completion
@@ -143,7 +143,7 @@ def with_lora(model: LanguageModel) -> LanguageModel:
 def assert_same_gradient(
     model: LanguageModel,
     samples: Sequence[Sample],
-    settings: TrainedRole,
+    settings: TrainedRoleConfig,
     tolerance: float = 1e-5,
 ):
     """Of all parameters together, and of each of them."""
@@ -300,7 +300,7 @@ def test_tokens_with_one_allowed_option_neither_count_nor_dilute():
     model.network.zero_grad()
     logprobs = plain_logprobs(model, with_forced.completion)[[0, 3]]
     old, advantages = torch.tensor([-3.0, -4.0]), torch.ones(2)
-    token_terms(logprobs, old, advantages, Objective()).loss.mean().backward()
+    token_terms(logprobs, old, advantages, LossSettings()).loss.mean().backward()
     assert (found - gradient(model)).norm() <= 1e-5 * found.norm()
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from helpers.tiny import sample_of, tiny_model, tiny_recurrent_model, tiny_sliding_model
-from rlanything.config.roles import LoraSettings, TrainedRole
+from rlanything.config.roles import LoraSettings, TrainedRoleConfig
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.lora import add_adapters
@@ -37,7 +37,7 @@ def samples(count: int = 6, length: int = 60) -> list[tuple[str, Sample]]:
 def updated(model: LanguageModel, checkpointing: bool, **settings: Any) -> dict[str, Tensor]:
     """What trains, and its gradient, after updates with and without checkpointing."""
     chosen = {"learning_rate": 1e-3, "updates_per_iteration": 2, **settings}
-    role = TrainedRole.model_validate({**chosen, "gradient_checkpointing": checkpointing})
+    role = TrainedRoleConfig.model_validate({**chosen, "gradient_checkpointing": checkpointing})
     learner = Learner(model, role)
     for seed in range(2):
         learner.update(samples(), seed)
@@ -94,7 +94,7 @@ def kept_for_backward(model: LanguageModel, **settings: Any) -> int:
         kept[tensor.untyped_storage().data_ptr()] = tensor.numel()
         return tensor
 
-    learner = Learner(model, TrainedRole.model_validate(settings))
+    learner = Learner(model, TrainedRoleConfig.model_validate(settings))
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         learner.update(samples(), 0)
     weights = {each.untyped_storage().data_ptr() for each in model.network.parameters()}
@@ -118,7 +118,7 @@ def test_layers_are_left_as_they_were_and_generation_does_not_notice() -> None:
         engine = HFEngine(model)
         engine.generate(requests, sampling)
         updated(model, checkpointing)
-        engine.weights_changed()
+        engine.sync_weights()
         outputs.append(engine.generate(requests, sampling))
         assert not any(module.training for module in model.network.modules())
         assert not any("forward" in vars(module) for module in model.network.modules())
@@ -136,7 +136,7 @@ def test_layers_are_left_as_they_were_after_a_failure_and_keep_a_forward_of_thei
         calls.append(True)
         raise RuntimeError("no memory")
 
-    learner = Learner(model, TrainedRole(gradient_checkpointing=True))
+    learner = Learner(model, TrainedRoleConfig(gradient_checkpointing=True))
     mlp: Any = layers[1].mlp
     mlp.forward = fails
     with pytest.raises(RuntimeError, match="no memory"):
@@ -162,7 +162,7 @@ def test_dropout_stays_off() -> None:
 def test_a_model_without_such_layers_is_refused_with_the_remedy() -> None:
     model = tiny_model()
     model.decoder = nn.Linear(2, 2)
-    Learner(model, TrainedRole())
+    Learner(model, TrainedRoleConfig())
     with pytest.raises(ModelError, match="gradient_checkpointing out of its section") as error:
-        Learner(model, TrainedRole(gradient_checkpointing=True))
+        Learner(model, TrainedRoleConfig(gradient_checkpointing=True))
     assert "\n" not in str(error.value)

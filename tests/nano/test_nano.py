@@ -11,25 +11,25 @@ import pytest
 from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlanything import nano
 from rlanything.commands.eval import EvalRequest, run_eval
 from rlanything.domains.base import DomainError
+from rlanything.engines import shipped
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.nano.episodes import Builder, Plan
 from rlanything.nano.making import ROLES, RoleName, roles_named, teach
 from rlanything.nano.pretrain import Renaming
-from rlanything.progress import View
+from rlanything.progress import Progress
 
-QUIET = View(Console(quiet=True))
+QUIET = Progress(Console(quiet=True))
 
 
 def card(name: str = "nano") -> dict:
-    return json.loads((nano.NAMES[name] / "card.json").read_text())
+    return json.loads((shipped.NAMES[name] / "card.json").read_text())
 
 
-@pytest.mark.parametrize("name", nano.NAMES)
+@pytest.mark.parametrize("name", shipped.NAMES)
 def test_the_three_models_take_at_most_twelve_megabytes(name: str) -> None:
-    files = [p for role in ROLES for p in (nano.NAMES[name] / role).rglob("*") if p.is_file()]
+    files = [p for role in ROLES for p in (shipped.NAMES[name] / role).rglob("*") if p.is_file()]
     assert sum(path.stat().st_size for path in files) <= 12 * 2**20
 
 
@@ -43,8 +43,8 @@ def test_the_three_models_take_at_most_twelve_megabytes(name: str) -> None:
     ],
 )
 def test_a_nano_model_opens_with_from_pretrained(name: str, text: str, role: str) -> None:
-    network = AutoModelForCausalLM.from_pretrained(nano.resolve(name, role))
-    tokenizer = AutoTokenizer.from_pretrained(nano.resolve(name, role))
+    network = AutoModelForCausalLM.from_pretrained(shipped.resolve(name, role))
+    tokenizer = AutoTokenizer.from_pretrained(shipped.resolve(name, role))
     assert 0.5e6 < network.num_parameters() < 3e6
     assert tokenizer.chat_template
     assert tokenizer.decode(tokenizer.encode(text)) == text
@@ -147,7 +147,7 @@ def test_a_role_without_lessons_is_refused(frozen_model: LanguageModel) -> None:
             learning_rate=1e-3,
             seed=0,
             renaming=Renaming([], len(frozen_model.tokenizer)),
-            view=QUIET,
+            progress=QUIET,
         )
 
 

@@ -501,7 +501,7 @@ def test_the_papers_recipe_has_the_papers_settings(paper):
     assert (paper.loop.max_steps, paper.evaluation.max_steps) == (40, 60)
     assert paper.loop.iterations == 200
     assert (paper.curriculum.alpha_low, paper.curriculum.alpha_high) == (0.2, 0.8)
-    assert (paper.feedback.weight, paper.feedback.judge_weight) == (1, 1)
+    assert (paper.feedback.policy_lambda, paper.feedback.judge_lambda) == (1, 1)
 
 
 def test_amounts_read_as_people_write_them():

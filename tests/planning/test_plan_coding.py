@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import rlanything.planning
-from rlanything import nano
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import JudgeConfig, PolicyConfig
@@ -17,6 +16,7 @@ from rlanything.domains.base import EpisodeError, MissingData
 from rlanything.domains.coding.domain import Coding
 from rlanything.domains.coding.sandbox.base import SandboxUnavailable
 from rlanything.domains.coding.sandbox.local import LocalExecutor
+from rlanything.engines import shipped
 from rlanything.learning.packing import pack
 from rlanything.planning.assumptions import assume
 from rlanything.planning.episodes import batches, policy_leaves, written_test_leaves
@@ -25,7 +25,7 @@ from rlanything.planning.plan import Plan, make_plan
 from rlanything.planning.prompts import MEASURED, measure, play, prompt_lengths, ruler_of, unplayed
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Sample, Step, Trajectory
 from rlanything.roles.judges.unit_test import UnitTestJudge
-from rlanything.rollout.groups import Entry, Group
+from rlanything.rollout.groups import RolloutGroup, ScheduledTask
 
 CODING = "domain.name=rlanything.domains.coding.domain:Coding"
 NANO = ("policy.model=nano", "judge.model=nano", "adapter.model=nano")
@@ -116,7 +116,7 @@ def test_a_tasks_samples_are_those_that_a_group_makes(recipe):
     ]
     judge = UnitTestJudge(None, Coding(), None, TESTS)  # pyright: ignore[reportArgumentType]
     signals = judge.signals(judged, FeedbackSettings())
-    group = Group(Entry("", task, False), tuple(judged), 0.5, signals)
+    group = RolloutGroup(ScheduledTask("", task, False), tuple(judged), 0.5, signals)
     lengths = ["opening_tokens=60", "question_tokens=0", "response_tokens=30", "policy_steps=1"]
     lengths += ["judge_opening_tokens=40", "judgement_tokens=20", "judgement_shared=0"]
     loop = recipe.loop.model_copy(update={"max_steps": 1})
@@ -232,7 +232,7 @@ def test_without_stand_ins_lengths_can_be_given(recipe, monkeypatch):
 
 
 def test_shipped_models_that_are_not_there_are_one_line(recipes, monkeypatch, tmp_path):
-    monkeypatch.setitem(nano.NAMES, "nano-coding", tmp_path / "none")
+    monkeypatch.setitem(shipped.NAMES, "nano-coding", tmp_path / "none")
     with pytest.raises(PlanError) as raised:
         make_plan(load_recipe(recipes / "coding-nano.yaml", [CODING]), "l4", 1)
     said = str(raised.value)

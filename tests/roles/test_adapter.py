@@ -11,8 +11,8 @@ from rlanything.domains.base import InvalidTask
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import JudgedTrajectory, Message, Task
-from rlanything.roles.adapter import Adapter, Ask, Refusal, condemned_steps
-from rlanything.roles.chat_model import LocalSpeaker, Question
+from rlanything.roles.adapter import Adapter, Refusal, RewriteRequest, rejected_steps
+from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.seeds import derive
 
 ROOT = Task("root", "count to 3")
@@ -23,8 +23,8 @@ def ask(
     slot: str = "s1",
     active: Task = ROOT,
     failed: tuple[JudgedTrajectory, ...] = FAILED,
-) -> Ask:
-    return Ask(slot, ROOT, active, "easier", failed)
+) -> RewriteRequest:
+    return RewriteRequest(slot, ROOT, active, "easier", failed)
 
 
 def adapter_with(
@@ -41,8 +41,8 @@ def adapter_with(
         return f" it failed at {len(prompt)} \n" if "CRITIC" in prompt else by_seed[seed]
 
     engine = ScriptedEngine(model, script)
-    speaker = LocalSpeaker(model, engine)
-    adapter = Adapter(speaker, Counting(), Sampling(1.0, 16), len(answers), critics)
+    chat_model = LocalChatModel(model, engine)
+    adapter = Adapter(chat_model, Counting(), Sampling(1.0, 16), len(answers), critics)
     return adapter, engine
 
 
@@ -167,17 +167,17 @@ def test_a_domain_that_breaks_is_not_mistaken_for_an_invalid_task(frozen_model, 
 )
 def test_condemned_steps_are_those_all_judgements_reject(scores):
     expected = [i for i, row in enumerate(scores) if set(row) == {-1}]
-    assert condemned_steps(judged("f", scores)) == expected
+    assert rejected_steps(judged("f", scores)) == expected
 
 
 def test_a_speaker_counts_a_prompt_with_every_answer_and_forgets_what_was_taken(frozen_model):
     engine = ScriptedEngine(frozen_model, lambda prompt, seed: "yes")
-    speaker = LocalSpeaker(frozen_model, engine)
-    question = Question((Message("user", "Well?"),), (1, 2, 3))
-    [answers] = speaker.answer([question], Sampling(1.0, 16))
-    assert speaker.take_usage() == {
+    chat_model = LocalChatModel(frozen_model, engine)
+    question = ChatRequest((Message("user", "Well?"),), (1, 2, 3))
+    [answers] = chat_model.answer([question], Sampling(1.0, 16))
+    assert chat_model.pop_usage() == {
         "requests": 3,
         "prompt_tokens": 3 * len(answers[0].prompt_ids),
         "completion_tokens": sum(len(each.token_ids) for each in answers),
     }
-    assert set(speaker.take_usage().values()) == {0}
+    assert set(chat_model.pop_usage().values()) == {0}

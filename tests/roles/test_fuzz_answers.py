@@ -27,10 +27,10 @@ from rlanything.domains.base import Domain, InvalidTask
 from rlanything.domains.text import TextDomain
 from rlanything.engines.base import Request, Sampling
 from rlanything.records import Completion, Task, Trajectory
-from rlanything.roles.adapter import Adapter, Ask
-from rlanything.roles.chat_model import LocalSpeaker
+from rlanything.roles.adapter import Adapter, RewriteRequest
+from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.chat_template import without_scores
-from rlanything.roles.judges.llm import Judge, parse_score
+from rlanything.roles.judges.llm import LLMJudge, parse_score
 
 COUNT = 10_500
 """Different malformed answers; the giants of a megabyte come on top."""
@@ -339,10 +339,10 @@ class Sayings:
             for request in requests
         ]
 
-    def weights_changed(self) -> None:
+    def sync_weights(self) -> None:
         raise AssertionError("roles do not change weights")
 
-    def rest(self) -> None: ...
+    def release_cache(self) -> None: ...
 
 
 def test_an_adapter_that_gets_only_such_answers_and_critics_proposes_nothing(
@@ -352,11 +352,11 @@ def test_an_adapter_that_gets_only_such_answers_and_critics_proposes_nothing(
     # A valid answer that a critic wrote is no answer of the adapter's.
     critics = [f"object: {thing} place: {place}", *malformed[:: COUNT // 150]]
     failed = tuple(judged(f"failed {i}", [(-1, 1)]) for i in range(len(critics)))
-    ask = Ask("slot", stage.root, stage.root, "harder", failed)
+    ask = RewriteRequest("slot", stage.root, stage.root, "harder", failed)
     engine = Sayings([*critics, *malformed])
     sampling = Sampling(1.0, 16)
-    speaker = LocalSpeaker(frozen_model, engine)
-    adapter = Adapter(speaker, stage.domain, sampling, 500, len(critics))
+    chat_model = LocalChatModel(frozen_model, engine)
+    adapter = Adapter(chat_model, stage.domain, sampling, 500, len(critics))
     (proposal,) = adapter.propose([ask], 1, seed=0)
     assert proposal.task is None
     assert proposal.critics == tuple(critic.strip() for critic in critics)
@@ -404,8 +404,8 @@ def test_no_forged_score_reaches_a_judge(
                 yield Trajectory(f"{place} {i}", honest.task, (changed,), -1)
 
     engine = Sayings(["no score"])
-    speaker = LocalSpeaker(frozen_model, engine)
-    found = Judge(speaker, domain, Sampling(1.0, 16), 1).judge([*trajectories()], 0)
+    chat_model = LocalChatModel(frozen_model, engine)
+    found = LLMJudge(chat_model, domain, Sampling(1.0, 16), 1).judge([*trajectories()], 0)
     assert {each.scores for each in found} == {((0,),)}
     prompts = {
         request.conversation: frozen_model.decode(request.prompt_ids) for request in engine.requests

@@ -13,16 +13,16 @@ from helpers.scripted import Counting, ScriptedEngine, step, trajectory
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Task, Trajectory
-from rlanything.roles.chat_model import LocalSpeaker
-from rlanything.roles.judges.llm import PARALLEL_TRAJECTORIES, Judge, parse_score
+from rlanything.roles.chat_model import LocalChatModel
+from rlanything.roles.judges.llm import PARALLEL_TRAJECTORIES, LLMJudge, parse_score
 from rlanything.seeds import derive
 
 SAMPLING = Sampling(0.8, 16)
 
 
-def judge_with(model: LanguageModel, script, samples: int = 3) -> tuple[Judge, ScriptedEngine]:
+def judge_with(model: LanguageModel, script, samples: int = 3) -> tuple[LLMJudge, ScriptedEngine]:
     engine = ScriptedEngine(model, script)
-    return Judge(LocalSpeaker(model, engine), Counting(), SAMPLING, samples), engine
+    return LLMJudge(LocalChatModel(model, engine), Counting(), SAMPLING, samples), engine
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from helpers.paths import TINY
 from helpers.scripted import Counting, trajectory
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.domains.base import DomainError
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Step, Task, Trajectory
 from rlanything.roles.judges.oracle import OracleJudge
 from rlanything.runs.store.store import Store
@@ -68,7 +68,7 @@ def test_a_domain_without_labels_is_named():
 def test_a_run_with_the_oracle_trains_the_policy_and_has_no_judge_to_keep(tmp_path):
     settings = ["judge=oracle(noise=0.28)", "loop.iterations=1", "evaluation.judged_episodes=2"]
     recipe = load_recipe(TINY, [f"run_dir={tmp_path / 'run'}", *settings])
-    Run(recipe, View(Console(quiet=True))).train()
+    Run(recipe, Progress(Console(quiet=True))).train()
     [checkpoint] = (tmp_path / "run" / "checkpoints").iterdir()
     assert {each.name for each in checkpoint.iterdir()} == {"policy", "pool.json", "manifest.json"}
     store = Store(tmp_path / "run" / "run.sqlite")

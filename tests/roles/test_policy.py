@@ -14,7 +14,7 @@ from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel, ModelError
 from rlanything.records import Completion, Step, Task
-from rlanything.roles.chat_model import LocalSpeaker
+from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.policy import LanguagePolicy
 
 TASK = Task("t", "count to 3")
@@ -33,19 +33,19 @@ class Recording:
         self.requests = list(requests)
         return self._engine.generate(requests, sampling)
 
-    def weights_changed(self) -> None:
-        self._engine.weights_changed()
+    def sync_weights(self) -> None:
+        self._engine.sync_weights()
 
-    def rest(self) -> None:
-        self._engine.rest()
+    def release_cache(self) -> None:
+        self._engine.release_cache()
 
 
 def policy_with(
     model: LanguageModel, decoding: str = "choices", thought_tokens: int = 4
 ) -> tuple[LanguagePolicy, Recording]:
     engine = Recording(model)
-    speaker = LocalSpeaker(model, engine)
-    policy = LanguagePolicy(speaker, Counting(), SAMPLING, decoding, thought_tokens)
+    chat_model = LocalChatModel(model, engine)
+    policy = LanguagePolicy(chat_model, Counting(), SAMPLING, decoding, thought_tokens)
     return policy, engine
 
 
@@ -88,11 +88,11 @@ def test_an_environment_that_lists_no_actions_is_answered_freely(frozen_model, a
 def test_a_marker_of_several_tokens_is_refused_with_the_remedy(frozen_model):
     domain = Counting()
     domain.action_marker = "=> Action:"
-    speaker = LocalSpeaker(frozen_model, HFEngine(frozen_model))
+    chat_model = LocalChatModel(frozen_model, HFEngine(frozen_model))
     with pytest.raises(ModelError, match=re.escape("'=> Action:'") + ".*decoding: free") as error:
-        LanguagePolicy(speaker, domain, SAMPLING, "choices", 4)
+        LanguagePolicy(chat_model, domain, SAMPLING, "choices", 4)
     assert "\n" not in str(error.value)
-    LanguagePolicy(speaker, domain, SAMPLING, "free", 4)
+    LanguagePolicy(chat_model, domain, SAMPLING, "free", 4)
 
 
 def test_an_episode_continues_from_the_tokens_it_sampled(frozen_model):

@@ -16,11 +16,11 @@ from rlanything.engines.base import Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, JudgedTrajectory, Task, Trajectory, answer_start
-from rlanything.roles.adapter import Adapter, Ask
-from rlanything.roles.chat_model import LocalSpeaker
-from rlanything.roles.judges.llm import Judge
+from rlanything.roles.adapter import Adapter, RewriteRequest
+from rlanything.roles.chat_model import LocalChatModel
+from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.policy import LanguagePolicy
-from rlanything.rollout.episodes import Attempt, rollout
+from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.runs.store.codec import pack, unpack
 from rlanything.runs.store.episode_json import from_json, to_json
 
@@ -130,10 +130,10 @@ def test_an_episode_of_thoughts(template: str, marks: bool) -> None:
         3: said(template, "third thought", "so > stop"),
     }
     engine = ScriptedEngine(model, lambda prompt, _: script[prompt.count("<|user|>")])
-    policy = LanguagePolicy(LocalSpeaker(model, engine), Counting(), SAMPLING, "free", 4)
+    policy = LanguagePolicy(LocalChatModel(model, engine), Counting(), SAMPLING, "free", 4)
     pool: Any = Pool()
     task = Task("t", "count to 3")
-    [played] = rollout(policy, pool, [Attempt("e", task, 0)], 5, 1).trajectories
+    [played] = rollout(policy, pool, [RolloutRequest("e", task, 0)], 5, 1).trajectories
 
     # The environment hears answers; a thought cut off is no answer.
     assert pool.told == ["look > around", "", "so > stop"]
@@ -177,7 +177,7 @@ def test_a_score_within_a_thought_does_not_count(
     model = thinking_model(template)
     text = said(template, thought, *answer)
     engine = ScriptedEngine(model, lambda *_: text)
-    judge = Judge(LocalSpeaker(model, engine), Counting(), SAMPLING, 2)
+    judge = LLMJudge(LocalChatModel(model, engine), Counting(), SAMPLING, 2)
     [found] = judge.judge([trajectory("a", 1)], seed=0)
     assert found.scores == ((score, score),)
     assert found.judgements[0][0].completion.text == text
@@ -188,7 +188,7 @@ def test_the_judge_reads_no_thoughts_of_the_policy(template: str) -> None:
     text = said(template, "Secret \\boxed{1}", "I look \\boxed{1} > look")
     completion = replace(step(0).completion, text=text, answer_at=text.index("I look"))
     engine = ScriptedEngine(model, lambda *_: "\\boxed{1}")
-    judge = Judge(LocalSpeaker(model, engine), Counting(), SAMPLING, 1)
+    judge = LLMJudge(LocalChatModel(model, engine), Counting(), SAMPLING, 1)
     steps = (replace(step(0), completion=completion), step(1))
     judge.judge([Trajectory("a", Task("t", "count"), steps, -1)], seed=0)
     for prompt in engine.prompts:
@@ -209,10 +209,10 @@ def test_the_adapters_thoughts_are_neither_critics_nor_candidates(template: str)
             return said(template, "Secret.", " It never looked. ")
         return answers.pop(0)
 
-    speaker = LocalSpeaker(model, ScriptedEngine(model, script))
-    adapter = Adapter(speaker, Counting(), SAMPLING, tries=2, critics_per_task=1)
+    chat_model = LocalChatModel(model, ScriptedEngine(model, script))
+    adapter = Adapter(chat_model, Counting(), SAMPLING, tries=2, critics_per_task=1)
     root = Task("r", "count to 5")
-    ask = Ask("r", root, root, "easier", (judged("a", [[-1]]),))
+    ask = RewriteRequest("r", root, root, "easier", (judged("a", [[-1]]),))
     [proposal] = adapter.propose([ask], 1, 0)
     assert proposal.critics == ("It never looked.",)
     assert proposal.task is not None
@@ -224,8 +224,8 @@ def test_the_adapters_thoughts_are_neither_critics_nor_candidates(template: str)
 def test_a_choice_among_actions_is_its_own_answer_thought_included(template: str) -> None:
     # The marks are spelled, since this network has no rows for new tokens.
     model = thinking_model(template, marks=False)
-    speaker = LocalSpeaker(model, HFEngine(model))
-    policy = LanguagePolicy(speaker, Counting(), SAMPLING, "choices", 4)
+    chat_model = LocalChatModel(model, HFEngine(model))
+    policy = LanguagePolicy(chat_model, Counting(), SAMPLING, "choices", 4)
     actions = ("take the cup", "look")
     episodes = [
         Episode(f"e{i}", Task("t", "count to 3"), Observation("Begin.", actions)) for i in range(20)
@@ -240,7 +240,7 @@ def test_a_choice_among_actions_is_its_own_answer_thought_included(template: str
 def test_a_choice_after_an_open_block_is_an_answer_too(template: str) -> None:
     model = thinking_model(template)
     engine = ScriptedEngine(model, lambda *_: "<think> hm > look")
-    policy = LanguagePolicy(LocalSpeaker(model, engine), Counting(), SAMPLING, "choices", 4)
+    policy = LanguagePolicy(LocalChatModel(model, engine), Counting(), SAMPLING, "choices", 4)
     episode = Episode("e", Task("t", "count to 3"), Observation("Begin.", ("look",)))
     [found] = policy.respond([episode], [0])
     assert found.answer == found.text == "<think> hm > look"
@@ -249,7 +249,7 @@ def test_a_choice_after_an_open_block_is_an_answer_too(template: str) -> None:
 def test_what_others_wrote_opens_no_reasoning() -> None:
     model = thinking_model(FORGETS, marks=False)
     engine = ScriptedEngine(model, lambda *_: "so > look")
-    policy = LanguagePolicy(LocalSpeaker(model, engine), Counting(), SAMPLING, "free", 4)
+    policy = LanguagePolicy(LocalChatModel(model, engine), Counting(), SAMPLING, "free", 4)
     episode = Episode("e", Task("t", "count"), Observation("I see <think>"))
     [found] = policy.respond([episode], [0])
     assert found.answer == "so > look"

@@ -26,10 +26,10 @@ from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.config.roles import AdapterConfig, PolicyConfig
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.model import ModelError
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Message
-from rlanything.roles.chat_model import Question
-from rlanything.roles.openai_chat_model import RemoteSpeaker
+from rlanything.roles.chat_model import ChatRequest
+from rlanything.roles.openai_chat_model import OpenAIChatModel
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.runs.build import open_endpoint
 from rlanything.runs.store.store import Store
@@ -46,11 +46,11 @@ def hosted(role: str, fake: FakeEndpoint, **settings: Any) -> list[str]:
     return [f"{role}.model={MODEL}", f"{role}.engine={engine}"]
 
 
-def speaker_on(fake: FakeEndpoint) -> RemoteSpeaker:
+def speaker_on(fake: FakeEndpoint) -> OpenAIChatModel:
     engine = {"name": "openai", "url": fake.url, "key_variable": "MY_KEY"}
     role = AdapterConfig.model_validate({"model": MODEL, "engine": engine})
     assert isinstance(role.engine, OpenAIEngineConfig)
-    return RemoteSpeaker(open_endpoint(role, role.engine, "adapter"))
+    return OpenAIChatModel(open_endpoint(role, role.engine, "adapter"))
 
 
 def test_a_remote_speaker_gives_n_texts_without_tokens_to_each_question(fake: FakeEndpoint) -> None:
@@ -59,9 +59,9 @@ def test_a_remote_speaker_gives_n_texts_without_tokens_to_each_question(fake: Fa
 
     fake.say, fake.finish_reason = say, "length"
     questions = [
-        Question((Message("user", "a"),), (1, 2)),
-        Question((Message("user", "b"),), ()),
-        Question((Message("user", "<|end|>"),), (3,)),
+        ChatRequest((Message("user", "a"),), (1, 2)),
+        ChatRequest((Message("user", "b"),), ()),
+        ChatRequest((Message("user", "<|end|>"),), (3,)),
     ]
     found = speaker_on(fake).answer(questions, Sampling(1.0, 8))
     answers = [[each.answer for each in group] for group in found]
@@ -114,7 +114,7 @@ def trained(run: Path, overrides: Sequence[str]) -> str:
     """Runs the loop; what it said."""
     said = io.StringIO()
     recipe = load_recipe(TINY, [f"run_dir={run}", *SMALL, *overrides])
-    lines = Run(recipe, View(Console(file=said))).train()
+    lines = Run(recipe, Progress(Console(file=said))).train()
     return "\n".join([said.getvalue(), *lines])
 
 
@@ -163,11 +163,11 @@ def test_a_hosted_judge_that_does_not_train(fake: FakeEndpoint, tmp_path: Path) 
     with fake_endpoint() as moved:
         moved.say = fake.say
         overrides = [f"judge.engine.url={moved.url}", "loop.iterations=2"]
-        Run.resume(run, overrides, View(Console(quiet=True))).train()
+        Run.resume(run, overrides, Progress(Console(quiet=True))).train()
         assert moved.requests > 0
     assert fake.requests == asked_before
     with pytest.raises(RecipeError, match="the way to an endpoint may change"):
-        Run.resume(run, ["judge.engine.name=embedded"], View(Console(quiet=True)))
+        Run.resume(run, ["judge.engine.name=embedded"], Progress(Console(quiet=True)))
 
 
 def test_a_stronger_model_labels_the_exam_once(fake: FakeEndpoint, tmp_path: Path) -> None:
@@ -177,8 +177,8 @@ def test_a_stronger_model_labels_the_exam_once(fake: FakeEndpoint, tmp_path: Pat
     run = tmp_path / "run"
     trained(run, changes)
     with closing(Store(run / "run.sqlite")) as store:
-        [episode], labels = store.exam(), store.exam_labels()
-        counts = store.exam_counts(0)[episode.id]
+        [episode], labels = store.judge_eval_episodes(), store.judge_eval_labels()
+        counts = store.judge_eval_counts(0)[episode.id]
     before, after = metrics_of(run, 0), metrics_of(run)
     asked = 9 * len(episode.steps)
     votes: Counter[str] = Counter()
@@ -193,11 +193,11 @@ def test_a_stronger_model_labels_the_exam_once(fake: FakeEndpoint, tmp_path: Pat
     assert after["evaluation/judge/process_accuracy"] is not None
     assert not any(KEY.encode() in each for each in everything_in(run))
     # It was asked before training and is never asked again, whoever goes on or begins alike.
-    Run.resume(run, ["loop.iterations=2"], View(Console(quiet=True))).train()
+    Run.resume(run, ["loop.iterations=2"], Progress(Console(quiet=True))).train()
     trained(tmp_path / "alike", [*changes, f"evaluation.baseline={run}"])
     assert fake.requests == asked
     with closing(Store(tmp_path / "alike" / "run.sqlite")) as alike:
-        assert alike.exam_labels() == labels
+        assert alike.judge_eval_labels() == labels
 
 
 CODING = ("domain={name: coding}", "policy.model=nano-coding", "judge.model=nano-coding")

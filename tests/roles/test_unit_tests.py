@@ -12,7 +12,7 @@ from helpers.tiny import tiny_model
 from rlanything.algorithm.feedback import FeedbackSettings, unit_test_feedback, unit_test_signals
 from rlanything.engines.base import Sampling
 from rlanything.records import Completion, Message, Messages, Step, Task, Trajectory
-from rlanything.roles.chat_model import LocalSpeaker
+from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.unit_test import UnitTestJudge
 
 WIDE = FeedbackSettings(policy_window=(0, 1), judge_window=(0, 1))
@@ -41,7 +41,7 @@ def wrote(name: str, task: str, response: str, outcome: int, reward: float) -> T
 def judge_that_says(*tests: str) -> tuple[UnitTestJudge, ScriptedEngine]:
     model = tiny_model(0)
     engine = ScriptedEngine(model, lambda prompt, seed: tests[seed % len(tests)])
-    return UnitTestJudge(LocalSpeaker(model, engine), Compared(), Sampling(1.0, 8), 4), engine
+    return UnitTestJudge(LocalChatModel(model, engine), Compared(), Sampling(1.0, 8), 4), engine
 
 
 @pytest.mark.parametrize(

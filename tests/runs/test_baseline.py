@@ -14,7 +14,7 @@ from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.runs.baseline import has_baseline
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Run
-from rlanything.progress import View
+from rlanything.progress import Progress
 
 SMALL = (
     "loop.iterations=1",
@@ -26,7 +26,7 @@ SMALL = (
 )
 
 
-class Watch(View):
+class Watch(Progress):
     """Notes which phases there were."""
 
     def __init__(self) -> None:
@@ -40,9 +40,9 @@ class Watch(View):
 
 def trained(folder: Path, *more: str) -> list[str]:
     """The phases of a run."""
-    view = Watch()
-    Run(load_recipe(TINY, [*SMALL, f"run_dir={folder}", *more]), view).train()
-    return view.phases
+    progress = Watch()
+    Run(load_recipe(TINY, [*SMALL, f"run_dir={folder}", *more]), progress).train()
+    return progress.phases
 
 
 def dumped(folder: Path) -> list[str]:
@@ -74,7 +74,7 @@ def test_what_a_run_learns_by_is_its_own_affair(first: Path) -> None:
         ("seed=1", "seed"),
         ("policy.temperature=0.5", "policy.temperature"),
         ("judge.samples_per_step=5", "judge.samples_per_step"),
-        ("feedback.judge_weight=4", "feedback.judge_weight"),
+        ("feedback.judge_lambda=4", "feedback.judge_lambda"),
         ("loop.max_steps=7", "loop.max_steps"),
         ("evaluation.seed=3", "evaluation.seed"),
     ],

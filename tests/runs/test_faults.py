@@ -24,15 +24,16 @@ from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import ModelError
 from rlanything.learning.learner import DivergedError, Learner
 from rlanything.records import Completion, Sample, Task
-from rlanything.config.roles import TrainedRole
+from rlanything.config.roles import TrainedRoleConfig
 from rlanything.runs.checkpoint import CheckpointError
 from rlanything.runs.lineage import read_lineage
-from rlanything.runs.store.store import Store, StoreError
+from rlanything.runs.store.database import StoreError
+from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Run
-from rlanything.progress import View
+from rlanything.progress import Progress
 from helpers.tiny import completion_of, tiny_model
 
-QUIET = View(Console(quiet=True))
+QUIET = Progress(Console(quiet=True))
 
 
 def samples(count: int, logprob: float = -1.0) -> list[tuple[str, Sample]]:
@@ -46,14 +47,14 @@ def parameters(model) -> torch.Tensor:
 
 def plant_nan(model) -> None:
     with torch.no_grad():
-        next(iter(model.network.parameters())).view(-1)[7] = math.nan
+        next(iter(model.network.parameters())).progress(-1)[7] = math.nan
 
 
 def test_a_nan_in_a_weight_skips_updates_and_stops_after_three_with_the_weights_kept():
     model = tiny_model()
     plant_nan(model)
     before = parameters(model)
-    learner = Learner(model, TrainedRole(learning_rate=0.1, updates_per_iteration=2))
+    learner = Learner(model, TrainedRoleConfig(learning_rate=0.1, updates_per_iteration=2))
     assert learner.update(samples(4), 0)["skipped_updates"] == 2
     with pytest.raises(DivergedError, match="3 updates in a row was not finite"):
         learner.update(samples(4), 1)
@@ -63,18 +64,18 @@ def test_a_nan_in_a_weight_skips_updates_and_stops_after_three_with_the_weights_
 def test_an_update_that_is_not_finite_is_left_out_and_the_others_are_made():
     # A log-prob of NaN makes the loss of its minibatch NaN, and that of no other.
     good, bad = samples(1), samples(2, logprob=math.nan)[1:]
-    settings = TrainedRole(learning_rate=0.1, updates_per_iteration=2)
+    settings = TrainedRoleConfig(learning_rate=0.1, updates_per_iteration=2)
     mixed, alone = tiny_model(), tiny_model()
     statistics = Learner(mixed, settings).update([*good, *bad], 0)
     assert (statistics["updates"], statistics["skipped_updates"]) == (1, 1)
     assert all(math.isfinite(value) for name, value in statistics.items() if name == "loss")
-    Learner(alone, TrainedRole(learning_rate=0.1)).update(good, 0)
+    Learner(alone, TrainedRoleConfig(learning_rate=0.1)).update(good, 0)
     torch.testing.assert_close(parameters(mixed), parameters(alone), rtol=0, atol=0)
 
 
 def test_a_good_update_starts_the_count_anew():
     model = tiny_model()
-    learner = Learner(model, TrainedRole(learning_rate=0.1, max_skipped_updates=2))
+    learner = Learner(model, TrainedRoleConfig(learning_rate=0.1, max_skipped_updates=2))
     for seed in range(4):
         learner.update(samples(1, logprob=math.nan if seed % 2 == 0 else -1.0), seed)
 
@@ -97,9 +98,9 @@ class SleepingEngine:
         time.sleep(self.seconds)
         return [[] for _ in requests]
 
-    def weights_changed(self) -> None: ...
+    def sync_weights(self) -> None: ...
 
-    def rest(self) -> None: ...
+    def release_cache(self) -> None: ...
 
 
 def test_a_generation_call_that_hangs_meets_its_time_out():

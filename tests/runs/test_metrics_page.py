@@ -10,15 +10,15 @@ from helpers.metrics_page import PAGE, page_patterns, unlisted
 from rlanything.algorithm.curriculum import Pool
 from rlanything.evaluation.diagnostics import diagnose
 from rlanything.evaluation.intervals import Interval
-from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD, Examination
+from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD, JudgeEvaluation
 from rlanything.evaluation.success import Evaluation
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.learning.statistics import Totals
-from rlanything.loop import Turn
+from rlanything.loop import IterationResult
 from rlanything.records import Task, Trajectory
 from rlanything.roles.judges.unit_test import DETECT, UT
 from rlanything.runs.checks import RULES
-from rlanything.runs.metrics import drift_metrics, sitting_metrics, turn_metrics
+from rlanything.runs.metrics import drift_metrics, evaluation_metrics, iteration_metrics
 
 SOURCE = SOURCE / "rlanything"
 QUANTITIES = ("requests", "retries", "prompt_tokens", "completion_tokens")
@@ -41,10 +41,10 @@ def phases(*files: str) -> set[str]:
 def writable() -> set[str]:
     """Every name that the code can write, as far as it can be told without running it."""
     nothing = diagnose([], [], [], 1.0)
-    statistics = Totals(anchor_kl=0.0).statistics()
+    statistics = Totals(reference_kl=0.0).statistics()
     usage = {f"{role}/{q}": 1 for role in ("policy", "judge", "adapter") for q in QUANTITIES}
     shares = {UT: (1, 2), DETECT: (1, 2)}
-    turn = Turn(1, policy_statistics=statistics, judge_statistics=statistics)
+    turn = IterationResult(1, policy_statistics=statistics, judge_statistics=statistics)
     seconds = dict.fromkeys(
         phases(
             *("loop.py", "training.py"),
@@ -54,13 +54,13 @@ def writable() -> set[str]:
     )
     counted = dict.fromkeys(shares, 0.5)
     settings = FeedbackSettings()
-    names = set(turn_metrics(turn, nothing, settings, counted, usage, seconds))
+    names = set(iteration_metrics(turn, nothing, settings, counted, usage, seconds))
     won = Evaluation("ood", (Trajectory("t", Task("t", "do"), (), 1),), 0, 1.0)
     assert isinstance(won.success, Interval)
-    examined = Examination(nothing, {"t": {GOOD: (1, 1), BAD: (1, 1), AGREEING: (1, 1), **shares}})
+    examined = JudgeEvaluation(nothing, {"t": {GOOD: (1, 1), BAD: (1, 1), AGREEING: (1, 1), **shares}})
     pool = Pool([Task("t", "do")], 0.2, 0.8)
     names |= set(drift_metrics(pool, lambda one, other: 0.0))
-    return names | set(sitting_metrics([won], examined, usage))
+    return names | set(evaluation_metrics([won], examined, usage))
 
 
 def test_the_page_lists_every_metric_that_can_be_written() -> None:

@@ -21,7 +21,7 @@ from rich.console import Console
 from helpers.command import call
 from helpers.report_runs import make_run
 from rlanything.config.recipe import load_recipe
-from rlanything.runs.checks import Alarm
+from rlanything.runs.checks import Check
 from rlanything.runs.report import writing
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.page import render
@@ -30,7 +30,7 @@ from rlanything.runs.report.sampling import choose, reasons, spread
 from rlanything.runs.report.writing import Reporter, ReportError, write_report
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Run
-from rlanything.progress import View
+from rlanything.progress import Progress
 
 
 
@@ -59,7 +59,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     overrides = ["loop.tasks_per_iteration=2", "loop.rollouts_per_task=2", "loop.max_steps=5"]
     overrides += ["evaluation.episodes=2", "evaluation.judged_episodes=2", "environment.workers=1"]
     recipe = load_recipe(TINY, [f"run_dir={directory}", *overrides])
-    Run(recipe, View(Console(quiet=True))).train()
+    Run(recipe, Progress(Console(quiet=True))).train()
     return directory
 
 
@@ -153,9 +153,9 @@ def test_warnings_are_found_in_the_metrics_and_carried(
 ) -> None:
     asked: list[Any] = []
 
-    def find(history: Any) -> list[Alarm]:
+    def find(history: Any) -> list[Check]:
         asked.append(history)
-        return [Alarm(4, "collapse", "the judge says one thing", "balance it")]
+        return [Check(4, "collapse", "the judge says one thing", "balance it")]
 
     monkeypatch.setattr("rlanything.runs.report.facts.find_alarms", find)
     with closing(Store(made / "run.sqlite")) as store:
@@ -196,7 +196,7 @@ def test_a_page_lets_nothing_out_and_only_its_own_script_in(made: Path) -> None:
 
 
 def test_a_run_that_has_done_nothing_has_a_report(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", 0, sittings=False)
+    run = make_run(tmp_path / "run", 0, evaluated_iterations=False)
     (facts,) = facts_in(report(run))["runs"]
     assert facts["state"] == "stopped"
     assert facts["iterations"] == facts["episodes"] == facts["shown"] == 0

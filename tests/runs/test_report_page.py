@@ -237,10 +237,10 @@ def test_hostile_text_is_shown_and_does_nothing(chromium: Any, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("sittings", [False, True])
-def test_an_empty_run_says_so(chromium: Any, tmp_path: Path, sittings: bool) -> None:
-    run = make_run(tmp_path / "run", 0, sittings=sittings)
+def test_an_empty_run_says_so(chromium: Any, tmp_path: Path, evaluated_iterations: bool) -> None:
+    run = make_run(tmp_path / "run", 0, evaluated_iterations=evaluated_iterations)
     opened = open_report(chromium, report_of(tmp_path, run))
-    said = "Not known yet: measured once so far." if sittings else "Not measured in this run."
+    said = "Not known yet: measured once so far." if evaluated_iterations else "Not measured in this run."
     assert said in opened.text("#answer-policy")
     assert "No iteration is kept yet." in opened.text("#tasks")
     assert opened.complaints == []
@@ -248,7 +248,7 @@ def test_an_empty_run_says_so(chromium: Any, tmp_path: Path, sittings: bool) -> 
 
 
 def test_a_sample_says_how_many_of_how_many(chromium: Any, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", 30, tasks=1, sittings=False)
+    run = make_run(tmp_path / "run", 30, tasks=1, evaluated_iterations=False)
     opened = open_report(chromium, report_of(tmp_path, run))
     lead = opened.text("#trajectories .lead")
     assert "236 episodes of training so far." in lead

@@ -23,7 +23,7 @@ from hypothesis.extra import numpy as numpy_strategies
 from rich.console import Console
 
 from rlanything.algorithm.curriculum import Candidate, Pool
-from rlanything.rollout.groups import Entry, Group, grouped
+from rlanything.rollout.groups import ScheduledTask, RolloutGroup, grouped
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.records import (
     Completion,
@@ -34,11 +34,12 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
-from rlanything.roles.judges.llm import StepCritic
-from rlanything.runs import database
+from rlanything.roles.judges.llm import StepJudge
+from rlanything.runs.store import database
 from rlanything.runs.store.codec import pack, pack_numbers, prompt_hash, unpack, unpack_numbers
 from rlanything.runs.lineage import lineage_table, read_lineage
-from rlanything.runs.store.store import Store, StoreError
+from rlanything.runs.store.database import StoreError
+from rlanything.runs.store.store import Store
 
 ROOTS = [Task(f"t{i}", f"put mug {i} in sink", "pick", {"goal": i}) for i in range(3)]
 STEPS, JUDGEMENTS, ROLLOUTS = 3, 2, 4
@@ -66,16 +67,16 @@ def episode(name: str, task: Task, outcome: int, seed: int) -> JudgedTrajectory:
     return JudgedTrajectory(Trajectory(name, task, tuple(steps), outcome), tuple(judgements))
 
 
-def experience(iteration: int, pool: Pool) -> list[Group]:
+def experience(iteration: int, pool: Pool) -> list[RolloutGroup]:
     """Rollouts of every active task and candidate; half of them won."""
-    entries = [Entry(slot.id, slot.active, False) for slot in pool.slots]
-    entries += [Entry(s.id, s.pending.task, True) for s in pool.pending() if s.pending]
+    entries = [ScheduledTask(slot.id, slot.active, False) for slot in pool.slots]
+    entries += [ScheduledTask(s.id, s.pending.task, True) for s in pool.pending() if s.pending]
     judged = [
         episode(f"{iteration}/{entry.task.id}/{g}", entry.task, 1 - g % 2 * 2, 97 * iteration + g)
         for entry in entries
         for g in range(ROLLOUTS)
     ]
-    return grouped(entries, judged, lambda group: StepCritic().signals(group, FeedbackSettings()))
+    return grouped(entries, judged, lambda group: StepJudge().signals(group, FeedbackSettings()))
 
 
 def record(
@@ -266,28 +267,28 @@ def test_a_sample_that_is_not_what_was_sampled_is_refused(
 
 def test_a_sitting_is_read_back(store: Store) -> None:
     rows = [("a", "pick", 1, 4), ("b", "look", -1, 9)]
-    assert store.sittings() == []
+    assert store.evaluated_iterations() == []
     held_out = episode("e1", ROOTS[0], 1, 0).trajectory
     metrics = {"evaluation/ood/success": 0.5}
     counted = {"good steps": (1, 2), "bad steps": (3, 4)}
     more = episode("e2", ROOTS[0], 1, 0).trajectory
     labels = {"e1": [1] * len(held_out.steps)}
-    store.record_sitting(0, {"ood": rows}, {"e1": counted}, metrics, [held_out, more], labels)
-    assert store.exam_labels() == labels
-    read, _ = store.exam()
+    store.record_evaluation(0, {"ood": rows}, {"e1": counted}, metrics, [held_out, more], labels)
+    assert store.judge_eval_labels() == labels
+    read, _ = store.judge_eval_episodes()
     assert (read.id, read.task, read.outcome) == (held_out.id, held_out.task, held_out.outcome)
     assert [replace(step, completion=None) for step in read.steps] == [
         replace(step, completion=None) for step in held_out.steps
     ]
     assert [s.response for s in read.steps] == [s.response for s in held_out.steps]
-    store.record_sitting(3, {"ood": rows[:1]}, {}, {})
-    assert store.sittings() == [0, 3]
+    store.record_evaluation(3, {"ood": rows[:1]}, {}, {})
+    assert store.evaluated_iterations() == [0, 3]
     assert store.outcomes(0, "ood") == [("a", 1), ("b", -1)]
     assert store.outcomes(0, "in_domain") == []
-    assert store.exam_counts(0) == {"e1": counted}
+    assert store.judge_eval_counts(0) == {"e1": counted}
     assert store.metrics(0) == {"evaluation/ood/success": 0.5}
     with pytest.raises(sqlite3.IntegrityError):
-        store.record_sitting(3, {"other": rows, "ood": rows}, {}, {})
+        store.record_evaluation(3, {"other": rows, "ood": rows}, {}, {})
     assert store.outcomes(3, "other") == []
 
 
@@ -467,7 +468,7 @@ def live(store: Store, pool: Pool, iteration: int) -> None:
     if iteration == 2:
         pool.quarantine("t0", "t0", "it hung twice", iteration)
     record(store, iteration, pool)
-    store.record_sitting(
+    store.record_evaluation(
         iteration,
         {"ood": [("a", "pick", 1, 4)]},
         {"e": {"good steps": (1, 2), "bad steps": (3, 4)}},
@@ -502,7 +503,7 @@ def test_what_is_forgotten_was_never_there(tmp_path: Path) -> None:
 
 
 def test_the_evaluation_before_training_is_not_forgotten(store: Store) -> None:
-    store.record_sitting(
+    store.record_evaluation(
         0,
         {"ood": [("a", "pick", 1, 4)]},
         {"e": {"good steps": (1, 2), "bad steps": (3, 4)}},

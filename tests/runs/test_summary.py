@@ -31,7 +31,7 @@ def closing(
             "evaluation/judge/positive_rate": positive,
         }
         exam = {str(i): counts for i in range(20) if counts is not None}
-        store.record_sitting(iteration, {"in_domain": rows}, exam, metrics)
+        store.record_evaluation(iteration, {"in_domain": rows}, exam, metrics)
     pool = Pool([Task("root", "", "", {})], 0.2, 0.8)
     lines = closing_lines(folder, store, ["in_domain"], pool, 60.0)
     store.close()
@@ -76,7 +76,7 @@ def test_a_judge_that_writes_tests_is_spoken_of_by_what_they_are_counted_by(tmp_
     store = Store.create(tmp_path / "run.sqlite")
     for iteration, passed in ((0, 2), (7, 6)):
         exam = {str(i): {"UT": (passed, 8), "Detect": (1, 8)} for i in range(20)}
-        store.record_sitting(iteration, {"in_domain": [("a", "", 1, 1)]}, exam, {})
+        store.record_evaluation(iteration, {"in_domain": [("a", "", 1, 1)]}, exam, {})
     lines = closing_lines(tmp_path, store, ["in_domain"], Pool([Task("r", "")], 0.2, 0.8), 60.0)
     store.close()
     assert lines[1:3] == [

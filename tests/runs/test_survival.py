@@ -20,11 +20,11 @@ from rlanything.runs.checkpoint import CheckpointError, problems
 from rlanything.runs.lock import LockedError, RunLock
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Run
-from rlanything.progress import View
+from rlanything.progress import Progress
 
 HERE = TESTS / "helpers"
 TINY = HERE.parent / "recipes" / "tiny.yaml"
-QUIET = View(Console(quiet=True))
+QUIET = Progress(Console(quiet=True))
 
 
 TINIER = (
@@ -136,7 +136,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_result_is_the_same(
         (newest / "manifest.json").write_text("{")
     assert problems(newest)
     with (tmp_path / "said").open("w") as said:
-        Run.resume(copy, [], View(Console(file=said, width=500))).train()
+        Run.resume(copy, [], Progress(Console(file=said, width=500))).train()
     text = (tmp_path / "said").read_text()
     assert "damaged: iter-00003" in text
     assert "resuming after iteration 2" in text

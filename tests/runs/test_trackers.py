@@ -31,7 +31,7 @@ def recipe(tracker: dict[str, Any]) -> Recipe:
 
 def record(store: Store, iteration: int, **metrics: float | None) -> dict[str, float | None]:
     named = {f"room/{name}": value for name, value in metrics.items()}
-    store.record_sitting(iteration, {}, {}, named)
+    store.record_evaluation(iteration, {}, {}, named)
     return named
 
 

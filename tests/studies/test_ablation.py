@@ -19,7 +19,7 @@ from rich.console import Console
 from helpers.command import call
 from helpers.paths import TESTS
 from rlanything.config.recipe import RecipeError, load_recipe
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.runs.stopping import Stopped
 from rlanything.studies.ablation import grid
 from rlanything.studies.ablation.ablate import Ablation, AblationRequest, ablate
@@ -29,7 +29,7 @@ from rlanything.studies.ablation.results import BEFORE
 
 HERE = TESTS / "helpers"
 TINY = HERE.parent / "recipes" / "tiny.yaml"
-ARMS = ("four4:feedback.weight=0.5", "seven7:feedback.weight=0.25")
+ARMS = ("four4:feedback.policy_lambda=0.5", "seven7:feedback.policy_lambda=0.25")
 
 
 @pytest.fixture
@@ -41,14 +41,14 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-class Listener(View):
+class Listener(Progress):
     """Hears what is said."""
 
     def __init__(self) -> None:
         super().__init__(Console(quiet=True))
         self.said: list[str] = []
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         self.said.append(line)
 
 
@@ -60,11 +60,11 @@ def run(
     figure: Path | None = None,
     parallel: int = 2,
 ):
-    view = Listener()
+    progress = Listener()
     out = recipe.parent / "out"
     command = "rlanything ablate ..."
     request = AblationRequest(recipe, overrides, arms, 2, out, parallel, page, figure, command)
-    return ablate(request, view), view.said
+    return ablate(request, progress), progress.said
 
 
 def estimates(found: Ablation) -> dict[str, float]:
@@ -115,7 +115,7 @@ def test_what_is_there_is_not_run_again(recipe: Path) -> None:
 
 def test_an_arm_more_runs_only_that_arm(recipe: Path) -> None:
     run(recipe)
-    found, said = run(recipe, arms=(*ARMS, "nine9:feedback.weight=2"))
+    found, said = run(recipe, arms=(*ARMS, "nine9:feedback.policy_lambda=2"))
     assert estimates(found)["nine9"] == 0.9
     assert sum("finished in" in line for line in said) == 2
 
@@ -123,7 +123,7 @@ def test_an_arm_more_runs_only_that_arm(recipe: Path) -> None:
 def test_what_a_run_measured_before_training_holds_for_those_that_begin_alike(
     recipe: Path,
 ) -> None:
-    arms = (*ARMS, "other3:feedback.judge_weight=4")
+    arms = (*ARMS, "other3:feedback.judge_lambda=4")
     run(recipe, arms=arms, parallel=1)
     out = recipe.parent / "out"
 
@@ -158,7 +158,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(recipe: Path) -> None:
 def test_another_recipe_in_the_folder_is_refused_before_anything_runs(recipe: Path) -> None:
     run(recipe)
     with pytest.raises(GridError, match=r"four4/seed-0 is a run of another recipe \(loop\.tasks "):
-        run(recipe, "loop.tasks=99", arms=(*ARMS, "nine9:feedback.weight=2"))
+        run(recipe, "loop.tasks=99", arms=(*ARMS, "nine9:feedback.policy_lambda=2"))
     assert not (recipe.parent / "out" / "nine9").exists()
     run(recipe, "environment.workers=1", "checkpoints.keep=1")
 
@@ -228,7 +228,7 @@ def test_the_page_says_how_its_figures_came_about(recipe: Path) -> None:
     assert "4 runs took 0.0 hours" in text
     assert "| seven7 | 2 | 70.0% [" in text
     assert "| seven7 | four4 | +30.0 points [" in text
-    assert "- four4: `feedback.weight=0.5`" in text
+    assert "- four4: `feedback.policy_lambda=0.5`" in text
     rows = list(csv.DictReader(page.with_suffix(".csv").open()))
     assert [(r["arm"], r["seed"], r["iteration"]) for r in rows[:2]] == [
         ("four4", "0", "0"),

@@ -13,10 +13,10 @@ from helpers.scripted import Counting, ScriptedEngine
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.evaluation.counts import level, pooled
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Completion, Step, Task, Trajectory
-from rlanything.roles.chat_model import LocalSpeaker
-from rlanything.roles.judges.llm import Judge
+from rlanything.roles.chat_model import LocalChatModel
+from rlanything.roles.judges.llm import LLMJudge
 from rlanything.studies.judge_check.corruptions import (
     Place,
     contradict_observation,
@@ -31,10 +31,10 @@ from rlanything.studies.judge_check.judge_check import (
     UNCHANGED,
     Drawn,
     draw,
-    sit,
+    evaluate,
 )
 
-VIEW = View(Console(quiet=True))
+VIEW = Progress(Console(quiet=True))
 
 
 def episode(name: str, actions: list[str], thought: str = "first I look around") -> Trajectory:
@@ -113,8 +113,8 @@ def drawn(steps: int, seed: int = 0, labels: Mapping[str, list[int]] | None = No
 def check(model: LanguageModel, verdict) -> dict[str, float]:
     """Pooled shares by measure of a judge that answers a prompt as it is told."""
     engine = ScriptedEngine(model, lambda prompt, seed: f"\\boxed{{{verdict(prompt, seed)}}}")
-    judge = Judge(LocalSpeaker(model, engine), Counting(), Sampling(0.8, 16), 1)
-    return pooled(sit(judge, drawn(4), 7, "before", VIEW))
+    judge = LLMJudge(LocalChatModel(model, engine), Counting(), Sampling(0.8, 16), 1)
+    return pooled(evaluate(judge, drawn(4), 7, "before", VIEW))
 
 
 def test_a_judge_that_always_approves_notices_nothing_and_obeys_nothing(
@@ -178,7 +178,7 @@ def test_a_judge_that_judges_the_last_step_only_says_what_it_says_of_all(
     engine = ScriptedEngine(
         frozen_model, lambda prompt, seed: f"\\boxed{{{1 if (seed + len(prompt)) % 2 else -1}}}"
     )
-    judge = Judge(LocalSpeaker(frozen_model, engine), Counting(), Sampling(0.8, 16), 3)
+    judge = LLMJudge(LocalChatModel(frozen_model, engine), Counting(), Sampling(0.8, 16), 3)
     whole = judge.judge(EPISODES, 3)
     for index in (0, 1):
         endings = [replace(each, steps=each.steps[: index + 1]) for each in EPISODES]

@@ -130,7 +130,7 @@ def test_more_tokens_than_a_step_takes_still_have_their_seeds(engine, frozen):
 
 
 def test_samples_and_turns_of_a_prompt_share_what_was_computed(engine):
-    engine.weights_changed()
+    engine.sync_weights()
     [prompt] = prompts(2, seed=5, longest=301)[1:]
     assert len(prompt) > 64
     before = engine.reused_tokens
@@ -157,7 +157,7 @@ def test_new_weights_are_used_once_the_engine_was_told(kind):
         move(model)
         stale = flat(engine.generate(requests, sampling))
         assert difference(model, stale, 0.9) > 0.01
-        engine.weights_changed()
+        engine.sync_weights()
         fresh = flat(engine.generate(requests, sampling))
         assert difference(model, fresh, 0.9) < TOLERANCE
         assert [each.logprobs for each in fresh] != [each.logprobs for each in stale]
@@ -187,7 +187,7 @@ def test_adapters_that_train_are_handed_over_beside_weights_that_stay(tmp_path, 
                 if ".lora_" in name:
                     weights.add_(torch.randn_like(weights) * 0.1)
         assert difference(model, drawn, 0.9) > 0.01
-        engine.weights_changed()
+        engine.sync_weights()
         drawn = flat(engine.generate(requests, Sampling(0.9, 10)))
         assert difference(model, drawn, 0.9) < TOLERANCE
     assert orders == ["Weights", "Adapters", "Draws", *["Adapters", "Draws"] * 2]
@@ -212,20 +212,20 @@ def test_an_engine_that_sleeps_leaves_no_process_and_says_the_same_afterwards(fr
     requests = [Request(prompt, (1, 2)) for prompt in prompts(6)]
     before = engine.generate(requests, Sampling(1.0, 10))
     worker = engine.process_id
-    engine.rest()
+    engine.release_cache()
     assert not Path(f"/proc/{worker}").exists()
     after = engine.generate(requests, Sampling(1.0, 10))
     assert [[each.token_ids for each in g] for g in after] == [
         [each.token_ids for each in g] for g in before
     ]
     assert engine.process_id != worker
-    engine.rest()
-    engine.rest()  # twice is no harm
+    engine.release_cache()
+    engine.release_cache()  # twice is no harm
 
 
 def test_an_engine_that_does_not_sleep_stays_when_it_rests(engine):
     worker = engine.process_id
-    engine.rest()
+    engine.release_cache()
     assert Path(f"/proc/{worker}").exists()
 
 

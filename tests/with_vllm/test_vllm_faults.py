@@ -76,7 +76,7 @@ def test_a_worker_that_hangs_is_given_up_in_time(engine, moment, monkeypatch):
     monkeypatch.setattr(engine, "_seconds", 3.0)
     worker = engine.process_id
     if moment == "hand-over":
-        engine.weights_changed()
+        engine.sync_weights()
         os.kill(worker, signal.SIGSTOP)
     else:
         strike(engine, signal.SIGSTOP, 0.3)

@@ -17,7 +17,7 @@ from helpers.paths import TINY
 from rlanything.config.recipe import load_recipe
 from rlanything.engines.vllm.engine import VLLMEngine
 from rlanything.learning.learner import Learner
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Completion
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Run
@@ -30,7 +30,7 @@ ON_VLLM = (
     *("policy.updates_per_iteration=1", "policy.timeout_seconds=30", "judge.timeout_seconds=30"),
     *("loop.max_steps=8", "evaluation.episodes=2", "evaluation.judged_episodes=2"),
 )
-QUIET = View(Console(quiet=True))
+QUIET = Progress(Console(quiet=True))
 
 
 def fingerprint(run: Path) -> dict[str, str]:
@@ -111,7 +111,7 @@ def worker_of(run: subprocess.Popen) -> int:
             command = Path(f"/proc/{process}/cmdline").read_text()
         except OSError:
             continue
-        if int(stat[1]) == run.pid and "vllm_worker" in command:
+        if int(stat[1]) == run.pid and "vllm.worker" in command:
             return process
     raise AssertionError("the run has no worker")
 

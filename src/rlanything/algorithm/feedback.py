@@ -2,8 +2,9 @@
 
 The paper's Eq. 1 and Eq. 2, their standardization, and who may train: pure functions on arrays.
 Symbols: G trajectories of one task, O an outcome, m judgements of a step, S_ij the score that
-judgement j gives step i, lambda the `weight`. Trajectories differ in length and may have no steps
-at all; m may differ between steps (data from elsewhere), so scores are nested, never padded.
+judgement j gives step i, lambda the settings' `policy_lambda` and `judge_lambda`. Trajectories
+differ in length and may have no steps at all; m may differ between steps (data from elsewhere),
+so scores are nested, never padded.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class SettingsError(ValueError):
 class FeedbackSettings:
     """How outcomes and scores become advantages. Raises `SettingsError`."""
 
-    weight: float = 1.0
+    policy_lambda: float = 1.0
     """lambda of the policy's feedback R_i."""
-    judge_weight: float = 1.0
+    judge_lambda: float = 1.0
     """lambda of the R_i inside the judge's feedback R^S_ij."""
     policy_reward: PolicyReward = "integrated"
     """R_i of the policy: Eq. 1, its first term (what the episode earned) or its second (what the
@@ -61,9 +62,12 @@ class FeedbackSettings:
     """Whether the steps of won and of lost episodes weigh the same in what the judge learns."""
 
     def __post_init__(self) -> None:
-        for name, weight in (("weight", self.weight), ("judge_weight", self.judge_weight)):
-            if not (math.isfinite(weight) and weight >= 0):
-                raise SettingsError(f"{name} is {weight}: give a finite number, 0 or more")
+        for name, value in (
+            ("policy_lambda", self.policy_lambda),
+            ("judge_lambda", self.judge_lambda),
+        ):
+            if not (math.isfinite(value) and value >= 0):
+                raise SettingsError(f"{name} is {value}: give a finite number, 0 or more")
         for name, window in (
             ("policy_window", self.policy_window),
             ("judge_window", self.judge_window),
@@ -117,9 +121,9 @@ def mean_score(scores: StepScores) -> float:
     return int(sum(scores)) / len(scores) if len(scores) else 0.0
 
 
-def integrated_feedback(outcome: int, mean_scores: npt.ArrayLike, weight: float) -> Floats:
+def integrated_feedback(outcome: int, mean_scores: npt.ArrayLike, lambda_: float) -> Floats:
     """Eq. 1: R_i = O + lambda * (sum_j S_ij) / m, from the mean scores [steps]."""
-    return outcome + weight * np.asarray(mean_scores, dtype=np.float64)
+    return outcome + lambda_ * np.asarray(mean_scores, dtype=np.float64)
 
 
 def policy_feedback(
@@ -137,7 +141,7 @@ def policy_feedback(
     if settings.policy_reward == "outcome":
         return np.full(mean.shape, float(outcome) if reward is None else reward)
     return integrated_feedback(
-        0 if settings.policy_reward == "judge" else outcome, mean, settings.weight
+        0 if settings.policy_reward == "judge" else outcome, mean, settings.policy_lambda
     )
 
 
@@ -310,7 +314,7 @@ def task_signals(
         policy = tuple(np.zeros(len(steps)) for steps in scores)
     if in_window(accuracy, settings.judge_window):
         agreed = [
-            integrated_feedback(int(outcome), mean, settings.judge_weight)
+            integrated_feedback(int(outcome), mean, settings.judge_lambda)
             for outcome, mean in zip(outcomes, mean_scores, strict=True)
         ]
         consistency = [

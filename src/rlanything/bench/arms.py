@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlanything.bench import trl
-from rlanything.config.roles import TrainedRole
+from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner
 from rlanything.learning.padding import pad
@@ -21,7 +21,7 @@ ROW_TOKENS = (1024, 2048, 4096)
 """Padded tokens computed together, of which the fastest counts. Fewer or more were slower."""
 
 
-def comparable(settings: TrainedRole) -> TrainedRole:
+def comparable(settings: TrainedRoleConfig) -> TrainedRoleConfig:
     """A learning rate of 0, so that every step is taken from the same weights; no KL, for TRL's
     is another; no clipping, which would hide a factor between gradients."""
     return settings.model_copy(
@@ -50,7 +50,7 @@ class Arm:
 
 def learner_arm(
     model: LanguageModel,
-    settings: TrainedRole,
+    settings: TrainedRoleConfig,
     packing: Literal["shared", "padded"],
     max_tokens: int,
 ) -> Arm:
@@ -63,7 +63,7 @@ def learner_arm(
     return Arm(own.network, lambda samples: learner.update([("", s) for s in samples], 0))
 
 
-def trl_arm(model: LanguageModel, settings: TrainedRole, max_tokens: int) -> Arm:
+def trl_arm(model: LanguageModel, settings: TrainedRoleConfig, max_tokens: int) -> Arm:
     """TRL's GRPO step on rows of similar length, which its own loader would not arrange."""
     stepper = trl.TRLStep(model, comparable(settings))
     return Arm(

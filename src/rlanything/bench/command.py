@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rlanything.progress import View
+from rlanything.progress import Progress
 
 
 def learner(
@@ -32,9 +32,9 @@ def learner(
     from rlanything.bench.learner import bench_learner as measure
     from rlanything.config.recipe import load_recipe
 
-    view = View(Console(stderr=True))
-    with view.live():
-        result = measure(load_recipe(recipe, overrides or []), quick, view)
+    progress = Progress(Console(stderr=True))
+    with progress.live():
+        result = measure(load_recipe(recipe, overrides or []), quick, progress)
     if out is not None:
         command = " ".join(["rlanything", *sys.argv[1:]])
         out.write_text(report.page(result, command), encoding="utf-8")

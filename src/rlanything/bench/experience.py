@@ -11,10 +11,10 @@ from rlanything.algorithm.curriculum import Pool
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain
 from rlanything.loop import Loop
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Completion, Sample
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything.runs.build import Cast
+from rlanything.runs.build import RunComponents
 from rlanything.seeds import derive
 
 Tagged = list[tuple[str, Sample]]
@@ -37,7 +37,9 @@ class _Recorder:
         return {}
 
 
-def recorded(recipe: Recipe, domain: Domain, cast: Cast, view: View) -> tuple[Tagged, Tagged]:
+def recorded(
+    recipe: Recipe, domain: Domain, cast: RunComponents, progress: Progress
+) -> tuple[Tagged, Tagged]:
     """Plays and judges the first iteration of a recipe; the samples of policy and judge."""
     policy, judge = _Recorder(), _Recorder()
     roots = domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
@@ -49,13 +51,13 @@ def recorded(recipe: Recipe, domain: Domain, cast: Cast, view: View) -> tuple[Ta
             recipe=recipe,
             domain=domain,
             pool=Pool(roots, recipe.curriculum.alpha_low, recipe.curriculum.alpha_high),
-            policy=cast.actor,
+            policy=cast.train_policy,
             judge=cast.critic,
             adapter=cast.adapter,
             policy_learner=policy,
             judge_learner=judge,
             environments=environments,
-            view=view,
+            progress=progress,
         ).iterate(1)
     return policy.samples, judge.samples
 

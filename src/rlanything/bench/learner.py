@@ -12,14 +12,14 @@ from rlanything.bench import memory, trl
 from rlanything.bench.arms import ROW_TOKENS, Arm, learner_arm, trl_arm
 from rlanything.bench.experience import Tagged, episodes, recorded
 from rlanything.config.recipe import Recipe
-from rlanything.config.roles import TrainedRole
+from rlanything.config.roles import TrainedRoleConfig
 from rlanything.domains.registry import load_domain
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import minibatches
 from rlanything.learning.packing import pack
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Sample
-from rlanything.runs.build import assemble
+from rlanything.runs.build import build_components
 from rlanything.seeds import derive
 
 QUICK_TASKS = 2
@@ -80,7 +80,7 @@ class Result:
         }
 
 
-def bench_learner(recipe: Recipe, quick: bool, view: View) -> Result:
+def bench_learner(recipe: Recipe, quick: bool, progress: Progress) -> Result:
     """Records the first iteration of a recipe and measures steps on it.
 
     Raises `ModelError` or `DomainError` where the recipe cannot be set up, `BenchError` where no
@@ -89,7 +89,7 @@ def bench_learner(recipe: Recipe, quick: bool, view: View) -> Result:
         loop = recipe.loop.model_copy(update={"tasks_per_iteration": QUICK_TASKS})
         recipe = recipe.model_copy(update={"loop": loop})
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    cast = assemble(recipe, domain)
+    cast = build_components(recipe, domain)
     if cast.judge is None:
         raise BenchError("this recipe's judge learns nothing: choose a model that is here")
     for role in (cast.policy, cast.judge):
@@ -98,9 +98,9 @@ def bench_learner(recipe: Recipe, quick: bool, view: View) -> Result:
                 f"model {role.model.name!r} cannot share beginnings: {role.model.sharing_problem}. "
                 "There is nothing to compare; choose a Qwen- or Llama-type model"
             )
-    policy, judge = recorded(recipe, domain, cast, view)
+    policy, judge = recorded(recipe, domain, cast, progress)
     seed = derive(recipe.seed, 1, "minibatches")
-    cases: list[tuple[str, LanguageModel, TrainedRole, Sequence[Sample]]] = [
+    cases: list[tuple[str, LanguageModel, TrainedRoleConfig, Sequence[Sample]]] = [
         ("policy", cast.policy.model, recipe.policy, _minibatch(policy, recipe.policy, seed)),
         ("judge", cast.judge.model, recipe.judge, _minibatch(judge, recipe.judge, seed)),
     ]
@@ -117,9 +117,9 @@ def bench_learner(recipe: Recipe, quick: bool, view: View) -> Result:
         ]
     repeats = 1 if quick else REPEATS
     arms = 3 if trl.available() else 2
-    with view.phase("steps", len(cases) * repeats * arms, "steps") as progress:
+    with progress.phase("steps", len(cases) * repeats * arms, "steps") as advance:
         rows = tuple(
-            _measure(name, model, settings, samples, repeats, quick, progress)
+            _measure(name, model, settings, samples, repeats, quick, advance)
             for name, model, settings, samples in cases
         )
     return Result(rows, repeats)
@@ -129,7 +129,7 @@ class BenchError(ValueError):
     """There is nothing to measure; the message is one line with the remedy."""
 
 
-def _minibatch(samples: Tagged, settings: TrainedRole, seed: int) -> list[Sample]:
+def _minibatch(samples: Tagged, settings: TrainedRoleConfig, seed: int) -> list[Sample]:
     if not samples:
         raise BenchError("no sample of the first iteration trains: try another seed, seed=1")
     return minibatches(samples, settings.updates_per_iteration, seed)[0]
@@ -138,11 +138,11 @@ def _minibatch(samples: Tagged, settings: TrainedRole, seed: int) -> list[Sample
 def _measure(
     name: str,
     model: LanguageModel,
-    settings: TrainedRole,
+    settings: TrainedRoleConfig,
     samples: Sequence[Sample],
     repeats: int,
     quick: bool,
-    progress: Callable[[int], None],
+    advance: Callable[[int], None],
 ) -> Row:
     """Rounds of one step in every way; one more, not timed, to warm up and compare gradients."""
     build: dict[str, Callable[[int], Arm]] = {
@@ -178,7 +178,7 @@ def _measure(
                 row.megabytes.setdefault(arm, []).append(memory.peak_megabytes(work))
             else:
                 work()
-            progress(1)
+            advance(1)
     return row
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rlanything.config.roles import TrainedRole
+from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Sample
 
@@ -37,7 +37,7 @@ class TRLStep:
     edits its configuration. Making it seeds the global random generators.
     Raises `ImportError` where TRL is not installed."""
 
-    def __init__(self, model: LanguageModel, settings: TrainedRole) -> None:
+    def __init__(self, model: LanguageModel, settings: TrainedRoleConfig) -> None:
         if not available():
             raise ImportError("TRL is not installed: pip install 'rlanything[bench]'")
         self.network: PreTrainedModel = copy.deepcopy(model.network)
@@ -96,7 +96,7 @@ class TRLStep:
 def _trainer(
     network: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    settings: TrainedRole,
+    settings: TrainedRoleConfig,
     autocast: torch.dtype | None,
 ) -> Any:
     """TRL's trainer with our settings, its data and its telemetry left out."""

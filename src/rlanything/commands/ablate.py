@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rlanything.progress import View
+from rlanything.progress import Progress
 
 
 def ablate(
@@ -49,7 +49,7 @@ def ablate(
     from rlanything.studies.ablation.ablate import AblationRequest
     from rlanything.studies.ablation.ablate import ablate as run_ablation
 
-    view = View(Console(stderr=True))
+    progress = Progress(Console(stderr=True))
     found = run_ablation(
         AblationRequest(
             recipe,
@@ -62,7 +62,7 @@ def ablate(
             figure,
             shlex.join(["rlanything", *sys.argv[1:]]),
         ),
-        view,
+        progress,
     )
     from rlanything.studies.ablation.table import difference_lines, terminal, value_lines
 

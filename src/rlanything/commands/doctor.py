@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from rlanything import __version__, nano
+from rlanything import __version__
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.domains.coding.sandbox.base import Job, SandboxUnavailable, Verdict
 from rlanything.domains.coding.sandbox.local import LocalExecutor
+from rlanything.engines import shipped
 from rlanything.runs.checkpoint import checkpoint_name, problems, saved_iterations
 from rlanything.runs.lock import find_holder
-from rlanything.runs.store.store import Store, StoreError
+from rlanything.runs.store.database import StoreError
+from rlanything.runs.store.store import Store
 
 LITTLE_SPACE = 2 * 2**30
 
@@ -102,10 +104,10 @@ def _nano() -> Finding:
     missing = [
         role
         for role in ("policy", "judge", "adapter")
-        if not (nano.MODELS / role / "model.safetensors").is_file()
+        if not (shipped.MODELS / role / "model.safetensors").is_file()
     ]
     if missing:
-        text = f"{', '.join(missing)} missing in {nano.MODELS}; reinstall the package"
+        text = f"{', '.join(missing)} missing in {shipped.MODELS}; reinstall the package"
         return Finding("nano models", False, text)
     return Finding("nano models", True, "all three are there")
 

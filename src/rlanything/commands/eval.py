@@ -16,13 +16,13 @@ from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.evaluation.selection import Selection, best_of_n
 from rlanything.evaluation.success import Evaluation, evaluate, success_interval
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Trajectory
 from rlanything.roles.baselines import ExpertAgent, RandomAgent
-from rlanything.roles.judges.llm import Critic
+from rlanything.roles.judges.llm import Judge
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything.runs.build import make_critic, make_policy, prepare_torch, speaker_of
+from rlanything.runs.build import build_chat_model, build_judge, build_policy, prepare_torch
 from rlanything.runs.checkpoint import latest_checkpoint
 from rlanything.runs.summary import percent, points
 from rlanything.runs.trainer import RECIPE
@@ -108,7 +108,7 @@ def best_of(select: str) -> int:
     return int(found[1])
 
 
-def run_eval(request: EvalRequest, view: View) -> EvalResult:
+def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
     """Raises `RecipeError`, `ModelError` or `DomainError` for a target that cannot be played."""
     recipe = _recipe(request)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
@@ -116,7 +116,7 @@ def run_eval(request: EvalRequest, view: View) -> EvalResult:
     agent = _agent(request, recipe, domain)
     critic = _critic(request, recipe, domain) if request.best_of else None
     with (
-        view.live(),
+        progress.live(),
         EnvironmentPool(
             recipe.domain.name,
             recipe.domain.options,
@@ -132,14 +132,14 @@ def run_eval(request: EvalRequest, view: View) -> EvalResult:
             max_steps=request.max_steps or recipe.evaluation.max_steps or recipe.loop.max_steps,
             parallel_episodes=recipe.environment.parallel_episodes,
             seed=request.seed,
-            view=view,
+            progress=progress,
             rollouts=request.best_of or 1,
         )
         if critic is None:
             return EvalResult(request, result)
         steps = sum(len(each.steps) for each in result.trajectories)
-        with view.phase("judgements", steps * critic.samples, "judgements") as progress:
-            judged = critic.judge(result.trajectories, derive(request.seed, "selection"), progress)
+        with progress.phase("judgements", steps * critic.samples, "judgements") as advance:
+            judged = critic.judge(result.trajectories, derive(request.seed, "selection"), advance)
     return EvalResult(request, result, best_of_n(judged))
 
 
@@ -180,10 +180,10 @@ def _agent(request: EvalRequest, recipe: Recipe, domain: Domain) -> Agent:
     policy = recipe.policy.model_copy(update=_trained(request, "policy"))
     prepare_torch(recipe.threads)
     chosen = recipe.evaluation.temperature if request.temperature is None else request.temperature
-    return make_policy(speaker_of(policy, "policy", recipe.threads), domain, policy, chosen)
+    return build_policy(build_chat_model(policy, "policy", recipe.threads), domain, policy, chosen)
 
 
-def _critic(request: EvalRequest, recipe: Recipe, domain: Domain) -> Critic:
+def _critic(request: EvalRequest, recipe: Recipe, domain: Domain) -> Judge:
     if not _is_recipe(request.target) and not _is_run(request.target):
         raise RecipeError(
             f"{request.target} has no judge to choose with: evaluate a run or a recipe"
@@ -191,7 +191,7 @@ def _critic(request: EvalRequest, recipe: Recipe, domain: Domain) -> Critic:
     judge = recipe.judge
     if judge.trains:
         judge = judge.model_copy(update=_trained(request, "judge"))
-    return make_critic(judge, domain, lambda: speaker_of(judge, "judge", recipe.threads))
+    return build_judge(judge, domain, lambda: build_chat_model(judge, "judge", recipe.threads))
 
 
 def _trained(request: EvalRequest, role: str) -> dict[str, str]:

@@ -16,15 +16,15 @@ from rlanything.domains.base import Domain, UnitTestDomain
 from rlanything.domains.registry import load_domain
 from rlanything.evaluation.counts import Counts, gain, level
 from rlanything.evaluation.intervals import Interval
-from rlanything.progress import View
-from rlanything.roles.judges.llm import Judge
-from rlanything.runs.build import make_critic, prepare_torch, speaker_of
+from rlanything.progress import Progress
+from rlanything.roles.judges.llm import LLMJudge
+from rlanything.runs.build import build_chat_model, build_judge, prepare_torch
 from rlanything.runs.checkpoint import latest_checkpoint
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent, points
 from rlanything.runs.trainer import CHECKPOINTS, RECIPE, STORE
 from rlanything.seeds import derive
-from rlanything.studies.judge_check.judge_check import MEASURES, draw, sit
+from rlanything.studies.judge_check.judge_check import MEASURES, draw, evaluate
 
 STEPS_PER_EPISODE = 4
 """Those of one episode are much alike: more episodes say more than more steps."""
@@ -85,7 +85,7 @@ class CheckResult:
         return table
 
 
-def check_judge(run: Path, episodes: int, view: View) -> CheckResult:
+def check_judge(run: Path, episodes: int, progress: Progress) -> CheckResult:
     """Raises `RecipeError` for what is no run or has no judge that reads steps, `StoreError` or
     `ModelError` where its files cannot be used."""
     if not (run / RECIPE).is_file():
@@ -94,8 +94,8 @@ def check_judge(run: Path, episodes: int, view: View) -> CheckResult:
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     _check_that_it_reads_steps(run, recipe, domain)
     with closing(Store(run / STORE)) as store:
-        exam = [each for each in store.exam() if each.steps][:episodes]
-        labels = store.exam_labels()
+        exam = [each for each in store.judge_eval_episodes() if each.steps][:episodes]
+        labels = store.judge_eval_labels()
     if not exam:
         raise RecipeError(
             f"{run} has no recorded exam of its judge: train with evaluation.episodes and "
@@ -106,19 +106,19 @@ def check_judge(run: Path, episodes: int, view: View) -> CheckResult:
     drawn = draw(domain.action_marker, exam, labels, STEPS_PER_EPISODE, seed)
 
     def counts(config: JudgeConfig, name: str) -> dict[str, Counts]:
-        speaker = speaker_of(config, "judge", recipe.threads)
-        judge = make_critic(config, domain, lambda: speaker)
-        assert isinstance(judge, Judge)  # it reads steps
-        return sit(judge, drawn, seed, name, view)
+        chat_model = build_chat_model(config, "judge", recipe.threads)
+        judge = build_judge(config, domain, lambda: chat_model)
+        assert isinstance(judge, LLMJudge)  # it reads steps
+        return evaluate(judge, drawn, seed, name, progress)
 
-    with view.live():
+    with progress.live():
         before, after = counts(recipe.judge, "before training"), None
         latest = latest_checkpoint(run / CHECKPOINTS) if recipe.judge.trains else None
         if latest is not None:
             trained = recipe.judge.model_copy(update={"model": str(latest / "judge")})
             after = counts(trained, "after training")
     if after is None:
-        view.say("this judge does not train, or no iteration is finished: there is no `after`")
+        progress.log("this judge does not train, or no iteration is finished: there is no `after`")
     applies = {name: len(found) for name, found in drawn.corrupted.items()}
     return CheckResult(str(run), len(exam), len(drawn.places), applies, before, after)
 

@@ -34,9 +34,9 @@ class DomainConfig(Section):
 
 
 class FeedbackConfig(Section):
-    weight: Annotated[float, Field(ge=0)] = 1.0
+    policy_lambda: Annotated[float, Field(ge=0)] = 1.0
     """lambda of the policy's integrated feedback (Eq. 1)."""
-    judge_weight: Annotated[float, Field(ge=0)] = 1.0
+    judge_lambda: Annotated[float, Field(ge=0)] = 1.0
     """lambda inside the judge's consistency feedback (Eq. 2)."""
     policy_reward: Literal["integrated", "outcome", "judge"] = "integrated"
     """What the policy's advantage compares: `integrated` feedback (Eq. 1); what the episode itself

@@ -67,7 +67,7 @@ class LoraSettings(Section):
     """Names of the layers that get one; `all-linear`: all but the output layer."""
 
 
-class TrainedRole(Role):
+class TrainedRoleConfig(Role):
     """A role that learns."""
 
     lora: LoraSettings | None = None
@@ -85,8 +85,9 @@ class TrainedRole(Role):
     clip_range: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """eps of the clipped surrogate."""
     kl_weight: Annotated[float, Field(ge=0)] = 0.01
-    """beta, the weight of the k3 KL estimate."""
-    anchor_weight: Annotated[float, Field(ge=0)] = 0.0
+    """beta: weight of the k3 estimate of the KL divergence from the policy that sampled the tokens.
+    For the divergence from the model before training see `reference_kl_weight`."""
+    reference_kl_weight: Annotated[float, Field(ge=0)] = 0.0
     """Weight of a second k3 estimate, of the KL divergence from the model that the run began with,
     on the tokens that train. Above 0 that model stays in memory as well, without gradients (not
     where adapters train: without them their model is what it was), and reads every sample once."""
@@ -106,7 +107,7 @@ class TrainedRole(Role):
     memory, a quarter to a third more time, the same update."""
 
     @model_validator(mode="after")
-    def _something_to_correct(self) -> TrainedRole:
+    def _something_to_correct(self) -> TrainedRoleConfig:
         if self.importance_cap is not None and self.old_logprobs == "sampled":
             raise ValueError(
                 "importance_cap needs old_logprobs: recomputed; with `sampled` the "
@@ -115,7 +116,7 @@ class TrainedRole(Role):
         return self
 
 
-class PolicyConfig(TrainedRole):
+class PolicyConfig(TrainedRoleConfig):
     decoding: Literal["choices", "free"] = "free"
     """`choices` lets the policy choose, token by token, only among the actions the environment
     admits (and renormalises log-probs over them); `free` lets it write anything."""
@@ -129,7 +130,7 @@ class PolicyConfig(TrainedRole):
         return self
 
 
-class JudgeConfig(TrainedRole):
+class JudgeConfig(TrainedRoleConfig):
     temperature: Annotated[float, Field(gt=0, le=2)] = 0.8
     """Of sampling; training compares log-probs at the same temperature."""
     samples_per_step: Count = 3
@@ -153,8 +154,8 @@ class JudgeConfig(TrainedRole):
 
     @model_validator(mode="after")
     def _something_to_hold(self) -> JudgeConfig:
-        if self.anchor_weight and not self.trains:
-            raise ValueError("anchor_weight holds a judge that learns, and this one does not")
+        if self.reference_kl_weight and not self.trains:
+            raise ValueError("reference_kl_weight holds a judge that learns, and this one does not")
         return self
 
     @property

@@ -134,8 +134,8 @@ class Domain(Protocol):
         """What the judge reads to judge the last of `steps` (its next observation included)."""
         ...
 
-    def critic_prompt(self, failed: JudgedTrajectory, condemned: Sequence[int]) -> Messages:
-        """Asks why this episode failed; all m judgements reject the `condemned` steps."""
+    def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
+        """Asks why this episode failed; all m judgements reject the `rejected` steps."""
         ...
 
     def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:

@@ -52,9 +52,9 @@ class Templates:
     def render(self, name: str, **values: str) -> str:
         return self._texts[name].substitute(values)
 
-    def critic_steps(self, steps: Sequence[Step], condemned: Sequence[int]) -> str:
+    def critic_steps(self, steps: Sequence[Step], rejected: Sequence[int]) -> str:
         """Every response in a `critic_step`; those of the condemned steps are marked."""
         return "".join(
-            self.render("critic_step", mark="(bad) " if i in condemned else "", response=s.response)
+            self.render("critic_step", mark="(bad) " if i in rejected else "", response=s.response)
             for i, s in enumerate(steps)
         )

@@ -63,9 +63,9 @@ class TextDomain:
         )
         return (Message("user", f"{task.instruction}\n{history}\n{question}"),)
 
-    def critic_prompt(self, failed: JudgedTrajectory, condemned: Sequence[int]) -> Messages:
+    def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         steps = failed.trajectory.steps
-        bad = ", ".join(str(i + 1) for i in condemned) or "none"
+        bad = ", ".join(str(i + 1) for i in rejected) or "none"
         text = (
             f"An agent failed: {failed.trajectory.task.instruction}\n{_history(steps)}\n"
             f"Steps that every judge condemned: {bad}. Say why it failed in two short sentences."

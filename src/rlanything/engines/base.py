@@ -60,10 +60,10 @@ class Engine(Protocol):
         """[requests][n] completions."""
         ...
 
-    def weights_changed(self) -> None:
+    def sync_weights(self) -> None:
         """Forget everything computed with the old weights."""
         ...
 
-    def rest(self) -> None:
+    def release_cache(self) -> None:
         """Nothing is asked for a while: others may need the memory."""
         ...

@@ -37,11 +37,11 @@ class TimedEngine:
         with self._deadline(len(requests)):
             return self._engine.generate(requests, sampling)
 
-    def weights_changed(self) -> None:
-        self._engine.weights_changed()
+    def sync_weights(self) -> None:
+        self._engine.sync_weights()
 
-    def rest(self) -> None:
-        self._engine.rest()
+    def release_cache(self) -> None:
+        self._engine.release_cache()
 
     @contextmanager
     def _deadline(self, requests: int) -> Iterator[None]:

@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeVar
 
 import openai
 
+from rlanything.backoff import asked_seconds, backoff_seconds
 from rlanything.config.engines import OpenAIEngineConfig
-from rlanything.engines.backoff import asked_seconds, backoff_seconds
 from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.records import Messages
@@ -94,7 +94,7 @@ class Endpoint:
                 f"{self._role}.engine.concurrency"
             ) from None
 
-    def take_usage(self) -> dict[str, int]:
+    def pop_usage(self) -> dict[str, int]:
         """What was asked since the last call, by name."""
         taken, self._usage = self._usage, Usage()
         return asdict(taken)

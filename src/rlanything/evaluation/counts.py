@@ -51,22 +51,22 @@ def gain(
 
 
 def _resampled(
-    sittings: Sequence[Mapping[str, Counts]], measures: Sequence[str]
+    evaluated_iterations: Sequence[Mapping[str, Counts]], measures: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Of each sitting the pooled share [sittings], and as many of resampled items as the bootstrap
     draws [sittings, 2000]; the same items are drawn for all."""
     nothing = (0, 0)
     shared = [
         name
-        for name in sorted(set[str].intersection(*(set(each) for each in sittings)))
-        if _counted(sittings[0][name], measures)
+        for name in sorted(set[str].intersection(*(set(each) for each in evaluated_iterations)))
+        if _counted(evaluated_iterations[0][name], measures)
     ]
     if not shared:
         return None
     table = np.array(
         [
             [[sitting[name].get(measure, nothing) for measure in measures] for name in shared]
-            for sitting in sittings
+            for sitting in evaluated_iterations
         ]
     )
     # Items are resampled, not steps or tests: those of one item stand or fall together.

@@ -9,9 +9,9 @@ import numpy as np
 
 from rlanything.evaluation.counts import Counts
 from rlanything.evaluation.diagnostics import Diagnostics, diagnose, majority
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import JudgedTrajectory, Trajectory
-from rlanything.roles.judges.llm import Critic
+from rlanything.roles.judges.llm import Judge
 
 GOOD, BAD = "good steps", "bad steps"
 """What a judge of steps is counted by, against their labels: those of each kind that it
@@ -21,7 +21,7 @@ AGREEING = "steps like the outcome"
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
+class JudgeEvaluation:
     """One sitting: what the judge's answers say of it, and what it got right."""
 
     diagnostics: Diagnostics
@@ -29,7 +29,7 @@ class Examination:
     """By item: an episode, or a task where judgements are tests."""
 
 
-class JudgeExam:
+class JudgeEvalSet:
     """Recorded held-out episodes with the labels of their steps, as far as there are any."""
 
     def __init__(
@@ -39,17 +39,19 @@ class JudgeExam:
         self.trajectories = trajectories
         self._labels = labels
 
-    def sit(self, judge: Critic, weight: float, seed: int, view: View) -> Examination:
+    def evaluate(
+        self, judge: Judge, weight: float, seed: int, progress: Progress
+    ) -> JudgeEvaluation:
         count = sum(len(each.steps) for each in self.trajectories) * judge.samples
-        with view.phase("eval judge", count, "judgements") as progress:
-            judged = judge.judge(self.trajectories, seed, progress)
+        with progress.phase("eval judge", count, "judgements") as advance:
+            judged = judge.judge(self.trajectories, seed, advance)
         # A judge that writes tests is counted by what they are; one of steps by its verdicts.
         counts: dict[str, Counts] = {**judge.counts(judged)} or {
             each.trajectory.id: _recognised(each, self._labels.get(each.trajectory.id))
             for each in judged
             if each.scores
         }
-        return Examination(diagnose_judged(judged, self._labels, weight), counts)
+        return JudgeEvaluation(diagnose_judged(judged, self._labels, weight), counts)
 
 
 def _recognised(judged: JudgedTrajectory, known: Sequence[int] | None) -> Counts:

@@ -8,10 +8,10 @@ import numpy as np
 
 from rlanything.domains.base import Domain
 from rlanything.evaluation.diagnostics import majority
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Trajectory
-from rlanything.roles.chat_model import Speaker
-from rlanything.roles.judges.llm import Judge
+from rlanything.roles.chat_model import ChatModel
+from rlanything.roles.judges.llm import LLMJudge
 
 
 def oracle_labels(domain: Domain, trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:
@@ -28,24 +28,24 @@ class Labeller:
     """A model stronger than the judge, whose majority at a step is the step's label, as in the
     paper's measure of Process Acc. It reads what the judge reads."""
 
-    def __init__(self, speaker: Speaker, judge: Judge) -> None:
-        """`judge` is how the model behind `speaker` judges."""
-        self._speaker = speaker
+    def __init__(self, chat_model: ChatModel, judge: LLMJudge) -> None:
+        """`judge` is how the model behind `chat_model` judges."""
+        self._chat_model = chat_model
         self._judge = judge
 
     def label(
-        self, trajectories: Sequence[Trajectory], seed: int, view: View
+        self, trajectories: Sequence[Trajectory], seed: int, progress: Progress
     ) -> dict[str, list[int]]:
         """[steps] in {-1, 0, +1} by trajectory; 0 where its votes are even."""
         count = sum(len(each.steps) for each in trajectories) * self._judge.samples
-        with view.phase("eval labels", count, "judgements") as progress:
-            judged = self._judge.judge(trajectories, seed, progress)
+        with progress.phase("eval labels", count, "judgements") as advance:
+            judged = self._judge.judge(trajectories, seed, advance)
         return {
             each.trajectory.id: majority(np.array(each.scores)).tolist()
             for each in judged
             if each.scores
         }
 
-    def take_usage(self) -> dict[str, int]:
+    def pop_usage(self) -> dict[str, int]:
         """What was asked of it since the last call, as `labeller/quantity`."""
-        return {f"labeller/{name}": count for name, count in self._speaker.take_usage().items()}
+        return {f"labeller/{name}": count for name, count in self._chat_model.pop_usage().items()}

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlanything.evaluation.intervals import Interval, mean_over_tasks, wilson
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Task, Trajectory
-from rlanything.rollout.episodes import Agent, Attempt, rollout
+from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
 
@@ -62,18 +62,18 @@ def evaluate(
     max_steps: int,
     parallel_episodes: int,
     seed: int,
-    view: View,
+    progress: Progress,
     rollouts: int = 1,
 ) -> Evaluation:
     """Plays every task `rollouts` times. The same seed meets the same tasks with the same random
     numbers, and the first rollout of a task is the same however many follow."""
     begun = time.perf_counter()
     attempts = [
-        Attempt("/".join((split, t.id, *more)), t, derive(seed, split, t.id, *more))
+        RolloutRequest("/".join((split, t.id, *more)), t, derive(seed, split, t.id, *more))
         for t in tasks
         for more in [(), *((str(g),) for g in range(1, rollouts))]
     ]
-    with view.phase(f"eval {split}", len(attempts), "episodes") as progress:
-        played = rollout(agent, environments, attempts, max_steps, parallel_episodes, progress)
+    with progress.phase(f"eval {split}", len(attempts), "episodes") as advance:
+        played = rollout(agent, environments, attempts, max_steps, parallel_episodes, advance)
     seconds = time.perf_counter() - begun
     return Evaluation(split, played.trajectories, len(played.failures), seconds)

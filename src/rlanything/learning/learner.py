@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rlanything.algorithm.losses.clipped import Objective, token_terms
-from rlanything.config.roles import TrainedRole
+from rlanything.algorithm.losses.clipped import LossSettings, token_terms
+from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.hf.choices import restricted_logprobs
 from rlanything.engines.hf.model import LanguageModel, ModelError
 from rlanything.engines.hf.sharing import stretched_positions
 from rlanything.learning.packing import pack
 from rlanything.learning.padding import pad
 from rlanything.learning.recomputing import recomputable_layers, recomputed
-from rlanything.learning.reference import Anchor
+from rlanything.learning.reference import ReferenceModel
 from rlanything.learning.statistics import Totals
-from rlanything.learning.trained_tokens import Batch, Targets, find_targets
+from rlanything.learning.trained_tokens import Batch, TrainedTokens, trained_tokens
 from rlanything.records import Sample
 
 
@@ -38,10 +38,15 @@ class Learner:
     they ask for an anchor and there is none."""
 
     def __init__(
-        self, model: LanguageModel, settings: TrainedRole, anchor: Anchor | None = None
+        self,
+        model: LanguageModel,
+        settings: TrainedRoleConfig,
+        reference: ReferenceModel | None = None,
     ) -> None:
-        if settings.anchor_weight and anchor is None:
-            raise ValueError("anchor_weight asks for the model to be held to something: an anchor")
+        if settings.reference_kl_weight and reference is None:
+            raise ValueError(
+                "reference_kl_weight asks for the model to be held to something: an anchor"
+            )
         if (rope := stretched_positions(model.network)) is not None:
             raise ModelError(
                 f"model {model.name!r} cannot train: its positions ({rope} RoPE) change with the "
@@ -56,8 +61,10 @@ class Learner:
             )
         self._model = model
         self._settings = settings
-        self._anchor = anchor if settings.anchor_weight else None
-        self._objective = Objective(settings.clip_range, settings.kl_weight, settings.anchor_weight)
+        self._reference = reference if settings.reference_kl_weight else None
+        self._objective = LossSettings(
+            settings.clip_range, settings.kl_weight, settings.reference_kl_weight
+        )
         self._recomputed = recomputable_layers(model) if settings.gradient_checkpointing else []
         self._skipped_in_a_row = 0
         self._optimizer = torch.optim.AdamW(
@@ -129,7 +136,7 @@ class Learner:
         to compare with the sampler's."""
         if self._settings.old_logprobs == "sampled":
             return None
-        targets = find_targets(batch, 1, self._model.device)
+        targets = trained_tokens(batch, 1, self._model.device)
         old = self._chosen(self._logprobs(self._model, batch, targets), targets)
         totals.mismatch.add(old, targets.old_logprobs)
         return old
@@ -138,8 +145,8 @@ class Learner:
         self, batch: Batch, mean_over: int, before: Tensor | None, totals: Totals
     ) -> None:
         """Adds the gradient of a batch's share of the minibatch mean."""
-        targets = find_targets(batch, mean_over, self._model.device)
-        at_first = self._at_first(batch, targets)
+        targets = trained_tokens(batch, mean_over, self._model.device)
+        reference = self._reference_logprobs(batch, targets)
         logprobs = self._logprobs(self._model, batch, targets)
         new = self._chosen(logprobs, targets)
         sampled = targets.old_logprobs.to(new)
@@ -152,7 +159,7 @@ class Learner:
             # Before its first step the learner has the weights that sampled.
             totals.mismatch.add(new.detach(), sampled)
         advantages = targets.advantages.to(new)
-        terms = token_terms(new, old, advantages, self._objective, importance, at_first)
+        terms = token_terms(new, old, advantages, self._objective, importance, reference)
         loss = (terms.loss * targets.weights.to(new)).sum()
         loss.backward()
         with torch.no_grad():
@@ -161,16 +168,16 @@ class Learner:
             totals.add(batch, loss, terms, entropy[targets.rows])
 
     @torch.no_grad()
-    def _at_first(self, batch: Batch, targets: Targets) -> Tensor | None:
+    def _reference_logprobs(self, batch: Batch, targets: TrainedTokens) -> Tensor | None:
         """Log-probs [targets] of the model before any training; None where nothing is held to it.
 
         Before the pass whose gradient is wanted: adapters may be off meanwhile."""
-        if self._anchor is None:
+        if self._reference is None:
             return None
-        with self._anchor.at_first() as model:
+        with self._reference.reference() as model:
             return self._chosen(self._logprobs(model, batch, targets), targets)
 
-    def _logprobs(self, model: LanguageModel, batch: Batch, targets: Targets) -> Tensor:
+    def _logprobs(self, model: LanguageModel, batch: Batch, targets: TrainedTokens) -> Tensor:
         """[rows, vocab], of the distributions that were drawn from."""
         hidden = batch.hidden_states(model)
         # Logits only where a token was chosen: memory follows responses, not prompts. (A look-up,
@@ -179,7 +186,7 @@ class Learner:
         return restricted_logprobs(logits, targets.allowed, self._settings.temperature)
 
     @staticmethod
-    def _chosen(logprobs: Tensor, targets: Targets) -> Tensor:
+    def _chosen(logprobs: Tensor, targets: TrainedTokens) -> Tensor:
         """[targets], of the tokens that were drawn."""
         picked = targets.rows * logprobs.shape[1] + targets.tokens
         return logprobs.flatten().gather(0, picked)

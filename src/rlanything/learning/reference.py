@@ -11,7 +11,7 @@ from rlanything.engines.hf.model import LanguageModel
 
 
 @dataclass(frozen=True, slots=True)
-class Anchor:
+class ReferenceModel:
     """What a role was at first."""
 
     model: LanguageModel
@@ -21,7 +21,7 @@ class Anchor:
     what it was, and no copy is needed."""
 
     @contextmanager
-    def at_first(self) -> Iterator[LanguageModel]:
+    def reference(self) -> Iterator[LanguageModel]:
         """The model as it was, inside the context. Not while gradients are on their way."""
         if not self.bare:
             yield self.model

@@ -63,7 +63,7 @@ class Totals:
     max_ratio: float = 0.0
     clipped: int = 0
     kl: float = 0.0
-    anchor_kl: float | None = None
+    reference_kl: float | None = None
     """None: nothing to be held to."""
     entropy: float = 0.0
     mismatch: Mismatch = field(default_factory=Mismatch)
@@ -80,8 +80,8 @@ class Totals:
             self.max_ratio = max(self.max_ratio, float(terms.ratio.max()))
             self.clipped += int(terms.clipped.sum())
             self.kl += float(terms.kl.sum())
-            if terms.anchor_kl is not None:
-                self.anchor_kl = (self.anchor_kl or 0.0) + float(terms.anchor_kl.sum())
+            if terms.reference_kl is not None:
+                self.reference_kl = (self.reference_kl or 0.0) + float(terms.reference_kl.sum())
             self.entropy += float(entropy.sum())
 
     def end_of_update(self, norm: float) -> None:
@@ -111,6 +111,6 @@ class Totals:
             "chosen_tokens": self.tokens,
             "sample_tokens": self.sample_tokens,
             "computed_tokens": self.computed_tokens,
-            **({} if self.anchor_kl is None else {"anchor_kl": self.anchor_kl / tokens}),
+            **({} if self.reference_kl is None else {"reference_kl": self.reference_kl / tokens}),
             **self.mismatch.statistics(),
         }

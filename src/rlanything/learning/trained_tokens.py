@@ -36,7 +36,7 @@ class Batch(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Targets:
+class TrainedTokens:
     """The response tokens that were really chosen, [targets], and the distributions that they were
     chosen from, [rows]: several may come from one."""
 
@@ -56,7 +56,7 @@ class Targets:
     """[targets], their share in the mean over samples of means over tokens."""
 
 
-def find_targets(batch: Batch, mean_over: int, device: torch.device) -> Targets:
+def trained_tokens(batch: Batch, mean_over: int, device: torch.device) -> TrainedTokens:
     """The targets of a batch whose loss is part of a mean over `mean_over` samples.
 
     A token that had no alternative was not sampled: it neither counts nor dilutes its sample's
@@ -81,7 +81,7 @@ def find_targets(batch: Batch, mean_over: int, device: torch.device) -> Targets:
     def numbers(values: Sequence[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64, device=device)
 
-    return Targets(
+    return TrainedTokens(
         nodes=integers([node for node, _ in row_of]),
         allowed=[options for _, options in row_of],
         rows=integers(rows),

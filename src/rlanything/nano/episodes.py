@@ -23,7 +23,7 @@ from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
-from rlanything.evaluation.judge_eval import JudgeExam
+from rlanything.evaluation.judge_eval import JudgeEvalSet
 from rlanything.evaluation.labels import oracle_labels
 from rlanything.nano.copying import practise_copying
 from rlanything.nano.lessons import LessonWriter
@@ -43,13 +43,13 @@ from rlanything.nano.making import (
 from rlanything.nano.measuring import measure_adapter, measure_policy, some_of
 from rlanything.nano.pretrain import Renaming
 from rlanything.nano.tokenizer import train_tokenizer
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Direction, JudgedTrajectory, Sample, Step, Task, Trajectory
-from rlanything.roles.chat_model import LocalSpeaker
-from rlanything.roles.judges.llm import Judge
-from rlanything.rollout.episodes import Agent, Attempt, rollout
+from rlanything.roles.chat_model import LocalChatModel
+from rlanything.roles.judges.llm import LLMJudge
+from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything.runs.build import make_policy, prepare_torch
+from rlanything.runs.build import build_policy, prepare_torch
 from rlanything.seeds import derive
 
 
@@ -64,7 +64,7 @@ class Teacher(Protocol):
 
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str: ...
 
-    def critic(self, task: Task, steps: Sequence[Step], condemned: Sequence[int]) -> str: ...
+    def critic(self, task: Task, steps: Sequence[Step], rejected: Sequence[int]) -> str: ...
 
     def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None: ...
 
@@ -119,8 +119,8 @@ class Plan:
 class Builder:
     """One build. `build` returns what was measured."""
 
-    def __init__(self, plan: Plan, out: Path, workers: int, view: View) -> None:
-        self._plan, self._out, self._view = plan, out, view
+    def __init__(self, plan: Plan, out: Path, workers: int, progress: Progress) -> None:
+        self._plan, self._out, self._progress = plan, out, progress
         self._domain: Domain = load_domain(plan.domain, plan.options)
         self._teacher = _teacher(self._domain)
         self._pool = EnvironmentPool(plan.domain, plan.options, workers, 120.0)
@@ -135,7 +135,7 @@ class Builder:
         prepare_torch(0)
         begun = time.perf_counter()
         plan, measured = self._plan, measured_before(self._out, roles)
-        with self._view.live(), self._pool:
+        with self._progress.live(), self._pool:
             games = self._domain.tasks("train", plan.games, derive(plan.seed, "games"))
             if "policy" in roles:
                 demonstrations = self._play(
@@ -181,12 +181,12 @@ class Builder:
 
     def _play(self, agent: Agent, games: Sequence[Task], times: int, name: str) -> list[Trajectory]:
         attempts = [
-            Attempt(f"{name}/{t.id}/{k}", t, derive(self._plan.seed, name, t.id, k))
+            RolloutRequest(f"{name}/{t.id}/{k}", t, derive(self._plan.seed, name, t.id, k))
             for t in games
             for k in range(times)
         ]
-        with self._view.phase(name, len(attempts), "episodes") as progress:
-            played = rollout(agent, self._pool, attempts, self._plan.max_steps, 128, progress)
+        with self._progress.phase(name, len(attempts), "episodes") as advance:
+            played = rollout(agent, self._pool, attempts, self._plan.max_steps, 128, advance)
         return list(played.trajectories)
 
     def _texts(self, demonstrations: Sequence[Trajectory]) -> list[str]:
@@ -211,15 +211,15 @@ class Builder:
         plan = self._plan
         if not plan.copying_updates:
             return
-        with self._view.phase("drill", plan.copying_updates, "updates") as progress:
+        with self._progress.phase("drill", plan.copying_updates, "updates") as advance:
             loss = practise_copying(
                 model,
                 plan.copying_updates,
                 plan.learning_rate,
                 derive(plan.seed, "drill"),
-                progress,
+                advance,
             )
-        self._view.say(f"copying: loss {loss:.3f} of what can be known")
+        self._progress.log(f"copying: loss {loss:.3f} of what can be known")
 
     def _teach(
         self, model: LanguageModel, examples: Sequence[Sequence[Sample]], role: RoleName
@@ -240,7 +240,7 @@ class Builder:
             learning_rate=plan.learning_rate,
             seed=derive(plan.seed, "order", role),
             renaming=self._renaming(model) if renamed else Renaming([], len(model.tokenizer)),
-            view=self._view,
+            progress=self._progress,
         )
         save_in_bfloat16(model, self._out / role)
 
@@ -254,8 +254,8 @@ class Builder:
         return Renaming(groups, len(model.tokenizer))
 
     def _agent(self, policy: LanguageModel, temperature: float) -> Agent:
-        speaker = LocalSpeaker(policy, embedded_engine(policy))
-        return make_policy(speaker, self._domain, self._config, temperature)
+        chat_model = LocalChatModel(policy, embedded_engine(policy))
+        return build_policy(chat_model, self._domain, self._config, temperature)
 
     def _measure_policy(self, policy: LanguageModel) -> dict[str, Any]:
         plan = self._plan
@@ -266,7 +266,7 @@ class Builder:
             episodes=plan.episodes,
             max_steps=plan.max_steps,
             seed=plan.seed,
-            view=self._view,
+            progress=self._progress,
         )
 
     def _judgements(
@@ -298,11 +298,11 @@ class Builder:
             "tune", min(200, self._plan.episodes), derive(self._plan.seed, "judged")
         )
         rollouts = self._play(self._agent(policy, 1.0), games, 1, "judged rollouts")
-        exam = JudgeExam(rollouts, oracle_labels(self._domain, rollouts))
-        speaker = LocalSpeaker(judge, embedded_engine(judge))
-        role = Judge(speaker, self._domain, Sampling(0.8, self._plan.judgement_tokens), 3)
-        found = exam.sit(role, 1.0, self._plan.seed, self._view).diagnostics
-        self._view.say(f"judge: {found}")
+        exam = JudgeEvalSet(rollouts, oracle_labels(self._domain, rollouts))
+        chat_model = LocalChatModel(judge, embedded_engine(judge))
+        role = LLMJudge(chat_model, self._domain, Sampling(0.8, self._plan.judgement_tokens), 3)
+        found = exam.evaluate(role, 1.0, self._plan.seed, self._progress).diagnostics
+        self._progress.log(f"judge: {found}")
         return asdict(found)
 
     def _critics(self, writer: LessonWriter, rollouts: Sequence[Trajectory]) -> list[list[Sample]]:
@@ -312,10 +312,10 @@ class Builder:
             if trajectory.outcome == 1:
                 continue
             labels = self._domain.oracle(trajectory.task, trajectory.steps) or []
-            condemned = [i for i, label in enumerate(labels) if label == -1]
+            rejected = [i for i, label in enumerate(labels) if label == -1]
             judged = JudgedTrajectory(trajectory, ())
-            text = self._teacher.critic(trajectory.task, trajectory.steps, condemned)
-            messages = self._domain.critic_prompt(judged, condemned)
+            text = self._teacher.critic(trajectory.task, trajectory.steps, rejected)
+            messages = self._domain.critic_prompt(judged, rejected)
             lessons.append([writer.answer(trajectory.id, messages, text)])
         return lessons
 
@@ -349,7 +349,7 @@ class Builder:
             critics=critics,
             max_tokens=plan.proposal_tokens,
             seed=plan.seed,
-            view=self._view,
+            progress=self._progress,
         )
 
 

@@ -15,7 +15,7 @@ from transformers import SeedOssConfig, SeedOssForCausalLM
 from rlanything.domains.base import DomainError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.nano.pretrain import Lesson, Renaming, lessons_of, pretrain
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Direction, Sample
 
 RoleName = Literal["policy", "judge", "adapter"]
@@ -94,17 +94,17 @@ def teach(
     learning_rate: float,
     seed: int,
     renaming: Renaming,
-    view: View,
+    progress: Progress,
 ) -> None:
     """Supervised learning on groups of examples; says how it went. Raises `DomainError` where there
     are none."""
     lessons: list[Lesson] = list(lessons_of(examples))
     if not lessons:
         raise DomainError(f"the {role} has nothing to learn from: plan for more games")
-    with view.phase(f"teach {role}", len(lessons) * epochs, "lessons") as progress:
-        loss = pretrain(model, lessons, epochs, learning_rate, seed, renaming, progress)
+    with progress.phase(f"teach {role}", len(lessons) * epochs, "lessons") as advance:
+        loss = pretrain(model, lessons, epochs, learning_rate, seed, renaming, advance)
     tokens = sum(len(lesson.ids) for lesson in lessons) * epochs
-    view.say(f"{role}: taught on {tokens / 1e6:.1f}M tokens, final loss {loss:.3f}")
+    progress.log(f"{role}: taught on {tokens / 1e6:.1f}M tokens, final loss {loss:.3f}")
 
 
 def save_in_bfloat16(model: LanguageModel, folder: Path) -> None:

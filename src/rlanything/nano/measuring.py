@@ -15,9 +15,9 @@ from rlanything.engines.hf.model import LanguageModel
 from rlanything.evaluation.intervals import wilson
 from rlanything.evaluation.success import evaluate
 from rlanything.nano.making import DIRECTIONS
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Direction, Task
-from rlanything.roles.chat_model import LocalSpeaker, Question
+from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
@@ -31,7 +31,7 @@ def measure_policy(
     episodes: int,
     max_steps: int,
     seed: int,
-    view: View,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Success with its 95% interval, by split and temperature."""
     measured: dict[str, Any] = {}
@@ -44,11 +44,11 @@ def measure_policy(
             max_steps=max_steps,
             parallel_episodes=128,
             seed=seed,
-            view=view,
+            progress=progress,
         )
         name = f"{split} success at temperature {temperature}"
         measured[name] = asdict(result.success) if result.success else None
-        view.say(f"policy: {name}: {measured[name]}")
+        progress.log(f"policy: {name}: {measured[name]}")
     return measured
 
 
@@ -65,19 +65,19 @@ def measure_adapter(
     critics: Sequence[str],
     max_tokens: int,
     seed: int,
-    view: View,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Share of single answers that are valid candidates, both directions for every root."""
     rng = random.Random(derive(seed, "critics shown"))
     pairs: list[tuple[Task, Direction]] = [(root, way) for root in roots for way in DIRECTIONS]
     questions = [
-        Question(
+        ChatRequest(
             domain.adapter_prompt(root, way, some_of(critics, rng)), (derive(seed, root.id, way),)
         )
         for root, way in pairs
     ]
-    speaker = LocalSpeaker(adapter, embedded_engine(adapter))
-    answers = speaker.answer(questions, Sampling(0.7, max_tokens))
+    chat_model = LocalChatModel(adapter, embedded_engine(adapter))
+    answers = chat_model.answer(questions, Sampling(0.7, max_tokens))
     reasons = Counter[str]()
     for (root, _), (answer,) in zip(pairs, answers, strict=True):
         try:
@@ -85,5 +85,5 @@ def measure_adapter(
         except InvalidTask as reason:
             reasons[str(reason)[:60]] += 1
     result = wilson(len(pairs) - reasons.total(), len(pairs))
-    view.say(f"adapter: valid answers {result}; refused most: {reasons.most_common(5)}")
+    progress.log(f"adapter: valid answers {result}; refused most: {reasons.most_common(5)}")
     return {"valid answers at temperature 0.7": asdict(result) if result else None}

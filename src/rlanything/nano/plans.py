@@ -10,7 +10,7 @@ from typing import Any
 from rlanything.domains.base import DomainError
 from rlanything.nano import episodes, programs
 from rlanything.nano.making import ROLES, RoleName
-from rlanything.progress import View
+from rlanything.progress import Progress
 
 EPISODES = {
     "alfworld": episodes.Plan(),
@@ -37,15 +37,20 @@ PROGRAMS = {"coding": programs.Plan()}
 
 
 def build(
-    domain: str, seed: int, out: Path, workers: int, view: View, roles: Sequence[RoleName] = ROLES
+    domain: str,
+    seed: int,
+    out: Path,
+    workers: int,
+    progress: Progress,
+    roles: Sequence[RoleName] = ROLES,
 ) -> dict[str, Any]:
     """What was measured. `roles`: those to make; the others are read from the folder. Raises
     `DomainError` for a domain without a plan."""
     if domain in EPISODES:
         plan = replace(EPISODES[domain], seed=seed)
-        return episodes.Builder(plan, out, workers, view).build(roles)
+        return episodes.Builder(plan, out, workers, progress).build(roles)
     if domain in PROGRAMS:
         plan = replace(PROGRAMS[domain], seed=seed)
-        return programs.Builder(plan, out, workers, view).build(roles)
+        return programs.Builder(plan, out, workers, progress).build(roles)
     known = ", ".join([*EPISODES, *PROGRAMS])
     raise DomainError(f"no tiny models are planned for domain {domain!r}: use one of {known}")

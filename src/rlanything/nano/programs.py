@@ -42,7 +42,7 @@ from rlanything.nano.making import (
 from rlanything.nano.measuring import measure_adapter, measure_policy
 from rlanything.nano.pretrain import Renaming
 from rlanything.nano.tokenizer import train_tokenizer
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import (
     Completion,
     Direction,
@@ -54,9 +54,9 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
-from rlanything.roles.chat_model import LocalSpeaker, Question
+from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything.runs.build import make_policy, prepare_torch
+from rlanything.runs.build import build_policy, prepare_torch
 from rlanything.seeds import derive
 
 
@@ -113,9 +113,9 @@ TOKENIZED = 3_000
 class Builder:
     """One build. `build` returns what was measured."""
 
-    def __init__(self, plan: Plan, out: Path, workers: int, view: View) -> None:
+    def __init__(self, plan: Plan, out: Path, workers: int, progress: Progress) -> None:
         """Raises `DomainError` for a domain whose judge does not write tests."""
-        self._plan, self._out, self._view = plan, out, view
+        self._plan, self._out, self._progress = plan, out, progress
         options = {
             "difficulty": list(plan.difficulty),
             "rewritten_tests": plan.rewritten_tests,
@@ -134,7 +134,7 @@ class Builder:
         prepare_torch(0)
         begun = time.perf_counter()
         plan, measured = self._plan, measured_before(self._out, roles)
-        with self._view.live(), self._pool:
+        with self._progress.live(), self._pool:
             rng = random.Random(derive(plan.seed, "teacher"))
             tasks = [
                 *self._domain.tasks("train", plan.problems, derive(plan.seed, "problems")),
@@ -211,7 +211,7 @@ class Builder:
             learning_rate=plan.learning_rate,
             seed=derive(plan.seed, "order", role),
             renaming=Renaming([], len(model.tokenizer)),
-            view=self._view,
+            progress=self._progress,
         )
         save_in_bfloat16(model, self._out / role)
 
@@ -222,7 +222,7 @@ class Builder:
         environment = domain.environment()
         lessons: list[list[Sample]] = []
         tasks = domain.tasks("train", plan.adapter_problems, derive(plan.seed, "adapter"))
-        with self._view.phase("failures", len(tasks), "programs") as progress:
+        with self._progress.phase("failures", len(tasks), "programs") as advance:
             for task in tasks:
                 answers: list[Sample] = []
                 response = self._teacher.solution(task, rng, 1.0)
@@ -249,20 +249,20 @@ class Builder:
                     messages = domain.adapter_prompt(task, direction, critics)
                     answers.append(writer.answer(task.id, messages, text))
                 lessons.append(answers)
-                progress(1)
+                advance(1)
         return lessons
 
     def _measure_policy(self, policy: LanguageModel) -> dict[str, Any]:
         config = PolicyConfig(max_tokens=160)
-        speaker = LocalSpeaker(policy, embedded_engine(policy))
+        chat_model = LocalChatModel(policy, embedded_engine(policy))
         return measure_policy(
-            lambda temperature: make_policy(speaker, self._domain, config, temperature),
+            lambda temperature: build_policy(chat_model, self._domain, config, temperature),
             self._domain,
             self._pool,
             episodes=self._plan.episodes,
             max_steps=1,
             seed=self._plan.seed,
-            view=self._view,
+            progress=self._progress,
         )
 
     def _measure_judge(self, judge: LanguageModel) -> dict[str, Any]:
@@ -271,11 +271,11 @@ class Builder:
         for split in ("tune", "ood"):
             seed = derive(self._plan.seed, "judged")
             tasks = self._domain.tasks(split, self._plan.episodes, seed)
-            speaker = LocalSpeaker(judge, embedded_engine(judge))
+            chat_model = LocalChatModel(judge, embedded_engine(judge))
             questions = [
-                Question(self._domain.judge_prompt(t, ()), (derive(seed, t.id),)) for t in tasks
+                ChatRequest(self._domain.judge_prompt(t, ()), (derive(seed, t.id),)) for t in tasks
             ]
-            answers = speaker.answer(questions, Sampling(0.8, 192))
+            answers = chat_model.answer(questions, Sampling(0.8, 192))
             scores = Counter[int]()
             for task, (answer,) in zip(tasks, answers, strict=True):
                 right = self._domain.expert(task, ()) or ""
@@ -285,7 +285,7 @@ class Builder:
                 asdict(right_share) if right_share else None
             )
             measured[f"{split} unreadable tests"] = scores[0] / len(tasks)
-        self._view.say(f"judge: {measured}")
+        self._progress.log(f"judge: {measured}")
         return measured
 
     def _measure_adapter(self, adapter: LanguageModel) -> dict[str, Any]:
@@ -297,7 +297,7 @@ class Builder:
             critics=(),
             max_tokens=256,
             seed=self._plan.seed,
-            view=self._view,
+            progress=self._progress,
         )
 
 

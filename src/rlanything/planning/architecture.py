@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlanything import nano
-from rlanything.config.roles import LoraSettings, Role, TrainedRole
+from rlanything.config.roles import LoraSettings, Role, TrainedRoleConfig
+from rlanything.engines import shipped
 from rlanything.engines.hf.gguf import find_gguf
 from rlanything.engines.hf.lora import attach
 from rlanything.engines.hf.model import ModelError
@@ -129,14 +129,14 @@ def architecture_of(role: Role, name: str) -> tuple[Architecture, str]:
     """A role's model with its adapters, and where its numbers are from.
 
     Raises `PlanError` for a model whose config.json cannot be found, or that is no such decoder."""
-    model = nano.resolve(role.model, name)
-    if role.model in nano.NAMES and not Path(model).is_dir():
+    model = shipped.resolve(role.model, name)
+    if role.model in shipped.NAMES and not Path(model).is_dir():
         raise PlanError(
             f"{name}.model: {role.model} does not come with this installation, there is no "
             f"{model}: build it with `rlanything nano build`, or give another model"
         )
     config, source = read_config(model, name)
-    lora = role.lora if isinstance(role, TrainedRole) else None
+    lora = role.lora if isinstance(role, TrainedRoleConfig) else None
     shown = f"config.json of the shipped {name}" if role.model == "nano" else source
     return describe(build(config, lora, "meta", name)), shown
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig
 
-from rlanything.config.roles import LoraSettings, PolicyConfig, Role, TrainedRole
+from rlanything.config.roles import LoraSettings, PolicyConfig, Role, TrainedRoleConfig
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.attention import ATTENTION, trie_arguments
 from rlanything.engines.hf.cache import RaggedCache
@@ -45,7 +45,7 @@ def measure(model: Architecture, role: Role, threads: int, work: Generation) -> 
     decoder = network.get_decoder().eval()
     training, bandwidth = 0.0, _bandwidth()
     with torch.autocast("cpu", torch.bfloat16, enabled=role.dtype == "bfloat16"):
-        if isinstance(role, TrainedRole):
+        if isinstance(role, TrainedRoleConfig):
             flops = short.training_flops(TRAINING_TOKENS, TRAINING_TOKENS / 2, 0)
             training = flops / _seconds(lambda: _train(network, decoder))
         with torch.inference_mode():

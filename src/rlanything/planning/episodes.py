@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rlanything.config.recipe import Recipe
-from rlanything.config.roles import TrainedRole
+from rlanything.config.roles import TrainedRoleConfig
 from rlanything.learning.packing import cut
 from rlanything.learning.padding import row_groups
 from rlanything.planning.assumptions import Assumptions
@@ -139,7 +139,7 @@ class Batches:
     """Mean tokens that a computed token sees."""
 
 
-def batches(leaves: Sequence[Leaf], tasks: int, role: TrainedRole) -> Batches:
+def batches(leaves: Sequence[Leaf], tasks: int, role: TrainedRoleConfig) -> Batches:
     """The samples of so many equal tasks, divided into minibatches as the learner does."""
     updates = min(role.updates_per_iteration, tasks)
     # Minibatches of whole tasks: some have one more than others.
@@ -159,7 +159,7 @@ def batches(leaves: Sequence[Leaf], tasks: int, role: TrainedRole) -> Batches:
     )
 
 
-def _passes(leaves: Sequence[Leaf], role: TrainedRole) -> list[tuple[int, int, int]]:
+def _passes(leaves: Sequence[Leaf], role: TrainedRoleConfig) -> list[tuple[int, int, int]]:
     """Of every pass: tokens computed, samples, and tokens seen by those tokens in sum."""
     lengths = [leaf.length for leaf in leaves]
     found: list[tuple[int, int, int]] = []

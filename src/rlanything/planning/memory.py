@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlanything.config.engines import VLLMEngineConfig
-from rlanything.config.roles import Role, TrainedRole
+from rlanything.config.roles import Role, TrainedRoleConfig
 from rlanything.engines.hf.attention import TILE
 from rlanything.planning.architecture import BFLOAT16, FLOAT32, Architecture
 from rlanything.planning.episodes import Batches
@@ -26,7 +26,7 @@ VLLM_PARTS = ("vLLM's weights", "vLLM's cache")
 
 def weight_size(role: Role) -> int:
     """Bytes of each weight: a role that never trains keeps them in what it computes in."""
-    lower = role.dtype == "bfloat16" and not isinstance(role, TrainedRole)
+    lower = role.dtype == "bfloat16" and not isinstance(role, TrainedRoleConfig)
     return BFLOAT16 if lower else FLOAT32
 
 
@@ -68,7 +68,9 @@ def layer_bytes_per_token(model: Architecture, role: Role, keys: float) -> float
     return norms + attention + 4 * model.intermediate * c
 
 
-def activation_bytes(model: Architecture, role: TrainedRole, tokens: float, keys: float) -> float:
+def activation_bytes(
+    model: Architecture, role: TrainedRoleConfig, tokens: float, keys: float
+) -> float:
     """Kept for the backward pass of `tokens` computed tokens; logits are counted apart.
 
     With gradient checkpointing: what enters each layer, and all of one layer at a time."""
@@ -88,9 +90,9 @@ def role_memory(player: Player, model: Architecture, role: Role) -> Section:
     size = weight_size(role)
     how = f"{p} x {size} B ({'float32' if size == FLOAT32 else role.dtype})"
     figures = [Figure("weights", weight_bytes(model, role), "bytes", how)]
-    if learned is not None and isinstance(role, TrainedRole):
+    if learned is not None and isinstance(role, TrainedRoleConfig):
         figures += _learning(model, role, learned, player.answer_tokens)
-        if role.anchor_weight and role.lora is None:
+        if role.reference_kl_weight and role.lora is None:
             size = BFLOAT16 if role.dtype == "bfloat16" else FLOAT32
             how = f"{p} x {size} B: the model that the run began with"
             figures.append(Figure("anchor", size * model.parameters, "bytes", how))
@@ -158,7 +160,7 @@ def _vllm(model: Architecture, role: Role, engine: VLLMEngineConfig) -> list[Fig
 
 
 def _learning(
-    model: Architecture, role: TrainedRole, learned: Batches, answer_tokens: float
+    model: Architecture, role: TrainedRoleConfig, learned: Batches, answer_tokens: float
 ) -> list[Figure]:
     p = f"{model.trained_parameters:,} {'of adapters' if model.adapters else 'parameters'}"
     keys = learned.depth + TILE

@@ -12,7 +12,7 @@ REMEDIES = {
     "weights": "a smaller model",
     "gradients": "lora, or a smaller model",
     "optimizer": "lora, or a smaller model",
-    "anchor": "lora, or no anchor_weight",
+    "anchor": "lora, or no reference_kl_weight",
     "activations": "less of max_pack_tokens, or of max_tokens and max_steps: a pack holds at least "
     "one whole sample",
     "logits": "less of max_pack_tokens or max_tokens",

@@ -13,9 +13,9 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from rlanything import nano
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain, MissingData, StandInDomain, UnitTestDomain
+from rlanything.engines import shipped
 from rlanything.engines.hf.cache import shared_length
 from rlanything.engines.hf.gguf import find_gguf
 from rlanything.records import Completion, JudgedTrajectory, Messages, Step, Task, Trajectory
@@ -89,7 +89,7 @@ def prompt_lengths(recipe: Recipe, domain: Domain) -> PromptLengths:
             how = f"read, what follows a step guessed, for they cannot be played here ({reason})"
         played.append(episode)
     models = {name: getattr(recipe, name).model for name in ("policy", "judge", "adapter")}
-    rulers = {name: ruler_of(nano.resolve(model, name)) for name, model in models.items()}
+    rulers = {name: ruler_of(shipped.resolve(model, name)) for name, model in models.items()}
     units = ", ".join(f"{role}: {ruler.name}" for role, ruler in rulers.items())
     return PromptLengths(
         measure(domain, played, rulers),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlanything.config.engines import VLLMEngineConfig
-from rlanything.config.roles import Role, TrainedRole
+from rlanything.config.roles import Role, TrainedRoleConfig
 from rlanything.planning.architecture import BFLOAT16, FLOAT32, Architecture
 from rlanything.planning.devices import Rates
 from rlanything.planning.episodes import Batches
@@ -123,9 +123,9 @@ def updating(phase: str, player: Player, work: Batches, computed: Computed) -> l
     ]
     again = model.forward_flops(work.computed_tokens, work.depth, rows)
     how = f"{amount(again, 'FLOP')} / {amount(rates.forward, 'FLOP/s')}: a forward pass more"
-    if isinstance(player.role, TrainedRole) and player.role.old_logprobs == "recomputed":
+    if isinstance(player.role, TrainedRoleConfig) and player.role.old_logprobs == "recomputed":
         parts.append(Figure(f"{phase}: old log-probs", again / rates.forward, "s", how))
-    if isinstance(player.role, TrainedRole) and player.role.gradient_checkpointing:
+    if isinstance(player.role, TrainedRoleConfig) and player.role.gradient_checkpointing:
         parts.append(Figure(f"{phase}: layers again", again / rates.forward, "s", how))
     return [*parts, _sum(phase, parts)]
 

@@ -9,7 +9,7 @@ from typing import get_args
 from rlanything.domains.base import Domain, InvalidTask, Refused
 from rlanything.engines.base import Sampling
 from rlanything.records import Direction, JudgedTrajectory, Task
-from rlanything.roles.chat_model import Question, Speaker
+from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.seeds import derive
 
 STAGES: tuple[Refused, ...] = get_args(Refused)
@@ -17,7 +17,7 @@ STAGES: tuple[Refused, ...] = get_args(Refused)
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class RewriteRequest:
     """A slot whose task should change."""
 
     slot: str
@@ -61,52 +61,52 @@ class Adapter:
 
     def __init__(
         self,
-        speaker: Speaker,
+        chat_model: ChatModel,
         domain: Domain,
         sampling: Sampling,
         tries: int,
         critics_per_task: int,
     ) -> None:
-        self._speaker = speaker
+        self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling
         self._tries = tries
         self._critics_per_task = critics_per_task
 
-    def propose(self, asks: Sequence[Ask], iteration: int, seed: int) -> list[Proposal]:
+    def propose(self, asks: Sequence[RewriteRequest], iteration: int, seed: int) -> list[Proposal]:
         """One proposal per ask. All tries are sampled at once; the first valid one wins."""
         critics = self._summarize(asks, seed)
-        questions: list[Question] = []
+        questions: list[ChatRequest] = []
         for ask, texts in zip(asks, critics, strict=True):
             messages = self._domain.adapter_prompt(ask.root, ask.direction, texts)
             seeds = tuple(derive(seed, "goal", ask.slot, attempt) for attempt in range(self._tries))
-            questions.append(Question(messages, seeds))
-        answers = self._speaker.answer(questions, self._sampling) if questions else []
-        self._speaker.rest()
+            questions.append(ChatRequest(messages, seeds))
+        answers = self._chat_model.answer(questions, self._sampling) if questions else []
+        self._chat_model.release_cache()
         proposals = []
         for ask, texts, group in zip(asks, critics, answers, strict=True):
             task, refused = self._first_valid(ask, iteration, [each.answer for each in group])
             proposals.append(Proposal(ask.slot, task, texts, refused))
         return proposals
 
-    def _summarize(self, asks: Sequence[Ask], seed: int) -> list[tuple[str, ...]]:
+    def _summarize(self, asks: Sequence[RewriteRequest], seed: int) -> list[tuple[str, ...]]:
         """Critics per ask, from failed rollouts and the steps all m judgements condemned."""
-        questions: list[Question] = []
+        questions: list[ChatRequest] = []
         owners: list[int] = []
         for number, ask in enumerate(asks):
             for failed in ask.failed[: self._critics_per_task]:
-                messages = self._domain.critic_prompt(failed, condemned_steps(failed))
+                messages = self._domain.critic_prompt(failed, rejected_steps(failed))
                 seeds = (derive(seed, "critic", failed.trajectory.id),)
-                questions.append(Question(messages, seeds))
+                questions.append(ChatRequest(messages, seeds))
                 owners.append(number)
         texts: list[list[str]] = [[] for _ in asks]
-        answers = self._speaker.answer(questions, self._sampling) if questions else []
+        answers = self._chat_model.answer(questions, self._sampling) if questions else []
         for owner, group in zip(owners, answers, strict=True):
             texts[owner].append(group[0].answer.strip())
         return [tuple(each) for each in texts]
 
     def _first_valid(
-        self, ask: Ask, iteration: int, answers: Sequence[str]
+        self, ask: RewriteRequest, iteration: int, answers: Sequence[str]
     ) -> tuple[Task | None, tuple[Refusal, ...]]:
         refused: list[Refusal] = []
         for answer in answers:
@@ -124,7 +124,7 @@ class Adapter:
         return None, tuple(refused)
 
 
-def condemned_steps(judged: JudgedTrajectory) -> list[int]:
+def rejected_steps(judged: JudgedTrajectory) -> list[int]:
     """The steps that every one of the m judgements scored -1."""
     return [
         i

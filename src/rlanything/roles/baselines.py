@@ -10,7 +10,7 @@ from rlanything.records import Completion
 
 
 class _Forgetful:
-    def rest(self) -> None:
+    def release_cache(self) -> None:
         """Nothing is remembered."""
 
 

@@ -24,7 +24,7 @@ class Actions:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ChatRequest:
     """A chat that ends where the model is to answer."""
 
     messages: Messages
@@ -37,10 +37,12 @@ class Question:
     actions: Actions | None = None
 
 
-class Speaker(Protocol):
+class ChatModel(Protocol):
     """A language model that answers chats."""
 
-    def answer(self, questions: Sequence[Question], sampling: Sampling) -> list[list[Completion]]:
+    def answer(
+        self, questions: Sequence[ChatRequest], sampling: Sampling
+    ) -> list[list[Completion]]:
         """[questions][n] completions."""
         ...
 
@@ -48,17 +50,17 @@ class Speaker(Protocol):
         """Raises `ModelError` where answers cannot be restricted to actions after this marker."""
         ...
 
-    def rest(self) -> None:
+    def release_cache(self) -> None:
         """Nothing is asked for a while: what was remembered may go."""
         ...
 
-    def take_usage(self) -> dict[str, int]:
+    def pop_usage(self) -> dict[str, int]:
         """What was asked since the last call, by name: `requests`, `prompt_tokens` (a prompt counts
         with every answer, as endpoints count it) and `completion_tokens` among them."""
         ...
 
 
-class LocalSpeaker:
+class LocalChatModel:
     """Speaks through an engine in token ids: what was sampled stays as it was sampled."""
 
     def __init__(self, model: LanguageModel, engine: Engine) -> None:
@@ -69,11 +71,13 @@ class LocalSpeaker:
         self._tokens: dict[str, tuple[int, ...]] = {}
         self._usage = _unused()
 
-    def counted_apart(self) -> LocalSpeaker:
+    def counted_separately(self) -> LocalChatModel:
         """The same model for another role, which counts its own tokens."""
-        return LocalSpeaker(self._model, self.engine)
+        return LocalChatModel(self._model, self.engine)
 
-    def answer(self, questions: Sequence[Question], sampling: Sampling) -> list[list[Completion]]:
+    def answer(
+        self, questions: Sequence[ChatRequest], sampling: Sampling
+    ) -> list[list[Completion]]:
         """[questions][n]; remembers each conversation's prompt, so that the next can continue it.
 
         Raises what the engine raises."""
@@ -105,15 +109,15 @@ class LocalSpeaker:
                 f"{self._model.name}; use decoding: free"
             )
 
-    def rest(self) -> None:
+    def release_cache(self) -> None:
         self._prompts = {}
-        self.engine.rest()
+        self.engine.release_cache()
 
-    def take_usage(self) -> dict[str, int]:
+    def pop_usage(self) -> dict[str, int]:
         taken, self._usage = self._usage, _unused()
         return taken
 
-    def _prompt(self, question: Question) -> Prompt:
+    def _prompt(self, question: ChatRequest) -> Prompt:
         previous = self._prompts.get(question.conversation)
         if question.after is None or previous is None:
             return self._chat.prompt(question.messages)

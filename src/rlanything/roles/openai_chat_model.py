@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.model import ModelError
 from rlanything.records import Completion, answer_start
-from rlanything.roles.chat_model import Question
+from rlanything.roles.chat_model import ChatRequest
 
 if TYPE_CHECKING:  # the client is an extra
     from rlanything.engines.openai import Endpoint
 
 
-class RemoteSpeaker:
+class OpenAIChatModel:
     """Speaks through an endpoint. Its completions have no tokens, so they can never train."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
 
-    def answer(self, questions: Sequence[Question], sampling: Sampling) -> list[list[Completion]]:
+    def answer(
+        self, questions: Sequence[ChatRequest], sampling: Sampling
+    ) -> list[list[Completion]]:
         """[questions][n], one request a sample. Raises what `Endpoint.ask` raises."""
         chats = [(each.messages, seed) for each in questions for seed in each.seeds]
         answers = iter(self._endpoint.ask(chats, sampling))
@@ -39,8 +41,8 @@ class RemoteSpeaker:
             "text only; use decoding: free"
         )
 
-    def rest(self) -> None:
+    def release_cache(self) -> None:
         """Nothing is remembered."""
 
-    def take_usage(self) -> dict[str, int]:
-        return self._endpoint.take_usage()
+    def pop_usage(self) -> dict[str, int]:
+        return self._endpoint.pop_usage()

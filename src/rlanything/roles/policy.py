@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rlanything.domains.base import Domain, Episode, Observation
 from rlanything.engines.base import Sampling
 from rlanything.records import Completion
-from rlanything.roles.chat_model import Actions, Question, Speaker
+from rlanything.roles.chat_model import Actions, ChatModel, ChatRequest
 
 
 class LanguagePolicy:
@@ -18,33 +18,33 @@ class LanguagePolicy:
 
     def __init__(
         self,
-        speaker: Speaker,
+        chat_model: ChatModel,
         domain: Domain,
         sampling: Sampling,
         decoding: str,
         thought_tokens: int,
     ) -> None:
         """Raises `ModelError` where the model cannot be restricted to choices."""
-        self._speaker = speaker
+        self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling
         self._thought_tokens = thought_tokens
         self._chooses = decoding == "choices"
         if self._chooses:
-            speaker.check_marker(domain.action_marker)
+            chat_model.check_marker(domain.action_marker)
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
         """One response per episode."""
         questions = [
             self._question(episode, seed) for episode, seed in zip(episodes, seeds, strict=True)
         ]
-        return [group[0] for group in self._speaker.answer(questions, self._sampling)]
+        return [group[0] for group in self._chat_model.answer(questions, self._sampling)]
 
-    def rest(self) -> None:
-        self._speaker.rest()
+    def release_cache(self) -> None:
+        self._chat_model.release_cache()
 
-    def _question(self, episode: Episode, seed: int) -> Question:
-        return Question(
+    def _question(self, episode: Episode, seed: int) -> ChatRequest:
+        return ChatRequest(
             self._domain.policy_prompt(episode.task, episode.steps, episode.observation.text),
             (seed,),
             episode.id,

@@ -17,13 +17,13 @@ class Agent(Protocol):
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]: ...
 
-    def rest(self) -> None:
+    def release_cache(self) -> None:
         """All episodes have ended: what was remembered of them may go."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class RolloutRequest:
     """An episode to be played."""
 
     id: str
@@ -43,7 +43,7 @@ class Rollouts:
 def rollout(
     agent: Agent,
     pool: EnvironmentPool,
-    attempts: Sequence[Attempt],
+    attempts: Sequence[RolloutRequest],
     max_steps: int,
     parallel_episodes: int,
     on_episodes: Callable[[int], None] | None = None,
@@ -60,14 +60,14 @@ def rollout(
                 failures.append(ended)
             else:
                 trajectories.append(ended)
-    agent.rest()
+    agent.release_cache()
     return Rollouts(tuple(trajectories), tuple(failures))
 
 
 def _play(
     agent: Agent,
     pool: EnvironmentPool,
-    attempts: Sequence[Attempt],
+    attempts: Sequence[RolloutRequest],
     max_steps: int,
     on_episodes: Callable[[int], None] | None,
 ) -> list[Trajectory | EpisodeError]:

@@ -13,7 +13,7 @@ from rlanything.records import JudgedTrajectory, Sample, Task
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ScheduledTask:
     """A task to be rolled out in this iteration."""
 
     slot: str
@@ -23,10 +23,10 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RolloutGroup:
     """A rollout group: the judged trajectories of one task."""
 
-    entry: Entry
+    entry: ScheduledTask
     judged: tuple[JudgedTrajectory, ...]
     accuracy: float
     signals: TaskSignals
@@ -63,20 +63,20 @@ def shuffled(samples: Sequence[tuple[str, Sample]], seed: int) -> list[tuple[str
 
 
 def grouped(
-    entries: Sequence[Entry],
+    entries: Sequence[ScheduledTask],
     judged: Sequence[JudgedTrajectory],
     signals: Callable[[Sequence[JudgedTrajectory]], TaskSignals],
-) -> list[Group]:
+) -> list[RolloutGroup]:
     """The groups in the order of their entries; an entry none of whose rollouts ended has none.
 
     `signals`: what the judged trajectories of one task teach."""
     by_task: dict[str, list[JudgedTrajectory]] = defaultdict(list)
     for each in judged:
         by_task[each.trajectory.task.id].append(each)
-    groups: list[Group] = []
+    groups: list[RolloutGroup] = []
     for entry in entries:
         members = by_task[entry.task.id]
         if members:
             found = signals(members)
-            groups.append(Group(entry, tuple(members), found.accuracy, found))
+            groups.append(RolloutGroup(entry, tuple(members), found.accuracy, found))
     return groups

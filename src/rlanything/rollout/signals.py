@@ -352,7 +352,7 @@ def _write(
     open_tasks: dict[int, _TaskSignals] = {}
     consistency = {
         outcome: consistency_feedback(
-            integrated_feedback(outcome, survey.means, settings.judge_weight)[:, None], SCORES
+            integrated_feedback(outcome, survey.means, settings.judge_lambda)[:, None], SCORES
         )
         for outcome in (1, -1)
     }

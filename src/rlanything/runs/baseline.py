@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.config.recipe import Recipe, RecipeError, first_difference, load_recipe
-from rlanything.config.roles import Role, TrainedRole
+from rlanything.config.roles import Role, TrainedRoleConfig
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 
-LEARNING = set(TrainedRole.model_fields) - set(Role.model_fields) | {"train"}
+LEARNING = set(TrainedRoleConfig.model_fields) - set(Role.model_fields) | {"train"}
 """Settings of a role that say how it learns."""
 
 
@@ -27,7 +27,7 @@ def beginning(recipe: Recipe) -> dict[str, Any]:
         "domain": recipe.domain.model_dump(),
         "policy": recipe.policy.model_dump(exclude=LEARNING),
         "judge": recipe.judge.model_dump(exclude=LEARNING),
-        "feedback": recipe.feedback.model_dump(include={"judge_weight"}),
+        "feedback": recipe.feedback.model_dump(include={"judge_lambda"}),
         "loop": recipe.loop.model_dump(include={"max_steps"}),
         "evaluation": recipe.evaluation.model_dump(exclude={"baseline", "every"}),
     }
@@ -54,7 +54,7 @@ def open_baseline(folder: Path, recipe: Recipe) -> Store:
         raise RecipeError(f"{key}: {folder} began otherwise ({differing} differs); leave it out")
     try:
         store = Store(folder / "run.sqlite")
-        examined = 0 in store.sittings()
+        examined = 0 in store.evaluated_iterations()
     except StoreError as error:
         raise RecipeError(f"{key}: {error}; leave it out") from None
     if not examined:

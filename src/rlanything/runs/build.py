@@ -14,11 +14,11 @@ import torch
 import torch.utils.deterministic
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from rlanything import nano
 from rlanything.config.engines import OpenAIEngineConfig, VLLMEngineConfig
 from rlanything.config.recipe import Recipe, RecipeError
-from rlanything.config.roles import JudgeConfig, PolicyConfig, Role, TrainedRole
+from rlanything.config.roles import JudgeConfig, PolicyConfig, Role, TrainedRoleConfig
 from rlanything.domains.base import Domain, UnitTestDomain
+from rlanything.engines import shipped
 from rlanything.engines.base import Engine, Sampling
 from rlanything.engines.deadline import TimedEngine
 from rlanything.engines.hf.embedded import embedded_engine
@@ -27,13 +27,13 @@ from rlanything.engines.hf.model import LanguageModel, ModelError, load_model
 from rlanything.engines.vllm.engine import VLLMEngine
 from rlanything.evaluation.labels import Labeller
 from rlanything.learning.learner import Learner
-from rlanything.learning.reference import Anchor
+from rlanything.learning.reference import ReferenceModel
 from rlanything.roles.adapter import Adapter
-from rlanything.roles.chat_model import LocalSpeaker, Speaker
-from rlanything.roles.judges.llm import Critic, Judge
+from rlanything.roles.chat_model import ChatModel, LocalChatModel
+from rlanything.roles.judges.llm import Judge, LLMJudge
 from rlanything.roles.judges.oracle import OracleJudge
 from rlanything.roles.judges.unit_test import UnitTestJudge
-from rlanything.roles.openai_chat_model import RemoteSpeaker
+from rlanything.roles.openai_chat_model import OpenAIChatModel
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.seeds import derive
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Trainee:
+class TrainedModel:
     """A model that learns, with the engine that samples from it and the learner that moves it."""
 
     model: LanguageModel
@@ -51,35 +51,35 @@ class Trainee:
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class RunComponents:
     """Everybody who takes part in a run."""
 
-    policy: Trainee
-    judge: Trainee | None
+    policy: TrainedModel
+    judge: TrainedModel | None
     """None where the oracle, an endpoint or a frozen model judges."""
-    actor: LanguagePolicy
+    train_policy: LanguagePolicy
     """The policy as it acts in training."""
-    examinee: LanguagePolicy
+    eval_policy: LanguagePolicy
     """The same policy as it acts in evaluation."""
-    critic: Critic
+    critic: Judge
     adapter: Adapter
     engines: tuple[Engine, ...]
     """All that are in this process, the adapter's too."""
-    speakers: Mapping[str, Speaker]
+    chat_models: Mapping[str, ChatModel]
     """Who answers for a role, by role."""
 
     @property
-    def trainees(self) -> dict[str, Trainee]:
+    def trained_models(self) -> dict[str, TrainedModel]:
         """Those who learn, by role."""
         judge = {} if self.judge is None else {"judge": self.judge}
         return {"policy": self.policy, **judge}
 
-    def take_usage(self) -> dict[str, int]:
+    def pop_usage(self) -> dict[str, int]:
         """What was asked of models since the last call, as `role/quantity`."""
         return {
             f"{role}/{quantity}": count
-            for role, speaker in self.speakers.items()
-            for quantity, count in speaker.take_usage().items()
+            for role, chat_model in self.chat_models.items()
+            for quantity, count in chat_model.pop_usage().items()
         }
 
 
@@ -93,7 +93,9 @@ def prepare_torch(threads: int) -> None:
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
 
 
-def assemble(recipe: Recipe, domain: Domain, checkpoint: Path | None = None) -> Cast:
+def build_components(
+    recipe: Recipe, domain: Domain, checkpoint: Path | None = None
+) -> RunComponents:
     """Loads the models that are here and finds the way to those that are not. Those that learn are
     as a checkpoint has them, if one is given; what they are held to is the recipe's all the same.
 
@@ -104,48 +106,50 @@ def assemble(recipe: Recipe, domain: Domain, checkpoint: Path | None = None) -> 
     policy = _trainee(recipe.policy, "policy", recipe, checkpoint)
     judge = _trainee(recipe.judge, "judge", recipe, checkpoint) if recipe.judge.trains else None
     engines = [policy.engine, *([judge.engine] if judge else [])]
-    speakers: dict[str, Speaker] = {"policy": LocalSpeaker(policy.model, policy.engine)}
+    chat_models: dict[str, ChatModel] = {"policy": LocalChatModel(policy.model, policy.engine)}
 
-    def frozen(role: Role, name: str) -> Speaker:
-        speaker = speaker_of(role, name, recipe.threads)
-        if isinstance(speaker, LocalSpeaker):
-            engines.append(speaker.engine)
-        return speaker
+    def frozen(role: Role, name: str) -> ChatModel:
+        chat_model = build_chat_model(role, name, recipe.threads)
+        if isinstance(chat_model, LocalChatModel):
+            engines.append(chat_model.engine)
+        return chat_model
 
     @cache
-    def judging() -> Speaker:
-        found = LocalSpeaker(judge.model, judge.engine) if judge else frozen(recipe.judge, "judge")
-        speakers["judge"] = found
+    def judging() -> ChatModel:
+        found = (
+            LocalChatModel(judge.model, judge.engine) if judge else frozen(recipe.judge, "judge")
+        )
+        chat_models["judge"] = found
         return found
 
-    def adapting() -> Speaker:
+    def adapting() -> ChatModel:
         if not recipe.adapter.shares:
             return frozen(recipe.adapter, "adapter")
-        shared = judging() if recipe.adapter.model == "judge" else speakers["policy"]
-        assert isinstance(shared, LocalSpeaker)  # check_models saw to it
-        return shared.counted_apart()
+        shared = judging() if recipe.adapter.model == "judge" else chat_models["policy"]
+        assert isinstance(shared, LocalChatModel)  # check_models saw to it
+        return shared.counted_separately()
 
     def acting(temperature: float) -> LanguagePolicy:
-        return make_policy(speakers["policy"], domain, recipe.policy, temperature)
+        return build_policy(chat_models["policy"], domain, recipe.policy, temperature)
 
-    speakers["adapter"] = adapting()
+    chat_models["adapter"] = adapting()
     adapter = Adapter(
-        speakers["adapter"],
+        chat_models["adapter"],
         domain,
         Sampling(recipe.adapter.temperature, recipe.adapter.max_tokens),
         recipe.adapter.tries,
         recipe.adapter.critics_per_task,
     )
-    critic = make_critic(recipe.judge, domain, judging)
-    return Cast(
+    critic = build_judge(recipe.judge, domain, judging)
+    return RunComponents(
         policy=policy,
         judge=judge,
-        actor=acting(recipe.policy.temperature),
-        examinee=acting(recipe.evaluation.temperature),
+        train_policy=acting(recipe.policy.temperature),
+        eval_policy=acting(recipe.evaluation.temperature),
         critic=critic,
         adapter=adapter,
         engines=tuple(engines),
-        speakers=speakers,
+        chat_models=chat_models,
     )
 
 
@@ -170,28 +174,30 @@ def check_models(recipe: Recipe) -> None:
         )
 
 
-def _trainee(role: TrainedRole, name: str, recipe: Recipe, checkpoint: Path | None) -> Trainee:
+def _trainee(
+    role: TrainedRoleConfig, name: str, recipe: Recipe, checkpoint: Path | None
+) -> TrainedModel:
     source = role.model if checkpoint is None else str(checkpoint / name)
     model = load_role(role.model_copy(update={"model": source}), name)
     if role.lora is not None:
         add_adapters(model, role.lora, derive(recipe.seed, "adapters", name))
     # It may refuse the model, which is sooner said than a start.
-    learner = Learner(model, role, _anchor(role, name, model))
-    return Trainee(model, engine_of(model, role, name, recipe.threads), learner)
+    learner = Learner(model, role, _reference(role, name, model))
+    return TrainedModel(model, build_engine(model, role, name, recipe.threads), learner)
 
 
-def _anchor(role: TrainedRole, name: str, model: LanguageModel) -> Anchor | None:
+def _reference(role: TrainedRoleConfig, name: str, model: LanguageModel) -> ReferenceModel | None:
     """What the recipe's own model of a role was, for one that is held to it. A copy, unless all
     that learns are adapters which began as nothing."""
-    if not role.anchor_weight:
+    if not role.reference_kl_weight:
         return None
-    source = nano.resolve(role.model, name)
+    source = shipped.resolve(role.model, name)
     if role.lora is not None and find_adapter_config_file(source) is None:
-        return Anchor(model, bare=True)
-    return Anchor(load_model(source, role.dtype, role.device, trains=False))
+        return ReferenceModel(model, bare=True)
+    return ReferenceModel(load_model(source, role.dtype, role.device, trains=False))
 
 
-def engine_of(model: LanguageModel, role: Role, name: str, threads: int) -> Engine:
+def build_engine(model: LanguageModel, role: Role, name: str, threads: int) -> Engine:
     if isinstance(role.engine, VLLMEngineConfig):
         return VLLMEngine(
             model,
@@ -205,19 +211,19 @@ def engine_of(model: LanguageModel, role: Role, name: str, threads: int) -> Engi
     return TimedEngine(embedded_engine(model), role.timeout_seconds, name)
 
 
-def speaker_of(role: Role, name: str, threads: int) -> Speaker:
+def build_chat_model(role: Role, name: str, threads: int) -> ChatModel:
     """A role's model, here or at an endpoint. Raises `ModelError` or `EndpointError`."""
     if isinstance(role.engine, OpenAIEngineConfig):
-        return RemoteSpeaker(open_endpoint(role, role.engine, name))
+        return OpenAIChatModel(open_endpoint(role, role.engine, name))
     model = load_role(role, name)
-    return LocalSpeaker(model, engine_of(model, role, name, threads))
+    return LocalChatModel(model, build_engine(model, role, name, threads))
 
 
 def load_role(role: Role, name: str) -> LanguageModel:
     """Raises `ModelError`. A role that could learn has the weights it would learn with, also where
     it does not (in `eval`, or with a learning rate of 0): it acts as it does in training."""
-    trains = isinstance(role, TrainedRole)
-    return load_model(nano.resolve(role.model, name), role.dtype, role.device, trains)
+    trains = isinstance(role, TrainedRoleConfig)
+    return load_model(shipped.resolve(role.model, name), role.dtype, role.device, trains)
 
 
 def open_endpoint(role: Role, config: OpenAIEngineConfig, name: str) -> Endpoint:
@@ -231,11 +237,11 @@ def open_endpoint(role: Role, config: OpenAIEngineConfig, name: str) -> Endpoint
     return Endpoint(name, role.model, config, role.timeout_seconds)
 
 
-def make_policy(
-    speaker: Speaker, domain: Domain, config: PolicyConfig, temperature: float
+def build_policy(
+    chat_model: ChatModel, domain: Domain, config: PolicyConfig, temperature: float
 ) -> LanguagePolicy:
     return LanguagePolicy(
-        speaker,
+        chat_model,
         domain,
         Sampling(temperature, config.max_tokens),
         config.decoding,
@@ -243,9 +249,9 @@ def make_policy(
     )
 
 
-def make_labeller(recipe: Recipe, domain: Domain) -> Labeller | None:
+def build_labeller(recipe: Recipe, domain: Domain) -> Labeller | None:
     """Who says in the recipe which steps of the judge's exam are good; None: nobody is asked.
-    Raises `RecipeError` where nobody needs to, and as `speaker_of` does."""
+    Raises `RecipeError` where nobody needs to, and as `build_chat_model` does."""
     config = recipe.evaluation.labeller
     if config is None or recipe.evaluation.baseline is not None:  # which has its labels
         return None
@@ -254,17 +260,17 @@ def make_labeller(recipe: Recipe, domain: Domain) -> Labeller | None:
             "evaluation.labeller: this domain's judge writes tests, which programs label; leave it "
             "out"
         )
-    speaker = speaker_of(config, "evaluation.labeller", recipe.threads)
+    chat_model = build_chat_model(config, "evaluation.labeller", recipe.threads)
     sampling = Sampling(config.temperature, config.max_tokens)
-    return Labeller(speaker, Judge(speaker, domain, sampling, config.samples_per_step))
+    return Labeller(chat_model, LLMJudge(chat_model, domain, sampling, config.samples_per_step))
 
 
-def make_critic(config: JudgeConfig, domain: Domain, speaker: Callable[[], Speaker]) -> Critic:
+def build_judge(config: JudgeConfig, domain: Domain, chat_model: Callable[[], ChatModel]) -> Judge:
     """Whoever scores: the oracle, or a model that is only asked for where one is needed."""
     samples = config.samples_per_step
     if config.oracle_noise is not None:
         return OracleJudge(domain, config.oracle_noise, samples)
     sampling = Sampling(config.temperature, config.max_tokens)
     if isinstance(domain, UnitTestDomain):
-        return UnitTestJudge(speaker(), domain, sampling, samples)
-    return Judge(speaker(), domain, sampling, samples)
+        return UnitTestJudge(chat_model(), domain, sampling, samples)
+    return LLMJudge(chat_model(), domain, sampling, samples)

@@ -60,7 +60,7 @@ ENTROPY_LEFT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Alarm:
+class Check:
     """Something that should not be."""
 
     iteration: int
@@ -75,17 +75,17 @@ class Alarm:
         return f"warning, {self.name}: {self.message}; {self.remedy}"
 
 
-def find_alarms(history: Mapping[int, Row]) -> list[Alarm]:
+def run_checks(history: Mapping[int, Row]) -> list[Check]:
     """Each alarm once, in the order in which they were first raised."""
     past: list[Row] = []
-    found: dict[str, Alarm] = {}
+    found: dict[str, Check] = {}
     for iteration in sorted(history):
         if "rollouts/episodes" not in history[iteration]:
             continue  # evaluated before training
         past.append(history[iteration])
         for name, (rule, remedy) in RULES.items():
             if name not in found and (message := rule(past)) is not None:
-                found[name] = Alarm(iteration, name, message, remedy)
+                found[name] = Check(iteration, name, message, remedy)
     return list(found.values())
 
 
@@ -242,11 +242,11 @@ def _drift(past: Past) -> str | None:
 
 
 def _entropy(past: Past) -> str | None:
-    at_first = [v for row in past[:PATIENCE] if (v := row.get("policy/entropy"))]
+    reference = [v for row in past[:PATIENCE] if (v := row.get("policy/entropy"))]
     lately = _lately(past, "policy/entropy", PATIENCE)
-    if len(at_first) < PATIENCE or lately is None:
+    if len(reference) < PATIENCE or lately is None:
         return None
-    before = sum(at_first) / PATIENCE
+    before = sum(reference) / PATIENCE
     if max(lately) > ENTROPY_LEFT * before:
         return None
     return f"the policy's entropy fell from {before:.3g} to {lately[-1]:.3g} nats a token"
@@ -278,7 +278,7 @@ RULES: Mapping[str, tuple[Callable[[Past], str | None], str]] = {
     ),
     "reward hacking": (
         _hacking,
-        "run `rlanything judge-check`, try feedback.weight lower, and train the judge "
+        "run `rlanything judge-check`, try feedback.policy_lambda lower, and train the judge "
         "(judge.learning_rate) if it is frozen",
     ),
     "mismatch": (

@@ -9,16 +9,16 @@ from rlanything.algorithm.curriculum import Pool
 from rlanything.algorithm.feedback import FeedbackSettings, in_window
 from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.diagnostics import Diagnostics
-from rlanything.evaluation.judge_eval import Examination
+from rlanything.evaluation.judge_eval import JudgeEvaluation
 from rlanything.evaluation.success import Evaluation
-from rlanything.loop import Turn
+from rlanything.loop import IterationResult
 from rlanything.records import Sample
 from rlanything.roles.adapter import Proposal
-from rlanything.rollout.groups import Group
+from rlanything.rollout.groups import RolloutGroup
 
 
-def turn_metrics(
-    turn: Turn,
+def iteration_metrics(
+    turn: IterationResult,
     diagnostics: Diagnostics,
     settings: FeedbackSettings,
     counted: Mapping[str, float],
@@ -57,8 +57,8 @@ def drift_metrics(pool: Pool, distance: Callable[[str, str], float]) -> dict[str
     return {"tasks/drift": _mean(distances)}
 
 
-def sitting_metrics(
-    evaluations: Iterable[Evaluation], examination: Examination, usage: Mapping[str, int]
+def evaluation_metrics(
+    evaluations: Iterable[Evaluation], examination: JudgeEvaluation, usage: Mapping[str, int]
 ) -> dict[str, float | None]:
     """Everything counted when policy and judge were examined on what they never train on."""
     counted = pooled(examination.counts)
@@ -87,22 +87,22 @@ def _funnel(proposals: Sequence[Proposal]) -> dict[str, float | None]:
     }
 
 
-def _signals(turn: Turn, settings: FeedbackSettings) -> dict[str, float | None]:
+def _signals(turn: IterationResult, settings: FeedbackSettings) -> dict[str, float | None]:
     """How much of what was lived through trains, and how strongly."""
-    judged = [each for group in turn.teaching for each in group.judged]
+    judged = [each for group in turn.trainable_groups for each in group.judged]
     steps = sum(len(each.trajectory.steps) for each in judged)
     judgements = sum(len(step) for each in judged for step in each.judgements)
     return {
-        "policy/window_share": _window_share(turn.teaching, settings.policy_window),
+        "policy/window_share": _window_share(turn.trainable_groups, settings.policy_window),
         "policy/trained_share": len(turn.policy_samples) / steps if steps else None,
         "policy/advantage": _strength(turn.policy_samples),
-        "judge/window_share": _window_share(turn.teaching, settings.judge_window),
+        "judge/window_share": _window_share(turn.trainable_groups, settings.judge_window),
         "judge/trained_share": len(turn.judge_samples) / judgements if judgements else None,
         "judge/advantage": _strength(turn.judge_samples),
     }
 
 
-def _window_share(groups: Iterable[Group], window: tuple[float, float]) -> float | None:
+def _window_share(groups: Iterable[RolloutGroup], window: tuple[float, float]) -> float | None:
     return _mean([in_window(group.accuracy, window) for group in groups])
 
 

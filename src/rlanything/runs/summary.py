@@ -53,7 +53,7 @@ def judge_line(iteration: int, found: Diagnostics, counted: Mapping[str, float])
     return f"judge, {when}: {', '.join(said)}"
 
 
-def turn_line(
+def iteration_line(
     iteration: int, iterations: int, metrics: Mapping[str, float | None], seconds_left: float
 ) -> str:
     """One line that tells how an iteration went."""
@@ -87,14 +87,14 @@ def closing_lines(
 ) -> list[str]:
     """What improved, by how much, where the run lies and what to try next: the first sitting
     against the latest, as the store has them."""
-    sittings = store.sittings()
+    evaluated_iterations = store.evaluated_iterations()
     lines: list[str] = []
-    if sittings:
-        first, last = sittings[0], sittings[-1]
+    if evaluated_iterations:
+        first, last = evaluated_iterations[0], evaluated_iterations[-1]
         lines += [_policy_line(policy_gain(store, split, first, last)) for split in splits]
         lines += [
             _judge_line(each, store.metrics(first), store.metrics(last))
-            for each in judge_gains(store.exam_counts(first), store.exam_counts(last))
+            for each in judge_gains(store.judge_eval_counts(first), store.judge_eval_counts(last))
             if each.change is not None
         ]
     events = Counter(event.kind for slot in pool.slots for event in slot.history)

@@ -27,25 +27,25 @@ from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.drift import find_embedder
-from rlanything.evaluation.judge_eval import JudgeExam, diagnose_judged
+from rlanything.evaluation.judge_eval import JudgeEvalSet, diagnose_judged
 from rlanything.evaluation.labels import oracle_labels
 from rlanything.evaluation.success import Evaluation, evaluate
-from rlanything.loop import Loop, Turn
-from rlanything.progress import View
+from rlanything.loop import IterationResult, Loop
+from rlanything.progress import Progress
 from rlanything.records import Task, Trajectory
-from rlanything.roles.judges.llm import Silent
+from rlanything.roles.judges.llm import NullJudge
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.baseline import open_baseline, take_baseline
-from rlanything.runs.build import Cast, assemble, make_labeller
+from rlanything.runs.build import RunComponents, build_components, build_labeller
 from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint, sync
-from rlanything.runs.checks import find_alarms
+from rlanything.runs.checks import run_checks
 from rlanything.runs.lock import RunLock, find_holder
-from rlanything.runs.metrics import drift_metrics, sitting_metrics, turn_metrics
+from rlanything.runs.metrics import drift_metrics, evaluation_metrics, iteration_metrics
 from rlanything.runs.recovery import Position, recover
 from rlanything.runs.report.writing import Reporter
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.store import Store
-from rlanything.runs.summary import closing_lines, evaluation_line, judge_line, turn_line
+from rlanything.runs.summary import closing_lines, evaluation_line, iteration_line, judge_line
 from rlanything.runs.trackers import check_trackers, tracking
 from rlanything.seeds import derive
 
@@ -63,12 +63,12 @@ MAY_MOVE = re.compile(
 class Run:
     """One training run and its directory."""
 
-    def __init__(self, recipe: Recipe, view: View) -> None:
+    def __init__(self, recipe: Recipe, progress: Progress) -> None:
         """A new run. Checks and loads everything before anything is written.
 
         Raises `RecipeError` if the directory exists, `DomainError` or `ModelError` if a part cannot
         be set up, `TrackerError` for a tracker that is not installed."""
-        self._recipe, self._view = recipe, view
+        self._recipe, self._progress = recipe, progress
         self._directory = recipe.directory
         if self._directory.exists():
             raise RecipeError(
@@ -79,11 +79,11 @@ class Run:
             open_baseline(recipe.evaluation.baseline, recipe).close()
         self._at = Position(0, None)
         self._set_up()
-        self._labeller = make_labeller(recipe, self._domain)
+        self._labeller = build_labeller(recipe, self._domain)
         self._new = True
 
     @classmethod
-    def resume(cls, directory: Path, overrides: Sequence[str], view: View) -> Self:
+    def resume(cls, directory: Path, overrides: Sequence[str], progress: Progress) -> Self:
         """A run that was stopped, however it was. It goes on when it is told to `train`.
 
         Raises `RecipeError` for a directory that is no run's and for overrides that would make it
@@ -100,7 +100,7 @@ class Run:
                 )
         run = cls.__new__(cls)
         recipe = load_recipe(path, overrides)
-        run._recipe, run._view = recipe.model_copy(update={"run_dir": directory}), view
+        run._recipe, run._progress = recipe.model_copy(update={"run_dir": directory}), progress
         run._directory, run._new = directory, False
         return run
 
@@ -111,15 +111,15 @@ class Run:
         self._domain: Domain = load_domain(recipe.domain.name, recipe.domain.options)
         self._held_out = self._load_held_out()
         self._embedder = find_embedder()
-        self._cast: Cast = assemble(recipe, self._domain, checkpoint)
+        self._cast: RunComponents = build_components(recipe, self._domain, checkpoint)
         if checkpoint is None:
             curriculum = recipe.curriculum
             roots = self._domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
             self._pool = Pool(roots, curriculum.alpha_low, curriculum.alpha_high)
         else:
             self._pool = load_pool(checkpoint)
-            for role, trainee in self._cast.trainees.items():
-                trainee.learner.load_state(checkpoint / role / OPTIMIZER)
+            for role, trained_model in self._cast.trained_models.items():
+                trained_model.learner.load_state(checkpoint / role / OPTIMIZER)
 
     def _load_held_out(self) -> dict[str, Sequence[Task]]:
         # Not the run's own seed: runs are compared on the same games.
@@ -142,22 +142,22 @@ class Run:
                 holder = find_holder(self._directory)
                 with RunLock(self._directory):
                     if holder is not None:
-                        self._view.say(f"process {holder.pid} ended here without a word")
+                        self._progress.log(f"process {holder.pid} ended here without a word")
                     return self._train(begun)
         except (Exception, Stopped) as error:
             error.add_note(f"go on with `rlanything resume {self._directory}`")
             raise
 
     def _train(self, begun: float) -> list[str]:
-        recipe, view = self._recipe, self._view
+        recipe, progress = self._recipe, self._progress
         self._store = Store(self._directory / STORE)
-        self._reporter = Reporter(self._store, self._directory, view.say)
+        self._reporter = Reporter(self._store, self._directory, progress.log)
         try:
             if not self._new:
                 self._go_back()
             environment, cast = recipe.environment, self._cast
             with (
-                view.live(),
+                progress.live(),
                 tracking(recipe, self._directory, self._store) as self._track,
                 EnvironmentPool(
                     recipe.domain.name,
@@ -172,13 +172,13 @@ class Run:
                     recipe=recipe,
                     domain=self._domain,
                     pool=self._pool,
-                    policy=cast.actor,
-                    judge=cast.critic if recipe.reads_scores else Silent(),
+                    policy=cast.train_policy,
+                    judge=cast.critic if recipe.reads_scores else NullJudge(),
                     adapter=cast.adapter,
                     policy_learner=cast.policy.learner,
                     judge_learner=cast.judge.learner if cast.judge else None,
                     environments=environments,
-                    view=view,
+                    progress=progress,
                 )
                 self._turn(loop)
             lines = closing_lines(
@@ -199,38 +199,38 @@ class Run:
 
     def _go_back(self) -> None:
         """To the last iteration that is whole."""
-        self._at = recover(self._directory, self._store, self._view.say)
+        self._at = recover(self._directory, self._store, self._progress.log)
         self._set_up()
-        examined = 0 in self._store.sittings()
-        self._labeller = None if examined else make_labeller(self._recipe, self._domain)
+        examined = 0 in self._store.evaluated_iterations()
+        self._labeller = None if examined else build_labeller(self._recipe, self._domain)
         self._store.write_pool(self._pool)
         self._retain(self._at.iteration)
-        self._view.say(f"resuming after iteration {self._at.iteration}")
+        self._progress.log(f"resuming after iteration {self._at.iteration}")
 
     def _turn(self, loop: Loop) -> None:
         done, iterations = self._at.iteration, self._recipe.loop.iterations
         self._sit(done)
         self._report()
         turning = time.perf_counter()
-        with self._view.phase("iterations", iterations, "turns") as progress:
-            progress(done)
+        with self._progress.phase("iterations", iterations, "turns") as advance:
+            advance(done)
             for iteration in range(done + 1, iterations + 1):
                 # What an engine remembers changes no answer but for rounding; a resumed run's
                 # remembers nothing.
                 for engine in self._cast.engines:
-                    engine.weights_changed()
+                    engine.sync_weights()
                 turn = loop.iterate(iteration)
-                for trainee in self._cast.trainees.values():
-                    trainee.engine.weights_changed()
+                for trained_model in self._cast.trained_models.values():
+                    trained_model.engine.sync_weights()
                 seconds = (time.perf_counter() - turning) / (iteration - done)
                 with self._stopper.deferred():
                     self._keep(turn, seconds * (iterations - iteration))
-                progress(1)
+                advance(1)
                 self._sit(iteration)
                 self._report()
 
     def _report(self) -> None:
-        with self._view.phase("report", 1, "page"):
+        with self._progress.phase("report", 1, "page"):
             self._reporter.update()
 
     def _create_directory(self) -> None:
@@ -256,33 +256,33 @@ class Run:
     def _sit(self, iteration: int) -> None:
         """Policy and judge are examined on what they never train on, if it is time; stored and
         said. The judge always reads the episodes that were played before training."""
-        recipe, view = self._recipe, self._view
+        recipe, progress = self._recipe, self._progress
         last, every = recipe.loop.iterations, recipe.evaluation.every
         due = iteration in (0, last) or (every and iteration % every == 0)
-        if not due or not self._held_out or iteration in self._store.sittings():
+        if not due or not self._held_out or iteration in self._store.evaluated_iterations():
             return
         if iteration == 0 and recipe.evaluation.baseline:
             take_baseline(self._store, recipe)
             self._track(0, self._store.metrics(0))
-            return view.say(f"before training: as {recipe.evaluation.baseline} found it")
+            return progress.log(f"before training: as {recipe.evaluation.baseline} found it")
         evaluations = [self._evaluate(split) for split in self._held_out]
         for each in evaluations:
-            view.say(evaluation_line(iteration, each))
+            progress.log(evaluation_line(iteration, each))
         played: list[Trajectory] = []
         if iteration == 0:
             played = [trajectory for each in evaluations for trajectory in each.trajectories]
             played = played[: recipe.evaluation.judged_episodes]
-        labels = self._labels(played) if played else self._store.exam_labels()
-        exam = JudgeExam(played or self._store.exam(), labels)
+        labels = self._labels(played) if played else self._store.judge_eval_labels()
+        exam = JudgeEvalSet(played or self._store.judge_eval_episodes(), labels)
         seed = derive(recipe.seed, "examination")
-        found = exam.sit(self._cast.critic, recipe.feedback.judge_weight, seed, view)
+        found = exam.evaluate(self._cast.critic, recipe.feedback.judge_lambda, seed, progress)
         if exam.trajectories:
-            view.say(judge_line(iteration, found.diagnostics, pooled(found.counts)))
-        usage = self._cast.take_usage()
+            progress.log(judge_line(iteration, found.diagnostics, pooled(found.counts)))
+        usage = self._cast.pop_usage()
         if self._labeller is not None:
-            usage |= self._labeller.take_usage()
+            usage |= self._labeller.pop_usage()
             self._labeller = None  # and with it its model: nobody asks again
-        metrics = sitting_metrics(evaluations, found, usage)
+        metrics = evaluation_metrics(evaluations, found, usage)
         rows = {
             result.split: [
                 (t.task.id, t.task.kind, t.outcome, len(t.steps)) for t in result.trajectories
@@ -290,50 +290,52 @@ class Run:
             for result in evaluations
         }
         with self._stopper.deferred():
-            self._store.record_sitting(iteration, rows, found.counts, metrics, played, labels)
+            self._store.record_evaluation(iteration, rows, found.counts, metrics, played, labels)
         self._track(iteration, metrics)
 
     def _labels(self, played: Sequence[Trajectory]) -> dict[str, list[int]]:
         """Of the steps that the judge will always be examined on."""
         if self._labeller is None:
             return oracle_labels(self._domain, played)
-        return self._labeller.label(played, derive(self._recipe.seed, "labels"), self._view)
+        return self._labeller.label(played, derive(self._recipe.seed, "labels"), self._progress)
 
     def _evaluate(self, split: str) -> Evaluation:
         """The policy on a held-out split."""
         recipe = self._recipe
         return evaluate(
-            self._cast.examinee,
+            self._cast.eval_policy,
             self.environments,
             self._held_out[split],
             split,
             max_steps=recipe.evaluation.max_steps or recipe.loop.max_steps,
             parallel_episodes=recipe.environment.parallel_episodes,
             seed=derive(recipe.seed, "evaluation"),
-            view=self._view,
+            progress=self._progress,
             rollouts=recipe.evaluation.rollouts_per_task,
         )
 
-    def _keep(self, turn: Turn, seconds_left: float) -> None:
+    def _keep(self, turn: IterationResult, seconds_left: float) -> None:
         """Checkpoint first, then one transaction that names it, then older ones may go."""
         recipe, folder = self._recipe, self._directory / CHECKPOINTS
         judged = [each for group in turn.groups for each in group.judged]
         labels = oracle_labels(self._domain, [each.trajectory for each in judged])
-        diagnostics = diagnose_judged(judged, labels, recipe.feedback.judge_weight)
-        with self._view.phase("checkpoint", 1, "checkpoint"):
-            checkpoint = save_checkpoint(folder, turn.iteration, self._cast.trainees, self._pool)
+        diagnostics = diagnose_judged(judged, labels, recipe.feedback.judge_lambda)
+        with self._progress.phase("checkpoint", 1, "checkpoint"):
+            checkpoint = save_checkpoint(
+                folder, turn.iteration, self._cast.trained_models, self._pool
+            )
         # The store's own seconds are counted with the next iteration's.
-        metrics = turn_metrics(
+        metrics = iteration_metrics(
             turn,
             diagnostics,
             recipe.feedback.settings(),
             pooled(self._cast.critic.counts(judged)),
-            self._cast.take_usage(),
-            self._view.take_seconds(),
+            self._cast.pop_usage(),
+            self._progress.pop_seconds(),
         )
         if self._embedder is not None:
             metrics |= drift_metrics(self._pool, self._embedder.distance)
-        with self._view.phase("store", 1, "transaction"):
+        with self._progress.phase("store", 1, "transaction"):
             self._store.record_iteration(
                 turn.iteration,
                 groups=turn.groups,
@@ -356,10 +358,12 @@ class Run:
             )
         self._track(turn.iteration, metrics)
         self._retain(turn.iteration)
-        self._view.say(turn_line(turn.iteration, recipe.loop.iterations, metrics, seconds_left))
-        for alarm in find_alarms(self._store.history()):
-            if alarm.iteration == turn.iteration:
-                self._view.warn(alarm.line())
+        self._progress.log(
+            iteration_line(turn.iteration, recipe.loop.iterations, metrics, seconds_left)
+        )
+        for check in run_checks(self._store.history()):
+            if check.iteration == turn.iteration:
+                self._progress.warn(check.line())
 
     def _retain(self, iteration: int) -> None:
         """Lets go of what the recipe does not keep, after an iteration that is kept."""

@@ -11,9 +11,8 @@ import pytest
 from helpers.playable import games
 from rlanything.domains.alfworld.expert import plan
 from rlanything.domains.alfworld.game import Game
-from rlanything.domains.alfworld.generator import SMALL_OBJECTS, SMALL_RECEPTACLES
 from rlanything.domains.alfworld.goal import KINDS, SIMPLE
-from rlanything.domains.alfworld.scene import ScenePlan
+from rlanything.domains.alfworld.scene import SMALL_OBJECTS, SMALL_RECEPTACLES, ScenePlan
 from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import EpisodeError, Observation, StepResult
 from rlanything.records import Task

@@ -26,13 +26,13 @@ def test_every_generated_game_of_a_batch_is_won_on_the_engine(engine, kind):
     for room in ROOMS.get(kind, ("FloorPlan15", "FloorPlan11")):
         for game in games(kind, 6, room):
             engine.load(game.json())
-            view = engine.reset()
-            assert not view.won
+            progress = engine.reset()
+            assert not progress.won
             for command in plan(World(game.scene_pddl), game.goal):
-                assert not view.won
-                assert command in view.commands
-                view = engine.step(command)
-            assert view.won
+                assert not progress.won
+                assert command in progress.commands
+                progress = engine.step(command)
+            assert progress.won
 
 
 def test_the_expert_recovers_from_random_play_on_the_engine(engine):
@@ -40,15 +40,15 @@ def test_the_expert_recovers_from_random_play_on_the_engine(engine):
     for kind in KINDS:
         for game in games(kind, 3):
             engine.load(game.json())
-            view, world = engine.reset(), World(game.scene_pddl)
+            progress, world = engine.reset(), World(game.scene_pddl)
             for _ in range(25):
-                eager = [c for c in view.commands if c.startswith(("take", "move", "open"))]
-                command = rng.choice(eager if eager and rng.random() < 0.5 else view.commands)
-                view = engine.step(command)
+                eager = [c for c in progress.commands if c.startswith(("take", "move", "open"))]
+                command = rng.choice(eager if eager and rng.random() < 0.5 else progress.commands)
+                progress = engine.step(command)
                 world.play(command)
             for command in plan(world, game.goal):
-                view = engine.step(command)
-            assert view.won
+                progress = engine.step(command)
+            assert progress.won
 
 
 @pytest.mark.parametrize("kind", KINDS)

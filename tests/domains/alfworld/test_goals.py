@@ -39,12 +39,12 @@ def test_a_rewrite_changes_sentence_pddl_and_plan_together(engine, kind):
         for name in (goal.object.lower(), goal.receptacle.lower()):
             assert name in new.instruction
         engine.load(new.json())
-        view = engine.reset()
-        assert view.text.endswith(f"Your task is to: {new.instruction}.")
+        progress = engine.reset()
+        assert progress.text.endswith(f"Your task is to: {new.instruction}.")
         for command in plan(World(new.scene_pddl), goal):
-            assert not view.won
-            view = engine.step(command)
-        assert view.won
+            assert not progress.won
+            progress = engine.step(command)
+        assert progress.won
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -23,13 +23,13 @@ def test_random_play_offers_the_same_commands_as_the_engine(engine, kind):
     rng = random.Random(kind)
     for game in games(kind, 4):
         engine.load(game.json())
-        view, world = engine.reset(), World(game.scene_pddl)
+        progress, world = engine.reset(), World(game.scene_pddl)
         for _ in range(40):
-            assert world.admissible() == list(view.commands)
-            assert reached(world, game.goal) == view.won
-            eager = [command for command in view.commands if command.startswith(DOING)]
-            command = rng.choice(eager if eager and rng.random() < 0.6 else list(view.commands))
-            view = engine.step(command)
+            assert world.admissible() == list(progress.commands)
+            assert reached(world, game.goal) == progress.won
+            eager = [command for command in progress.commands if command.startswith(DOING)]
+            command = rng.choice(eager if eager and rng.random() < 0.6 else list(progress.commands))
+            progress = engine.step(command)
             assert world.play(command)
 
 
@@ -37,11 +37,11 @@ def test_random_play_in_a_whole_bathroom_offers_the_same_commands_as_the_engine(
     game = generate(BATHROOM, 1, receptacles=None, objects=None)
     rng = random.Random(0)
     engine.load(game.json())
-    view, world = engine.reset(), World(game.scene_pddl)
+    progress, world = engine.reset(), World(game.scene_pddl)
     for _ in range(60):
-        assert world.admissible() == list(view.commands)
-        command = rng.choice(view.commands)
-        view = engine.step(command)
+        assert world.admissible() == list(progress.commands)
+        command = rng.choice(progress.commands)
+        progress = engine.step(command)
         world.play(command)
 
 
@@ -109,12 +109,12 @@ def test_receptacles_that_share_a_standing_point_are_played_as_the_engine_plays_
     game = replace(game, scene_pddl=text)
     rng = random.Random(1)
     engine.load(game.json())
-    view, world = engine.reset(), World(text)
+    progress, world = engine.reset(), World(text)
     assert len(set(world.setting.location.values())) == len(world.setting.location) - 2
     for _ in range(80):
-        assert world.admissible() == list(view.commands)
-        assert reached(world, game.goal) == view.won
-        near = [c for c in view.commands if c.startswith(DOING) or c.startswith("open")]
-        command = rng.choice(near if near and rng.random() < 0.7 else view.commands)
-        view = engine.step(command)
+        assert world.admissible() == list(progress.commands)
+        assert reached(world, game.goal) == progress.won
+        near = [c for c in progress.commands if c.startswith(DOING) or c.startswith("open")]
+        command = rng.choice(near if near and rng.random() < 0.7 else progress.commands)
+        progress = engine.step(command)
         world.play(command)

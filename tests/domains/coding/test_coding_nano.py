@@ -11,12 +11,12 @@ from rich.console import Console
 from helpers.paths import RECIPES
 from rlanything.config.recipe import load_recipe
 from rlanything.nano.programs import Builder, Plan
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Run
 
 ROLES = ("policy", "judge", "adapter")
-QUIET = View(Console(quiet=True))
+QUIET = Progress(Console(quiet=True))
 RECIPE = RECIPES / "coding-nano.yaml"
 
 

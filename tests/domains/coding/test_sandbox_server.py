@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from rlanything import backoff
 from rlanything.domains.coding.sandbox import remote
 from rlanything.domains.coding.sandbox.base import Job, Limits, SandboxUnavailable, Verdict
 from rlanything.domains.coding.sandbox.remote import RemoteExecutor
-from rlanything.engines import backoff
 
 
 def finished(stdout: str = "", code: int = 0, stderr: str = "") -> dict[str, Any]:

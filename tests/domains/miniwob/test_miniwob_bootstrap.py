@@ -14,7 +14,7 @@ from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.domains.miniwob.pages import TRAIN
 from rlanything.records import Task, Trajectory
 from rlanything.roles.judges.llm import parse_score
-from rlanything.rollout.episodes import Attempt, rollout
+from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 
 TEACHER = Teacher()
@@ -34,7 +34,9 @@ def pool(miniwob: MiniWob) -> Iterator[EnvironmentPool]:
 
 
 def demonstrations(pool: EnvironmentPool, tasks: list[Task], slip: float) -> list[Trajectory]:
-    attempts = [Attempt(f"{slip}/{task.id}", task, number) for number, task in enumerate(tasks)]
+    attempts = [
+        RolloutRequest(f"{slip}/{task.id}", task, number) for number, task in enumerate(tasks)
+    ]
     played = rollout(TEACHER.demonstrator(slip), pool, attempts, 12, 64)
     assert played.failures == ()
     return list(played.trajectories)

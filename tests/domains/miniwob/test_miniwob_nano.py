@@ -9,11 +9,11 @@ from rich.console import Console
 from helpers.paths import RECIPES
 from rlanything.config.recipe import load_recipe
 from rlanything.domains.miniwob.domain import MiniWob
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Run
 
-QUIET = View(Console(quiet=True))
+QUIET = Progress(Console(quiet=True))
 RECIPE = RECIPES / "miniwob-nano.yaml"
 
 

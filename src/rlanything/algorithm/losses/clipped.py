@@ -21,12 +21,12 @@ LOG_RATIO_LIMIT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
+class LossSettings:
     clip_range: float = 0.2
     """eps"""
     kl_weight: float = 0.01
     """beta"""
-    anchor_weight: float = 0.0
+    reference_kl_weight: float = 0.0
     """As beta, for the divergence from the anchor."""
 
 
@@ -40,7 +40,7 @@ class TokenTerms:
     """True where the clip made the surrogate flat."""
     kl: Tensor
     """k3, never negative."""
-    anchor_kl: Tensor | None
+    reference_kl: Tensor | None
     """k3 to the anchor; None without one."""
 
 
@@ -48,13 +48,13 @@ def token_terms(
     new_logprobs: Tensor,
     old_logprobs: Tensor,
     advantages: Tensor,
-    objective: Objective,
+    objective: LossSettings,
     importance: Tensor | float = 1.0,
-    anchor_logprobs: Tensor | None = None,
+    reference_logprobs: Tensor | None = None,
 ) -> TokenTerms:
     """The terms of the loss for tokens [tokens]; the caller weighs and sums them.
 
-    `importance` [tokens] multiplies the surrogate, not the KL. `anchor_logprobs` [tokens]: the
+    `importance` [tokens] multiplies the surrogate, not the KL. `reference_logprobs` [tokens]: the
     anchor's; None: there is none."""
     log_ratio = _log_ratio(new_logprobs, old_logprobs)
     ratio = log_ratio.exp()
@@ -62,11 +62,11 @@ def token_terms(
     free, bounded = ratio * advantages, ratio.clamp(1 - eps, 1 + eps) * advantages
     kl = _k3(log_ratio)
     loss = -importance * free.minimum(bounded) + objective.kl_weight * kl
-    anchor_kl = None
-    if anchor_logprobs is not None:
-        anchor_kl = _k3(_log_ratio(new_logprobs, anchor_logprobs))
-        loss = loss + objective.anchor_weight * anchor_kl
-    return TokenTerms(loss, ratio, bounded < free, kl, anchor_kl)
+    reference_kl = None
+    if reference_logprobs is not None:
+        reference_kl = _k3(_log_ratio(new_logprobs, reference_logprobs))
+        loss = loss + objective.reference_kl_weight * reference_kl
+    return TokenTerms(loss, ratio, bounded < free, kl, reference_kl)
 
 
 def _log_ratio(new: Tensor, old: Tensor) -> Tensor:

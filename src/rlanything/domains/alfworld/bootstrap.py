@@ -37,7 +37,7 @@ class Demonstrator:
             for episode, seed in zip(episodes, seeds, strict=True)
         ]
 
-    def rest(self) -> None:
+    def release_cache(self) -> None:
         self._worlds = {}
 
     def _answer(self, episode: Episode, rng: random.Random) -> str:
@@ -141,7 +141,7 @@ def _serves(world: World, aim: Subgoal, place: str) -> bool:
     )
 
 
-def explain_failure(task: str, steps: Sequence[Step], condemned: Sequence[int]) -> str:
+def explain_failure(task: str, steps: Sequence[Step], rejected: Sequence[int]) -> str:
     """Two short sentences on why an episode failed."""
     end = knowledge(task, steps, steps[0].observation)
     held = end.holds if end.holds is not None and end.wanted(end.holds) else None
@@ -152,7 +152,7 @@ def explain_failure(task: str, steps: Sequence[Step], condemned: Sequence[int]) 
         cause = f"The {seen[0].rsplit(' ', 1)[0]} was seen but not brought to its place."
     else:
         cause = "What is wanted was never found."
-    wasted = len(condemned) * 3 >= len(steps)
+    wasted = len(rejected) * 3 >= len(steps)
     return f"{cause} {'Many steps were wasted.' if wasted else 'The room was too large.'}"
 
 
@@ -195,8 +195,8 @@ class Teacher:
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
         return f"{describe_step(task, steps)} \\boxed{{{score}}}"
 
-    def critic(self, task: Task, steps: Sequence[Step], condemned: Sequence[int]) -> str:
-        return explain_failure(task.instruction, steps, condemned)
+    def critic(self, task: Task, steps: Sequence[Step], rejected: Sequence[int]) -> str:
+        return explain_failure(task.instruction, steps, rejected)
 
     def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
         return propose_goal(root, direction, rng)

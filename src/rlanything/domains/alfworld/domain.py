@@ -119,7 +119,7 @@ class AlfWorld:
         parts.append(self._templates.render("judge_question"))
         return (Message("user", "".join(parts)),)
 
-    def critic_prompt(self, failed: JudgedTrajectory, condemned: Sequence[int]) -> Messages:
+    def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         trajectory = failed.trajectory
         memory = Memory.at_start(trajectory.task.instruction, trajectory.steps[0].observation)
         for step in trajectory.steps:
@@ -127,7 +127,7 @@ class AlfWorld:
         text = self._templates.render(
             "critic",
             task=trajectory.task.instruction,
-            steps=self._templates.critic_steps(trajectory.steps, condemned),
+            steps=self._templates.critic_steps(trajectory.steps, rejected),
             memory=memory.line(),
         )
         return (Message("user", text),)

@@ -139,8 +139,8 @@ class Coding:
         del steps  # one test serves all programs
         return self._ask("judge", question=task.instruction)
 
-    def critic_prompt(self, failed: JudgedTrajectory, condemned: Sequence[int]) -> Messages:
-        del condemned  # tests, not steps, are what failed
+    def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
+        del rejected  # tests, not steps, are what failed
         [step] = failed.trajectory.steps
         against = [each for each in failed.judgements[0] if each.score == -1][:SHOWN_TESTS]
         return self._ask(

@@ -42,7 +42,7 @@ class Demonstrator:
             for episode, seed in zip(episodes, seeds, strict=True)
         ]
 
-    def rest(self) -> None:
+    def release_cache(self) -> None:
         pass
 
     def _answer(self, episode: Episode, rng: random.Random) -> str:
@@ -99,8 +99,8 @@ class Teacher:
         said = "a right step" if score == 1 else "a wrong step"
         return f"{wanted} is next: {said}. \\boxed{{{score}}}"
 
-    def critic(self, task: Task, steps: Sequence[Step], condemned: Sequence[int]) -> str:
-        at = condemned[0] if condemned else len(steps) - 1
+    def critic(self, task: Task, steps: Sequence[Step], rejected: Sequence[int]) -> str:
+        at = rejected[0] if rejected else len(steps) - 1
         chosen = target(steps[at].observation, steps[at].action)
         return f"It did not go on with {_wanted(task, steps, at)}. It chose {chosen}."
 

@@ -96,12 +96,12 @@ class MiniWob:
         )
         return (Message("user", text),)
 
-    def critic_prompt(self, failed: JudgedTrajectory, condemned: Sequence[int]) -> Messages:
+    def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         trajectory = failed.trajectory
         text = self._templates.render(
             "critic",
             task=trajectory.task.instruction,
-            steps=self._templates.critic_steps(trajectory.steps, condemned),
+            steps=self._templates.critic_steps(trajectory.steps, rejected),
             screen=trajectory.steps[-1].observation,
         )
         return (Message("user", text),)

@@ -27,7 +27,7 @@ class HFEngine:
     Prompts are prefilled once: the n samples of a request start from one prefill and are decoded
     beside one another, prompts of one call compute their common beginning once, and a prompt that
     begins with the tokens of a recent one of its conversation reuses its keys and values until
-    `weights_changed` or `rest`.
+    `sync_weights` or `rest`.
 
     Raises `ModelError` for models whose sequences cannot share keys and values.
     """
@@ -41,10 +41,10 @@ class HFEngine:
         self._lm = model
         self._cache = RaggedCache()
 
-    def weights_changed(self) -> None:
+    def sync_weights(self) -> None:
         self._cache = RaggedCache()
 
-    def rest(self) -> None:
+    def release_cache(self) -> None:
         self._cache = RaggedCache()
 
     @torch.inference_mode()

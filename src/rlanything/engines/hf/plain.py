@@ -28,10 +28,10 @@ class PlainEngine:
     def __init__(self, model: LanguageModel) -> None:
         self._lm = model
 
-    def weights_changed(self) -> None:
+    def sync_weights(self) -> None:
         """Nothing is kept, so there is nothing to forget."""
 
-    def rest(self) -> None:
+    def release_cache(self) -> None:
         """Nor to give back."""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:

@@ -20,12 +20,12 @@ from typing import IO, Any
 import torch
 
 from rlanything.config.engines import VLLMEngineConfig
-from rlanything.engines import vllm_worker
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
 from rlanything.engines.hf.lora import adapter_rank, adapters_of, frozen_weights
 from rlanything.engines.hf.model import LanguageModel, ModelError, has_adapters
+from rlanything.engines.vllm import worker
 from rlanything.engines.vllm.channel import Channel
 from rlanything.engines.vllm.handover import free, put_weights
 from rlanything.engines.vllm.worker import Drawn, Draws, Ready, Refusal, Setup, Weights
@@ -50,7 +50,7 @@ class VLLMEngine:
     """Generation by vLLM, in a process of its own, with the weights of a `LanguageModel` that a
     learner may be training.
 
-    Weights travel through shared memory, before the first samples after `weights_changed`; those
+    Weights travel through shared memory, before the first samples after `sync_weights`; those
     samples are compared with the learner's own log-probs, each time. A worker that dies is replaced
     once a call, and the call repeated: seeds belong to requests, so that nothing changes.
 
@@ -97,10 +97,10 @@ class VLLMEngine:
         """Of the worker, to watch it by."""
         return self._process.id
 
-    def weights_changed(self) -> None:
+    def sync_weights(self) -> None:
         self._stale = True
 
-    def rest(self) -> None:
+    def release_cache(self) -> None:
         if self._sleeps:
             self._process.kill()
 
@@ -159,7 +159,7 @@ class VLLMEngine:
         if adapted:
             self._ask(adapters_of(network), "taking new adapters")
 
-    def _ask(self, order: vllm_worker.Order, doing: str) -> Any:
+    def _ask(self, order: worker.Order, doing: str) -> Any:
         try:
             answer = self._process.ask(order, self._seconds)
         except TimeoutError:
@@ -255,7 +255,7 @@ class _Process:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
-        code = f"from {vllm_worker.__name__} import main; main()"
+        code = f"from {worker.__name__} import main; main()"
         with theirs:
             descriptors = [theirs.fileno(), self.memory]
             self._process = subprocess.Popen(
@@ -288,7 +288,7 @@ class _Process:
         assert isinstance(answer, Ready)
         return answer.context
 
-    def ask(self, order: vllm_worker.Order, seconds: float) -> Any:
+    def ask(self, order: worker.Order, seconds: float) -> Any:
         """Raises `TimeoutError`, and `EOFError` if the worker is dead."""
         self._channel.send(order, seconds)
         return self._channel.receive(seconds)

@@ -11,7 +11,7 @@ from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals, task_si
 from rlanything.domains.base import Domain
 from rlanything.engines.base import Sampling
 from rlanything.records import JudgedTrajectory, Judgement, Step, Trajectory
-from rlanything.roles.chat_model import Question, Speaker
+from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.roles.chat_template import without_scores
 from rlanything.seeds import derive
 
@@ -20,7 +20,7 @@ _BRACE = re.compile(r"(\\boxed\s*)?\{|\}")
 PARALLEL_TRAJECTORIES = 128
 
 
-class Critic(Protocol):
+class Judge(Protocol):
     """Whoever scores steps."""
 
     samples: int
@@ -47,7 +47,7 @@ class Critic(Protocol):
         ...
 
 
-class StepCritic:
+class StepJudge:
     """What critics have in common that score steps one by one."""
 
     def signals(
@@ -66,7 +66,7 @@ class StepCritic:
         return {}
 
 
-class Silent(StepCritic):
+class NullJudge(StepJudge):
     """Says nothing of any step, m = 0: where nobody would listen."""
 
     samples = 0
@@ -82,11 +82,13 @@ class Silent(StepCritic):
         return [JudgedTrajectory(each, ((),) * len(each.steps)) for each in trajectories]
 
 
-class Judge(StepCritic):
+class LLMJudge(StepJudge):
     """Judges trajectories with a language model."""
 
-    def __init__(self, speaker: Speaker, domain: Domain, sampling: Sampling, samples: int) -> None:
-        self._speaker = speaker
+    def __init__(
+        self, chat_model: ChatModel, domain: Domain, sampling: Sampling, samples: int
+    ) -> None:
+        self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling
         self.samples = samples
@@ -106,7 +108,7 @@ class Judge(StepCritic):
             chunk = order[start : start + PARALLEL_TRAJECTORIES]
             results = self._judge_chunk([trajectories[i] for i in chunk], seed, on_judgements)
             judged.update(zip(chunk, results, strict=True))
-        self._speaker.rest()
+        self._chat_model.release_cache()
         return [judged[i] for i in range(len(trajectories))]
 
     def judge_last(
@@ -125,7 +127,7 @@ class Judge(StepCritic):
             judged += self._ask(list(zip(chunk, quoted, strict=True)), seed)
             if on_judgements is not None:
                 on_judgements(len(chunk) * self.samples)
-        self._speaker.rest()
+        self._chat_model.release_cache()
         return judged
 
     def _judge_chunk(
@@ -156,17 +158,17 @@ class Judge(StepCritic):
         questions = [self._question(trajectory, steps, seed) for trajectory, steps in asked]
         return [
             tuple(Judgement(each, parse_score(each.answer)) for each in group)
-            for group in self._speaker.answer(questions, self._sampling)
+            for group in self._chat_model.answer(questions, self._sampling)
         ]
 
-    def _question(self, trajectory: Trajectory, steps: Sequence[Step], seed: int) -> Question:
+    def _question(self, trajectory: Trajectory, steps: Sequence[Step], seed: int) -> ChatRequest:
         task = trajectory.task
         task = replace(task, instruction=without_scores(task.instruction))
         messages = self._domain.judge_prompt(task, steps)
         seeds = tuple(
             derive(seed, trajectory.id, len(steps) - 1, sample) for sample in range(self.samples)
         )
-        return Question(messages, seeds, trajectory.id)
+        return ChatRequest(messages, seeds, trajectory.id)
 
 
 def parse_score(text: str) -> int:

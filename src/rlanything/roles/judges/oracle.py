@@ -10,11 +10,11 @@ import numpy as np
 
 from rlanything.domains.base import Domain, DomainError
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Trajectory
-from rlanything.roles.judges.llm import StepCritic
+from rlanything.roles.judges.llm import StepJudge
 from rlanything.seeds import derive
 
 
-class OracleJudge(StepCritic):
+class OracleJudge(StepJudge):
     """Scores every step with its label, each judgement flipped with probability `noise`."""
 
     def __init__(self, domain: Domain, noise: float, samples: int) -> None:

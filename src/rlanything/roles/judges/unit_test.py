@@ -11,7 +11,7 @@ from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals, unit_te
 from rlanything.domains.base import UnitTestDomain
 from rlanything.engines.base import Sampling
 from rlanything.records import JudgedTrajectory, Judgement, Trajectory
-from rlanything.roles.chat_model import Question, Speaker
+from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.seeds import derive
 
 UT, DETECT = "UT", "Detect"
@@ -22,9 +22,9 @@ class UnitTestJudge:
     """Writes m tests a task with a language model; every rollout of the task is scored by them."""
 
     def __init__(
-        self, speaker: Speaker, domain: UnitTestDomain, sampling: Sampling, samples: int
+        self, chat_model: ChatModel, domain: UnitTestDomain, sampling: Sampling, samples: int
     ) -> None:
-        self._speaker = speaker
+        self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling
         self.samples = samples
@@ -40,14 +40,14 @@ class UnitTestJudge:
         groups = _by_task(trajectories)
         tasks = {task: trajectories[members[0]].task for task, members in groups.items()}
         questions = [
-            Question(
+            ChatRequest(
                 self._domain.judge_prompt(task, ()),
                 tuple(derive(seed, name, sample) for sample in range(self.samples)),
             )
             for name, task in tasks.items()
         ]
-        answers = self._speaker.answer(questions, self._sampling) if questions else []
-        self._speaker.rest()
+        answers = self._chat_model.answer(questions, self._sampling) if questions else []
+        self._chat_model.release_cache()
         judged: dict[int, JudgedTrajectory] = {}
         for (name, members), tests in zip(groups.items(), answers, strict=True):
             responses = [trajectories[i].steps[0].response for i in members]

@@ -42,12 +42,12 @@ class Curves:
 
     def policy(self, splits: Sequence[str], iterations: Sequence[int]) -> list[Curve]:
         """Success by split, and of the rollouts of active tasks."""
-        sittings = self._store.sittings()
+        evaluated_iterations = self._store.evaluated_iterations()
         curves = [
             self._curve(
                 split,
                 True,
-                [(t, ("held out", split, t)) for t in sittings],
+                [(t, ("held out", split, t)) for t in evaluated_iterations],
                 lambda t, split=split: success(self._store.outcomes(t, split)),
             )
             for split in splits
@@ -58,16 +58,18 @@ class Curves:
 
     def judge(self, iterations: Sequence[int]) -> list[Curve]:
         """Every measure of its exam, and what the rollouts say of it."""
-        sittings = self._store.sittings()
+        evaluated_iterations = self._store.evaluated_iterations()
         measures = dict.fromkeys(
-            name for t in sittings for name in judge_measures(self._store.exam_counts(t))
+            name
+            for t in evaluated_iterations
+            for name in judge_measures(self._store.judge_eval_counts(t))
         )
         curves = [
             self._curve(
                 name,
                 True,
-                [(t, ("exam", name, t)) for t in sittings],
-                lambda t, name=name: level_of(self._store.exam_counts(t), name),
+                [(t, ("exam", name, t)) for t in evaluated_iterations],
+                lambda t, name=name: level_of(self._store.judge_eval_counts(t), name),
             )
             for name in measures
         ]

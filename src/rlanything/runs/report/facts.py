@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlanything.runs.checks import Alarm, find_alarms
+from rlanything.runs.checks import Check, run_checks
 from rlanything.runs.gains import Gain, judge_gains, policy_gain, verdict
 from rlanything.runs.lock import find_holder
 from rlanything.runs.report.curves import Curve, Curves
@@ -64,7 +64,7 @@ class Facts:
     iterations: int
     """Kept."""
     planned: int | None
-    sittings: tuple[int, ...]
+    evaluated_iterations: tuple[int, ...]
     """The iterations after which policy and judge were evaluated."""
     policy: tuple[Verdict, ...]
     judge: tuple[Verdict, ...]
@@ -79,7 +79,7 @@ class Facts:
     metric_iterations: tuple[int, ...]
     metrics: Mapping[str, Sequence[float | None]]
     """By name, one value for each of `metric_iterations`."""
-    warnings: tuple[Alarm, ...]
+    warnings: tuple[Check, ...]
     episodes: int
     """Played in training, shown or not."""
     forgotten: int
@@ -105,21 +105,21 @@ class Reader:
 
     def facts(self) -> Facts:
         store, described, recipe = self.store, self.described(), self.recipe()
-        iterations, sittings = self.iterations(), store.sittings()
+        iterations, evaluated_iterations = self.iterations(), store.evaluated_iterations()
         planned = recipe.get("loop", {}).get("iterations")
         splits = [s for (s,) in store.query("SELECT DISTINCT split FROM evaluations ORDER BY 1")]
         policy: list[Gain] = []
         judge: list[Gain] = []
-        if sittings:
-            first, last = sittings[0], sittings[-1]
+        if evaluated_iterations:
+            first, last = evaluated_iterations[0], evaluated_iterations[-1]
             policy = [policy_gain(store, split, first, last) for split in splits]
-            judge = judge_gains(store.exam_counts(first), store.exam_counts(last))
-        if len(sittings) == 1:  # nothing to compare it with
+            judge = judge_gains(store.judge_eval_counts(first), store.judge_eval_counts(last))
+        if len(evaluated_iterations) == 1:  # nothing to compare it with
             policy, judge = ([replace(each, change=None) for each in g] for g in (policy, judge))
         history = store.history()
         rates = [
             history.get(t, {}).get("evaluation/judge/positive_rate")
-            for t in (sittings[:1] + sittings[-1:])
+            for t in (evaluated_iterations[:1] + evaluated_iterations[-1:])
         ]
         one, two = rates if rates else (None, None)
         episodes, kept = (
@@ -146,7 +146,7 @@ class Reader:
             state=self._state(described, len(iterations), planned),
             iterations=iterations[-1] if iterations else 0,
             planned=planned,
-            sittings=tuple(sittings),
+            evaluated_iterations=tuple(evaluated_iterations),
             policy=tuple(map(_judged, policy)),
             judge=tuple(map(_judged, judge)),
             positive_rate=(one, two),
@@ -159,7 +159,7 @@ class Reader:
             ),
             metric_iterations=tuple(sorted(history)),
             metrics={name: [history[t].get(name) for t in sorted(history)] for name in names},
-            warnings=tuple(find_alarms(history)),
+            warnings=tuple(run_checks(history)),
             episodes=episodes,
             forgotten=episodes - kept,
         )

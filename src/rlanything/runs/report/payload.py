@@ -89,8 +89,8 @@ def _against_first(readers: Sequence[Reader]) -> list[list[dict[str, Any]]]:
 
 
 def _latest(reader: Reader) -> dict[str, list[tuple[str, int]]]:
-    store, sittings = reader.store, reader.store.sittings()
-    if not sittings:
+    store, evaluated_iterations = reader.store, reader.store.evaluated_iterations()
+    if not evaluated_iterations:
         return {}
     splits = store.query("SELECT DISTINCT split FROM evaluations ORDER BY 1")
-    return {split: store.outcomes(sittings[-1], split) for (split,) in splits}
+    return {split: store.outcomes(evaluated_iterations[-1], split) for (split,) in splits}

@@ -75,17 +75,24 @@ CREATE TABLE evaluations (
   attempt INTEGER NOT NULL, kind TEXT NOT NULL,
   outcome INTEGER NOT NULL, steps INTEGER NOT NULL,
   PRIMARY KEY (iteration, split, task, attempt)) WITHOUT ROWID;
--- What the judge got right in its exam, by episode or task and by what was counted.
-CREATE TABLE exam_counts (
+-- What the judge got right in its evaluation, by episode or task and by what was counted.
+CREATE TABLE judge_eval_counts (
   iteration INTEGER NOT NULL, item TEXT NOT NULL, measure TEXT NOT NULL,
   hits INTEGER NOT NULL, total INTEGER NOT NULL,
   PRIMARY KEY (iteration, item, measure)) WITHOUT ROWID;
 -- The held-out episodes that every sitting of the judge is about, with a JSON list of the labels of
 -- their steps where there are any.
-CREATE TABLE exam (number INTEGER PRIMARY KEY, episode TEXT NOT NULL, labels TEXT);
+CREATE TABLE judge_eval_episodes (number INTEGER PRIMARY KEY, episode TEXT NOT NULL, labels TEXT);
 """
 
-BY_ITERATION = ("iterations", "metrics", "evaluations", "exam_counts", "quarantine", "slot_events")
+BY_ITERATION = (
+    "iterations",
+    "metrics",
+    "evaluations",
+    "judge_eval_counts",
+    "quarantine",
+    "slot_events",
+)
 """Tables whose rows carry the iteration they are of and go with it; the rest follows from
 `iterations`, by cascade."""
 
@@ -93,8 +100,8 @@ CONTENT = {
     "iterations": "SELECT iteration, checkpoint FROM iterations ORDER BY 1",
     "metrics": "SELECT * FROM metrics WHERE name NOT LIKE 'seconds/%' ORDER BY 1, 2",
     "evaluations": "SELECT * FROM evaluations ORDER BY 1, 2, 3, 4",
-    "exam_counts": "SELECT * FROM exam_counts ORDER BY 1, 2, 3",
-    "exam": "SELECT * FROM exam ORDER BY 1",
+    "judge_eval_counts": "SELECT * FROM judge_eval_counts ORDER BY 1, 2, 3",
+    "judge_eval_episodes": "SELECT * FROM judge_eval_episodes ORDER BY 1",
     "tasks": "SELECT * FROM tasks ORDER BY 1",
     "slots": "SELECT * FROM slots ORDER BY 1",
     "slot_events": "SELECT * FROM slot_events ORDER BY 1, 2",

@@ -17,7 +17,7 @@ from typing import Any
 from rlanything.algorithm.curriculum import Pool
 from rlanything.evaluation.counts import Counts
 from rlanything.records import Sample, Trajectory
-from rlanything.rollout.groups import Group
+from rlanything.rollout.groups import RolloutGroup
 from rlanything.runs.store.database import Database, StoreError
 from rlanything.runs.store.episode_json import from_json, to_json
 from rlanything.runs.store.rows import (
@@ -79,7 +79,7 @@ class Store:
         self,
         iteration: int,
         *,
-        groups: Sequence[Group],
+        groups: Sequence[RolloutGroup],
         labels: Mapping[str, Sequence[int]],
         samples: Mapping[str, Sequence[Sample]],
         proposals: Sequence[tuple[str, str | None, Sequence[str], Sequence[str]]],
@@ -124,26 +124,26 @@ class Store:
             )
             write_metrics(db, iteration, metrics)
 
-    def record_sitting(
+    def record_evaluation(
         self,
         iteration: int,
         judged: Mapping[str, Sequence[tuple[str, str, int, int]]],
         counts: Mapping[str, Counts],
         metrics: Mapping[str, float | None],
-        exam: Sequence[Trajectory] = (),
+        judge_episodes: Sequence[Trajectory] = (),
         labels: Mapping[str, Sequence[int]] = MappingProxyType({}),
     ) -> None:
         """An evaluation of policy and judge after an iteration (0: before training), in one
         transaction.
 
-        `judged`: rows of (task, kind, outcome, steps) by split. `recalls`: the judge's on each
-        episode of its exam (good steps recognised, good steps, bad steps recognised, bad steps).
-        `exam`: those episodes, where they are new, and `labels` of their steps by episode."""
+        `judged`: rows of (task, kind, outcome, steps) by split. `counts`: what the judge got right
+        on each of its held-out episodes, hits and of how many by measure. `judge_episodes`: those
+        episodes, where they are new, and `labels` of their steps by episode."""
         with self._db.transaction() as db:
             for split, rows in judged.items():
                 write_evaluation(db, iteration, split, rows)
             db.executemany(
-                "INSERT INTO exam_counts VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO judge_eval_counts VALUES (?, ?, ?, ?, ?)",
                 [
                     (iteration, item, measure, *pair)
                     for item, found in counts.items()
@@ -151,23 +151,23 @@ class Store:
                 ],
             )
             db.executemany(
-                "INSERT INTO exam (episode, labels) VALUES (?, ?)",
+                "INSERT INTO judge_eval_episodes (episode, labels) VALUES (?, ?)",
                 [
                     (
                         to_json(each),
                         json.dumps(list(labels[each.id])) if each.id in labels else None,
                     )
-                    for each in exam
+                    for each in judge_episodes
                 ],
             )
             write_metrics(db, iteration, metrics)
 
     def take_beginning(self, other: Store) -> None:
         """Copies the evaluation before training from another run's store, and the episodes of its
-        exam, in one transaction."""
+        judge evaluation, in one transaction."""
         with self._db.transaction() as db:
-            for table in ("evaluations", "exam_counts", "metrics", "exam"):
-                where = "" if table == "exam" else " WHERE iteration = 0"
+            for table in ("evaluations", "judge_eval_counts", "metrics", "judge_eval_episodes"):
+                where = "" if table == "judge_eval_episodes" else " WHERE iteration = 0"
                 rows = other.query(f"SELECT * FROM {table}{where}")
                 if rows:
                     places = ", ".join("?" * len(rows[0]))
@@ -230,7 +230,7 @@ class Store:
             found[iteration][name] = value
         return dict(sorted(found.items()))
 
-    def sittings(self) -> list[int]:
+    def evaluated_iterations(self) -> list[int]:
         """The iterations after which policy and judge were evaluated, in order."""
         rows = self.query("SELECT DISTINCT iteration FROM evaluations ORDER BY 1")
         return [iteration for (iteration,) in rows]
@@ -244,25 +244,29 @@ class Store:
             split,
         )
 
-    def exam_counts(self, iteration: int) -> dict[str, dict[str, tuple[int, int]]]:
+    def judge_eval_counts(self, iteration: int) -> dict[str, dict[str, tuple[int, int]]]:
         """What the judge got right in a sitting: by item and measure, hits and of how many."""
         found: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
         for item, measure, hits, total in self.query(
-            "SELECT item, measure, hits, total FROM exam_counts WHERE iteration = ? ORDER BY 1, 2",
+            "SELECT item, measure, hits, total FROM judge_eval_counts WHERE iteration = ?"
+            " ORDER BY 1, 2",
             iteration,
         ):
             found[item][measure] = (hits, total)
         return dict(found)
 
-    def exam(self) -> list[Trajectory]:
-        """The held-out episodes that the judge is examined on, as far as a judge reads them."""
+    def judge_eval_episodes(self) -> list[Trajectory]:
+        """The held-out episodes that the judge is evaluated on, as far as a judge reads them."""
         return [
-            from_json(text) for (text,) in self.query("SELECT episode FROM exam ORDER BY number")
+            from_json(text)
+            for (text,) in self.query("SELECT episode FROM judge_eval_episodes ORDER BY number")
         ]
 
-    def exam_labels(self) -> dict[str, list[int]]:
+    def judge_eval_labels(self) -> dict[str, list[int]]:
         """Of the steps of those episodes, by episode; those without labels are missing."""
-        rows = self.query("SELECT episode, labels FROM exam WHERE labels IS NOT NULL")
+        rows = self.query(
+            "SELECT episode, labels FROM judge_eval_episodes WHERE labels IS NOT NULL"
+        )
         return {from_json(episode).id: json.loads(labels) for episode, labels in rows}
 
     def dump(self) -> list[str]:

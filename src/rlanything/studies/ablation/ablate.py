@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.studies.ablation.arms import Arm, find_arms
 from rlanything.studies.ablation.figure import check_figure, draw
@@ -54,7 +54,7 @@ class Ablation:
         return {"failed": self.failed, **self.results.to_json()}
 
 
-def ablate(request: AblationRequest, view: View) -> Ablation:
+def ablate(request: AblationRequest, progress: Progress) -> Ablation:
     """Runs what is left of the grid and reads its table; writes page and figure if no run failed.
 
     Raises `ArmError`, `GridError` or `RecipeError` before anything runs, and what `run_grid`
@@ -63,20 +63,22 @@ def ablate(request: AblationRequest, view: View) -> Ablation:
     cells = make_cells(request.recipe, request.overrides, arms, request.seeds, request.out)
     _check_paths(request)
     parallel = request.parallel or runs_at_once(cells)
-    view.say(
+    progress.log(
         f"{len(arms)} arms x {request.seeds} seeds = {len(cells)} runs, {parallel} at once, in "
         f"{request.out}"
     )
-    failed = run_grid(request.recipe, cells, request.out, parallel, view)
+    failed = run_grid(request.recipe, cells, request.out, parallel, progress)
     # Only now: it loads torch, for which a grid has no use as long as it runs.
     from rlanything.studies.ablation.results import results_of
 
     results = results_of(arms, cells)
     if failed:
-        view.say(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
+        progress.log(
+            f"{len(failed)} of {len(cells)} runs failed; the same command tries them again"
+        )
     else:
         for path in _write(request, results, arms, cells, parallel):
-            view.say(f"written: {path}")
+            progress.log(f"written: {path}")
     return Ablation(results, failed)
 
 

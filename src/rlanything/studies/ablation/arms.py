@@ -31,7 +31,7 @@ def _components(reward: str, judge: bool, environment: bool) -> tuple[str, ...]:
 
 EVERYTHING = _components("integrated", judge=True, environment=True)
 WHOLE = "policy_judge_env"
-ANCHOR = "judge.anchor_weight=0.1"
+ANCHOR = "judge.reference_kl_weight=0.1"
 LAMBDAS = (0.25, 4)
 
 GROUPS: dict[str, tuple[Arm, ...]] = {
@@ -48,7 +48,7 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
         Arm(WHOLE, EVERYTHING),
         *(
             Arm(f"{who}_lambda_{value}", (*EVERYTHING, f"feedback.{key}={value}"), WHOLE)
-            for who, key in (("policy", "weight"), ("judge", "judge_weight"))
+            for who, key in (("policy", "weight"), ("judge", "judge_lambda"))
             for value in LAMBDAS
         ),
     ),
@@ -65,8 +65,8 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
     "remedies": tuple(
         Arm(name, (*EVERYTHING, *changes), None if name == "plain" else "plain")
         for name, changes in {
-            "plain": ("feedback.judge_balance=none", "judge.anchor_weight=0"),
-            "balanced": ("feedback.judge_balance=outcome", "judge.anchor_weight=0"),
+            "plain": ("feedback.judge_balance=none", "judge.reference_kl_weight=0"),
+            "balanced": ("feedback.judge_balance=outcome", "judge.reference_kl_weight=0"),
             "anchored": ("feedback.judge_balance=none", ANCHOR),
             "balanced_anchored": ("feedback.judge_balance=outcome", ANCHOR),
         }.items()

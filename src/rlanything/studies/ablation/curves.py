@@ -19,10 +19,10 @@ CURVES = (
     "judge/positive_rate",
     "policy/kl",
     "policy/entropy",
-    "policy/anchor_kl",
+    "policy/reference_kl",
     "judge/kl",
     "judge/entropy",
-    "judge/anchor_kl",
+    "judge/reference_kl",
 )
 """Metrics of an iteration that tell how it went, as far as a run has them."""
 HELD_OUT = ("balanced_process_accuracy", "process_accuracy", "outcome_accuracy", "ut", "detect")

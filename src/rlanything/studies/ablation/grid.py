@@ -22,7 +22,7 @@ from pathlib import Path
 from pydantic.main import IncEx
 
 from rlanything.config.recipe import Recipe, RecipeError, first_difference, load_recipe
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.runs.baseline import has_baseline
 from rlanything.runs.lock import RunLock
 from rlanything.runs.stopping import Stopped, Stopper
@@ -142,7 +142,7 @@ class _Running:
 
 
 def run_grid(
-    recipe: Path, cells: Sequence[Cell], out: Path, parallel: int, view: View
+    recipe: Path, cells: Sequence[Cell], out: Path, parallel: int, progress: Progress
 ) -> dict[str, str]:
     """Runs what is left to run, `parallel` at a time; why each run failed that did, by its name.
 
@@ -152,7 +152,7 @@ def run_grid(
     waiting = deque(cell for cell in cells if not cell.finished())
     finished = len(cells) - len(waiting)
     if finished:
-        view.say(f"{finished} of {len(cells)} runs are there already")
+        progress.log(f"{finished} of {len(cells)} runs are there already")
     failed: dict[str, str] = {}
     running: dict[str, _Running] = {}
     by_name = {cell.name: cell for cell in cells}
@@ -163,11 +163,11 @@ def run_grid(
     with (
         RunLock(out),
         stopper.listening(),
-        view.live(),
-        view.phase("grid", total, "iterations") as progress,
+        progress.live(),
+        progress.phase("grid", total, "iterations") as advance,
     ):
         try:
-            progress(told := sum(done.values()))
+            advance(told := sum(done.values()))
             while waiting or running:
                 while waiting and len(running) < parallel:
                     cell = waiting.popleft()
@@ -185,8 +185,8 @@ def run_grid(
                         failed[name] = problem
                     finished += problem is None
                     ended = problem or f"finished in {seconds / 60:.1f} min"
-                    view.say(f"{name}: {ended} ({finished} of {len(cells)} runs)")
-                progress(sum(done.values()) - told)
+                    progress.log(f"{name}: {ended} ({finished} of {len(cells)} runs)")
+                advance(sum(done.values()) - told)
                 told = sum(done.values())
         except Stopped as stop:
             stop.add_note("the same command goes on with the grid")

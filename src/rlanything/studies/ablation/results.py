@@ -67,7 +67,7 @@ class Results:
 def measures_of(store: Store, splits: Sequence[str]) -> list[Measure]:
     """What a run measured, in the order of the paper's tables."""
     played = {split: _success(split) for split in splits if store.outcomes(0, split)}
-    exam = {measure for counts in store.exam_counts(0).values() for measure in counts}
+    exam = {measure for counts in store.judge_eval_counts(0).values() for measure in counts}
     if exam & {UT, DETECT}:
         found: list[Measure] = []
         for split, read in played.items():
@@ -100,7 +100,7 @@ def _exam(*kinds: Sequence[str]) -> Reader:
     def read(store: Store, iteration: int) -> dict[str, Hits]:
         return {
             item: [_added(counts, names) for names in kinds]
-            for item, counts in store.exam_counts(iteration).items()
+            for item, counts in store.judge_eval_counts(iteration).items()
         }
 
     return read
@@ -138,10 +138,10 @@ def results_of(arms: Sequence[Arm], cells: Sequence[Cell]) -> Results:
         with closing(Store(cell.store)) as store:
             measures = measures or measures_of(store, cell.recipe.evaluation.splits)
             own = found.setdefault(cell.arm, _Measured({}, {}))
-            sittings = store.sittings()
-            if sittings:
-                own.before[cell.seed] = [m.read(store, sittings[0]) for m in measures]
-                own.after[cell.seed] = [m.read(store, sittings[-1]) for m in measures]
+            evaluated_iterations = store.evaluated_iterations()
+            if evaluated_iterations:
+                own.before[cell.seed] = [m.read(store, evaluated_iterations[0]) for m in measures]
+                own.after[cell.seed] = [m.read(store, evaluated_iterations[-1]) for m in measures]
     present = [arm for arm in arms if arm.name in found]
     if not present or not measures:
         return Results((), ())

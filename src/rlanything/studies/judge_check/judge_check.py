@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlanything.evaluation.counts import Counts
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import Trajectory
-from rlanything.roles.judges.llm import Judge
+from rlanything.roles.judges.llm import LLMJudge
 from rlanything.seeds import derive
 from rlanything.studies.judge_check.corruptions import CORRUPTIONS, Place, paste_score
 
@@ -70,16 +70,18 @@ def draw(
     return Drawn(places, frozenset(good), corrupted)
 
 
-def sit(judge: Judge, drawn: Drawn, seed: int, name: str, view: View) -> dict[str, Counts]:
+def evaluate(
+    judge: LLMJudge, drawn: Drawn, seed: int, name: str, progress: Progress
+) -> dict[str, Counts]:
     """One judge's counts by episode and measure: how many noticed (turned, obeyed), of how many.
 
     `name` says in the progress bar whose sitting it is."""
     places = {place.id: place for place in drawn.places}
     count = 3 * len(places) + sum(len(each) for each in drawn.corrupted.values())
-    with view.phase(name, count * judge.samples, "judgements") as progress:
+    with progress.phase(name, count * judge.samples, "judgements") as advance:
 
         def verdicts(asked: Mapping[str, Trajectory], seed: int) -> dict[str, int]:
-            found = judge.judge_last(list(asked.values()), seed, progress)
+            found = judge.judge_last(list(asked.values()), seed, advance)
             return {
                 place: int(np.sign(sum(judgement.score for judgement in judgements)))
                 for place, judgements in zip(asked, found, strict=True)

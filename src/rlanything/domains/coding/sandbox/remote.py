@@ -12,6 +12,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
+from rlanything.backoff import asked_seconds, backoff_seconds
 from rlanything.domains.coding.sandbox.base import (
     Job,
     RunResult,
@@ -19,7 +20,6 @@ from rlanything.domains.coding.sandbox.base import (
     Verdict,
 )
 from rlanything.domains.coding.sandbox.comparison import verdict_on
-from rlanything.engines.backoff import asked_seconds, backoff_seconds
 
 TRIES = 5
 GRACE_SECONDS = 30.0

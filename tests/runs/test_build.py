@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from rlanything.runs.build import assemble
+from rlanything.runs.build import build_components
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.domains.registry import load_domain
-from rlanything.roles.adapter import Ask
+from rlanything.roles.adapter import RewriteRequest
 
 
 
 def cast_of(*overrides: str):
     recipe = load_recipe(TINY, overrides)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    return assemble(recipe, domain), domain
+    return build_components(recipe, domain), domain
 
 
 @pytest.mark.parametrize("role", ["policy", "judge"])
@@ -25,7 +25,7 @@ def test_an_adapter_may_be_another_roles_model_as_it_learns(role: str) -> None:
     cast, domain = cast_of(f"adapter.model={role}", "adapter.tries=1", "adapter.temperature=0.01")
     assert len(cast.engines) == 2
     [task] = domain.tasks("train", 1, 0)
-    asks = [Ask("slot", task, task, "easier", ())]
+    asks = [RewriteRequest("slot", task, task, "easier", ())]
 
     def said() -> str:
         [proposal] = cast.adapter.propose(asks, 1, 0)
@@ -33,7 +33,7 @@ def test_an_adapter_may_be_another_roles_model_as_it_learns(role: str) -> None:
 
     before = said()
     assert said() == before
-    for weights in cast.trainees[role].model.network.parameters():
+    for weights in cast.trained_models[role].model.network.parameters():
         weights.data.mul_(-1.0)
     assert said() != before
 
@@ -46,7 +46,7 @@ def test_an_adapter_of_its_own_has_an_engine_of_its_own() -> None:
 def test_a_frozen_judge_is_a_model_without_a_learner_that_others_may_still_share() -> None:
     cast, _ = cast_of("judge.train=false", "adapter.model=judge")
     assert cast.judge is None
-    assert list(cast.trainees) == ["policy"]
+    assert list(cast.trained_models) == ["policy"]
     assert len(cast.engines) == 2
 
 

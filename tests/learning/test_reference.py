@@ -10,16 +10,16 @@ import torch
 
 from helpers.paths import TINY
 from helpers.tiny import plain_logprobs, sample_of, tiny_model
-from rlanything.algorithm.losses.clipped import Objective, token_terms
+from rlanything.algorithm.losses.clipped import LossSettings, token_terms
 from rlanything.config.recipe import RecipeError, load_recipe
-from rlanything.config.roles import LoraSettings, TrainedRole
+from rlanything.config.roles import LoraSettings, TrainedRoleConfig
 from rlanything.domains.registry import load_domain
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner
-from rlanything.learning.reference import Anchor
+from rlanything.learning.reference import ReferenceModel
 from rlanything.records import Sample
-from rlanything.runs.build import assemble
+from rlanything.runs.build import build_components
 from rlanything.runs.checkpoint import save_checkpoint
 
 PROMPT, RESPONSE = [20, 30, 40], [50, 60, 70]
@@ -31,9 +31,9 @@ def samples(model: LanguageModel, advantage: float = 1.0) -> list[tuple[str, Sam
     return [("task", sample_of(PROMPT, RESPONSE, advantage, logprobs))]
 
 
-def learner(model: LanguageModel, anchor: Anchor | None, weight: float) -> Learner:
-    settings = TrainedRole(learning_rate=0.01, kl_weight=0.0, anchor_weight=weight)
-    return Learner(model, settings, anchor)
+def learner(model: LanguageModel, reference: ReferenceModel | None, weight: float) -> Learner:
+    settings = TrainedRoleConfig(learning_rate=0.01, kl_weight=0.0, reference_kl_weight=weight)
+    return Learner(model, settings, reference)
 
 
 def k3(new: float, first: float) -> float:
@@ -45,17 +45,19 @@ def test_the_anchor_adds_k3_of_its_own_log_probs_to_the_loss():
     old = torch.tensor([-1.0, -2.0], dtype=torch.float64)
     first = torch.tensor([-1.5, -0.5], dtype=torch.float64)
     advantages = torch.ones(2, dtype=torch.float64)
-    held = token_terms(new, old, advantages, Objective(kl_weight=0, anchor_weight=0.3), 1.0, first)
-    free = token_terms(new, old, advantages, Objective(kl_weight=0))
+    held = token_terms(
+        new, old, advantages, LossSettings(kl_weight=0, reference_kl_weight=0.3), 1.0, first
+    )
+    free = token_terms(new, old, advantages, LossSettings(kl_weight=0))
     expected = [k3(-1.0, -1.5), k3(-2.0, -0.5)]
-    assert held.anchor_kl is not None
-    assert held.anchor_kl.tolist() == pytest.approx(expected)
+    assert held.reference_kl is not None
+    assert held.reference_kl.tolist() == pytest.approx(expected)
     assert (held.loss - free.loss).tolist() == pytest.approx([0.3 * each for each in expected])
     (held.loss - free.loss).sum().backward()
     assert new.grad is not None
     # d k3 / d new = 1 - exp(first - new): toward the anchor.
     assert new.grad.tolist() == pytest.approx([0.3 * (1 - math.exp(d)) for d in (-0.5, 1.5)])
-    assert free.anchor_kl is None
+    assert free.reference_kl is None
 
 
 def test_a_model_held_to_another_moves_toward_it():
@@ -64,11 +66,11 @@ def test_a_model_held_to_another_moves_toward_it():
     completion = given[0][1].completion
     goal = plain_logprobs(other, completion).detach()
     start = (plain_logprobs(moved, completion).detach() - goal).abs().mean()
-    trained = learner(moved, Anchor(other), 1.0)
+    trained = learner(moved, ReferenceModel(other), 1.0)
     first, *_, last = [trained.update(given, seed) for seed in range(20)]
     distance = (plain_logprobs(moved, completion).detach() - goal).abs().mean()
     assert distance < 0.5 * start
-    assert 0 < last["anchor_kl"] < first["anchor_kl"]
+    assert 0 < last["reference_kl"] < first["reference_kl"]
 
 
 def test_the_measured_divergence_is_that_from_the_anchor():
@@ -76,16 +78,16 @@ def test_the_measured_divergence_is_that_from_the_anchor():
     given = samples(model)
     new = plain_logprobs(model, given[0][1].completion).tolist()
     old = plain_logprobs(other, given[0][1].completion).tolist()
-    found = learner(model, Anchor(other), 1.0).update(given, 0)
-    assert found["anchor_kl"] == pytest.approx(
+    found = learner(model, ReferenceModel(other), 1.0).update(given, 0)
+    assert found["reference_kl"] == pytest.approx(
         sum(k3(n, o) for n, o in zip(new, old, strict=True)) / len(new), rel=1e-3
     )
 
 
 def test_without_weight_nothing_is_read_twice_and_nothing_is_reported():
     model = tiny_model(0)
-    found = learner(model, Anchor(tiny_model(1)), 0.0).update(samples(model), 0)
-    assert "anchor_kl" not in found
+    found = learner(model, ReferenceModel(tiny_model(1)), 0.0).update(samples(model), 0)
+    assert "reference_kl" not in found
 
 
 def test_an_anchor_that_is_asked_for_must_be_there():
@@ -98,16 +100,16 @@ def test_adapters_are_held_to_their_model_without_them_and_go_on_training():
     given = samples(model)
     before = plain_logprobs(model, given[0][1].completion).tolist()
     add_adapters(model, LoraSettings(rank=4), seed=1)
-    trained = learner(model, Anchor(model, bare=True), 0.1)
+    trained = learner(model, ReferenceModel(model, bare=True), 0.1)
     first = trained.update(given, 0)
-    assert first["anchor_kl"] == pytest.approx(0, abs=1e-10), "adapters begin as nothing"
+    assert first["reference_kl"] == pytest.approx(0, abs=1e-10), "adapters begin as nothing"
     trained.update(given, 1)
     new = plain_logprobs(model, given[0][1].completion).tolist()
     third = trained.update(given, 2)
-    assert third["anchor_kl"] == pytest.approx(
+    assert third["reference_kl"] == pytest.approx(
         sum(k3(n, o) for n, o in zip(new, before, strict=True)) / len(new), rel=1e-3
     )
-    assert third["anchor_kl"] > 0
+    assert third["reference_kl"] > 0
     trains = [name for name, w in model.network.named_parameters() if w.requires_grad]
     assert trains
     assert all(".lora_" in name for name in trains)
@@ -117,36 +119,38 @@ def test_adapters_are_held_to_their_model_without_them_and_go_on_training():
 def test_a_resumed_role_is_held_to_the_recipes_model_and_not_to_the_checkpoints(
     tmp_path: Path, lora: bool
 ) -> None:
-    changes = ["judge.anchor_weight=0.1", "judge.temperature=1", "adapter.model=judge"]
+    changes = ["judge.reference_kl_weight=0.1", "judge.temperature=1", "adapter.model=judge"]
     recipe = load_recipe(TINY, [*changes, *(["judge.lora={rank: 2}"] if lora else [])])
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    cast = assemble(recipe, domain)
+    cast = build_components(recipe, domain)
     assert cast.judge is not None
     given = samples(cast.judge.model)
     settings = recipe.judge.model_copy(update={"learning_rate": 1e-3})
-    anchor = Anchor(cast.judge.model, bare=True) if lora else Anchor(cast.judge.model)
-    Learner(cast.judge.model, settings, anchor).update(given, 0)
+    reference = (
+        ReferenceModel(cast.judge.model, bare=True) if lora else ReferenceModel(cast.judge.model)
+    )
+    Learner(cast.judge.model, settings, reference).update(given, 0)
 
     class Pool:
         def to_json(self) -> str:
             return "{}"
 
-    save_checkpoint(tmp_path, 1, cast.trainees, Pool())  # pyright: ignore[reportArgumentType]
-    resumed = assemble(recipe, domain, tmp_path / "iter-00001")
+    save_checkpoint(tmp_path, 1, cast.trained_models, Pool())  # pyright: ignore[reportArgumentType]
+    resumed = build_components(recipe, domain, tmp_path / "iter-00001")
     assert resumed.judge is not None
     completion = given[0][1].completion
     moved = plain_logprobs(resumed.judge.model, completion).tolist()
     assert moved == pytest.approx(plain_logprobs(cast.judge.model, completion).tolist(), rel=1e-5)
-    fresh = assemble(recipe, domain).judge
+    fresh = build_components(recipe, domain).judge
     assert fresh is not None
     first = plain_logprobs(fresh.model, completion).tolist()
     found = resumed.judge.learner.update(given, 0)
     expected = sum(k3(n, o) for n, o in zip(moved, first, strict=True)) / len(moved)
-    assert found["anchor_kl"] == pytest.approx(expected, rel=1e-2)
+    assert found["reference_kl"] == pytest.approx(expected, rel=1e-2)
     assert expected > 0
 
 
 @pytest.mark.parametrize("still", ["judge.train=false", "judge.oracle_noise=0.1"])
 def test_a_judge_that_does_not_learn_has_nothing_to_be_held(still: str) -> None:
     with pytest.raises(RecipeError, match="holds a judge that learns"):
-        load_recipe(TINY, [still, "judge.anchor_weight=0.1"])
+        load_recipe(TINY, [still, "judge.reference_kl_weight=0.1"])

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from rlanything.domains.base import Domain
 from rlanything.evaluation.counts import gain, pooled
-from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD, JudgeExam
+from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD, JudgeEvalSet
 from rlanything.evaluation.labels import Labeller, oracle_labels
-from rlanything.progress import View
+from rlanything.progress import Progress
 from rlanything.records import (
     Completion,
     JudgedTrajectory,
@@ -21,8 +21,8 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
-from rlanything.roles.chat_model import Speaker
-from rlanything.roles.judges.llm import Judge, StepCritic
+from rlanything.roles.chat_model import ChatModel
+from rlanything.roles.judges.llm import LLMJudge, StepJudge
 
 EMPTY = Completion.unsampled("")
 
@@ -35,7 +35,7 @@ class LabelledDomain:
         return [1 if i % 2 == 0 else -1 for i in range(len(steps))]
 
 
-class ScriptedJudge(StepCritic):
+class ScriptedJudge(StepJudge):
     """Right on the first `right` steps of every episode, wrong after them."""
 
     samples = 3
@@ -44,9 +44,9 @@ class ScriptedJudge(StepCritic):
         self.right = right
 
     def judge(
-        self, trajectories: Sequence[Trajectory], seed: int, progress: Any
+        self, trajectories: Sequence[Trajectory], seed: int, advance: Any
     ) -> list[JudgedTrajectory]:
-        del seed, progress
+        del seed, advance
         labels = [1, -1] * 10
         return [
             JudgedTrajectory(
@@ -65,34 +65,36 @@ def episodes(count: int, steps: int) -> list[Trajectory]:
     return [Trajectory(str(i), Task(str(i), ""), (step,) * steps, 1) for i in range(count)]
 
 
-def exam_of(domain: object, played: list[Trajectory]) -> JudgeExam:
-    return JudgeExam(played, oracle_labels(cast(Domain, domain), played))
+def exam_of(domain: object, played: list[Trajectory]) -> JudgeEvalSet:
+    return JudgeEvalSet(played, oracle_labels(cast(Domain, domain), played))
 
 
-def sit(exam: JudgeExam, right: int) -> Any:
-    return exam.sit(cast(Judge, ScriptedJudge(right)), 1.0, 0, View(Console(quiet=True)))
+def evaluate(exam: JudgeEvalSet, right: int) -> Any:
+    return exam.evaluate(
+        cast(LLMJudge, ScriptedJudge(right)), 1.0, 0, Progress(Console(quiet=True))
+    )
 
 
 def test_a_label_is_the_majority_and_even_votes_are_none() -> None:
     class Stronger:
         samples = 4
 
-        def judge(self, trajectories, seed, progress):
+        def judge(self, trajectories, seed, advance):
             votes = [(1, 1, 1, -1), (1, -1, 1, -1), (-1, -1, 1, 0)]
             judged = tuple(tuple(Judgement(EMPTY, score) for score in step) for step in votes)
             return [JudgedTrajectory(each, judged) for each in trajectories]
 
-    labeller = Labeller(cast(Speaker, None), cast(Judge, Stronger()))
+    labeller = Labeller(cast(ChatModel, None), cast(LLMJudge, Stronger()))
     played = episodes(2, 3)
-    labels = labeller.label(played, 0, View(Console(quiet=True)))
+    labels = labeller.label(played, 0, Progress(Console(quiet=True)))
     assert labels == {"0": [1, 0, -1], "1": [1, 0, -1]}
-    counted = sit(JudgeExam(played, labels), 3).counts["0"]
+    counted = evaluate(JudgeEvalSet(played, labels), 3).counts["0"]
     assert (counted[GOOD][1], counted[BAD][1]) == (1, 1), "a step without a label is not counted"
 
 
 def test_balanced_accuracy_gain_is_the_difference_of_two_sittings() -> None:
     exam = exam_of(LabelledDomain(), episodes(20, 4))
-    before, after = sit(exam, 2), sit(exam, 4)
+    before, after = evaluate(exam, 2), evaluate(exam, 4)
     assert before.diagnostics.balanced_process_accuracy == 0.5
     assert after.diagnostics.balanced_process_accuracy == 1.0
     change = gain(before.counts, after.counts, (GOOD, BAD))
@@ -103,7 +105,7 @@ def test_balanced_accuracy_gain_is_the_difference_of_two_sittings() -> None:
 
 def test_no_change_has_an_interval_that_holds_zero() -> None:
     exam = exam_of(LabelledDomain(), episodes(20, 4))
-    change = gain(sit(exam, 3).counts, sit(exam, 3).counts, (GOOD, BAD))
+    change = gain(evaluate(exam, 3).counts, evaluate(exam, 3).counts, (GOOD, BAD))
     assert change is not None
     assert change.low <= 0 <= change.high
 
@@ -114,7 +116,7 @@ def test_without_an_oracle_there_is_no_gain_to_report() -> None:
             del task, steps
 
     exam = exam_of(Unlabelled(), episodes(3, 2))
-    sitting = sit(exam, 1)
+    sitting = evaluate(exam, 1)
     assert sitting.diagnostics.process_accuracy is None
     assert sitting.diagnostics.outcome_accuracy is not None
     assert gain(sitting.counts, sitting.counts, (GOOD, BAD)) is None
@@ -122,7 +124,7 @@ def test_without_an_oracle_there_is_no_gain_to_report() -> None:
 
 
 def test_what_is_counted_by_episode_adds_up_to_the_accuracies() -> None:
-    sitting = sit(exam_of(LabelledDomain(), episodes(3, 4)), 3)
+    sitting = evaluate(exam_of(LabelledDomain(), episodes(3, 4)), 3)
     assert sitting.counts["0"] == {GOOD: (2, 2), BAD: (1, 2), AGREEING: (3, 4)}
     shares, found = pooled(sitting.counts), sitting.diagnostics
     assert shares[AGREEING] == found.outcome_accuracy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlanything.runs.checks import RULES, Row, find_alarms
+from rlanything.runs.checks import RULES, Row, run_checks
 
 WELL: Row = {
     "rollouts/episodes": 128.0,
@@ -39,16 +39,16 @@ WELL: Row = {
 def raised(*changes: Row) -> dict[str, int]:
     """Name and iteration of the alarms of a run that is well but for these changes."""
     rows = {i: {**WELL, **change} for i, change in enumerate(changes, start=1)}
-    return {alarm.name: alarm.iteration for alarm in find_alarms(rows)}
+    return {alarm.name: alarm.iteration for alarm in run_checks(rows)}
 
 
 def test_a_run_that_is_well_raises_nothing() -> None:
     assert raised(*[{}] * 50) == {}
-    assert find_alarms({}) == []
+    assert run_checks({}) == []
 
 
 def test_what_was_evaluated_before_training_is_no_iteration() -> None:
-    assert find_alarms({0: {"evaluation/judge/mu": 0.1}}) == []
+    assert run_checks({0: {"evaluation/judge/mu": 0.1}}) == []
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_every_alarm_is_one_line_with_a_remedy() -> None:
         "policy/skipped_updates": 2.0,
         "tasks/drift": 0.9,
     }
-    alarms = find_alarms({1: {**WELL, **bad}})
+    alarms = run_checks({1: {**WELL, **bad}})
     assert [alarm.name for alarm in alarms] == ["mismatch", "skipped updates", "task drift"]
     for alarm in alarms:
         assert "\n" not in alarm.line()

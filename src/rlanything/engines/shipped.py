@@ -1,0 +1,21 @@
+"""The tiny models that ship with the package, by the names that recipes call them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MODELS = Path(__file__).parent.parent / "nano" / "models"
+"""One folder per role (policy, judge, adapter); those for other domains in a folder of its name."""
+
+NAMES = {
+    "nano": MODELS,
+    **{
+        f"nano-{path.name}": path for path in sorted(MODELS.iterdir()) if (path / "policy").is_dir()
+    },
+}
+"""`nano` (AlfWorld), `nano-coding`, `nano-miniwob`, ..."""
+
+
+def resolve(model: str, role: str) -> str:
+    """Returns the folder of a shipped model's role; any other name as it is."""
+    return str(NAMES[model] / role) if model in NAMES else model
