@@ -27,7 +27,7 @@ from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import StoredTrajectory
 
 RECIPE = {
-    "weight": 1.0,
+    "policy_lambda": 1.0,
     "judge_lambda": 1.0,
     "policy_reward": "integrated",
     "policy_comparison": "step",
@@ -37,10 +37,10 @@ RECIPE = {
 POLICY = {
     "lambda 1": {},
     "outcome alone": {"policy_reward": "outcome"},
-    "lambda 1/4": {"weight": 0.25},
-    "lambda 1/2": {"weight": 0.5},
-    "lambda 2": {"weight": 2.0},
-    "lambda 4": {"weight": 4.0},
+    "lambda 1/4": {"policy_lambda": 0.25},
+    "lambda 1/2": {"policy_lambda": 0.5},
+    "lambda 2": {"policy_lambda": 2.0},
+    "lambda 4": {"policy_lambda": 4.0},
     "scores alone": {"policy_reward": "judge"},
     "compared over the trajectory": {"policy_comparison": "trajectory"},
     "compared in the same state": {"policy_comparison": "state"},

@@ -366,7 +366,7 @@ def test_impossible_input_is_refused_with_its_place(outcomes, scores, place):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"weight": math.nan},
+        {"policy_lambda": math.nan},
         {"judge_lambda": -1.0},
         {"policy_window": (0.8, 0.2)},
         {"judge_window": (0.0, 1.5)},

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rlanything.domains import registry
+from rlanything import plugins
 from rlanything.domains.base import DomainError
-from rlanything.domains.registry import GROUP, load_domain
+from rlanything.domains.registry import load_domain
 
 
 class Plain:
@@ -30,11 +30,11 @@ def installed(monkeypatch):
     """Installs entry points: name to `module:Class`."""
 
     def install(**entries: str) -> None:
-        points = [EntryPoint(name, path, GROUP) for name, path in entries.items()]
+        points = [EntryPoint(name, path, "rlanything.domains") for name, path in entries.items()]
         for point in points:
             vars(point)["dist"] = Distribution()
         found = EntryPoints(points)
-        monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
+        monkeypatch.setattr(plugins, "entry_points", lambda group: found.select(group=group))
 
     return install
 
@@ -59,9 +59,7 @@ def test_a_registered_domain_is_found_by_its_name(installed):
 
 def test_an_unknown_name_lists_the_known_ones(installed):
     installed(plain=f"{__name__}:Plain", other="nowhere:Other")
-    assert (
-        complaint("plane") == "unknown domain 'plane': use one of other, plain, or `module:Class`"
-    )
+    assert complaint("plane") == "unknown domain 'plane': use one of other, plain, or `module:name`"
 
 
 def test_an_unexpected_option_lists_the_known_ones():
@@ -83,8 +81,8 @@ def test_a_missing_dependency_names_the_extra_to_install(installed):
     [
         ("no_such_module:Thing", "there is no module no_such_module"),
         (f"{__name__}:Thing", "has no attribute 'Thing'"),
-        (f"{__name__}:", "write it as `module:Class`"),
-        (":Thing", "write it as `module:Class`"),
+        (f"{__name__}:", "write it as `module:name`"),
+        (":Thing", "write it as `module:name`"),
     ],
 )
 def test_a_path_that_leads_nowhere_says_where_it_ends(path, said):

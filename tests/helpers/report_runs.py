@@ -46,7 +46,7 @@ def make_run(
     recipe = {
         "name": say(directory.name),
         "domain": {"name": "made up"},
-        "feedback": {"weight": 1.0, "policy_reward": "integrated"},
+        "feedback": {"policy_lambda": 1.0, "policy_reward": "integrated"},
         "loop": {"iterations": iterations},
     }
     store.describe({"recipe": json.dumps(recipe), "begun": "2026-01-01T00:00:00+00:00"})

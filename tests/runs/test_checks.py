@@ -37,9 +37,9 @@ WELL: Row = {
 
 
 def raised(*changes: Row) -> dict[str, int]:
-    """Name and iteration of the alarms of a run that is well but for these changes."""
+    """Name and iteration of the checks of a run that is well but for these changes."""
     rows = {i: {**WELL, **change} for i, change in enumerate(changes, start=1)}
-    return {alarm.name: alarm.iteration for alarm in run_checks(rows)}
+    return {check.name: check.iteration for check in run_checks(rows)}
 
 
 def test_a_run_that_is_well_raises_nothing() -> None:
@@ -105,12 +105,12 @@ def test_scores_that_rise_with_success_are_no_hacking() -> None:
     assert raised(*rising) == {}
 
 
-def test_noise_raises_an_alarm_in_hardly_any_run() -> None:
+def test_noise_raises_an_check_in_hardly_any_run() -> None:
     rng = np.random.default_rng(0)
-    alarmed = 0
+    checked = 0
     for _ in range(60):
         score, success, accuracy = (rng.normal(mean, 0.08, size=100) for mean in (0.1, 0.5, 0.7))
-        alarmed += bool(
+        checked += bool(
             raised(
                 *(
                     {
@@ -122,18 +122,18 @@ def test_noise_raises_an_alarm_in_hardly_any_run() -> None:
                 )
             )
         )
-    assert alarmed <= 3
+    assert checked <= 3
 
 
-def test_every_alarm_is_one_line_with_a_remedy() -> None:
+def test_every_check_is_one_line_with_a_remedy() -> None:
     bad: Row = {
         "policy/mismatch_kl": 1.0,
         "policy/skipped_updates": 2.0,
         "tasks/drift": 0.9,
     }
-    alarms = run_checks({1: {**WELL, **bad}})
-    assert [alarm.name for alarm in alarms] == ["mismatch", "skipped updates", "task drift"]
-    for alarm in alarms:
-        assert "\n" not in alarm.line()
-        assert alarm.remedy in alarm.line()
-        assert alarm.remedy == RULES[alarm.name][1]
+    checks = run_checks({1: {**WELL, **bad}})
+    assert [check.name for check in checks] == ["mismatch", "skipped updates", "task drift"]
+    for check in checks:
+        assert "\n" not in check.line()
+        assert check.remedy in check.line()
+        assert check.remedy == RULES[check.name][1]

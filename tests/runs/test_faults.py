@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helpers.paths import TINY
+from helpers.paths import TESTS, TINY
 import math
 import shutil
 import signal
@@ -47,7 +47,7 @@ def parameters(model) -> torch.Tensor:
 
 def plant_nan(model) -> None:
     with torch.no_grad():
-        next(iter(model.network.parameters())).progress(-1)[7] = math.nan
+        next(iter(model.network.parameters())).view(-1)[7] = math.nan
 
 
 def test_a_nan_in_a_weight_skips_updates_and_stops_after_three_with_the_weights_kept():
@@ -116,7 +116,7 @@ def test_a_generation_call_that_hangs_meets_its_time_out():
 def test_tasks_that_kill_or_stop_their_workers_are_quarantined_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(TESTS / "helpers")
     run = tmp_path / "run"
     changes = [f"run_dir={run}", "domain={name: 'deadly:Deadly'}"]
     changes += ["environment.timeout_seconds=1", "loop.tasks=3", "loop.tasks_per_iteration=3"]

@@ -47,8 +47,8 @@ def writable() -> set[str]:
     turn = IterationResult(1, policy_statistics=statistics, judge_statistics=statistics)
     seconds = dict.fromkeys(
         phases(
-            *("loop.py", "training.py"),
-            *(f"evaluation/{name}.py" for name in ("success", "judge_exam", "labels")),
+            *("loop.py", "runs/trainer.py"),
+            *(f"evaluation/{name}.py" for name in ("success", "judge_eval", "labels")),
         ),
         1.0,
     )

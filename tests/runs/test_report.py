@@ -157,7 +157,7 @@ def test_warnings_are_found_in_the_metrics_and_carried(
         asked.append(history)
         return [Check(4, "collapse", "the judge says one thing", "balance it")]
 
-    monkeypatch.setattr("rlanything.runs.report.facts.find_alarms", find)
+    monkeypatch.setattr("rlanything.runs.report.facts.run_checks", find)
     with closing(Store(made / "run.sqlite")) as store:
         payload = build([Reader(store, made)])
     assert asked[0][5]["judge/mu"] == 1.1

@@ -236,7 +236,7 @@ def test_hostile_text_is_shown_and_does_nothing(chromium: Any, tmp_path: Path) -
     opened.page.close()
 
 
-@pytest.mark.parametrize("sittings", [False, True])
+@pytest.mark.parametrize("evaluated_iterations", [False, True])
 def test_an_empty_run_says_so(chromium: Any, tmp_path: Path, evaluated_iterations: bool) -> None:
     run = make_run(tmp_path / "run", 0, evaluated_iterations=evaluated_iterations)
     opened = open_report(chromium, report_of(tmp_path, run))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helpers.paths import TESTS
+from helpers.paths import TESTS, TINY
 import hashlib
 import json
 import signal
@@ -23,7 +23,6 @@ from rlanything.runs.trainer import Run
 from rlanything.progress import Progress
 
 HERE = TESTS / "helpers"
-TINY = HERE.parent / "recipes" / "tiny.yaml"
 QUIET = Progress(Console(quiet=True))
 
 

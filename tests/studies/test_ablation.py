@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from helpers.command import call
-from helpers.paths import TESTS
+from helpers.paths import TESTS, TINY
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.progress import Progress
 from rlanything.runs.stopping import Stopped
@@ -28,7 +28,6 @@ from rlanything.studies.ablation.grid import GridError, make_cells, runs_at_once
 from rlanything.studies.ablation.results import BEFORE
 
 HERE = TESTS / "helpers"
-TINY = HERE.parent / "recipes" / "tiny.yaml"
 ARMS = ("four4:feedback.policy_lambda=0.5", "seven7:feedback.policy_lambda=0.25")
 
 

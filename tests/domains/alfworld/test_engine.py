@@ -94,7 +94,11 @@ def test_transcripts_do_not_depend_on_the_hash_seed():
     digests = {
         subprocess.run(
             [sys.executable, "-c", "import test_engine; print(test_engine.digest())"],
-            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env=os.environ
+            | {
+                "PYTHONHASHSEED": seed,
+                "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
+            },
             check=True,
             capture_output=True,
             timeout=120,

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from helpers.attacks import ATTACKS, REACHED, Attack
-from helpers.paths import SOURCE
+from helpers.paths import SOURCE, TESTS
 from helpers.stage import EXPECTED, TOKEN, Stage, new_stage, run_unprotected
 from rlanything.domains.coding.sandbox.base import Job, Verdict
 from rlanything.domains.coding.sandbox.local import LocalExecutor
 
-PLAIN_USER = Path(__file__).with_name("plain_user.py")
+PLAIN_USER = TESTS / "helpers" / "plain_user.py"
 
 Boxed = dict[str, tuple[str, str, str]]
 """Verdict, stdout and reason by the attack's name."""

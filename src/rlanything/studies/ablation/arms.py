@@ -48,7 +48,7 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
         Arm(WHOLE, EVERYTHING),
         *(
             Arm(f"{who}_lambda_{value}", (*EVERYTHING, f"feedback.{key}={value}"), WHOLE)
-            for who, key in (("policy", "weight"), ("judge", "judge_lambda"))
+            for who, key in (("policy", "policy_lambda"), ("judge", "judge_lambda"))
             for value in LAMBDAS
         ),
     ),

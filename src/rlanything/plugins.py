@@ -1,0 +1,88 @@
+"""Plug-ins by name: an entry point of a group, or `module:name` for something of your own.
+
+Domains, judges, engines, losses, metrics and commands that others bring are all found here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+
+class PluginError(ValueError):
+    """A plug-in cannot be found or imported; the message is one line with the remedy."""
+
+
+def load_plugin(kind: str, name: str) -> Any:
+    """Returns what `name` stands for: the entry point of that name in the group of its kind
+    (`rlanything.domains`, `.judges`, `.engines`, `.losses`, ...), or what `module:name` gives.
+
+    A module beside one's recipe is found, as it is by `python -m`. Raises `PluginError` where there
+    is none, and where it cannot be imported."""
+    return _from_module(kind, name) if ":" in name else _registered(kind, name)
+
+
+def plugin_names(kind: str) -> list[str]:
+    """Returns the registered names of a kind, in alphabetical order."""
+    return sorted(entry_points(group=_group(kind)).names)
+
+
+def plugin_name(kind: str, plugin: object) -> str:
+    """Returns the name by which `load_plugin` finds a class or function: a registered one where
+    there is one, else its `module:name`. Whether another process can import it is not checked."""
+    path = f"{plugin.__module__}:{plugin.__qualname__}"  # pyright: ignore[reportAttributeAccessIssue]
+    for entry in entry_points(group=_group(kind)):
+        if entry.value.partition(" ")[0] == path:
+            return entry.name
+    return path
+
+
+def _group(kind: str) -> str:
+    return f"rlanything.{'losses' if kind == 'loss' else kind + 's'}"
+
+
+def _registered(kind: str, name: str) -> Any:
+    entries = entry_points(group=_group(kind))
+    if name not in entries.names:
+        known = ", ".join(sorted(entries.names)) or "none (is rlanything installed?)"
+        raise PluginError(f"unknown {kind} {name!r}: use one of {known}, or `module:name`")
+    entry = entries[name]
+    try:
+        return entry.load()
+    except ModuleNotFoundError as fault:
+        raise PluginError(
+            f"{kind} {name} needs the module {fault.name}: {_remedy(entry, fault)}"
+        ) from fault
+    except (ImportError, AttributeError) as fault:
+        raise PluginError(
+            f"{kind} {name} cannot be imported ({fault}): reinstall or fix {entry.module}"
+        ) from fault
+
+
+def _remedy(entry: EntryPoint, fault: ModuleNotFoundError) -> str:
+    if entry.dist and entry.extras:
+        package = f"{entry.dist.name}[{','.join(entry.extras)}]"
+        return f"install its extra with `pip install '{package}'`"
+    return f"install what provides {fault.name}"
+
+
+def _from_module(kind: str, path: str) -> Any:
+    module_name, _, name = path.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        plugin: Any = import_module(module_name)
+        for part in name.split("."):
+            plugin = getattr(plugin, part)
+    except ModuleNotFoundError as fault:
+        raise PluginError(
+            f"{kind} {path}: there is no module {fault.name}: install it, or put it on PYTHONPATH"
+        ) from fault
+    except (ImportError, AttributeError, ValueError) as fault:
+        raise PluginError(
+            f"{kind} {path} cannot be imported ({fault}): write it as `module:name`"
+        ) from fault
+    return plugin
