@@ -27,9 +27,9 @@ function gainRow(verdict, color, twice) {
 }
 
 function headlines(run, browser) {
-  const twice = run.sittings.length > 1;
+  const twice = run.evaluated_iterations.length > 1;
   const measured = twice
-    ? `Held out, never trained on: before training (hollow) and after iteration ${run.sittings.at(-1)} (filled), with 95% intervals; the change is paired.`
+    ? `Held out, never trained on: before training (hollow) and after iteration ${run.evaluated_iterations.at(-1)} (filled), with 95% intervals; the change is paired.`
     : "Held out, never trained on; with a 95% interval.";
   const positive = run.positive_rate;
   return el("div", { class: "answers" },
