@@ -43,7 +43,7 @@ from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.evaluation.judge_eval import BAD, GOOD
 from rlanything.records import JudgedTrajectory, Task, Trajectory
-from rlanything.roles.judges.llm import StepJudge
+from rlanything.roles.judges.base import StepJudge
 from rlanything.rollout.groups import ScheduledTask, grouped
 from rlanything.runs.lineage import lineage_table, read_lineage
 from rlanything.runs.store.store import Store

@@ -17,7 +17,7 @@ from rlanything.domains.base import Domain, EpisodeError
 from rlanything.progress import Progress
 from rlanything.records import Sample
 from rlanything.roles.adapter import Adapter, Proposal, RewriteRequest
-from rlanything.roles.judges.llm import Judge
+from rlanything.roles.judges.base import Judge
 from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped, shuffled
 from rlanything.rollout.workers import EnvironmentPool

@@ -22,7 +22,8 @@ from rlanything.records import (
     Trajectory,
 )
 from rlanything.roles.chat_model import ChatModel
-from rlanything.roles.judges.llm import LLMJudge, StepJudge
+from rlanything.roles.judges.base import StepJudge
+from rlanything.roles.judges.llm import LLMJudge
 
 EMPTY = Completion.unsampled("")
 

@@ -20,7 +20,7 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
-from rlanything.roles.judges.llm import StepJudge
+from rlanything.roles.judges.base import StepJudge
 from rlanything.rollout.groups import ScheduledTask, grouped
 from rlanything.runs.store.store import Store
 

@@ -34,7 +34,7 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
-from rlanything.roles.judges.llm import StepJudge
+from rlanything.roles.judges.base import StepJudge
 from rlanything.runs.store import database
 from rlanything.runs.store.codec import pack, pack_numbers, prompt_hash, unpack, unpack_numbers
 from rlanything.runs.lineage import lineage_table, read_lineage

@@ -19,7 +19,7 @@ from rlanything.evaluation.success import Evaluation, evaluate, success_interval
 from rlanything.progress import Progress
 from rlanything.records import Trajectory
 from rlanything.roles.baselines import ExpertAgent, RandomAgent
-from rlanything.roles.judges.llm import Judge
+from rlanything.roles.judges.base import Judge
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_chat_model, build_judge, build_policy, prepare_torch

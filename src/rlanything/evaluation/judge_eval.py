@@ -11,7 +11,7 @@ from rlanything.evaluation.counts import Counts
 from rlanything.evaluation.diagnostics import Diagnostics, diagnose, majority
 from rlanything.progress import Progress
 from rlanything.records import JudgedTrajectory, Trajectory
-from rlanything.roles.judges.llm import Judge
+from rlanything.roles.judges.base import Judge
 
 GOOD, BAD = "good steps", "bad steps"
 """What a judge of steps is counted by, against their labels: those of each kind that it

@@ -30,7 +30,8 @@ from rlanything.learning.learner import Learner
 from rlanything.learning.reference import ReferenceModel
 from rlanything.roles.adapter import Adapter
 from rlanything.roles.chat_model import ChatModel, LocalChatModel
-from rlanything.roles.judges.llm import Judge, LLMJudge
+from rlanything.roles.judges.base import Judge
+from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.judges.oracle import OracleJudge
 from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.roles.openai_chat_model import OpenAIChatModel

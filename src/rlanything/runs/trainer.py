@@ -33,7 +33,7 @@ from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.loop import IterationResult, Loop
 from rlanything.progress import Progress
 from rlanything.records import Task, Trajectory
-from rlanything.roles.judges.llm import NullJudge
+from rlanything.roles.judges.base import NullJudge
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.baseline import open_baseline, take_baseline
 from rlanything.runs.build import RunComponents, build_components, build_labeller

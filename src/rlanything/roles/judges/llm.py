@@ -1,18 +1,17 @@
-"""The judge: the generative reward model that scores every step, m times, after reasoning."""
+"""The generative judge: a language model that scores every step, m times, after reasoning."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
-from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals, task_signals
 from rlanything.domains.base import Domain
 from rlanything.engines.base import Sampling
 from rlanything.records import JudgedTrajectory, Judgement, Step, Trajectory
 from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.roles.chat_template import without_scores
+from rlanything.roles.judges.base import OnJudgements, StepJudge
 from rlanything.seeds import derive
 
 _BOX = re.compile(r"\\boxed\{[ \t\r\n]*(\+?1|-1)[ \t\r\n]*\}")
@@ -20,70 +19,8 @@ _BRACE = re.compile(r"(\\boxed\s*)?\{|\}")
 PARALLEL_TRAJECTORIES = 128
 
 
-class Judge(Protocol):
-    """Whoever scores steps."""
-
-    samples: int
-    """m, the judgements of each step."""
-
-    def judge(
-        self,
-        trajectories: Sequence[Trajectory],
-        seed: int,
-        on_judgements: Callable[[int], None] | None = None,
-    ) -> list[JudgedTrajectory]:
-        """m judgements for every step, [trajectories][steps][m]."""
-        ...
-
-    def signals(
-        self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
-    ) -> TaskSignals:
-        """What the judged trajectories of one task teach policy and judge."""
-        ...
-
-    def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
-        """What this kind of judge gets right beyond the diagnostics: by task and by measure, hits
-        and of how many."""
-        ...
-
-
-class StepJudge:
-    """What critics have in common that score steps one by one."""
-
-    def signals(
-        self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
-    ) -> TaskSignals:
-        return task_signals(
-            [each.trajectory.outcome for each in judged],
-            [each.scores for each in judged],
-            settings,
-            [each.trajectory.reward for each in judged],
-            [[(s.observation, s.image) for s in each.trajectory.steps] for each in judged],
-        )
-
-    def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
-        del judged
-        return {}
-
-
-class NullJudge(StepJudge):
-    """Says nothing of any step, m = 0: where nobody would listen."""
-
-    samples = 0
-
-    def judge(
-        self,
-        trajectories: Sequence[Trajectory],
-        seed: int,
-        on_judgements: Callable[[int], None] | None = None,
-    ) -> list[JudgedTrajectory]:
-        """No judgements of any step, [trajectories][steps][0]."""
-        del seed, on_judgements
-        return [JudgedTrajectory(each, ((),) * len(each.steps)) for each in trajectories]
-
-
 class LLMJudge(StepJudge):
-    """Judges trajectories with a language model."""
+    """A judge that is a language model: reasoning, then a score in a box, m times a step."""
 
     def __init__(
         self, chat_model: ChatModel, domain: Domain, sampling: Sampling, samples: int
@@ -97,7 +34,7 @@ class LLMJudge(StepJudge):
         self,
         trajectories: Sequence[Trajectory],
         seed: int,
-        on_judgements: Callable[[int], None] | None = None,
+        on_judgements: OnJudgements | None = None,
     ) -> list[JudgedTrajectory]:
         """m judgements for every step, [trajectories][steps][m]."""
         # Longest first: those still to be judged are then neighbours in the engine's cache, which
@@ -115,7 +52,7 @@ class LLMJudge(StepJudge):
         self,
         trajectories: Sequence[Trajectory],
         seed: int,
-        on_judgements: Callable[[int], None] | None = None,
+        on_judgements: OnJudgements | None = None,
     ) -> list[tuple[Judgement, ...]]:
         """m judgements of the last step of each trajectory, [trajectories][m]; what came before it
         is read and not judged. The same as `judge` gives that step for the same id and seed, but
@@ -134,7 +71,7 @@ class LLMJudge(StepJudge):
         self,
         trajectories: Sequence[Trajectory],
         seed: int,
-        on_judgements: Callable[[int], None] | None,
+        on_judgements: OnJudgements | None,
     ) -> list[JudgedTrajectory]:
         """Step by step over all trajectories: each prompt then begins as the one before it did."""
         quoted = [[_defused(step) for step in each.steps] for each in trajectories]

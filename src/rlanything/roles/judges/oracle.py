@@ -10,7 +10,7 @@ import numpy as np
 
 from rlanything.domains.base import Domain, DomainError
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Trajectory
-from rlanything.roles.judges.llm import StepJudge
+from rlanything.roles.judges.base import StepJudge
 from rlanything.seeds import derive
 
 

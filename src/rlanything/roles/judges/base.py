@@ -1,0 +1,135 @@
+"""The judge's interface, and the judges that need no language model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals, task_signals
+from rlanything.records import Completion, JudgedTrajectory, Judgement, Trajectory
+
+OnJudgements: TypeAlias = Callable[[int], None]
+"""Called with each number of judgements made, for a progress bar."""
+ScoreFunction: TypeAlias = Callable[[Trajectory, int], int | tuple[int, str]]
+"""Scores step i of a trajectory: +1, -1, or 0 for no verdict; or such a score and the reason."""
+
+
+class JudgeError(ValueError):
+    """A judge cannot be used, or gave no score; the message is one line with the remedy."""
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """A judge (generative reward model): scores every step, and says what the scores teach.
+
+    Inherit `StepJudge` to have `signals` and `counts` of a judge that scores steps one by one."""
+
+    samples: int
+    """m, the judgements of each step."""
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: OnJudgements | None = None,
+    ) -> list[JudgedTrajectory]:
+        """Returns the trajectories, in their order, with m judgements for every step."""
+        ...
+
+    def signals(
+        self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
+    ) -> TaskSignals:
+        """Returns the advantages that the judged trajectories of one task give policy and judge."""
+        ...
+
+    def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
+        """Returns measures of this kind of judge beyond the diagnostics: by task and measure, hits
+        and of how many."""
+        ...
+
+
+class StepJudge:
+    """Base class of judges that score steps one by one: Eq. 1 and Eq. 2 by `task_signals`."""
+
+    def signals(
+        self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
+    ) -> TaskSignals:
+        """Returns the advantages that the judged trajectories of one task give policy and judge."""
+        return task_signals(
+            [member.trajectory.outcome for member in judged],
+            [member.scores for member in judged],
+            settings,
+            [member.trajectory.reward for member in judged],
+            [[(s.observation, s.image) for s in member.trajectory.steps] for member in judged],
+        )
+
+    def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
+        """Returns nothing: the diagnostics say all there is to say of step scores."""
+        del judged
+        return {}
+
+
+class NullJudge(StepJudge):
+    """Gives no judgements (m = 0), for runs in which nothing depends on scores."""
+
+    samples = 0
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: OnJudgements | None = None,
+    ) -> list[JudgedTrajectory]:
+        """Returns the trajectories with no judgement of any step, [trajectories][steps][0]."""
+        del seed, on_judgements
+        return [
+            JudgedTrajectory(trajectory, ((),) * len(trajectory.steps))
+            for trajectory in trajectories
+        ]
+
+
+class FunctionJudge(StepJudge):
+    """A judge that is a function of yours: `function(trajectory, i)` scores step i, once (m = 1).
+
+    The function returns +1 or -1, 0 where it has no verdict, or a pair of such a score and the
+    reason, which the report shows. It must not depend on chance: a resumed run calls it again."""
+
+    samples = 1
+
+    def __init__(self, function: ScoreFunction) -> None:
+        self._function = function
+
+    @property
+    def name(self) -> str:
+        """The function's own name."""
+        return getattr(self._function, "__qualname__", type(self._function).__qualname__)
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: OnJudgements | None = None,
+    ) -> list[JudgedTrajectory]:
+        """Returns the trajectories with one judgement of each step, [trajectories][steps][1].
+
+        Raises `JudgeError` for a value that is no score; what the function raises, it raises."""
+        del seed
+        judged: list[JudgedTrajectory] = []
+        for trajectory in trajectories:
+            steps = range(len(trajectory.steps))
+            judged.append(
+                JudgedTrajectory(trajectory, tuple((self._score(trajectory, i),) for i in steps))
+            )
+            if on_judgements is not None:
+                on_judgements(len(trajectory.steps))
+        return judged
+
+    def _score(self, trajectory: Trajectory, i: int) -> Judgement:
+        returned = self._function(trajectory, i)
+        score, reason = returned if isinstance(returned, tuple) else (returned, "")
+        if score not in (-1, 0, 1):
+            raise JudgeError(
+                f"judge {self.name} returned {score!r:.40} for step {i} of {trajectory.id}: return "
+                "+1, -1, or 0 for no verdict"
+            )
+        return Judgement(Completion.unsampled(str(reason)), int(score))
