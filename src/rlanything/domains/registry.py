@@ -1,10 +1,13 @@
-"""From a name in a recipe to a domain."""
+"""From a name in a recipe, or an object, to the domain that a process plays in."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import cloudpickle
 
 from rlanything.domains.base import Domain, DomainError
 from rlanything.plugins import PluginError, load_plugin
@@ -26,3 +29,50 @@ def load_domain(name: str, options: Mapping[str, Any]) -> Domain:
         known = ", ".join(inspect.signature(make).parameters) or "none"
         raise DomainError(f"domain {name}: {fault}; its options are: {known}") from fault
     return make(**options)
+
+
+@dataclass(frozen=True, slots=True)
+class DomainSource:
+    """How a process gets its domain: by a name with options, or as an object that may travel."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    domain: Domain | None = None
+    """The object itself, in the process that was handed it."""
+    pickled: bytes | None = None
+    """The object on its way to another process."""
+
+    @classmethod
+    def of(cls, domain: str | Domain, options: Mapping[str, Any]) -> DomainSource:
+        """Returns the source of a named domain or of an object, whose options it has already."""
+        if isinstance(domain, str):
+            return cls(domain, dict(options))
+        return cls(type(domain).__qualname__, domain=domain)
+
+    def portable(self) -> DomainSource:
+        """Returns what can be sent to another process.
+
+        Raises `DomainError` for an object that cannot be pickled."""
+        if self.domain is None:
+            return self
+        try:
+            return replace(self, domain=None, pickled=cloudpickle.dumps(self.domain))
+        except Exception as fault:  # whatever the object's own parts raise
+            raise DomainError(
+                f"domain {self.name} cannot travel to environment workers ({fault}): play in this "
+                "process with environment.workers=0, or name it as `module:Class`"
+            ) from fault
+
+    def load(self) -> Domain:
+        """Returns the domain. Raises `DomainError` where this process cannot make it."""
+        if self.domain is not None:
+            return self.domain
+        if self.pickled is None:
+            return load_domain(self.name, self.options)
+        try:
+            return cloudpickle.loads(self.pickled)
+        except Exception as fault:  # a module that is not here, or an object's own complaint
+            raise DomainError(
+                f"domain {self.name} cannot be unpickled in an environment worker ({fault}): play "
+                "in this process with environment.workers=0, or put its module on PYTHONPATH"
+            ) from fault

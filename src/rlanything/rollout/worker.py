@@ -16,7 +16,7 @@ from rlanything.domains.base import (
     Observation,
     StepResult,
 )
-from rlanything.domains.registry import load_domain
+from rlanything.domains.registry import DomainSource
 from rlanything.records import Task
 
 
@@ -61,9 +61,9 @@ class EpisodeHost:
 
 def serve(connection: Connection) -> None:
     """Answers one by one, so that the pool knows which episode a dead worker was at."""
-    name, options = connection.recv()
+    source: DomainSource = connection.recv()
     try:
-        host = EpisodeHost(load_domain(name, options))
+        host = EpisodeHost(source.load())
     except DomainError as error:
         connection.send(error)
         return

@@ -22,8 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rlanything.domains.base import DomainError, EpisodeError, Observation, StepResult
-from rlanything.domains.registry import load_domain
+from rlanything.domains.base import Domain, DomainError, EpisodeError, Observation, StepResult
+from rlanything.domains.registry import DomainSource
 from rlanything.records import Task
 from rlanything.rollout import worker
 from rlanything.rollout.worker import Answer, EpisodeHost, Play
@@ -61,23 +61,27 @@ class EnvironmentPool:
 
     def __init__(
         self,
-        domain_name: str,
+        domain: str | Domain,
         options: Mapping[str, Any],
         workers: int,
         timeout_seconds: float,
         images: Path | None = None,
     ) -> None:
-        """`images`: the folder where screenshots are kept, by name, each once; None: they are not.
+        """`domain`: a name with its `options`, from which every worker makes its own, or a domain
+        itself, which travels to the workers pickled, so that a class of a notebook cell may play
+        too. `images`: the folder that keeps screenshots, by name, each once; None: nothing does.
 
-        Raises `DomainError` if the domain cannot be set up; with workers, `reset` does."""
+        Raises `DomainError` if the domain cannot be set up or cannot travel; what only a worker
+        finds out, `reset` raises."""
         self.restarts = 0
         """Workers replaced so far."""
-        self._domain_name, self._options = domain_name, dict(options)
+        source = DomainSource.of(domain, options)
         self._timeout_seconds = timeout_seconds
         self._images = images
         self._episodes: list[_Episode] = []
         self._failed_starts = 0
-        self._host = EpisodeHost(load_domain(domain_name, options)) if workers == 0 else None
+        self._host = EpisodeHost(source.load()) if workers == 0 else None
+        self._source = source.portable() if workers else source
         self._workers = [self._start() for _ in range(workers)]
 
     def __enter__(self) -> Self:
@@ -206,7 +210,7 @@ class EnvironmentPool:
         self._failed_starts += 1
         if self._failed_starts == MAX_DEATHS:
             raise DomainError(
-                f"domain {self._domain_name}: its workers die at the start; see their messages"
+                f"domain {self._source.name}: its workers die at the start; see their messages"
                 " above, or use 0 workers to play in this process"
             )
 
@@ -224,13 +228,13 @@ class EnvironmentPool:
         return plays
 
     def _start(self) -> _Worker:
-        return _Worker(self._domain_name, self._options, self._timeout_seconds)
+        return _Worker(self._source, self._timeout_seconds)
 
 
 class _Worker:
     """A worker process and the socket to it."""
 
-    def __init__(self, domain_name: str, options: dict[str, Any], timeout_seconds: float) -> None:
+    def __init__(self, source: DomainSource, timeout_seconds: float) -> None:
         self.ready = False
         """Whether it has set up its domain."""
         self._socket, theirs = socket.socketpair()
@@ -245,7 +249,7 @@ class _Worker:
                 stdout=subprocess.DEVNULL,  # a game's library may print; the terminal is not its
             )
         self.id = self._process.pid
-        self._send((domain_name, options))
+        self._send(source)
 
     def post(self, plays: list[Play]) -> None:
         self._send(plays)
