@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-Role: TypeAlias = Literal["system", "user", "assistant"]
+ChatRole: TypeAlias = Literal["system", "user", "assistant"]
 Direction: TypeAlias = Literal["harder", "easier"]
 
 _REASONING = re.compile(r"\s*(?:<think>.*?</think>\s*)+", re.DOTALL)
@@ -21,7 +21,7 @@ _REASONING = re.compile(r"\s*(?:<think>.*?</think>\s*)+", re.DOTALL)
 class Message:
     """One turn of a chat."""
 
-    role: Role
+    role: ChatRole
     content: str
 
 

@@ -11,7 +11,7 @@ import torch
 from helpers.paths import TINY
 from helpers.tiny import plain_logprobs, tiny_model, tiny_recurrent_model
 from rlanything.config.recipe import load_recipe
-from rlanything.config.roles import AdapterConfig, JudgeConfig, PolicyConfig, Role
+from rlanything.config.roles import AdapterConfig, JudgeConfig, PolicyConfig, RoleConfig
 from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.embedded import embedded_engine
@@ -41,7 +41,7 @@ def size(model: LanguageModel) -> int:
 
 
 @pytest.mark.parametrize("role", [PolicyConfig, JudgeConfig])
-def test_roles_that_may_train_keep_float32_weights(folder: Path, role: type[Role]) -> None:
+def test_roles_that_may_train_keep_float32_weights(folder: Path, role: type[RoleConfig]) -> None:
     model = load_role(role(model=str(folder), dtype="bfloat16"), "any")
     assert dtypes(model) == {torch.float32}
     assert all(weights.requires_grad for weights in model.network.parameters())

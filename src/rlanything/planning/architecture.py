@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlanything.config.roles import LoraSettings, Role, TrainedRoleConfig
+from rlanything.config.roles import LoraSettings, RoleConfig, TrainedRoleConfig
 from rlanything.engines import shipped
 from rlanything.engines.hf.gguf import find_gguf
 from rlanything.engines.hf.lora import attach
@@ -125,7 +125,7 @@ KNOWN: Mapping[str, Mapping[str, Any]] = {
 so that their plan needs no hub."""
 
 
-def architecture_of(role: Role, name: str) -> tuple[Architecture, str]:
+def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:
     """A role's model with its adapters, and where its numbers are from.
 
     Raises `PlanError` for a model whose config.json cannot be found, or that is no such decoder."""

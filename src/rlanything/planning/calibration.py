@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig
 
-from rlanything.config.roles import LoraSettings, PolicyConfig, Role, TrainedRoleConfig
+from rlanything.config.roles import LoraSettings, PolicyConfig, RoleConfig, TrainedRoleConfig
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.attention import ATTENTION, trie_arguments
 from rlanything.engines.hf.cache import RaggedCache
@@ -32,7 +32,7 @@ COPIED = 32_000_000
 ROUNDS = 5
 
 
-def measure(model: Architecture, role: Role, threads: int, work: Generation) -> Rates:
+def measure(model: Architecture, role: RoleConfig, threads: int, work: Generation) -> Rates:
     """At the size of the role's own passes: rows decoded together, tokens prefilled together, and
     tokens that are seen. Takes seconds where layers are small; memory as for two of the layers."""
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))

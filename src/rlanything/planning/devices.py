@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlanything.config.roles import Role
+from rlanything.config.roles import RoleConfig
 from rlanything.planning.figures import Figure, PlanError, scaled
 
 
@@ -82,7 +82,7 @@ def gpu(name: str) -> Device:
     return GPUS[name]
 
 
-def sheet_rates(name: str, role: Role, efficiency: float) -> Rates:
+def sheet_rates(name: str, role: RoleConfig, efficiency: float) -> Rates:
     """Of a GPU, by its data sheet."""
     device = gpu(name)
     peak = device.bfloat16 if role.dtype == "bfloat16" else device.float32

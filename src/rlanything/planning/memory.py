@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlanything.config.engines import VLLMEngineConfig
-from rlanything.config.roles import Role, TrainedRoleConfig
+from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines.hf.attention import TILE
 from rlanything.planning.architecture import BFLOAT16, FLOAT32, Architecture
 from rlanything.planning.episodes import Batches
@@ -24,13 +24,13 @@ DRAW_BYTES = 28
 VLLM_PARTS = ("vLLM's weights", "vLLM's cache")
 
 
-def weight_size(role: Role) -> int:
+def weight_size(role: RoleConfig) -> int:
     """Bytes of each weight: a role that never trains keeps them in what it computes in."""
     lower = role.dtype == "bfloat16" and not isinstance(role, TrainedRoleConfig)
     return BFLOAT16 if lower else FLOAT32
 
 
-def weight_bytes(model: Architecture, role: Role) -> int:
+def weight_bytes(model: Architecture, role: RoleConfig) -> int:
     return weight_size(role) * (model.parameters + model.adapter_parameters)
 
 
@@ -42,13 +42,13 @@ def optimizer_bytes(model: Architecture) -> int:
     return MOMENTS * FLOAT32 * model.trained_parameters + FLOAT32 * model.trained_tensors
 
 
-def cache_bytes_per_token(model: Architecture, role: Role) -> int:
+def cache_bytes_per_token(model: Architecture, role: RoleConfig) -> int:
     """With autocast keys leave RoPE in float32, and values a matrix product in bfloat16."""
     values = BFLOAT16 if role.dtype == "bfloat16" else FLOAT32
     return model.layers * model.key_width * (FLOAT32 + values)
 
 
-def layer_bytes_per_token(model: Architecture, role: Role, keys: float) -> float:
+def layer_bytes_per_token(model: Architecture, role: RoleConfig, keys: float) -> float:
     """What one layer keeps of a token for its backward pass, if the token sees `keys` tokens.
 
     Two norms keep their input, what it is normalised to, and (as the input of a linear layer) their
@@ -81,7 +81,7 @@ def activation_bytes(
     return tokens * model.layers * layer + cast
 
 
-def role_memory(player: Player, model: Architecture, role: Role) -> Section:
+def role_memory(player: Player, model: Architecture, role: RoleConfig) -> Section:
     """Of one role on one device, `total` last; `role` says which kind of device."""
     generated, learned = player.generated, player.learned
     p = f"{model.parameters:,} parameters"
@@ -104,7 +104,7 @@ def role_memory(player: Player, model: Architecture, role: Role) -> Section:
     return Section(f"Memory: {player.name}", tuple(figures))
 
 
-def _total(figures: Sequence[Figure], role: Role) -> Figure:
+def _total(figures: Sequence[Figure], role: RoleConfig) -> Figure:
     value = {figure.name: figure.value or 0.0 for figure in figures}
     total = sum(value.values())
     if not isinstance(role.engine, VLLMEngineConfig) or not role.engine.sleep:
@@ -115,7 +115,7 @@ def _total(figures: Sequence[Figure], role: Role) -> Figure:
     return Figure("total", total - min(learning, asleep), "bytes", how)
 
 
-def _embedded(model: Architecture, role: Role, generated: Generation) -> list[Figure]:
+def _embedded(model: Architecture, role: RoleConfig, generated: Generation) -> list[Figure]:
     rows, columns = generated.cache_rows, generated.cache_columns
     per_token = cache_bytes_per_token(model, role)
     working = (
@@ -142,7 +142,7 @@ def _embedded(model: Architecture, role: Role, generated: Generation) -> list[Fi
     ]
 
 
-def _vllm(model: Architecture, role: Role, engine: VLLMEngineConfig) -> list[Figure]:
+def _vllm(model: Architecture, role: RoleConfig, engine: VLLMEngineConfig) -> list[Figure]:
     """A process of its own, with the weights once more and a cache of the size that it is told."""
     size = BFLOAT16 if role.dtype == "bfloat16" else FLOAT32
     slept = "; given back while other roles speak and learn" if engine.sleep else ""

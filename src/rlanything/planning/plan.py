@@ -8,7 +8,7 @@ from typing import Any
 
 from rlanything.config.engines import OpenAIEngineConfig, VLLMEngineConfig
 from rlanything.config.recipe import Recipe
-from rlanything.config.roles import Role
+from rlanything.config.roles import RoleConfig
 from rlanything.planning.architecture import Architecture, architecture_of
 from rlanything.planning.assumptions import Assumed, Assumptions, assume
 from rlanything.planning.devices import CPU, Rates, gpu, sheet_rates
@@ -59,7 +59,7 @@ def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()
     parameters: list[Figure] = []
     sources: dict[str, Architecture] = {}
     for name in GENERATING:
-        role: Role = getattr(recipe, name)
+        role: RoleConfig = getattr(recipe, name)
         if name == "adapter" and shared is not None:
             sources[name] = sources[shared]
             how = f"the {shared}'s model and engine: no memory of its own"
@@ -105,7 +105,7 @@ def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()
     return Plan(recipe.name, device, count, fits, sections, by_phase)
 
 
-def _sharing(recipe: Recipe, whose: Role) -> Recipe:
+def _sharing(recipe: Recipe, whose: RoleConfig) -> Recipe:
     """The recipe with an adapter that says outright what it has from another role."""
     same = {name: getattr(whose, name) for name in ("model", "engine", "dtype", "device")}
     return recipe.model_copy(update={"adapter": recipe.adapter.model_copy(update=same)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlanything.config.recipe import Recipe
-from rlanything.config.roles import Role
+from rlanything.config.roles import RoleConfig
 from rlanything.planning.assumptions import Assumptions
 from rlanything.planning.episodes import (
     Batches,
@@ -29,7 +29,7 @@ class Player:
     """A role and its work in an iteration."""
 
     name: str
-    role: Role
+    role: RoleConfig
     generated: Generation
     answer_tokens: float
     learned: Batches | None

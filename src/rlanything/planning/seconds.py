@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlanything.config.engines import VLLMEngineConfig
-from rlanything.config.roles import Role, TrainedRoleConfig
+from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.planning.architecture import BFLOAT16, FLOAT32, Architecture
 from rlanything.planning.devices import Rates
 from rlanything.planning.episodes import Batches
@@ -23,7 +23,7 @@ class Computed:
     """A role's model in this process, and how fast its device is at it."""
 
     model: Architecture
-    role: Role
+    role: RoleConfig
     rates: Rates
 
 
@@ -84,7 +84,7 @@ def generating(
     return [*parts, _sum(phase, parts)]
 
 
-def _read_bytes(role: Role) -> int:
+def _read_bytes(role: RoleConfig) -> int:
     """Moved for each weight in a pass."""
     if role.dtype == "float32":
         return FLOAT32

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.config.recipe import Recipe, RecipeError, first_difference, load_recipe
-from rlanything.config.roles import Role, TrainedRoleConfig
+from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 
-LEARNING = set(TrainedRoleConfig.model_fields) - set(Role.model_fields) | {"train"}
+LEARNING = set(TrainedRoleConfig.model_fields) - set(RoleConfig.model_fields) | {"train"}
 """Settings of a role that say how it learns."""
 
 

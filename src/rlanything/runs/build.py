@@ -16,7 +16,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from rlanything.config.engines import OpenAIEngineConfig, VLLMEngineConfig
 from rlanything.config.recipe import Recipe, RecipeError
-from rlanything.config.roles import JudgeConfig, PolicyConfig, Role, TrainedRoleConfig
+from rlanything.config.roles import JudgeConfig, PolicyConfig, RoleConfig, TrainedRoleConfig
 from rlanything.domains.base import Domain, UnitTestDomain
 from rlanything.engines import shipped
 from rlanything.engines.base import Engine, Sampling
@@ -109,7 +109,7 @@ def build_components(
     engines = [policy.engine, *([judge.engine] if judge else [])]
     chat_models: dict[str, ChatModel] = {"policy": LocalChatModel(policy.model, policy.engine)}
 
-    def frozen(role: Role, name: str) -> ChatModel:
+    def frozen(role: RoleConfig, name: str) -> ChatModel:
         chat_model = build_chat_model(role, name, recipe.threads)
         if isinstance(chat_model, LocalChatModel):
             engines.append(chat_model.engine)
@@ -198,7 +198,7 @@ def _reference(role: TrainedRoleConfig, name: str, model: LanguageModel) -> Refe
     return ReferenceModel(load_model(source, role.dtype, role.device, trains=False))
 
 
-def build_engine(model: LanguageModel, role: Role, name: str, threads: int) -> Engine:
+def build_engine(model: LanguageModel, role: RoleConfig, name: str, threads: int) -> Engine:
     if isinstance(role.engine, VLLMEngineConfig):
         return VLLMEngine(
             model,
@@ -212,7 +212,7 @@ def build_engine(model: LanguageModel, role: Role, name: str, threads: int) -> E
     return TimedEngine(embedded_engine(model), role.timeout_seconds, name)
 
 
-def build_chat_model(role: Role, name: str, threads: int) -> ChatModel:
+def build_chat_model(role: RoleConfig, name: str, threads: int) -> ChatModel:
     """A role's model, here or at an endpoint. Raises `ModelError` or `EndpointError`."""
     if isinstance(role.engine, OpenAIEngineConfig):
         return OpenAIChatModel(open_endpoint(role, role.engine, name))
@@ -220,14 +220,14 @@ def build_chat_model(role: Role, name: str, threads: int) -> ChatModel:
     return LocalChatModel(model, build_engine(model, role, name, threads))
 
 
-def load_role(role: Role, name: str) -> LanguageModel:
+def load_role(role: RoleConfig, name: str) -> LanguageModel:
     """Raises `ModelError`. A role that could learn has the weights it would learn with, also where
     it does not (in `eval`, or with a learning rate of 0): it acts as it does in training."""
     trains = isinstance(role, TrainedRoleConfig)
     return load_model(shipped.resolve(role.model, name), role.dtype, role.device, trains)
 
 
-def open_endpoint(role: Role, config: OpenAIEngineConfig, name: str) -> Endpoint:
+def open_endpoint(role: RoleConfig, config: OpenAIEngineConfig, name: str) -> Endpoint:
     """Raises `ModelError` without the official client, `EndpointError` without a key."""
     if importlib.util.find_spec("openai") is None:
         raise ModelError(
