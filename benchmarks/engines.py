@@ -23,7 +23,8 @@ from typing import Literal
 import torch
 from rich.progress import track
 
-from rlanything.config.engines import VLLMEngineConfig
+from rlanything.config.engines import EngineSetting
+from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.domains.alfworld.bootstrap import Demonstrator
@@ -134,15 +135,8 @@ def open_engine(arm: str, model: LanguageModel, device: str, threads: int) -> En
         config = VLLMEngineConfig(name="vllm", memory_gib=1.0, max_context=4096)
         if model.network.config.max_position_embeddings < 4096:
             config = VLLMEngineConfig(name="vllm", memory_gib=1.0)
-        return VLLMEngine(
-            model,
-            config,
-            name="policy",
-            device=device,
-            dtype=dtype,
-            threads=threads,
-            seconds=START_SECONDS,
-        )
+        setting = EngineSetting("policy", arm, dtype, device, threads, START_SECONDS)
+        return VLLMEngine(model, config, setting)
     return HFEngine(model) if kind == "embedded" else PlainEngine(model)
 
 

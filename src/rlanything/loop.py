@@ -1,6 +1,6 @@
-"""The closed loop: a turn makes experience, judges it, and improves policy, judge and tasks by it.
+"""The closed loop: an iteration plays, judges, and improves policy, judge and tasks by what it saw.
 
-Reads like section 1 of the design; everything else is elsewhere.
+It reads like Algorithms 1 and 2 of the paper (arXiv 2602.02488); everything else is elsewhere.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from rlanything.algorithm.curriculum import Candidate, Pool, direction
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain, EpisodeError
+from rlanything.engines.base import Engine
 from rlanything.progress import Progress
 from rlanything.records import Sample
 from rlanything.roles.adapter import Adapter, Proposal, RewriteRequest
@@ -45,7 +46,7 @@ class IterationResult:
     @property
     def trainable_groups(self) -> list[RolloutGroup]:
         """The groups that may train: all but those of rejected candidates."""
-        return [g for g in self.groups if not g.entry.candidate or g.entry.slot in self.accepted]
+        return [g for g in self.groups if not g.scheduled.candidate or g.scheduled.slot in self.accepted]
 
 
 class Updates(Protocol):
@@ -61,7 +62,9 @@ class Updates(Protocol):
 
 @dataclass(slots=True)
 class Loop:
-    """The three that improve one another, and the pool of tasks between them."""
+    """The closed loop over objects: policy, judge, adapter, their learners, and the pool of tasks.
+
+    It keeps its contract itself: engines get the new weights after every update."""
 
     recipe: Recipe
     domain: Domain
@@ -72,20 +75,31 @@ class Loop:
     policy_learner: Updates
     judge_learner: Updates | None
     """None where no judge learns."""
+    engines: Sequence[Engine]
+    """The engines of all models that act here, of those that learn above all."""
     environments: EnvironmentPool
     progress: Progress
 
     def iterate(self, iteration: int) -> IterationResult:
-        turn = IterationResult(iteration)
-        entries = self._choose(iteration)
-        turn.groups = self._experience(entries, turn)
-        self._settle(entries, turn)
-        self._adapt_tasks(turn)
-        self._train(turn)
-        return turn
+        """Runs one iteration; the same iteration of the same pool and weights gives the same."""
+        # What an engine remembers changes no answer but for rounding; a resumed run's remembers
+        # nothing.
+        self._sync_engines()
+        result = IterationResult(iteration)
+        scheduled = self._schedule(iteration)
+        result.groups = self._collect_rollouts(scheduled, result)
+        self._resolve_candidates(scheduled, result)
+        self._adapt_tasks(result)
+        self._train(result)
+        self._sync_engines()
+        return result
 
-    def _choose(self, iteration: int) -> list[ScheduledTask]:
-        """Every pending candidate, and a sample of the active tasks."""
+    def _sync_engines(self) -> None:
+        for engine in self.engines:
+            engine.sync_weights()
+
+    def _schedule(self, iteration: int) -> list[ScheduledTask]:
+        """Returns every pending candidate, and a sample of the active tasks."""
         rng = np.random.default_rng(derive(self.recipe.seed, iteration, "tasks"))
         sampled = self.pool.sample(self.recipe.loop.tasks_per_iteration, rng)
         return [
@@ -93,101 +107,99 @@ class Loop:
             *(ScheduledTask(s.id, s.active, False) for s in sampled),
         ]
 
-    def _experience(
-        self, entries: Sequence[ScheduledTask], turn: IterationResult
+    def _collect_rollouts(
+        self, scheduled: Sequence[ScheduledTask], result: IterationResult
     ) -> list[RolloutGroup]:
-        """Rollouts and their judgements, with the signals of Eq. 1 and Eq. 2."""
-        seed, t, loop = self.recipe.seed, turn.iteration, self.recipe.loop
-        attempts = [
-            RolloutRequest(
-                f"{t}/{entry.task.id}/{g}", entry.task, derive(seed, t, entry.task.id, g)
-            )
-            for entry in entries
+        """Plays and judges the rollouts, with the signals of Eq. 1 and Eq. 2."""
+        seed, t, loop = self.recipe.seed, result.iteration, self.recipe.loop
+        requests = [
+            RolloutRequest(f"{t}/{s.task.id}/{g}", s.task, derive(seed, t, s.task.id, g))
+            for s in scheduled
             for g in range(loop.rollouts_per_task)
         ]
-        with self.progress.phase("rollouts", len(attempts), "episodes") as advance:
+        with self.progress.phase("rollouts", len(requests), "episodes") as advance:
             played = rollout(
                 self.policy,
                 self.environments,
-                attempts,
+                requests,
                 loop.max_steps,
                 self.recipe.environment.parallel_episodes,
                 advance,
             )
-        turn.failures = played.failures
+        result.failures = played.failures
         steps = sum(len(trajectory.steps) for trajectory in played.trajectories)
         count = steps * self.judge.samples
         with self.progress.phase("judgements", count, "judgements") as advance:
             judged = self.judge.judge(played.trajectories, derive(seed, t, "judge"), advance)
         settings = self.recipe.feedback.settings()
-        return grouped(entries, judged, lambda group: self.judge.signals(group, settings))
+        return grouped(scheduled, judged, lambda group: self.judge.signals(group, settings))
 
-    def _settle(self, entries: Sequence[ScheduledTask], turn: IterationResult) -> None:
-        """Candidates are accepted or rejected by the accuracy of their rollouts."""
-        accuracies = {group.entry.task.id: group.accuracy for group in turn.groups}
+    def _resolve_candidates(
+        self, scheduled: Sequence[ScheduledTask], result: IterationResult
+    ) -> None:
+        """Accepts or rejects candidates by the accuracy of their rollouts."""
+        accuracies = {group.scheduled.task.id: group.accuracy for group in result.groups}
         objections = {
-            group.entry.task.id: self.domain.objection(
-                group.entry.task, [each.trajectory for each in group.judged]
+            group.scheduled.task.id: self.domain.objection(
+                group.scheduled.task, [member.trajectory for member in group.judged]
             )
-            for group in turn.groups
-            if group.entry.candidate
+            for group in result.groups
+            if group.scheduled.candidate
         }
-        turn.quarantined = {each.task_id: each.reason for each in turn.failures if each.deadly}
-        for entry in entries:
-            if not entry.candidate and entry.task.id in accuracies:
-                self.pool.record(entry.slot, entry.task.id, accuracies[entry.task.id])
-        for entry in entries:
-            if entry.task.id in turn.quarantined:
-                reason = turn.quarantined[entry.task.id]
-                self.pool.quarantine(entry.slot, entry.task.id, reason, turn.iteration)
-                turn.rejected += [entry.slot] if entry.candidate else []
-            elif entry.candidate:
+        result.quarantined = {f.task_id: f.reason for f in result.failures if f.deadly}
+        for item in scheduled:
+            if not item.candidate and item.task.id in accuracies:
+                self.pool.record(item.slot, item.task.id, accuracies[item.task.id])
+        for item in scheduled:
+            if item.task.id in result.quarantined:
+                reason = result.quarantined[item.task.id]
+                self.pool.quarantine(item.slot, item.task.id, reason, result.iteration)
+                result.rejected += [item.slot] if item.candidate else []
+            elif item.candidate:
                 # A candidate that could not be played at all was solved by nobody.
-                accuracy = accuracies.get(entry.task.id, 0.0)
+                accuracy = accuracies.get(item.task.id, 0.0)
                 accepted = self.pool.settle(
-                    entry.slot, accuracy, turn.iteration, objections.get(entry.task.id)
+                    item.slot, accuracy, result.iteration, objections.get(item.task.id)
                 )
-                (turn.accepted if accepted else turn.rejected).append(entry.slot)
+                (result.accepted if accepted else result.rejected).append(item.slot)
 
-    def _adapt_tasks(self, turn: IterationResult) -> None:
-        """Active tasks outside the window get a candidate, written from the judge's criticism."""
+    def _adapt_tasks(self, result: IterationResult) -> None:
+        """Asks for a candidate for active tasks outside the window, from the judge's criticism."""
         settings = self.recipe.curriculum
-        asks: list[RewriteRequest] = []
-        for group in turn.groups:
-            slot = self.pool.slot(group.entry.slot)
+        requests: list[RewriteRequest] = []
+        for group in result.groups:
+            slot = self.pool.slot(group.scheduled.slot)
             wanted = direction(group.accuracy, settings.alpha_low, settings.alpha_high)
-            if settings.adapt_tasks and wanted and slot.usable and group.entry.task == slot.active:
-                asks.append(RewriteRequest(slot.id, slot.root, slot.active, wanted, group.failed))
-        with self.progress.phase("proposals", len(asks), "tasks") as advance:
-            seed = derive(self.recipe.seed, turn.iteration, "adapter")
-            turn.proposals = self.adapter.propose(asks, turn.iteration, seed)
-            advance(len(asks))
-        for ask, proposal in zip(asks, turn.proposals, strict=True):
-            if proposal.task is not None:
-                accuracy = self.pool.slot(ask.slot).accuracy or 0.0
-                candidate = Candidate(
-                    proposal.task, ask.direction, accuracy, proposal.critics, turn.iteration
+            active = group.scheduled.task == slot.active
+            if settings.adapt_tasks and wanted and slot.usable and active:
+                requests.append(
+                    RewriteRequest(slot.id, slot.root, slot.active, wanted, group.failed)
                 )
-                self.pool.propose(ask.slot, candidate)
+        with self.progress.phase("proposals", len(requests), "tasks") as advance:
+            seed = derive(self.recipe.seed, result.iteration, "adapter")
+            result.proposals = self.adapter.propose(requests, result.iteration, seed)
+            advance(len(requests))
+        for request, proposal in zip(requests, result.proposals, strict=True):
+            if proposal.task is not None:
+                accuracy = self.pool.slot(request.slot).accuracy or 0.0
+                candidate = Candidate(
+                    proposal.task, request.direction, accuracy, proposal.critics, result.iteration
+                )
+                self.pool.propose(request.slot, candidate)
 
-    def _train(self, turn: IterationResult) -> None:
-        """Both learners, on everything but the rollouts of rejected candidates."""
-        seed = derive(self.recipe.seed, turn.iteration, "minibatches")
-        policy = [
-            (g.entry.task.id, sample)
-            for g in turn.trainable_groups
-            for sample in g.policy_samples()
-        ]
-        judge = [
-            (g.entry.task.id, sample) for g in turn.trainable_groups for sample in g.judge_samples()
-        ]
+    def _train(self, result: IterationResult) -> None:
+        """Updates both learners, on everything but the rollouts of rejected candidates."""
+        seed = derive(self.recipe.seed, result.iteration, "minibatches")
+        groups = result.trainable_groups
+        policy = [(g.scheduled.task.id, sample) for g in groups for sample in g.policy_samples()]
+        judge = [(g.scheduled.task.id, sample) for g in groups for sample in g.judge_samples()]
         if self.recipe.loop.shuffle_advantages:
             policy, judge = (shuffled(samples, seed) for samples in (policy, judge))
         with self.progress.phase("policy update", len(policy), "samples") as advance:
-            turn.policy_statistics = self.policy_learner.update(policy, seed, advance)
-        turn.policy_samples = [sample for _, sample in policy]
+            result.policy_statistics = self.policy_learner.update(policy, seed, advance)
+        result.policy_samples = [sample for _, sample in policy]
         if self.judge_learner is None:
             return
         with self.progress.phase("judge update", len(judge), "samples") as advance:
-            turn.judge_statistics = self.judge_learner.update(judge, seed, advance)
-        turn.judge_samples = [sample for _, sample in judge]
+            result.judge_statistics = self.judge_learner.update(judge, seed, advance)
+        result.judge_samples = [sample for _, sample in judge]

@@ -5,10 +5,13 @@ Domains, judges, engines, losses, metrics and commands that others bring are all
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
 from typing import Any
 
 
@@ -22,22 +25,54 @@ def load_plugin(kind: str, name: str) -> Any:
 
     A module beside one's recipe is found, as it is by `python -m`. Raises `PluginError` where there
     is none, and where it cannot be imported."""
+    if is_object(name):
+        raise PluginError(
+            f"{kind} {name} was handed over by a program: hand it over again, with "
+            f"rlanything.Trainer.resume(RUN, {kind}=...)"
+        )
     return _from_module(kind, name) if ":" in name else _registered(kind, name)
+
+
+def make_plugin(
+    kind: str,
+    name: str,
+    options: Mapping[str, Any],
+    provided: Mapping[str, Callable[[], Any]] = MappingProxyType({}),
+) -> Any:
+    """Returns what a plug-in's class or factory makes of `options`.
+
+    Parameters called as in `provided` are filled from there, where it takes them and `options` do
+    not name them. Raises `PluginError` where there is no such plug-in, and for options that it does
+    not take."""
+    make = load_plugin(kind, name)
+    parameters = inspect.signature(make).parameters
+    given = {
+        parameter: provided[parameter]()
+        for parameter in parameters
+        if parameter in provided and parameter not in options
+    }
+    try:
+        inspect.signature(make).bind(**given, **options)
+    except TypeError as fault:
+        known = ", ".join(p for p in parameters if p not in provided) or "none"
+        raise PluginError(f"{kind} {name}: {fault}; its options are: {known}") from fault
+    return make(**given, **options)
+
+
+def object_name(part: object) -> str:
+    """Returns what a recipe calls a part that was handed over as an object."""
+    named = part if hasattr(part, "__qualname__") else type(part)
+    return f"object({named.__module__}.{getattr(named, '__qualname__', '?')})"
+
+
+def is_object(name: str) -> bool:
+    """Whether a recipe's name stands for a part that was handed over as an object."""
+    return name.startswith("object(")
 
 
 def plugin_names(kind: str) -> list[str]:
     """Returns the registered names of a kind, in alphabetical order."""
     return sorted(entry_points(group=_group(kind)).names)
-
-
-def plugin_name(kind: str, plugin: object) -> str:
-    """Returns the name by which `load_plugin` finds a class or function: a registered one where
-    there is one, else its `module:name`. Whether another process can import it is not checked."""
-    path = f"{plugin.__module__}:{plugin.__qualname__}"  # pyright: ignore[reportAttributeAccessIssue]
-    for entry in entry_points(group=_group(kind)):
-        if entry.value.partition(" ")[0] == path:
-            return entry.name
-    return path
 
 
 def _group(kind: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,3 +88,11 @@ class Progress:
         """Seconds by phase since the last call."""
         taken, self.seconds = self.seconds, {}
         return taken
+
+
+def progress_of(wanted: bool | Progress | None) -> Progress:
+    """Returns what shows a run's progress: True: on stdout; False: nowhere; None: on stdout where
+    that is a terminal."""
+    if isinstance(wanted, Progress):
+        return wanted
+    return Progress(Console(quiet=not (sys.stdout.isatty() if wanted is None else wanted)))

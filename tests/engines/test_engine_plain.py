@@ -14,7 +14,8 @@ from helpers.tiny import plain_logprobs, tiny_model, tiny_recurrent_model, tiny_
 from rlanything.engines.base import Choices, Engine, Request, Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.engine import HFEngine
-from rlanything.engines.hf.model import LanguageModel, ModelError
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.plain import PlainEngine
 from rlanything.records import Completion
 

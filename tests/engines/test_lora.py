@@ -15,7 +15,8 @@ from helpers.tiny import plain_logits, sample_of, tiny_model
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import LoraSettings, TrainedRoleConfig
 from rlanything.engines.hf.lora import adapter_rank, adapters_of, add_adapters, frozen_weights
-from rlanything.engines.hf.model import LanguageModel, ModelError, has_adapters, load_model
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.model import LanguageModel, has_adapters, load_model
 from rlanything.learning.learner import Learner
 from rlanything.progress import Progress
 from rlanything.runs.trainer import Run

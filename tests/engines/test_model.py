@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from helpers.tiny import plain_logits, tiny_model, tiny_tokenizer
-from rlanything.engines.hf.model import LanguageModel, ModelError, load_model
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.model import LanguageModel, load_model
 
 TOKENIZER = tiny_tokenizer()
 

@@ -99,7 +99,7 @@ def _iterate(
         critics = (say("The agent never opened the drawer."),)
         pool.propose(slot.id, Candidate(task, "harder", 0.9, critics, iteration))
         proposals.append((slot.id, task.id, critics, ()))
-    trained = [group for group in groups if not group.entry.candidate]
+    trained = [group for group in groups if not group.scheduled.candidate]
     metrics: dict[str, float | None] = {
         f"room/quantity_{i}": float(rng.random()) for i in range(40)
     }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlanything.config.engines import VLLMEngineConfig
+from rlanything.config.engines import EngineSetting
+from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.engines import shipped
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.vllm.engine import VLLMEngine
@@ -14,9 +15,7 @@ def engine_of(
     model: LanguageModel, seconds: float = 60.0, device: str = "cpu", **settings: Any
 ) -> VLLMEngine:
     config = VLLMEngineConfig.model_validate({"name": "vllm", "memory_gib": 0.25} | settings)
-    return VLLMEngine(
-        model, config, name="policy", device=device, dtype="float32", threads=1, seconds=seconds
-    )
+    return VLLMEngine(model, config, EngineSetting("policy", "", "float32", device, 1, seconds))
 
 
 def nano_policy() -> LanguageModel:

@@ -26,7 +26,8 @@ from rlanything.algorithm.losses.clipped import LossSettings, token_terms
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
-from rlanything.engines.hf.model import LanguageModel, ModelError
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner, minibatches
 from rlanything.records import Sample
 

@@ -16,7 +16,8 @@ from rlanything.config.roles import LoraSettings, TrainedRoleConfig
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.lora import add_adapters
-from rlanything.engines.hf.model import LanguageModel, ModelError
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner
 from rlanything.records import Sample
 

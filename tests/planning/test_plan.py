@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from rlanything.bench.experience import OBSERVATION, OPENING, RESPONSE, episodes
 from rlanything.cli import app
-from rlanything.config.engines import VLLMEngineConfig
+from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.roles import (
     AdapterConfig,

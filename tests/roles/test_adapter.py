@@ -11,7 +11,7 @@ from rlanything.domains.base import InvalidTask
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import JudgedTrajectory, Message, Task
-from rlanything.roles.adapter import Adapter, Refusal, RewriteRequest, rejected_steps
+from rlanything.roles.adapter import LLMAdapter, Refusal, RewriteRequest, rejected_steps
 from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.seeds import derive
 
@@ -29,7 +29,7 @@ def ask(
 
 def adapter_with(
     model: LanguageModel, answers: list[str], slots: tuple[str, ...] = ("s1",), critics: int = 2
-) -> tuple[Adapter, ScriptedEngine]:
+) -> tuple[LLMAdapter, ScriptedEngine]:
     """An adapter whose tries give `answers` for every slot (with iteration's seed 5)."""
     by_seed = {
         derive(5, "goal", slot, attempt): text
@@ -42,7 +42,7 @@ def adapter_with(
 
     engine = ScriptedEngine(model, script)
     chat_model = LocalChatModel(model, engine)
-    adapter = Adapter(chat_model, Counting(), Sampling(1.0, 16), len(answers), critics)
+    adapter = LLMAdapter(chat_model, Counting(), Sampling(1.0, 16), len(answers), critics)
     return adapter, engine
 
 

@@ -27,7 +27,7 @@ from rlanything.domains.base import Domain, InvalidTask
 from rlanything.domains.text import TextDomain
 from rlanything.engines.base import Request, Sampling
 from rlanything.records import Completion, Task, Trajectory
-from rlanything.roles.adapter import Adapter, RewriteRequest
+from rlanything.roles.adapter import LLMAdapter, RewriteRequest
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.chat_template import without_scores
 from rlanything.roles.judges.llm import LLMJudge, parse_score
@@ -356,7 +356,7 @@ def test_an_adapter_that_gets_only_such_answers_and_critics_proposes_nothing(
     engine = Sayings([*critics, *malformed])
     sampling = Sampling(1.0, 16)
     chat_model = LocalChatModel(frozen_model, engine)
-    adapter = Adapter(chat_model, stage.domain, sampling, 500, len(critics))
+    adapter = LLMAdapter(chat_model, stage.domain, sampling, 500, len(critics))
     (proposal,) = adapter.propose([ask], 1, seed=0)
     assert proposal.task is None
     assert proposal.critics == tuple(critic.strip() for critic in critics)

@@ -16,7 +16,7 @@ from rlanything.engines.base import Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, JudgedTrajectory, Task, Trajectory, answer_start
-from rlanything.roles.adapter import Adapter, RewriteRequest
+from rlanything.roles.adapter import LLMAdapter, RewriteRequest
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.policy import LanguagePolicy
@@ -210,7 +210,7 @@ def test_the_adapters_thoughts_are_neither_critics_nor_candidates(template: str)
         return answers.pop(0)
 
     chat_model = LocalChatModel(model, ScriptedEngine(model, script))
-    adapter = Adapter(chat_model, Counting(), SAMPLING, tries=2, critics_per_task=1)
+    adapter = LLMAdapter(chat_model, Counting(), SAMPLING, tries=2, critics_per_task=1)
     root = Task("r", "count to 5")
     ask = RewriteRequest("r", root, root, "easier", (judged("a", [[-1]]),))
     [proposal] = adapter.propose([ask], 1, 0)

@@ -21,17 +21,16 @@ from helpers.command import call
 from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint, fake_endpoint, status, text
 from helpers.paths import TINY
 from helpers.scripted import Counting
-from rlanything.config.engines import OpenAIEngineConfig
+from rlanything.engines.openai.config import OpenAIEngineConfig
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.config.roles import AdapterConfig, PolicyConfig
 from rlanything.engines.base import Sampling
-from rlanything.engines.hf.model import ModelError
+from rlanything.engines.base import ModelError
 from rlanything.progress import Progress
 from rlanything.records import Message
 from rlanything.roles.chat_model import ChatRequest
 from rlanything.roles.openai_chat_model import OpenAIChatModel
 from rlanything.roles.policy import LanguagePolicy
-from rlanything.runs.build import open_endpoint
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Run
 
@@ -50,7 +49,7 @@ def speaker_on(fake: FakeEndpoint) -> OpenAIChatModel:
     engine = {"name": "openai", "url": fake.url, "key_variable": "MY_KEY"}
     role = AdapterConfig.model_validate({"model": MODEL, "engine": engine})
     assert isinstance(role.engine, OpenAIEngineConfig)
-    return OpenAIChatModel(open_endpoint(role, role.engine, "adapter"))
+    return OpenAIChatModel(role.engine.build(None, role.engine_setting("adapter", 1)))
 
 
 def test_a_remote_speaker_gives_n_texts_without_tokens_to_each_question(fake: FakeEndpoint) -> None:

@@ -21,7 +21,7 @@ from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.deadline import GenerationTimeout, TimedEngine
 from rlanything.engines.hf.engine import HFEngine
-from rlanything.engines.hf.model import ModelError
+from rlanything.engines.base import ModelError
 from rlanything.learning.learner import DivergedError, Learner
 from rlanything.records import Completion, Sample, Task
 from rlanything.config.roles import TrainedRoleConfig

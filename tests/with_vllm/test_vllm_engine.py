@@ -19,7 +19,8 @@ from rlanything.config.roles import LoraSettings
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.lora import add_adapters
-from rlanything.engines.hf.model import LanguageModel, ModelError, load_model
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.vllm.engine import EngineLost, VLLMEngine
 from rlanything.records import Completion
 

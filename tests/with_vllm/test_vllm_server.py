@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from helpers.paths import TINY
-from rlanything.config.engines import OpenAIEngineConfig
+from rlanything.engines.openai.config import OpenAIEngineConfig
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import AdapterConfig
 from rlanything.engines import shipped
@@ -30,7 +30,6 @@ from rlanything.progress import Progress
 from rlanything.records import Message, Messages
 from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.roles.openai_chat_model import OpenAIChatModel
-from rlanything.runs.build import open_endpoint
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Run
 
@@ -98,7 +97,7 @@ def adapter_at(url: str, model: str = NAME) -> AdapterConfig:
 def speaker_at(url: str, model: str = NAME) -> OpenAIChatModel:
     role = adapter_at(url, model)
     assert isinstance(role.engine, OpenAIEngineConfig)
-    return OpenAIChatModel(open_endpoint(role, role.engine, "adapter"))
+    return OpenAIChatModel(role.engine.build(None, role.engine_setting("adapter", 1)))
 
 
 def chats(count: int) -> list[Messages]:

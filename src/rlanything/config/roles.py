@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rlanything.config.engines import (
-    ConfigSection,
-    EmbeddedEngineConfig,
-    EngineConfig,
-    OpenAIEngineConfig,
-)
+from rlanything.config.engines import AnyEngineConfig, ConfigSection, EngineSetting, parse_engine
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -24,9 +18,9 @@ class RoleConfig(ConfigSection):
     model: str = "nano"
     """`nano` for the model shipped for this role, a folder, a Hugging Face id, or a GGUF file:
     `PATH.gguf`, or `package:FILE.gguf` for one that an installed package brings."""
-    engine: EngineConfig = EmbeddedEngineConfig()
+    engine: AnyEngineConfig = Field(default_factory=lambda: parse_engine({"name": "embedded"}))
     """What generates: `{name: embedded}`, `{name: vllm}`, or `{name: openai, url: ...}` for a role
-    that does not train (engine_settings.py)."""
+    that does not train; or a class of your own, `{name: module:Class}`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """What the model computes in. Policy and judge keep weights in float32, of which training needs
     every bit; the adapter, which never trains, keeps them in this type too: half the memory."""
@@ -42,7 +36,7 @@ class RoleConfig(ConfigSection):
 
     @model_validator(mode="after")
     def _endpoint_decides(self) -> RoleConfig:
-        if not isinstance(self.engine, OpenAIEngineConfig):
+        if not self.engine.remote:
             return self
         if self.model == "nano":
             raise ValueError("model: give the endpoint's name of its model")
@@ -50,10 +44,16 @@ class RoleConfig(ConfigSection):
             raise ValueError("dtype and device are the endpoint's own affair: leave them out")
         return self
 
+    def engine_setting(self, role: str, threads: int) -> EngineSetting:
+        """Returns what the engine of this role must know, beside its own settings."""
+        return EngineSetting(
+            role, self.model, self.dtype, self.device, threads, self.timeout_seconds
+        )
+
     @property
     def remote(self) -> bool:
         """Whether an endpoint answers: with text, without tokens or log-probs."""
-        return isinstance(self.engine, OpenAIEngineConfig)
+        return self.engine.remote
 
 
 class LoraSettings(ConfigSection):
@@ -138,19 +138,19 @@ class JudgeConfig(TrainedRoleConfig):
     train: bool = True
     """Whether it learns. If not it has no optimizer and no checkpoints; it scores and is examined
     as it is."""
-    oracle_noise: Share | None = None
-    """If given, no model judges: scores are the domain's own step labels, each wrong with this
-    probability. A diagnostic; `judge: oracle(noise=0.28)` says the same."""
+    name: str = "llm"
+    """`llm`: the language model of this section, which scores steps, or writes unit tests where the
+    domain has its judge do so. `oracle`: the domain's own step labels, each wrong with probability
+    `noise` (options: {noise: 0.28}), a diagnostic. `module:name`: a function that scores step i of a
+    trajectory, or a judge class of your own."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Passed to a judge that is not `llm`, which checks them."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _oracle(cls, section: Any) -> Any:
-        if not isinstance(section, str):
-            return section
-        found = re.fullmatch(r"oracle\(\s*(?:noise\s*=\s*([0-9.eE+-]+)\s*)?\)", section.strip())
-        if found is None:
-            raise ValueError("a section of keys, or oracle(noise=0.28) with a number from 0 to 1")
-        return {"oracle_noise": found[1] or "0"}
+    @model_validator(mode="after")
+    def _options_of_another(self) -> JudgeConfig:
+        if self.name == "llm" and self.options:
+            raise ValueError("options belong to a judge with another name; leave them out")
+        return self
 
     @model_validator(mode="after")
     def _something_to_hold(self) -> JudgeConfig:
@@ -161,7 +161,7 @@ class JudgeConfig(TrainedRoleConfig):
     @property
     def here(self) -> bool:
         """Whether there is a model in this process."""
-        return self.oracle_noise is None and not self.remote
+        return self.name == "llm" and not self.remote
 
     @property
     def trains(self) -> bool:
@@ -190,6 +190,10 @@ class AdapterConfig(RoleConfig):
     """`model: policy` or `model: judge` shares that role's model and engine, as it is at the time:
     nothing more to hold in memory, and the adapter changes as that role learns."""
 
+    name: str = "llm"
+    """`llm`: the language model of this section. `module:Class`: an adapter of your own."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Passed to an adapter that is not `llm`, which checks them."""
     tries: Count = 8
     """Answers sampled per proposal; the first valid one becomes the candidate."""
     critics_per_task: Annotated[int, Field(ge=0)] = 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import cloudpickle
 
 from rlanything.domains.base import Domain, DomainError
-from rlanything.plugins import PluginError, load_plugin
+from rlanything.plugins import PluginError, make_plugin
 
 
 def load_domain(name: str, options: Mapping[str, Any]) -> Domain:
@@ -20,15 +19,9 @@ def load_domain(name: str, options: Mapping[str, Any]) -> Domain:
     Raises `DomainError` where there is none, where it cannot be imported, and for options that it
     does not take."""
     try:
-        make = load_plugin("domain", name)
+        return make_plugin("domain", name, options)
     except PluginError as error:
         raise DomainError(str(error)) from error
-    try:
-        inspect.signature(make).bind(**options)
-    except TypeError as fault:
-        known = ", ".join(inspect.signature(make).parameters) or "none"
-        raise DomainError(f"domain {name}: {fault}; its options are: {known}") from fault
-    return make(**options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,10 @@ from typing import Protocol
 from rlanything.records import Completion
 
 
+class ModelError(ValueError):
+    """A model cannot be used as asked; the message is one line that ends with the remedy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choices:
     """Restricts a response to `free text <marker> one of the options`.

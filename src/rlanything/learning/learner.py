@@ -16,7 +16,8 @@ from torch.nn import functional
 from rlanything.algorithm.losses.clipped import LossSettings, token_terms
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.hf.choices import restricted_logprobs
-from rlanything.engines.hf.model import LanguageModel, ModelError
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.sharing import stretched_positions
 from rlanything.learning.packing import pack
 from rlanything.learning.padding import pad

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlanything.config.engines import VLLMEngineConfig
+from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines.hf.attention import TILE
 from rlanything.planning.architecture import BFLOAT16, FLOAT32, Architecture

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rlanything.config.engines import OpenAIEngineConfig, VLLMEngineConfig
+from rlanything.engines.openai.config import OpenAIEngineConfig
+from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import RoleConfig
 from rlanything.planning.architecture import Architecture, architecture_of

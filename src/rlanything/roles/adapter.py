@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Protocol, get_args
 
 from rlanything.domains.base import Domain, InvalidTask, Refused
 from rlanything.engines.base import Sampling
@@ -56,7 +56,18 @@ class Proposal:
         return max((STAGES.index(each.stage) for each in self.refused), default=0)
 
 
-class Adapter:
+class Adapter(Protocol):
+    """Proposes harder and easier versions of tasks."""
+
+    def propose(
+        self, requests: Sequence[RewriteRequest], iteration: int, seed: int
+    ) -> list[Proposal]:
+        """Returns one proposal per request, in their order; a candidate's id is
+        `SLOT@ITERATION`."""
+        ...
+
+
+class LLMAdapter:
     """A language model that is asked twice: for critics of failed rollouts, then for a new task."""
 
     def __init__(

@@ -7,12 +7,12 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from rlanything.engines.base import Sampling
-from rlanything.engines.hf.model import ModelError
+from rlanything.engines.base import ModelError
 from rlanything.records import Completion, answer_start
 from rlanything.roles.chat_model import ChatRequest
 
 if TYPE_CHECKING:  # the client is an extra
-    from rlanything.engines.openai import Endpoint
+    from rlanything.engines.openai.endpoint import Endpoint
 
 
 class OpenAIChatModel:

@@ -26,7 +26,7 @@ class ScheduledTask:
 class RolloutGroup:
     """A rollout group: the judged trajectories of one task."""
 
-    entry: ScheduledTask
+    scheduled: ScheduledTask
     judged: tuple[JudgedTrajectory, ...]
     accuracy: float
     signals: TaskSignals
@@ -63,20 +63,19 @@ def shuffled(samples: Sequence[tuple[str, Sample]], seed: int) -> list[tuple[str
 
 
 def grouped(
-    entries: Sequence[ScheduledTask],
+    scheduled: Sequence[ScheduledTask],
     judged: Sequence[JudgedTrajectory],
     signals: Callable[[Sequence[JudgedTrajectory]], TaskSignals],
 ) -> list[RolloutGroup]:
-    """The groups in the order of their entries; an entry none of whose rollouts ended has none.
-
-    `signals`: what the judged trajectories of one task teach."""
+    """Returns one group per scheduled task, in their order; a task none of whose rollouts ended has
+    none. `signals` computes what the judged trajectories of one task teach."""
     by_task: dict[str, list[JudgedTrajectory]] = defaultdict(list)
     for each in judged:
         by_task[each.trajectory.task.id].append(each)
     groups: list[RolloutGroup] = []
-    for entry in entries:
-        members = by_task[entry.task.id]
+    for one in scheduled:
+        members = by_task[one.task.id]
         if members:
-            found = signals(members)
-            groups.append(RolloutGroup(entry, tuple(members), found.accuracy, found))
+            taught = signals(members)
+            groups.append(RolloutGroup(one, tuple(members), taught.accuracy, taught))
     return groups

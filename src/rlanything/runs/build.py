@@ -1,45 +1,45 @@
-"""From a recipe to the cast of a run: models, engines, roles, learners."""
+"""Builds the components of a run from its recipe: models, engines, roles, learners."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 import torch.utils.deterministic
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from rlanything.config.engines import OpenAIEngineConfig, VLLMEngineConfig
+from rlanything.algorithm.losses.base import Loss
 from rlanything.config.recipe import Recipe, RecipeError
-from rlanything.config.roles import JudgeConfig, PolicyConfig, RoleConfig, TrainedRoleConfig
+from rlanything.config.roles import (
+    AdapterConfig,
+    JudgeConfig,
+    PolicyConfig,
+    RoleConfig,
+    TrainedRoleConfig,
+)
 from rlanything.domains.base import Domain, UnitTestDomain
 from rlanything.engines import shipped
 from rlanything.engines.base import Engine, Sampling
-from rlanything.engines.deadline import TimedEngine
-from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.lora import add_adapters
-from rlanything.engines.hf.model import LanguageModel, ModelError, load_model
-from rlanything.engines.vllm.engine import VLLMEngine
+from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.evaluation.labels import Labeller
 from rlanything.learning.learner import Learner
 from rlanything.learning.reference import ReferenceModel
-from rlanything.roles.adapter import Adapter
+from rlanything.plugins import PluginError, load_plugin, make_plugin
+from rlanything.roles.adapter import Adapter, LLMAdapter
 from rlanything.roles.chat_model import ChatModel, LocalChatModel
-from rlanything.roles.judges.base import Judge
+from rlanything.roles.judges.base import FunctionJudge, Judge, JudgeError
 from rlanything.roles.judges.llm import LLMJudge
-from rlanything.roles.judges.oracle import OracleJudge
 from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.roles.openai_chat_model import OpenAIChatModel
 from rlanything.roles.policy import LanguagePolicy
+from rlanything.runs.parts import Parts
 from rlanything.seeds import derive
-
-if TYPE_CHECKING:
-    from rlanything.engines.openai import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +53,30 @@ class TrainedModel:
 
 @dataclass(frozen=True, slots=True)
 class RunComponents:
-    """Everybody who takes part in a run."""
+    """The models and roles of a run."""
 
     policy: TrainedModel
     judge: TrainedModel | None
-    """None where the oracle, an endpoint or a frozen model judges."""
+    """None where the judge does not learn: an object, an oracle, an endpoint, a frozen model."""
     train_policy: LanguagePolicy
-    """The policy as it acts in training."""
+    """The policy as it samples in training."""
     eval_policy: LanguagePolicy
-    """The same policy as it acts in evaluation."""
-    critic: Judge
+    """The same policy as it samples in evaluation."""
+    scorer: Judge
     adapter: Adapter
     engines: tuple[Engine, ...]
-    """All that are in this process, the adapter's too."""
+    """All engines of models in this process, the frozen ones too."""
     chat_models: Mapping[str, ChatModel]
-    """Who answers for a role, by role."""
+    """By role, the model that answers for it."""
 
     @property
     def trained_models(self) -> dict[str, TrainedModel]:
-        """Those who learn, by role."""
+        """Returns the models that learn, by role."""
         judge = {} if self.judge is None else {"judge": self.judge}
         return {"policy": self.policy, **judge}
 
     def pop_usage(self) -> dict[str, int]:
-        """What was asked of models since the last call, as `role/quantity`."""
+        """Returns what was asked of models since the last call, as `role/quantity`."""
         return {
             f"{role}/{quantity}": count
             for role, chat_model in self.chat_models.items()
@@ -95,17 +95,17 @@ def prepare_torch(threads: int) -> None:
 
 
 def build_components(
-    recipe: Recipe, domain: Domain, checkpoint: Path | None = None
+    recipe: Recipe, domain: Domain, checkpoint: Path | None = None, parts: Parts = Parts()
 ) -> RunComponents:
-    """Loads the models that are here and finds the way to those that are not. Those that learn are
-    as a checkpoint has them, if one is given; what they are held to is the recipe's all the same.
+    """Builds everything that acts in a run; models that learn have the weights of `checkpoint`,
+    where one is given, but are held to the recipe's own. `parts` win over what the recipe names.
 
-    Raises `RecipeError` for a role that cannot train, `ModelError` or `EndpointError` for a model
-    that cannot be used."""
+    Raises `RecipeError` for a role that cannot train, `ModelError`, `EndpointError` or `JudgeError`
+    for a model or a judge that cannot be used."""
     check_models(recipe)
     prepare_torch(recipe.threads)
-    policy = _trainee(recipe.policy, "policy", recipe, checkpoint)
-    judge = _trainee(recipe.judge, "judge", recipe, checkpoint) if recipe.judge.trains else None
+    policy = _trained_model(recipe.policy, "policy", recipe, checkpoint, parts.loss)
+    judge = _trained_model(recipe.judge, "judge", recipe, checkpoint) if recipe.judge.trains else None
     engines = [policy.engine, *([judge.engine] if judge else [])]
     chat_models: dict[str, ChatModel] = {"policy": LocalChatModel(policy.model, policy.engine)}
 
@@ -116,38 +116,33 @@ def build_components(
         return chat_model
 
     @cache
-    def judging() -> ChatModel:
-        found = (
-            LocalChatModel(judge.model, judge.engine) if judge else frozen(recipe.judge, "judge")
-        )
-        chat_models["judge"] = found
-        return found
+    def judge_model() -> ChatModel:
+        own = LocalChatModel(judge.model, judge.engine) if judge else frozen(recipe.judge, "judge")
+        chat_models["judge"] = own
+        return own
 
-    def adapting() -> ChatModel:
-        if not recipe.adapter.shares:
-            return frozen(recipe.adapter, "adapter")
-        shared = judging() if recipe.adapter.model == "judge" else chat_models["policy"]
-        assert isinstance(shared, LocalChatModel)  # check_models saw to it
-        return shared.counted_separately()
+    @cache
+    def adapter_model() -> ChatModel:
+        if recipe.adapter.shares:
+            shared = judge_model() if recipe.adapter.model == "judge" else chat_models["policy"]
+            assert isinstance(shared, LocalChatModel)  # check_models saw to it
+            chat_models["adapter"] = shared.counted_separately()
+        else:
+            chat_models["adapter"] = frozen(recipe.adapter, "adapter")
+        return chat_models["adapter"]
 
     def acting(temperature: float) -> LanguagePolicy:
         return build_policy(chat_models["policy"], domain, recipe.policy, temperature)
 
-    chat_models["adapter"] = adapting()
-    adapter = Adapter(
-        chat_models["adapter"],
-        domain,
-        Sampling(recipe.adapter.temperature, recipe.adapter.max_tokens),
-        recipe.adapter.tries,
-        recipe.adapter.critics_per_task,
-    )
-    critic = build_judge(recipe.judge, domain, judging)
+    # In this order: chat models are made when first asked for, and listed as they are made.
+    adapter = parts.adapter or build_adapter(recipe.adapter, domain, adapter_model)
+    scorer = parts.judge or build_judge(recipe.judge, domain, judge_model)
     return RunComponents(
         policy=policy,
         judge=judge,
         train_policy=acting(recipe.policy.temperature),
         eval_policy=acting(recipe.evaluation.temperature),
-        critic=critic,
+        scorer=scorer,
         adapter=adapter,
         engines=tuple(engines),
         chat_models=chat_models,
@@ -155,15 +150,16 @@ def build_components(
 
 
 def check_models(recipe: Recipe) -> None:
-    """An endpoint gives text, and learning needs the sampled tokens and their log-probs; and only a
-    model that is here can be shared. Raises `RecipeError`."""
-    why = "engine: openai gives no tokens or log-probs to train on"
+    """Raises `RecipeError` for a role that an endpoint serves and that should learn (it gives text,
+    and learning needs the sampled tokens with their log-probs), and for sharing a judge's model
+    where none is in this process."""
+    why = "engine: an endpoint gives no tokens or log-probs to train on"
     if recipe.policy.remote:
         raise RecipeError(
             f"policy: {why}; train a model that is here (engine: {{name: embedded}}), or measure "
             "this one with `rlanything eval RECIPE`"
         )
-    if recipe.judge.oracle_noise is None and recipe.judge.remote and recipe.judge.train:
+    if recipe.judge.name == "llm" and recipe.judge.remote and recipe.judge.train:
         raise RecipeError(
             f"judge: {why}; leave this judge as it is with judge.train=false, or train one "
             "that is here (engine: {name: embedded})"
@@ -175,21 +171,27 @@ def check_models(recipe: Recipe) -> None:
         )
 
 
-def _trainee(
-    role: TrainedRoleConfig, name: str, recipe: Recipe, checkpoint: Path | None
+def _trained_model(
+    role: TrainedRoleConfig,
+    name: str,
+    recipe: Recipe,
+    checkpoint: Path | None,
+    loss: Loss | None = None,
 ) -> TrainedModel:
     source = role.model if checkpoint is None else str(checkpoint / name)
     model = load_role(role.model_copy(update={"model": source}), name)
     if role.lora is not None:
         add_adapters(model, role.lora, derive(recipe.seed, "adapters", name))
-    # It may refuse the model, which is sooner said than a start.
-    learner = Learner(model, role, _reference(role, name, model))
+    # It may refuse the model, which is sooner said than an engine started.
+    learner = Learner(model, role, _reference_model(role, name, model), loss)
     return TrainedModel(model, build_engine(model, role, name, recipe.threads), learner)
 
 
-def _reference(role: TrainedRoleConfig, name: str, model: LanguageModel) -> ReferenceModel | None:
-    """What the recipe's own model of a role was, for one that is held to it. A copy, unless all
-    that learns are adapters which began as nothing."""
+def _reference_model(
+    role: TrainedRoleConfig, name: str, model: LanguageModel
+) -> ReferenceModel | None:
+    """Returns the recipe's own model of a role that is held to it, None for any other role. It is a
+    copy, unless all that learns are adapters which began as nothing."""
     if not role.reference_kl_weight:
         return None
     source = shipped.resolve(role.model, name)
@@ -199,48 +201,30 @@ def _reference(role: TrainedRoleConfig, name: str, model: LanguageModel) -> Refe
 
 
 def build_engine(model: LanguageModel, role: RoleConfig, name: str, threads: int) -> Engine:
-    if isinstance(role.engine, VLLMEngineConfig):
-        return VLLMEngine(
-            model,
-            role.engine,
-            name=name,
-            device=role.device,
-            dtype=role.dtype,
-            threads=threads,
-            seconds=role.timeout_seconds,
-        )
-    return TimedEngine(embedded_engine(model), role.timeout_seconds, name)
+    """Builds the engine that generates with a model in this process."""
+    return role.engine.build(model, role.engine_setting(name, threads))
 
 
 def build_chat_model(role: RoleConfig, name: str, threads: int) -> ChatModel:
-    """A role's model, here or at an endpoint. Raises `ModelError` or `EndpointError`."""
-    if isinstance(role.engine, OpenAIEngineConfig):
-        return OpenAIChatModel(open_endpoint(role, role.engine, name))
+    """Builds a role's model, here or at an endpoint. Raises `ModelError` or `EndpointError`."""
+    if role.remote:
+        return OpenAIChatModel(role.engine.build(None, role.engine_setting(name, threads)))
     model = load_role(role, name)
     return LocalChatModel(model, build_engine(model, role, name, threads))
 
 
 def load_role(role: RoleConfig, name: str) -> LanguageModel:
-    """Raises `ModelError`. A role that could learn has the weights it would learn with, also where
-    it does not (in `eval`, or with a learning rate of 0): it acts as it does in training."""
+    """Loads a role's model. One that could learn has the weights it would learn with, also where it
+    does not (in `eval`, or with a learning rate of 0): it acts as it does in training. Raises
+    `ModelError`."""
     trains = isinstance(role, TrainedRoleConfig)
     return load_model(shipped.resolve(role.model, name), role.dtype, role.device, trains)
-
-
-def open_endpoint(role: RoleConfig, config: OpenAIEngineConfig, name: str) -> Endpoint:
-    """Raises `ModelError` without the official client, `EndpointError` without a key."""
-    if importlib.util.find_spec("openai") is None:
-        raise ModelError(
-            f"{name}.engine: openai needs the official client: pip install 'rlanything[openai]'"
-        )
-    from rlanything.engines.openai import Endpoint
-
-    return Endpoint(name, role.model, config, role.timeout_seconds)
 
 
 def build_policy(
     chat_model: ChatModel, domain: Domain, config: PolicyConfig, temperature: float
 ) -> LanguagePolicy:
+    """Builds the policy's role over a chat model, sampling at `temperature`."""
     return LanguagePolicy(
         chat_model,
         domain,
@@ -251,8 +235,9 @@ def build_policy(
 
 
 def build_labeller(recipe: Recipe, domain: Domain) -> Labeller | None:
-    """Who says in the recipe which steps of the judge's exam are good; None: nobody is asked.
-    Raises `RecipeError` where nobody needs to, and as `build_chat_model` does."""
+    """Builds the labeller of the judge's held-out steps; None where the recipe has none.
+
+    Raises `RecipeError` where none is needed, and what `build_chat_model` raises."""
     config = recipe.evaluation.labeller
     if config is None or recipe.evaluation.baseline is not None:  # which has its labels
         return None
@@ -267,11 +252,43 @@ def build_labeller(recipe: Recipe, domain: Domain) -> Labeller | None:
 
 
 def build_judge(config: JudgeConfig, domain: Domain, chat_model: Callable[[], ChatModel]) -> Judge:
-    """Whoever scores: the oracle, or a model that is only asked for where one is needed."""
+    """Builds the judge that a recipe names; `chat_model` is called only where one is needed.
+
+    Raises `JudgeError` where there is none of this name, or where it refuses its options."""
     samples = config.samples_per_step
-    if config.oracle_noise is not None:
-        return OracleJudge(domain, config.oracle_noise, samples)
     sampling = Sampling(config.temperature, config.max_tokens)
-    if isinstance(domain, UnitTestDomain):
-        return UnitTestJudge(chat_model(), domain, sampling, samples)
-    return LLMJudge(chat_model(), domain, sampling, samples)
+    if config.name == "llm":
+        if isinstance(domain, UnitTestDomain):
+            return UnitTestJudge(chat_model(), domain, sampling, samples)
+        return LLMJudge(chat_model(), domain, sampling, samples)
+    provided = _provided(domain, sampling, chat_model) | {"samples": lambda: samples}
+    try:
+        plugin = load_plugin("judge", config.name)
+        if isinstance(plugin, type):
+            plugin = make_plugin("judge", config.name, config.options, provided)
+    except PluginError as error:
+        raise JudgeError(f"judge.name: {error}") from error
+    return plugin if isinstance(plugin, Judge) else FunctionJudge(plugin)
+
+
+def build_adapter(
+    config: AdapterConfig, domain: Domain, chat_model: Callable[[], ChatModel]
+) -> Adapter:
+    """Builds the adapter that a recipe names; `chat_model` is called only where one is needed.
+
+    Raises `RecipeError` where there is none of this name, or where it refuses its options."""
+    sampling = Sampling(config.temperature, config.max_tokens)
+    if config.name == "llm":
+        return LLMAdapter(chat_model(), domain, sampling, config.tries, config.critics_per_task)
+    provided = _provided(domain, sampling, chat_model)
+    try:
+        return make_plugin("adapter", config.name, config.options, provided)
+    except PluginError as error:
+        raise RecipeError(f"adapter.name: {error}") from error
+
+
+def _provided(
+    domain: Domain, sampling: Sampling, chat_model: Callable[[], ChatModel]
+) -> dict[str, Callable[[], Any]]:
+    """Returns what a judge or adapter class gets, where its constructor has such parameters."""
+    return {"domain": lambda: domain, "sampling": lambda: sampling, "chat_model": chat_model}

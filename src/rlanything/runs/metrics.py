@@ -28,7 +28,7 @@ def iteration_metrics(
     """Everything counted in one turn; `counted` of the judge by measure, `usage` of models as
     `role/quantity`. None: there was nothing to count."""
     trajectories = [each.trajectory for group in turn.groups for each in group.judged]
-    active = [group for group in turn.groups if not group.entry.candidate]
+    active = [group for group in turn.groups if not group.scheduled.candidate]
     steps = [step for trajectory in trajectories for step in trajectory.steps]
     return {
         "rollouts/episodes": len(trajectories),

@@ -24,6 +24,16 @@ class Position:
     checkpoint: Path | None
 
 
+def last_position(directory: Path) -> Position:
+    """Returns the newest iteration whose checkpoint is intact, without changing anything."""
+    folder = directory / "checkpoints"
+    for iteration in reversed(saved_iterations(folder)):
+        checkpoint = folder / checkpoint_name(iteration)
+        if not problems(checkpoint):
+            return Position(iteration, checkpoint)
+    return Position(0, None)
+
+
 def recover(directory: Path, store: Store, say: Callable[[str], None]) -> Position:
     """Finds the newest iteration whose checkpoint is intact, and forgets everything later.
 

@@ -1,28 +1,22 @@
-"""A run from its recipe to its closing lines: set up, evaluate, turn the loop, keep everything.
+"""A run from its recipe to its closing lines: set up, evaluate, iterate, keep everything.
 
-Whenever it is stopped, `Run.resume` goes on at the last iteration that was kept, and the result is
-bit for bit that of a run that was never stopped.
+Whenever it is stopped, `Trainer.resume` continues at the last iteration that was kept, and the
+result is bit for bit that of a run that was never stopped.
 """
 
 from __future__ import annotations
 
 import json
-import platform
 import re
-import shutil
 import time
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-import torch
-import transformers
-import yaml
-
-from rlanything import __version__
 from rlanything.algorithm.curriculum import Pool
-from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.algorithm.losses.base import Loss
+from rlanything.config.recipe import Recipe, RecipeError, load_recipe, override_lines
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.evaluation.counts import pooled
@@ -31,17 +25,28 @@ from rlanything.evaluation.judge_eval import JudgeEvalSet, diagnose_judged
 from rlanything.evaluation.labels import oracle_labels
 from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.loop import IterationResult, Loop
-from rlanything.progress import Progress
+from rlanything.progress import Progress, progress_of
 from rlanything.records import Task, Trajectory
-from rlanything.roles.judges.base import NullJudge
+from rlanything.roles.adapter import Adapter
+from rlanything.roles.judges.base import Judge, NullJudge
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.baseline import open_baseline, take_baseline
 from rlanything.runs.build import RunComponents, build_components, build_labeller
-from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint, sync
+from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint
 from rlanything.runs.checks import run_checks
+from rlanything.runs.directory import (
+    CHECKPOINTS,
+    IMAGES,
+    RECIPE,
+    STORE,
+    check_run,
+    create_run,
+    now,
+)
 from rlanything.runs.lock import RunLock, find_holder
 from rlanything.runs.metrics import drift_metrics, evaluation_metrics, iteration_metrics
-from rlanything.runs.recovery import Position, recover
+from rlanything.runs.parts import Parts
+from rlanything.runs.recovery import Position, last_position, recover
 from rlanything.runs.report.writing import Reporter
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.store import Store
@@ -49,209 +54,266 @@ from rlanything.runs.summary import closing_lines, evaluation_line, iteration_li
 from rlanything.runs.trackers import check_trackers, tracking
 from rlanything.seeds import derive
 
-RECIPE, STORE, CHECKPOINTS = "recipe.yaml", "run.sqlite", "checkpoints"
-IMAGES = "images"
-
 MAY_CHANGE = ("environment.", "checkpoints.", "store.", "tracker.", "loop.iterations")
-"""What a resumed run may do otherwise: it changes no result, or how many there are."""
+"""Overrides of a resumed run: they change no result, or how many there are."""
 MAY_MOVE = re.compile(
     r"(adapter|judge|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
 )
-"""Nor does the way to the endpoint of a frozen role."""
+"""The way to the endpoint of a frozen role, which changes none either."""
 
 
-class Run:
-    """One training run and its directory."""
+class Trainer:
+    """One training run and its directory: iterate over it, or call `train()`.
 
-    def __init__(self, recipe: Recipe, progress: Progress) -> None:
+    Quiet in a script or a notebook unless `progress` is true; in a terminal it shows bars."""
+
+    def __init__(
+        self,
+        recipe: str | Path | Mapping[str, Any] | Recipe,
+        *,
+        domain: Domain | None = None,
+        judge: Judge | None = None,
+        adapter: Adapter | None = None,
+        loss: Loss | None = None,
+        run_dir: str | Path | None = None,
+        overrides: Mapping[str, Any] | Sequence[str] = (),
+        progress: bool | Progress | None = None,
+    ) -> None:
         """A new run. Checks and loads everything before anything is written.
 
-        Raises `RecipeError` if the directory exists, `DomainError` or `ModelError` if a part cannot
-        be set up, `TrackerError` for a tracker that is not installed."""
-        self._recipe, self._progress = recipe, progress
-        self._directory = recipe.directory
+        `recipe`: a shipped recipe by its name, a path, a mapping, or a `Recipe`. Objects for
+        `domain`, `judge`, `adapter` and (the policy's) `loss` win over what the recipe names.
+        `overrides`: `{"section.key": value}`, or lines `section.key=value` as on the command line.
+
+        Raises `RecipeError` where the recipe is wrong or the directory exists, `DomainError`,
+        `ModelError`, `JudgeError` or `TrackerError` where a part cannot be set up: all are
+        ValueErrors with one line that ends with the remedy."""
+        self._parts = Parts(domain, judge, adapter, loss)
+        self._progress = progress_of(progress)
+        loaded = load_recipe(recipe, override_lines(overrides))
+        if run_dir is not None:
+            loaded = loaded.model_copy(update={"run_dir": Path(run_dir)})
+        self._recipe = self._parts.named_in(loaded)
+        self._directory = self._recipe.directory
         if self._directory.exists():
             raise RecipeError(
-                f"run directory {self._directory} exists already; go on with it by `rlanything "
+                f"run directory {self._directory} exists already; continue it with `rlanything "
                 f"resume {self._directory}`, or choose another with run_dir=PATH"
             )
-        if recipe.evaluation.baseline:
-            open_baseline(recipe.evaluation.baseline, recipe).close()
-        self._at = Position(0, None)
+        if self._recipe.evaluation.baseline:
+            open_baseline(self._recipe.evaluation.baseline, self._recipe).close()
+        self._position = Position(0, None)
         self._set_up()
-        self._labeller = build_labeller(recipe, self._domain)
-        self._new = True
+        self._labeller = build_labeller(self._recipe, self._domain)
+        self._fresh = True
+        self._environments: EnvironmentPool | None = None
+        self._lines: list[str] | None = None
 
     @classmethod
-    def resume(cls, directory: Path, overrides: Sequence[str], progress: Progress) -> Self:
-        """A run that was stopped, however it was. It goes on when it is told to `train`.
+    def resume(
+        cls,
+        run_dir: str | Path,
+        *,
+        domain: Domain | None = None,
+        judge: Judge | None = None,
+        adapter: Adapter | None = None,
+        loss: Loss | None = None,
+        overrides: Mapping[str, Any] | Sequence[str] = (),
+        progress: bool | Progress | None = None,
+    ) -> Self:
+        """Returns a run that was stopped, however it was; it continues when told to.
 
-        Raises `RecipeError` for a directory that is no run's and for overrides that would make it
-        another run, and what `__init__` raises."""
-        path = directory / RECIPE
-        if not path.is_file() or not (directory / STORE).is_file():
-            raise RecipeError(f"{directory} is no run directory: it has no {RECIPE} or no {STORE}")
-        for override in overrides:
-            if not override.startswith(MAY_CHANGE) and not MAY_MOVE.match(override):
+        Parts that were objects must be handed over again. Raises `RecipeError` for a directory that
+        is no run's, for a missing object and for overrides that would make it another run; loading
+        the last checkpoint, on the first iteration, raises what `__init__` raises."""
+        directory, lines = Path(run_dir), override_lines(overrides)
+        check_run(directory)
+        for line in lines:
+            if not line.startswith(MAY_CHANGE) and not MAY_MOVE.match(line):
                 raise RecipeError(
-                    f"override {override!r}: a resumed run stays the run it was; only "
-                    f"{', '.join(each.rstrip('.') for each in MAY_CHANGE)} and the way to an "
+                    f"override {line!r}: a resumed run stays the run it was; only "
+                    f"{', '.join(key.rstrip('.') for key in MAY_CHANGE)} and the way to an "
                     "endpoint may change. Train another run for anything else"
                 )
-        run = cls.__new__(cls)
-        recipe = load_recipe(path, overrides)
-        run._recipe, run._progress = recipe.model_copy(update={"run_dir": directory}), progress
-        run._directory, run._new = directory, False
-        return run
+        trainer = cls.__new__(cls)
+        trainer._parts = Parts(domain, judge, adapter, loss)
+        trainer._progress = progress_of(progress)
+        recipe = load_recipe(directory / RECIPE, lines)
+        recipe = recipe.model_copy(update={"run_dir": directory})
+        trainer._recipe = trainer._parts.named_in(recipe)
+        trainer._directory, trainer._fresh = directory, False
+        trainer._environments, trainer._lines = None, None
+        return trainer
+
+    @property
+    def run_dir(self) -> Path:
+        """The run's directory."""
+        return self._directory
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe, resolved."""
+        return self._recipe
+
+    def train(self) -> list[str]:
+        """Runs to the end, and returns the closing lines: what improved, by how much.
+
+        Raises `LockedError` if another process is at work there, `Stopped` on SIGINT and SIGTERM;
+        whatever it raises has a note that says how to continue."""
+        for _ in self:
+            pass
+        assert self._lines is not None
+        return self._lines
+
+    def __iter__(self) -> Iterator[IterationResult]:
+        """Yields each iteration once it is kept: `.number`, `.metrics`, `.groups`. Whoever leaves
+        early may iterate again, or resume later. Raises as `train`."""
+        if self._lines is not None:
+            return
+        try:
+            with self._session() as loop:
+                yield from self._iterations(loop)
+        except (Exception, Stopped) as error:
+            error.add_note(f"continue with `rlanything resume {self._directory}`")
+            raise
+
+    def evaluate(self, split: str, episodes: int = 240, seed: int = 1) -> Evaluation:
+        """Returns the success of the policy as it is now on `episodes` held-out tasks of a split,
+        with its 95% interval. `seed` chooses tasks and random numbers.
+
+        Raises `DomainError` for a split that the domain does not have."""
+        if not hasattr(self, "_components"):
+            self._position = last_position(self._directory)
+            self._set_up()
+        tasks = self._domain.tasks(split, episodes, seed)
+        with ExitStack() as stack:
+            environments = self._environments or stack.enter_context(self._open_environments())
+            return self._play(environments, split, tasks, seed, 1)
 
     def _set_up(self) -> None:
-        """Domain and held-out tasks, and pool, models and optimizers as they stand at `_at`."""
-        recipe, checkpoint = self._recipe, self._at.checkpoint
+        """Loads domain and held-out tasks, and pool, models and optimizers as they stand at the
+        position."""
+        recipe, checkpoint = self._recipe, self._position.checkpoint
         check_trackers(recipe.tracker)
-        self._domain: Domain = load_domain(recipe.domain.name, recipe.domain.options)
+        self._domain: Domain = self._parts.domain or load_domain(
+            recipe.domain.name, recipe.domain.options
+        )
         self._held_out = self._load_held_out()
         self._embedder = find_embedder()
-        self._cast: RunComponents = build_components(recipe, self._domain, checkpoint)
+        self._components: RunComponents = build_components(
+            recipe, self._domain, checkpoint, self._parts
+        )
         if checkpoint is None:
             curriculum = recipe.curriculum
             roots = self._domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
             self._pool = Pool(roots, curriculum.alpha_low, curriculum.alpha_high)
         else:
             self._pool = load_pool(checkpoint)
-            for role, trained_model in self._cast.trained_models.items():
-                trained_model.learner.load_state(checkpoint / role / OPTIMIZER)
+            for role, trained in self._components.trained_models.items():
+                trained.learner.load_state(checkpoint / role / OPTIMIZER)
 
     def _load_held_out(self) -> dict[str, Sequence[Task]]:
-        # Not the run's own seed: runs are compared on the same games.
+        # Not the run's own seed: runs are compared on the same tasks.
         wanted = self._recipe.evaluation
         if not wanted.episodes:
             return {}
         return {s: self._domain.tasks(s, wanted.episodes, wanted.seed) for s in wanted.splits}
 
-    def train(self) -> list[str]:
-        """Runs to the end; returns the closing lines.
+    def _open_environments(self, images: Path | None = None) -> EnvironmentPool:
+        recipe = self._recipe
+        return EnvironmentPool(
+            self._parts.domain or recipe.domain.name,
+            recipe.domain.options,
+            recipe.environment.workers,
+            recipe.environment.timeout_seconds,
+            images,
+        )
 
-        Raises `LockedError` if another process is at it, `Stopped` on SIGINT and SIGTERM; whatever
-        it raises has a note that says how to go on."""
+    @contextmanager
+    def _session(self) -> Iterator[Loop]:
+        """Holds all that a run under way holds: its lock, store, trackers and environments."""
         begun = time.perf_counter()
-        if self._new:
-            self._create_directory()
+        if self._fresh:
+            create_run(self._directory, self._recipe)
         self._stopper = Stopper()
-        try:
-            with self._stopper.listening():
-                holder = find_holder(self._directory)
-                with RunLock(self._directory):
-                    if holder is not None:
-                        self._progress.log(f"process {holder.pid} ended here without a word")
-                    return self._train(begun)
-        except (Exception, Stopped) as error:
-            error.add_note(f"go on with `rlanything resume {self._directory}`")
-            raise
-
-    def _train(self, begun: float) -> list[str]:
-        recipe, progress = self._recipe, self._progress
-        self._store = Store(self._directory / STORE)
-        self._reporter = Reporter(self._store, self._directory, progress.log)
-        try:
-            if not self._new:
-                self._go_back()
-            environment, cast = recipe.environment, self._cast
-            with (
-                progress.live(),
-                tracking(recipe, self._directory, self._store) as self._track,
-                EnvironmentPool(
-                    recipe.domain.name,
-                    recipe.domain.options,
-                    environment.workers,
-                    environment.timeout_seconds,
-                    self._directory / IMAGES,
-                ) as environments,
-            ):
-                self.environments = environments
-                loop = Loop(
-                    recipe=recipe,
-                    domain=self._domain,
-                    pool=self._pool,
-                    policy=cast.train_policy,
-                    judge=cast.critic if recipe.reads_scores else NullJudge(),
-                    adapter=cast.adapter,
-                    policy_learner=cast.policy.learner,
-                    judge_learner=cast.judge.learner if cast.judge else None,
-                    environments=environments,
-                    progress=progress,
-                )
-                self._turn(loop)
-            lines = closing_lines(
-                self._directory,
-                self._store,
-                recipe.evaluation.splits,
-                self._pool,
-                time.perf_counter() - begun,
+        with ExitStack() as stack:
+            stack.enter_context(self._stopper.listening())
+            holder = find_holder(self._directory)
+            stack.enter_context(RunLock(self._directory))
+            if holder is not None:
+                self._progress.log(f"process {holder.pid} was killed while it worked on this run")
+            self._store = Store(self._directory / STORE)
+            stack.callback(self._store.close)
+            self._reporter = Reporter(self._store, self._directory, self._progress.log)
+            # Whether it ends here or stops: what was kept until now is in the report.
+            stack.callback(self._reporter.write)
+            if not self._fresh:
+                self._load_last()
+            self._fresh = False
+            stack.enter_context(self._progress.live())
+            self._track = stack.enter_context(
+                tracking(self._recipe, self._directory, self._store)
             )
-            self._store.describe({"closing": json.dumps(lines), "finished": _now()})
-            return lines
-        finally:
-            try:
-                # Whether it ends here or stops: what was kept until now is in the report.
-                self._reporter.write()
-            finally:
-                self._store.close()
+            with self._open_environments(self._directory / IMAGES) as environments:
+                self._environments = environments
+                try:
+                    yield self._loop(environments)
+                finally:
+                    self._environments = None
+            self._close(time.perf_counter() - begun)
 
-    def _go_back(self) -> None:
-        """To the last iteration that is whole."""
-        self._at = recover(self._directory, self._store, self._progress.log)
+    def _load_last(self) -> None:
+        """Goes back to the last iteration that is whole, as the store is told too."""
+        self._position = recover(self._directory, self._store, self._progress.log)
         self._set_up()
-        examined = 0 in self._store.evaluated_iterations()
-        self._labeller = None if examined else build_labeller(self._recipe, self._domain)
+        evaluated = 0 in self._store.evaluated_iterations()
+        self._labeller = None if evaluated else build_labeller(self._recipe, self._domain)
         self._store.write_pool(self._pool)
-        self._retain(self._at.iteration)
-        self._progress.log(f"resuming after iteration {self._at.iteration}")
+        self._retain(self._position.iteration)
+        self._progress.log(f"resuming after iteration {self._position.iteration}")
 
-    def _turn(self, loop: Loop) -> None:
-        done, iterations = self._at.iteration, self._recipe.loop.iterations
+    def _loop(self, environments: EnvironmentPool) -> Loop:
+        components = self._components
+        return Loop(
+            recipe=self._recipe,
+            domain=self._domain,
+            pool=self._pool,
+            policy=components.train_policy,
+            judge=components.scorer if self._recipe.reads_scores else NullJudge(),
+            adapter=components.adapter,
+            policy_learner=components.policy.learner,
+            judge_learner=components.judge.learner if components.judge else None,
+            engines=components.engines,
+            environments=environments,
+            progress=self._progress,
+        )
+
+    def _iterations(self, loop: Loop) -> Iterator[IterationResult]:
+        done, iterations = self._position.iteration, self._recipe.loop.iterations
         self._sit(done)
         self._report()
-        turning = time.perf_counter()
-        with self._progress.phase("iterations", iterations, "turns") as advance:
+        begun = time.perf_counter()
+        with self._progress.phase("iterations", iterations, "iterations") as advance:
             advance(done)
             for iteration in range(done + 1, iterations + 1):
-                # What an engine remembers changes no answer but for rounding; a resumed run's
-                # remembers nothing.
-                for engine in self._cast.engines:
-                    engine.sync_weights()
-                turn = loop.iterate(iteration)
-                for trained_model in self._cast.trained_models.values():
-                    trained_model.engine.sync_weights()
-                seconds = (time.perf_counter() - turning) / (iteration - done)
+                result = loop.iterate(iteration)
+                seconds = (time.perf_counter() - begun) / (iteration - done)
                 with self._stopper.deferred():
-                    self._keep(turn, seconds * (iterations - iteration))
+                    self._keep(result, seconds * (iterations - iteration))
                 advance(1)
                 self._sit(iteration)
                 self._report()
+                yield result
 
     def _report(self) -> None:
         with self._progress.phase("report", 1, "page"):
             self._reporter.update()
 
-    def _create_directory(self) -> None:
-        """Recipe and store appear together or not at all."""
-        partial = self._directory.with_name(f".{self._directory.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        recipe = self._recipe.model_dump(mode="json")
-        header = (
-            f"# rlanything {__version__}, python {platform.python_version()}, "
-            f"torch {torch.__version__}, transformers {transformers.__version__}\n"
-        )
-        path = partial / RECIPE
-        path.write_text(header + yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
-        store = Store.create(partial / STORE)
-        store.describe({"recipe": json.dumps(recipe), "version": __version__, "begun": _now()})
-        store.close()
-        sync(path)
-        sync(partial)
-        partial.rename(self._directory)
-        sync(self._directory.parent)
+    def _close(self, seconds: float) -> None:
+        """Writes down the closing lines, and that the run is finished."""
+        splits = self._recipe.evaluation.splits
+        self._lines = closing_lines(self._directory, self._store, splits, self._pool, seconds)
+        self._store.describe({"closing": json.dumps(self._lines), "finished": now()})
 
     def _sit(self, iteration: int) -> None:
         """Policy and judge are examined on what they never train on, if it is time; stored and
@@ -275,10 +337,10 @@ class Run:
         labels = self._labels(played) if played else self._store.judge_eval_labels()
         exam = JudgeEvalSet(played or self._store.judge_eval_episodes(), labels)
         seed = derive(recipe.seed, "examination")
-        found = exam.evaluate(self._cast.critic, recipe.feedback.judge_lambda, seed, progress)
+        found = exam.evaluate(self._components.scorer, recipe.feedback.judge_lambda, seed, progress)
         if exam.trajectories:
             progress.log(judge_line(iteration, found.diagnostics, pooled(found.counts)))
-        usage = self._cast.pop_usage()
+        usage = self._components.pop_usage()
         if self._labeller is not None:
             usage |= self._labeller.pop_usage()
             self._labeller = None  # and with it its model: nobody asks again
@@ -300,18 +362,31 @@ class Run:
         return self._labeller.label(played, derive(self._recipe.seed, "labels"), self._progress)
 
     def _evaluate(self, split: str) -> Evaluation:
-        """The policy on a held-out split."""
+        """Plays the held-out tasks of a split."""
+        assert self._environments is not None
+        seed = derive(self._recipe.seed, "evaluation")
+        rollouts = self._recipe.evaluation.rollouts_per_task
+        return self._play(self._environments, split, self._held_out[split], seed, rollouts)
+
+    def _play(
+        self,
+        environments: EnvironmentPool,
+        split: str,
+        tasks: Sequence[Task],
+        seed: int,
+        rollouts: int,
+    ) -> Evaluation:
         recipe = self._recipe
         return evaluate(
-            self._cast.eval_policy,
-            self.environments,
-            self._held_out[split],
+            self._components.eval_policy,
+            environments,
+            tasks,
             split,
             max_steps=recipe.evaluation.max_steps or recipe.loop.max_steps,
             parallel_episodes=recipe.environment.parallel_episodes,
-            seed=derive(recipe.seed, "evaluation"),
+            seed=seed,
             progress=self._progress,
-            rollouts=recipe.evaluation.rollouts_per_task,
+            rollouts=rollouts,
         )
 
     def _keep(self, turn: IterationResult, seconds_left: float) -> None:
@@ -322,15 +397,15 @@ class Run:
         diagnostics = diagnose_judged(judged, labels, recipe.feedback.judge_lambda)
         with self._progress.phase("checkpoint", 1, "checkpoint"):
             checkpoint = save_checkpoint(
-                folder, turn.iteration, self._cast.trained_models, self._pool
+                folder, turn.iteration, self._components.trained_models, self._pool
             )
         # The store's own seconds are counted with the next iteration's.
         metrics = iteration_metrics(
             turn,
             diagnostics,
             recipe.feedback.settings(),
-            pooled(self._cast.critic.counts(judged)),
-            self._cast.pop_usage(),
+            pooled(self._components.scorer.counts(judged)),
+            self._components.pop_usage(),
             self._progress.pop_seconds(),
         )
         if self._embedder is not None:
@@ -354,7 +429,7 @@ class Run:
                 pool=self._pool,
                 metrics=metrics,
                 checkpoint=checkpoint,
-                finished=_now(),
+                finished=now(),
             )
         self._track(turn.iteration, metrics)
         self._retain(turn.iteration)
@@ -371,7 +446,3 @@ class Run:
         prune(self._directory / CHECKPOINTS, recipe.checkpoints.keep, recipe.checkpoints.every)
         if recipe.store.keep_iterations:
             self._store.forget_texts(iteration - recipe.store.keep_iterations + 1)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
-from rlanything.engines.hf.model import LanguageModel, ModelError
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.cache import RaggedCache, shared_length
 from rlanything.engines.hf.draft import Draft, draw
-from rlanything.engines.hf.model import LanguageModel, ModelError
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion
 
 BATCH_ROWS = 128

@@ -18,7 +18,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rlanything.config.roles import LoraSettings
-from rlanything.engines.hf.model import LanguageModel, ModelError, has_adapters
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.model import LanguageModel, has_adapters
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,6 @@ from rlanything.engines.hf.gguf import find_gguf, unpacked
 from rlanything.engines.hf.sharing import sharing_problem
 
 
-class ModelError(ValueError):
-    """A model cannot be used as asked; the message is one line that ends with the remedy."""
-
-
 @dataclass
 class LanguageModel:
     """A decoder from transformers with its tokenizer.

@@ -19,12 +19,14 @@ from typing import IO, Any
 
 import torch
 
-from rlanything.config.engines import VLLMEngineConfig
+from rlanything.config.engines import EngineSetting
+from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
 from rlanything.engines.hf.lora import adapter_rank, adapters_of, frozen_weights
-from rlanything.engines.hf.model import LanguageModel, ModelError, has_adapters
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.model import LanguageModel, has_adapters
 from rlanything.engines.vllm import worker
 from rlanything.engines.vllm.channel import Channel
 from rlanything.engines.vllm.handover import free, put_weights
@@ -58,17 +60,10 @@ class VLLMEngine:
     """
 
     def __init__(
-        self,
-        model: LanguageModel,
-        config: VLLMEngineConfig,
-        *,
-        name: str,
-        device: str,
-        dtype: str,
-        threads: int,
-        seconds: float,
+        self, model: LanguageModel, config: VLLMEngineConfig, setting: EngineSetting
     ) -> None:
-        """`name` is the role it serves. Raises `ModelError` where vLLM cannot do that."""
+        """Starts the worker. Raises `ModelError` where vLLM cannot serve this role."""
+        name, device, dtype = setting.role, setting.device, setting.dtype
         if importlib.util.find_spec("vllm") is None:
             raise ModelError(
                 f"{name}.engine: vLLM is not installed; pip install 'rlanything[vllm]' (without a "
@@ -79,9 +74,9 @@ class VLLMEngine:
                 f"{name}: on a GPU vLLM computes adapters in bfloat16 only; set {name}.dtype: "
                 "bfloat16, or choose engine: {name: embedded}"
             )
-        self._lm, self._name, self._seconds = model, name, seconds
+        self._lm, self._name, self._seconds = model, name, setting.timeout_seconds
         self._tolerance = TOLERANCE[dtype]
-        self._threads = threads
+        self._threads = setting.threads
         self._device = device
         self._cache_bytes = int(config.memory_gib * 2**30)
         self._max_context = config.max_context

@@ -1,6 +1,6 @@
-"""A judge that knows: the domain's step labels, wrong as often as it is told to be.
+"""The oracle judge: the domain's own step labels, made wrong at a given rate.
 
-A diagnostic. It separates what the policy learns from how good the judge is."""
+A diagnostic: it separates what the policy learns from how good the judge is."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import numpy as np
 
 from rlanything.domains.base import Domain, DomainError
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Trajectory
-from rlanything.roles.judges.base import StepJudge
+from rlanything.roles.judges.base import JudgeError, StepJudge
 from rlanything.seeds import derive
 
 
 class OracleJudge(StepJudge):
     """Scores every step with its label, each judgement flipped with probability `noise`."""
 
-    def __init__(self, domain: Domain, noise: float, samples: int) -> None:
+    def __init__(self, domain: Domain, samples: int, noise: float = 0.0) -> None:
+        """Raises `JudgeError` unless noise lies in [0, 1]."""
+        if not isinstance(noise, int | float) or not 0 <= noise <= 1:
+            raise JudgeError(f"judge.options.noise is {noise!r:.40}: give a number from 0 to 1")
         self.samples = samples
         self._domain = domain
         self._noise = noise
@@ -37,7 +40,7 @@ class OracleJudge(StepJudge):
             if labels is None:
                 raise DomainError(
                     f"task {trajectory.task.id}: the domain has no step labels; "
-                    "`judge: oracle(...)` needs them, choose a model as judge"
+                    "the judge `oracle` needs them, choose a model as judge (judge.name=llm)"
                 )
             rng = np.random.default_rng(derive(seed, trajectory.id, "oracle"))
             flipped = rng.random((len(labels), self.samples)) < self._noise

@@ -102,7 +102,7 @@ class Store:
             db.execute("INSERT INTO iterations VALUES (?, ?, ?)", (iteration, finished, checkpoint))
             write_pool(db, pool, iteration)
             for group in groups:
-                entry = group.entry
+                entry = group.scheduled
                 db.execute(
                     "INSERT INTO groups VALUES (?, ?, ?, ?, ?)",
                     (iteration, entry.task.id, entry.slot, entry.candidate, group.accuracy),

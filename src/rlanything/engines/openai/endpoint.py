@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import openai
 
 from rlanything.backoff import asked_seconds, backoff_seconds
-from rlanything.config.engines import OpenAIEngineConfig
+from rlanything.engines.openai.config import OpenAIEngineConfig
 from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.records import Messages

@@ -1,0 +1,67 @@
+"""Settings of an endpoint that speaks the OpenAI chat API."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from typing import TYPE_CHECKING, Annotated, ClassVar
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from rlanything.config.engines import EngineConfig, EngineSetting
+
+if TYPE_CHECKING:
+    from rlanything.engines.openai.endpoint import Endpoint
+
+
+class OpenAIEngineConfig(EngineConfig):
+    """An endpoint that speaks the OpenAI chat API. It gives text only, so nothing trains on it."""
+
+    remote: ClassVar[bool] = True
+
+    name: str = "openai"
+    """The official client, extra `openai`; `model` is then the endpoint's name of the model."""
+    url: str
+    """Where the API begins, such as `https://api.openai.com/v1` or `http://127.0.0.1:8000/v1`."""
+    key_variable: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = (
+        "OPENAI_API_KEY"
+    )
+    """The environment variable that holds the key; null for an endpoint that wants none."""
+    concurrency: Annotated[int, Field(ge=1)] = 8
+    """Requests under way at the same time."""
+    retries: Annotated[int, Field(ge=0)] = 5
+    """Further tries of a request that met 408, 429, 5xx, a time-out, a dropped connection or an
+    answer that cannot be read."""
+    timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
+    """Of one try; the role's own `timeout_seconds` limits all requests asked at once."""
+
+    @field_validator("url")
+    @classmethod
+    def _plain_address(cls, url: str) -> str:
+        # Keys live in the environment: a recipe is copied into the run's directory.
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError where it is none
+        if not re.fullmatch("https?://[!-~]+", url) or not parts.hostname:
+            raise ValueError("give an address such as http://127.0.0.1:8000/v1")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError(
+                "give scheme, host, port and path only; a key belongs in the environment variable "
+                "that key_variable names"
+            )
+        return url
+
+    def build(self, model: None, setting: EngineSetting) -> Endpoint:
+        """Returns the way to the endpoint, at which nothing has been asked yet.
+
+        Raises `EndpointError` without the official client or a key."""
+        from rlanything.engines.base import ModelError
+
+        if importlib.util.find_spec("openai") is None:
+            raise ModelError(
+                f"{setting.role}.engine: openai needs the official client: "
+                "pip install 'rlanything[openai]'"
+            )
+        from rlanything.engines.openai.endpoint import Endpoint
+
+        return Endpoint(setting.role, setting.model, self, setting.timeout_seconds)

@@ -1,0 +1,53 @@
+"""The parts of a run that a program hands over as objects, in place of what its recipe names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from rlanything.algorithm.losses.base import Loss
+from rlanything.config.recipe import Recipe, RecipeError
+from rlanything.domains.base import Domain
+from rlanything.plugins import is_object, object_name
+from rlanything.roles.adapter import Adapter
+from rlanything.roles.judges.base import Judge
+
+KEYS = {
+    "domain": ("domain", "name"),
+    "judge": ("judge", "name"),
+    "adapter": ("adapter", "name"),
+    "loss": ("policy", "loss"),
+}
+"""Where a recipe names each part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Objects for some parts of a run; None: what the recipe names."""
+
+    domain: Domain | None = None
+    judge: Judge | None = None
+    adapter: Adapter | None = None
+    loss: Loss | None = None
+    """The policy's; the judge's is named by `judge.loss`."""
+
+    def named_in(self, recipe: Recipe) -> Recipe:
+        """Returns the recipe with `object(...)` for the name of each part that is here, so that it
+        says of itself what it cannot bring back.
+
+        Raises `RecipeError` for a part that the recipe says is an object and that is not here."""
+        for part in fields(self):
+            section, key = KEYS[part.name]
+            settings = getattr(recipe, section)
+            given: Any = getattr(self, part.name)
+            if given is not None:
+                changes = {key: object_name(given)}
+                changes |= {"options": {}} if "options" in type(settings).model_fields else {}
+                settings = settings.model_copy(update=changes)
+                recipe = recipe.model_copy(update={section: settings})
+            elif is_object(name := getattr(settings, key)):
+                raise RecipeError(
+                    f"{section}.{key}: {name} was handed over by a program: hand it over again, as "
+                    f"in rlanything.Trainer.resume(RUN, {part.name}=...)"
+                )
+        return recipe
