@@ -14,6 +14,7 @@ import torch
 import torch.utils.deterministic
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from rlanything.algorithm.losses.registry import load_loss
 from rlanything.config.engines import OpenAIEngineConfig, VLLMEngineConfig
 from rlanything.config.recipe import Recipe, RecipeError
 from rlanything.config.roles import JudgeConfig, PolicyConfig, Role, TrainedRoleConfig
@@ -28,6 +29,7 @@ from rlanything.engines.vllm.engine import VLLMEngine
 from rlanything.evaluation.labels import Labeller
 from rlanything.learning.learner import Learner
 from rlanything.learning.reference import ReferenceModel
+from rlanything.plugins import PluginError
 from rlanything.roles.adapter import Adapter
 from rlanything.roles.chat_model import ChatModel, LocalChatModel
 from rlanything.roles.judges.llm import Judge, LLMJudge
@@ -177,12 +179,16 @@ def check_models(recipe: Recipe) -> None:
 def _trainee(
     role: TrainedRoleConfig, name: str, recipe: Recipe, checkpoint: Path | None
 ) -> TrainedModel:
+    try:
+        loss = load_loss(role.loss)
+    except PluginError as error:
+        raise RecipeError(f"{name}.loss: {error}") from None
     source = role.model if checkpoint is None else str(checkpoint / name)
     model = load_role(role.model_copy(update={"model": source}), name)
     if role.lora is not None:
         add_adapters(model, role.lora, derive(recipe.seed, "adapters", name))
     # It may refuse the model, which is sooner said than a start.
-    learner = Learner(model, role, _reference(role, name, model))
+    learner = Learner(model, role, _reference(role, name, model), loss)
     return TrainedModel(model, build_engine(model, role, name, recipe.threads), learner)
 
 
@@ -193,7 +199,7 @@ def _reference(role: TrainedRoleConfig, name: str, model: LanguageModel) -> Refe
         return None
     source = shipped.resolve(role.model, name)
     if role.lora is not None and find_adapter_config_file(source) is None:
-        return ReferenceModel(model, bare=True)
+        return ReferenceModel(model, adapters_off=True)
     return ReferenceModel(load_model(source, role.dtype, role.device, trains=False))
 
 
