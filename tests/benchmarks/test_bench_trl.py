@@ -15,7 +15,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from helpers.tiny import plain_logprobs, sample_of, tiny_model
-from rlanything.algorithm.losses.clipped import LossSettings, token_terms
+from rlanything.algorithm.losses.base import LossInputs, LossSettings
+from rlanything.algorithm.losses.clipped import clipped
 from rlanything.bench.trl import TRLStep
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.hf.model import LanguageModel
@@ -54,15 +55,17 @@ def plain_loss(
     model: LanguageModel, samples: Sequence[Sample], settings: TrainedRoleConfig
 ) -> tuple[Tensor, float]:
     """The objective one sequence at a time, and the share of tokens whose gradient is clipped."""
-    losses, clipped = [], []
+    losses, flat = [], []
+    chosen = LossSettings(settings.clip_range, kl_weight=0.0)
     for sample in samples:
         new = plain_logprobs(model, sample.completion, settings.temperature)
         old = torch.tensor(sample.completion.logprobs)
         advantages = torch.full_like(new, sample.advantage)
-        terms = token_terms(new, old, advantages, LossSettings(settings.clip_range, kl_weight=0.0))
-        losses.append(terms.loss.mean())
-        clipped.append(terms.clipped)
-    return torch.stack(losses).mean(), float(torch.cat(clipped).float().mean())
+        one_sample = torch.zeros(len(new), dtype=torch.long)
+        outputs = clipped(LossInputs(new, old, advantages, one_sample, 1, chosen))
+        losses.append(outputs.loss.mean())
+        flat.append(outputs.clipped)
+    return torch.stack(losses).mean(), float(torch.cat(flat).float().mean())
 
 
 def gradient(network: PreTrainedModel) -> Tensor:

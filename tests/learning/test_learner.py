@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,15 @@ from helpers.tiny import (
     tiny_recurrent_model,
     tiny_sliding_model,
 )
-from rlanything.algorithm.losses.clipped import LossSettings, token_terms
+from rlanything.algorithm.losses.base import LossInputs, LossOutputs, LossSettings, with_kl
+from rlanything.algorithm.losses.registry import load_loss
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner, minibatches
+from rlanything.plugins import PluginError
 from rlanything.records import Sample
 
 KINDS = {
@@ -84,8 +87,7 @@ def sampled_by(
 def plain_loss(
     model: LanguageModel, samples: Sequence[Sample], settings: TrainedRoleConfig
 ) -> torch.Tensor:
-    """The design's objective, one sequence at a time and without packs."""
-    objective = LossSettings(settings.clip_range, settings.kl_weight)
+    """The mean loss, one sequence at a time and without packs."""
     total = torch.zeros(())
     for sample in samples:
         completion = sample.completion
@@ -94,9 +96,19 @@ def plain_loss(
             continue
         new = plain_logprobs(model, completion, settings.temperature)[chosen]
         old = torch.tensor([completion.logprobs[i] for i in chosen], dtype=new.dtype)
-        advantage = torch.full_like(new, sample.advantage)
-        total = total + token_terms(new, old, advantage, objective).loss.mean()
+        total = total + sample_loss(new, old, sample.advantage, settings)
     return total / len(samples)
+
+
+def sample_loss(
+    new: torch.Tensor, old: torch.Tensor, advantage: float, settings: TrainedRoleConfig
+) -> torch.Tensor:
+    """The mean loss of a sample's chosen tokens, whose log-probs are `new` and `old` [tokens]."""
+    chosen = LossSettings(settings.clip_range, settings.clip_range_high, settings.kl_weight)
+    advantages, one_sample = torch.full_like(new, advantage), torch.zeros(len(new)).long()
+    return load_loss(settings.loss)(
+        LossInputs(new, old, advantages, one_sample, 1, chosen)
+    ).loss.mean()
 
 
 def gradient(model: LanguageModel) -> torch.Tensor:
@@ -271,6 +283,20 @@ def test_a_sample_without_a_prompt_is_refused():
         Learner(tiny_model(), role()).update(in_one_task([sample_of([], [5])]), seed=0)
 
 
+@ways
+@pytest.mark.parametrize("loss", ["clip_higher", "gspo", "reinforce"])
+def test_with_every_loss_the_gradient_is_that_of_separate_sequences_whatever_the_packs(
+    loss, packing
+):
+    model = in_float64(tiny_model(scale=0.2))
+    samples = tried(0, 1.0, model)
+    assert samples is not None
+    high = {} if loss == "reinforce" else {"clip_range": 0.05, "clip_range_high": 0.1}
+    for limit in (1, 12, 25, 1000):
+        chosen = role(learning_rate=0, loss=loss, packing=packing, max_pack_tokens=limit, **high)
+        assert_same_gradient(model, samples, chosen, 1e-10)
+
+
 def test_two_samples_with_one_response_train_on_their_own_advantages():
     model = tiny_model()
     pair = [sample_of([10, 11], [20, 21], advantage, [-4.0, -5.0]) for advantage in (2.0, -0.5)]
@@ -300,8 +326,7 @@ def test_tokens_with_one_allowed_option_neither_count_nor_dilute():
     found = gradient(model)
     model.network.zero_grad()
     logprobs = plain_logprobs(model, with_forced.completion)[[0, 3]]
-    old, advantages = torch.tensor([-3.0, -4.0]), torch.ones(2)
-    token_terms(logprobs, old, advantages, LossSettings()).loss.mean().backward()
+    sample_loss(logprobs, torch.tensor([-3.0, -4.0]), 1.0, role()).backward()
     assert (found - gradient(model)).norm() <= 1e-5 * found.norm()
 
 
@@ -563,3 +588,75 @@ def test_truncated_importance_weighs_the_surrogate(cap: float, weight: float):
 def test_an_importance_cap_without_recomputed_log_probs_is_refused():
     with pytest.raises(ValueError, match="needs old_logprobs: recomputed"):
         role(importance_cap=2.0)
+
+
+def raised_log_probs(inputs: LossInputs) -> LossOutputs:
+    """A loss of one's own: whatever the advantage, sampled tokens become likelier."""
+    return with_kl(inputs, -inputs.new_logprobs)
+
+
+def mean_of_tokens(inputs: LossInputs) -> LossOutputs:
+    """A loss that does the learner's work, wrongly."""
+    return replace(raised_log_probs(inputs), loss=inputs.new_logprobs.mean())
+
+
+def test_a_loss_of_ones_own_trains_as_a_name_and_as_a_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_losses.py").write_text(
+        "from rlanything.algorithm.losses.base import LossInputs, LossOutputs, with_kl\n"
+        "def likelier(inputs: LossInputs) -> LossOutputs:\n"
+        "    return with_kl(inputs, -inputs.new_logprobs)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    start, named, handed = (tiny_model() for _ in range(3))
+    samples = in_one_task([sample_of([10, 11], [20, 21], -1.0, [-4.0, -5.0])])
+    statistics = Learner(named, role(loss="own_losses:likelier")).update(samples, seed=0)
+    assert statistics["clip_share"] == 0
+    assert statistics["updates"] == 1
+    Learner(handed, role(), loss=raised_log_probs).update(samples, seed=0)
+    torch.testing.assert_close(weights(handed), weights(named), rtol=0, atol=0)
+    before, after = (
+        plain_logprobs(model, samples[0][1].completion).sum() for model in (start, named)
+    )
+    assert after > before
+
+
+def test_an_unknown_loss_is_one_line() -> None:
+    with pytest.raises(PluginError, match=r"^unknown loss 'ppo': use one of .*$"):
+        Learner(tiny_model(), role(loss="ppo"))
+
+
+def test_a_loss_that_takes_the_mean_itself_is_refused() -> None:
+    samples = in_one_task([sample_of([10, 11], [20, 21], 1.0, [-4.0, -5.0])])
+    with pytest.raises(ValueError, match="mean_of_tokens: .* one number a token"):
+        Learner(tiny_model(), role(), loss=mean_of_tokens).update(samples, seed=0)
+
+
+def test_losses_are_told_which_tokens_belong_to_which_sample_and_see_samples_whole() -> None:
+    seen: list[tuple[list[float], list[int], int]] = []
+
+    def watched(inputs: LossInputs) -> LossOutputs:
+        numbers = inputs.samples.tolist()
+        seen.append((inputs.old_logprobs.tolist(), numbers, inputs.sample_count))
+        return with_kl(inputs, -inputs.new_logprobs)
+
+    # Log-probs are the samples' names; the third has no token that was chosen.
+    forced = sample_of([10, 11], [24], 1.0, [0.0], [(24,)])
+    samples = [
+        sample_of([10, 11], [20 + i] * (i + 1), 1.0, [-float(i + 1)] * (i + 1)) for i in range(4)
+    ]
+    for limit in (1, 6, 1000):
+        seen.clear()
+        Learner(tiny_model(), role(max_pack_tokens=limit), loss=watched).update(
+            in_one_task([*samples[:2], forced, *samples[2:]]), seed=0
+        )
+        lengths: list[int] = []
+        for names, numbers, count in seen:
+            assert (
+                len(set(zip(names, numbers, strict=True))) == len(set(numbers)) == len(set(names))
+            )
+            assert set(numbers) <= set(range(count))
+            lengths += [numbers.count(number) for number in sorted(set(numbers))]
+        assert sorted(lengths) == [1, 2, 3, 4]
+        assert sum(count for _, _, count in seen) == 5

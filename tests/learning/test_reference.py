@@ -10,7 +10,8 @@ import torch
 
 from helpers.paths import TINY
 from helpers.tiny import plain_logprobs, sample_of, tiny_model
-from rlanything.algorithm.losses.clipped import LossSettings, token_terms
+from rlanything.algorithm.losses.base import LossInputs, LossSettings
+from rlanything.algorithm.losses.clipped import clipped
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.config.roles import LoraSettings, TrainedRoleConfig
 from rlanything.domains.registry import load_domain
@@ -40,22 +41,22 @@ def k3(new: float, first: float) -> float:
     return math.exp(first - new) - 1 - (first - new)
 
 
-def test_the_anchor_adds_k3_of_its_own_log_probs_to_the_loss():
+def test_the_reference_model_adds_k3_of_its_own_log_probs_to_the_loss():
     new = torch.tensor([-1.0, -2.0], dtype=torch.float64, requires_grad=True)
     old = torch.tensor([-1.0, -2.0], dtype=torch.float64)
     first = torch.tensor([-1.5, -0.5], dtype=torch.float64)
     advantages = torch.ones(2, dtype=torch.float64)
-    held = token_terms(
-        new, old, advantages, LossSettings(kl_weight=0, reference_kl_weight=0.3), 1.0, first
-    )
-    free = token_terms(new, old, advantages, LossSettings(kl_weight=0))
+    tokens = new, old, advantages, torch.tensor([0, 0]), 1
+    weights = LossSettings(kl_weight=0, reference_kl_weight=0.3)
+    held = clipped(LossInputs(*tokens, weights, reference_logprobs=first))
+    free = clipped(LossInputs(*tokens, LossSettings(kl_weight=0)))
     expected = [k3(-1.0, -1.5), k3(-2.0, -0.5)]
     assert held.reference_kl is not None
     assert held.reference_kl.tolist() == pytest.approx(expected)
     assert (held.loss - free.loss).tolist() == pytest.approx([0.3 * each for each in expected])
     (held.loss - free.loss).sum().backward()
     assert new.grad is not None
-    # d k3 / d new = 1 - exp(first - new): toward the anchor.
+    # d k3 / d new = 1 - exp(first - new): toward the reference.
     assert new.grad.tolist() == pytest.approx([0.3 * (1 - math.exp(d)) for d in (-0.5, 1.5)])
     assert free.reference_kl is None
 
@@ -73,7 +74,7 @@ def test_a_model_held_to_another_moves_toward_it():
     assert 0 < last["reference_kl"] < first["reference_kl"]
 
 
-def test_the_measured_divergence_is_that_from_the_anchor():
+def test_the_measured_divergence_is_that_from_the_reference_model():
     model, other = tiny_model(0), tiny_model(1)
     given = samples(model)
     new = plain_logprobs(model, given[0][1].completion).tolist()
@@ -90,8 +91,8 @@ def test_without_weight_nothing_is_read_twice_and_nothing_is_reported():
     assert "reference_kl" not in found
 
 
-def test_an_anchor_that_is_asked_for_must_be_there():
-    with pytest.raises(ValueError, match="an anchor"):
+def test_a_reference_model_that_is_asked_for_must_be_there():
+    with pytest.raises(ValueError, match="needs a reference model"):
         learner(tiny_model(0), None, 0.1)
 
 
@@ -100,7 +101,7 @@ def test_adapters_are_held_to_their_model_without_them_and_go_on_training():
     given = samples(model)
     before = plain_logprobs(model, given[0][1].completion).tolist()
     add_adapters(model, LoraSettings(rank=4), seed=1)
-    trained = learner(model, ReferenceModel(model, bare=True), 0.1)
+    trained = learner(model, ReferenceModel(model, adapters_off=True), 0.1)
     first = trained.update(given, 0)
     assert first["reference_kl"] == pytest.approx(0, abs=1e-10), "adapters begin as nothing"
     trained.update(given, 1)
@@ -126,9 +127,7 @@ def test_a_resumed_role_is_held_to_the_recipes_model_and_not_to_the_checkpoints(
     assert cast.judge is not None
     given = samples(cast.judge.model)
     settings = recipe.judge.model_copy(update={"learning_rate": 1e-3})
-    reference = (
-        ReferenceModel(cast.judge.model, bare=True) if lora else ReferenceModel(cast.judge.model)
-    )
+    reference = ReferenceModel(cast.judge.model, adapters_off=lora)
     Learner(cast.judge.model, settings, reference).update(given, 0)
 
     class Pool:

@@ -22,11 +22,14 @@ ROW_TOKENS = (1024, 2048, 4096)
 
 
 def comparable(settings: TrainedRoleConfig) -> TrainedRoleConfig:
-    """A learning rate of 0, so that every step is taken from the same weights; no KL, for TRL's
-    is another; no clipping, which would hide a factor between gradients."""
+    """A learning rate of 0, so that every step is taken from the same weights; the clipped loss,
+    which is TRL's, and no KL, for TRL's is another; no clipping of gradients, which would hide a
+    factor between them."""
     return settings.model_copy(
         update={
             "learning_rate": 0.0,
+            "loss": "clipped",
+            "clip_range_high": None,
             "kl_weight": 0.0,
             "max_grad_norm": 1e9,
             "updates_per_iteration": 1,

@@ -67,6 +67,13 @@ class LoraSettings(ConfigSection):
     """Names of the layers that get one; `all-linear`: all but the output layer."""
 
 
+_UNREAD_BY_LOSS = {
+    "clipped": ("clip_range_high",),
+    "reinforce": ("clip_range", "clip_range_high"),
+}
+"""The settings that a built-in loss does not read, and so does not take."""
+
+
 class TrainedRoleConfig(RoleConfig):
     """A role that learns."""
 
@@ -82,8 +89,15 @@ class TrainedRoleConfig(RoleConfig):
     """Gradients are scaled down to this norm."""
     max_skipped_updates: Count = 3
     """So many updates in a row whose loss or gradient is not finite stop the run."""
+    loss: str = "clipped"
+    """What an update minimises: `clipped`, `clip_higher`, `gspo` or `reinforce`, a loss that an
+    installed package registers, or `module:function` (docs/losses.md)."""
     clip_range: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """eps of the clipped surrogate."""
+    """eps of the clipped surrogate. `reinforce` has no clip and refuses another value."""
+    clip_range_high: Annotated[float, Field(gt=0)] | None = None
+    """With `clip_higher` and `gspo`, the distance of the clip's upper bound from 1; `clipped` and
+    `reinforce` have no such bound and refuse it. None: that of `clip_range`. A loss that is not
+    built in is given both, and whether it reads them is its own affair."""
     kl_weight: Annotated[float, Field(ge=0)] = 0.01
     """beta: weight of the k3 estimate of the KL divergence from the policy that sampled the tokens.
     For the divergence from the model before training see `reference_kl_weight`."""
@@ -105,6 +119,17 @@ class TrainedRoleConfig(RoleConfig):
     gradient_checkpointing: bool = False
     """Computes each layer's activations again in the backward pass instead of keeping them: less
     memory, a quarter to a third more time, the same update."""
+
+    @model_validator(mode="after")
+    def _read_by_its_loss(self) -> TrainedRoleConfig:
+        for key in _UNREAD_BY_LOSS.get(self.loss, ()):
+            # A resolved recipe names every key: what counts is whether one was changed.
+            if getattr(self, key) != TrainedRoleConfig.model_fields[key].default:
+                raise ValueError(
+                    f"{key} is not read by loss: {self.loss}; leave it out, or choose a loss that "
+                    "reads it (docs/losses.md)"
+                )
+        return self
 
     @model_validator(mode="after")
     def _something_to_correct(self) -> TrainedRoleConfig:

@@ -1,4 +1,4 @@
-"""Samples in, new weights out. The policy and the judge learn with the same code."""
+"""The learner: samples in, new weights out. Policy and judge learn with the same code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rlanything.algorithm.losses.clipped import LossSettings, token_terms
+from rlanything.algorithm.losses.base import Loss, LossInputs, LossOutputs, LossSettings
+from rlanything.algorithm.losses.registry import load_loss
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.hf.choices import restricted_logprobs
 from rlanything.engines.base import ModelError
@@ -29,25 +30,25 @@ from rlanything.records import Sample
 
 
 class DivergedError(ValueError):
-    """Updates keep being unusable; the message is one line with the remedy."""
+    """Several updates in a row were not finite; the message is one line with the remedy."""
 
 
 class Learner:
-    """AdamW on the design's objective. Its state outlives the iteration.
+    """AdamW on the mean of a loss over samples. Its state outlives the iteration.
 
-    Raises `ModelError` for a model that cannot be trained as the settings ask, ValueError where
-    they ask for an anchor and there is none."""
+    `loss` is a function, or a name as in a recipe; None takes the name in `settings`. Raises
+    `ModelError` for a model that cannot be trained as the settings ask, `PluginError` for a loss
+    that cannot be found, ValueError where a reference model is asked for and there is none."""
 
     def __init__(
         self,
         model: LanguageModel,
         settings: TrainedRoleConfig,
         reference: ReferenceModel | None = None,
+        loss: str | Loss | None = None,
     ) -> None:
         if settings.reference_kl_weight and reference is None:
-            raise ValueError(
-                "reference_kl_weight asks for the model to be held to something: an anchor"
-            )
+            raise ValueError("reference_kl_weight needs a reference model: hand one to the learner")
         if (rope := stretched_positions(model.network)) is not None:
             raise ModelError(
                 f"model {model.name!r} cannot train: its positions ({rope} RoPE) change with the "
@@ -63,8 +64,12 @@ class Learner:
         self._model = model
         self._settings = settings
         self._reference = reference if settings.reference_kl_weight else None
-        self._objective = LossSettings(
-            settings.clip_range, settings.kl_weight, settings.reference_kl_weight
+        self._loss = load_loss(settings.loss if loss is None else loss)
+        self._loss_settings = LossSettings(
+            clip_range=settings.clip_range,
+            clip_range_high=settings.clip_range_high,
+            kl_weight=settings.kl_weight,
+            reference_kl_weight=settings.reference_kl_weight,
         )
         self._recomputed = recomputable_layers(model) if settings.gradient_checkpointing else []
         self._skipped_in_a_row = 0
@@ -97,12 +102,12 @@ class Learner:
         self._model.network.eval()
         parts = minibatches(samples, self._settings.updates_per_iteration, seed)
         batches = [self._batches(part) for part in parts]
-        before = [[self._before(batch, totals) for batch in each] for each in batches]
-        for part, each, olds in zip(parts, batches, before, strict=True):
+        before = [[self._before(batch, totals) for batch in minibatch] for minibatch in batches]
+        for part, minibatch, old in zip(parts, batches, before, strict=True):
             self._optimizer.zero_grad(set_to_none=True)
-            for batch, old in zip(each, olds, strict=True):
+            for batch, old_logprobs in zip(minibatch, old, strict=True):
                 with recomputed(self._recomputed):
-                    self._accumulate(batch, len(part), old, totals)
+                    self._accumulate(batch, len(part), old_logprobs, totals)
                 if on_samples is not None:
                     on_samples(len(batch.samples))
             norm = torch.nn.utils.clip_grad_norm_(
@@ -133,24 +138,24 @@ class Learner:
 
     @torch.no_grad()
     def _before(self, batch: Batch, totals: Totals) -> Tensor | None:
-        """Log-probs [targets] that the learner computes before the update; None where ratios are
-        to compare with the sampler's."""
+        """Returns the log-probs [tokens] that the learner computes before the update; None where
+        ratios compare with the sampler's."""
         if self._settings.old_logprobs == "sampled":
             return None
-        targets = trained_tokens(batch, 1, self._model.device)
-        old = self._chosen(self._logprobs(self._model, batch, targets), targets)
-        totals.mismatch.add(old, targets.old_logprobs)
+        tokens = trained_tokens(batch, 1, self._model.device)
+        old = self._chosen(self._logprobs(self._model, batch, tokens), tokens)
+        totals.mismatch.add(old, tokens.old_logprobs)
         return old
 
     def _accumulate(
         self, batch: Batch, mean_over: int, before: Tensor | None, totals: Totals
     ) -> None:
         """Adds the gradient of a batch's share of the minibatch mean."""
-        targets = trained_tokens(batch, mean_over, self._model.device)
-        reference = self._reference_logprobs(batch, targets)
-        logprobs = self._logprobs(self._model, batch, targets)
-        new = self._chosen(logprobs, targets)
-        sampled = targets.old_logprobs.to(new)
+        tokens = trained_tokens(batch, mean_over, self._model.device)
+        reference = self._reference_logprobs(batch, tokens)
+        logprobs = self._logprobs(self._model, batch, tokens)
+        new = self._chosen(logprobs, tokens)
+        sampled = tokens.old_logprobs.to(new)
         old, importance = sampled, 1.0
         if before is not None:
             old = before
@@ -159,55 +164,78 @@ class Learner:
         elif not totals.norms:
             # Before its first step the learner has the weights that sampled.
             totals.mismatch.add(new.detach(), sampled)
-        advantages = targets.advantages.to(new)
-        terms = token_terms(new, old, advantages, self._objective, importance, reference)
-        loss = (terms.loss * targets.weights.to(new)).sum()
+        outputs = self._outputs(
+            LossInputs(
+                new_logprobs=new,
+                old_logprobs=old,
+                advantages=tokens.advantages.to(new),
+                samples=tokens.samples,
+                sample_count=len(batch.samples),
+                settings=self._loss_settings,
+                importance=importance,
+                reference_logprobs=reference,
+            )
+        )
+        loss = (outputs.loss * tokens.weights.to(new)).sum()
         loss.backward()
         with torch.no_grad():
             finite = logprobs.masked_fill(logprobs.isneginf(), 0.0)
             entropy = -(finite.exp() * finite * ~logprobs.isneginf()).sum(-1)
-            totals.add(batch, loss, terms, entropy[targets.rows])
+            totals.add(batch, loss, outputs, entropy[tokens.rows])
+
+    def _outputs(self, inputs: LossInputs) -> LossOutputs:
+        """Returns what the loss gives. A mean in place of its tokens would be weighed wrongly."""
+        outputs = self._loss(inputs)
+        if outputs.loss.shape != inputs.new_logprobs.shape:
+            raise ValueError(
+                f"loss {getattr(self._loss, '__name__', self._loss)}: its `loss` has the shape "
+                f"{list(outputs.loss.shape)} for {len(inputs.new_logprobs)} tokens; return one "
+                "number a token and leave the mean to the learner"
+            )
+        return outputs
 
     @torch.no_grad()
-    def _reference_logprobs(self, batch: Batch, targets: TrainedTokens) -> Tensor | None:
-        """Log-probs [targets] of the model before any training; None where nothing is held to it.
+    def _reference_logprobs(self, batch: Batch, tokens: TrainedTokens) -> Tensor | None:
+        """Returns the reference model's log-probs [tokens]; None where there is none.
 
         Before the pass whose gradient is wanted: adapters may be off meanwhile."""
         if self._reference is None:
             return None
         with self._reference.reference() as model:
-            return self._chosen(self._logprobs(model, batch, targets), targets)
+            return self._chosen(self._logprobs(model, batch, tokens), tokens)
 
-    def _logprobs(self, model: LanguageModel, batch: Batch, targets: TrainedTokens) -> Tensor:
-        """[rows, vocab], of the distributions that were drawn from."""
+    def _logprobs(self, model: LanguageModel, batch: Batch, tokens: TrainedTokens) -> Tensor:
+        """Returns the distributions [rows, vocab] that were drawn from, under `model`."""
         hidden = batch.hidden_states(model)
         # Logits only where a token was chosen: memory follows responses, not prompts. (A look-up,
         # because its gradient is summed in a fixed order.)
-        logits = model.logits(functional.embedding(targets.nodes, hidden))
-        return restricted_logprobs(logits, targets.allowed, self._settings.temperature)
+        logits = model.logits(functional.embedding(tokens.nodes, hidden))
+        return restricted_logprobs(logits, tokens.allowed, self._settings.temperature)
 
     @staticmethod
-    def _chosen(logprobs: Tensor, targets: TrainedTokens) -> Tensor:
-        """[targets], of the tokens that were drawn."""
-        picked = targets.rows * logprobs.shape[1] + targets.tokens
+    def _chosen(logprobs: Tensor, tokens: TrainedTokens) -> Tensor:
+        """Returns the log-probs [tokens] of what was drawn, from distributions [rows, vocab]."""
+        picked = tokens.rows * logprobs.shape[1] + tokens.ids
         return logprobs.flatten().gather(0, picked)
 
     def state(self) -> dict[str, Any]:
-        """Everything beside the weights that the next update depends on."""
+        """Returns everything beside the weights that the next update depends on."""
         return {
             "optimizer": self._optimizer.state_dict(),
             "skipped_in_a_row": self._skipped_in_a_row,
         }
 
     def load_state(self, path: Path) -> None:
-        """Goes on where the learner that wrote `state` stopped."""
+        """Continues from the saved `state` of another learner."""
         state = torch.load(path, weights_only=True)
         self._optimizer.load_state_dict(state["optimizer"])
         self._skipped_in_a_row = state["skipped_in_a_row"]
 
 
 def minibatches(samples: Sequence[tuple[str, Sample]], count: int, seed: int) -> list[list[Sample]]:
-    """At most `count` minibatches of about equal size. A task's samples stay together, in order."""
+    """Divides (task id, sample) pairs into at most `count` minibatches of about equal size.
+
+    A task's samples stay together, in order; `seed` shuffles the tasks."""
     groups: dict[str, list[Sample]] = defaultdict(list)
     for task, sample in samples:
         groups[task].append(sample)

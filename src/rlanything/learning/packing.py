@@ -43,17 +43,18 @@ class Pack:
         return len(self.ids)
 
     def hidden_states(self, model: LanguageModel) -> Tensor:
-        """[nodes, hidden]"""
+        """Returns the last layer's states [nodes, hidden]."""
         ids, positions = torch.from_numpy(self.ids), torch.from_numpy(self.positions)
         return model.trie_hidden_states(ids, positions, self.ends)
 
 
 def pack(samples: Sequence[Sample], max_pack_tokens: int) -> list[Pack]:
-    """Cuts samples into packs of at most `max_pack_tokens` distinct tokens.
+    """Divides samples into packs of at most `max_pack_tokens` distinct tokens.
 
-    Of all ways to cut the trie between two leaves, the one that computes the fewest tokens twice,
-    and of those one with the fewest packs. No sample is ever dropped: one that is longer than the
-    limit has a pack of its own, with others that add at most a quarter of the limit to it."""
+    Of all ways to cut the trie between two leaves it takes the one that computes the fewest tokens
+    twice, and of those one with the fewest packs. Samples stay whole and none is dropped: one that
+    is longer than the limit has a pack of its own, with others that add at most a quarter of the
+    limit to it."""
     tokens = [np.array(sample.completion.tokens, dtype=np.int64) for sample in samples]
     # Big-endian bytes sort as their numbers do, and faster. Backwards, because then what a sample
     # begins with comes after it and adds nothing.
@@ -66,7 +67,7 @@ def pack(samples: Sequence[Sample], max_pack_tokens: int) -> list[Pack]:
         shared_length(before.completion.tokens, after.completion.tokens)
         for before, after in pairwise(samples)
     ]
-    bounds = cut([len(each) for each in tokens], shared, max_pack_tokens)
+    bounds = cut([len(sequence) for sequence in tokens], shared, max_pack_tokens)
     return [
         _pack(samples[start:end], tokens[start:end], [0, *shared[start + 1 : end]])
         for start, end in pairwise(bounds)
@@ -74,8 +75,10 @@ def pack(samples: Sequence[Sample], max_pack_tokens: int) -> list[Pack]:
 
 
 def cut(lengths: Sequence[int], shared: Sequence[int], limit: int) -> list[int]:
-    """Where packs of sorted samples begin, 0 first, and the number of samples last: of so many
-    tokens each, of which it shares so many with the sample before it.
+    """Returns where packs of sorted samples begin, 0 first, and the number of samples last.
+
+    Sample i has `lengths[i]` tokens, the first `shared[i]` of them those of the sample before it;
+    a pack has at most `limit` distinct ones.
 
     Dynamic programming: the least cost of samples [0, end) is that of [0, start) plus `shared` at
     the start of its last pack. Which starts can still reach `end` is a window that only moves on,
@@ -108,8 +111,8 @@ def cut(lengths: Sequence[int], shared: Sequence[int], limit: int) -> list[int]:
 
 
 def _pack(samples: Sequence[Sample], tokens: Sequence[np.ndarray], shared: Sequence[int]) -> Pack:
-    """The trie of sorted samples, each of which shares so many tokens with the one before it."""
-    new = [len(each) - common for each, common in zip(tokens, shared, strict=True)]
+    """Builds the trie of sorted samples; each shares its first `shared` tokens with the last."""
+    new = [len(sequence) - common for sequence, common in zip(tokens, shared, strict=True)]
     starts = np.cumsum([0, *new])
     size = int(starts[-1])
     ends = np.full(size, size)

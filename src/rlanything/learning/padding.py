@@ -1,5 +1,6 @@
-"""Samples as separate sequences, padded to rows of one length: what packs are measured against, and
-the way to train models that cannot share beginnings."""
+"""Samples as separate sequences, padded to rows of one length.
+
+Models that cannot share beginnings train this way, and packs are measured against it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Rows:
 
     @property
     def paths(self) -> tuple[np.ndarray, ...]:
-        """[samples][prompt + response], where each token stands when rows follow one another."""
+        """Nodes [samples][prompt + response]: a token's place when rows follow one another."""
         width = self.ids.shape[1]
         return tuple(
             row * width + np.arange(len(sample.completion.tokens))
@@ -36,21 +37,23 @@ class Rows:
         )
 
     def hidden_states(self, model: LanguageModel) -> Tensor:
-        """[samples * longest, hidden]"""
+        """Returns the last layer's states [samples * longest, hidden]."""
         ids = torch.from_numpy(self.ids)
         positions = torch.arange(ids.shape[1]).expand(ids.shape)
-        # No mask but the causal one: nothing that counts stands behind padding.
+        # The causal mask is enough: padding comes last, so no token of a sample sees it.
         return model.hidden_states(ids, positions, None).flatten(0, 1)
 
 
 def pad(samples: Sequence[Sample], max_tokens: int) -> list[Rows]:
-    """Rows of similar length, at most `max_tokens` with their padding; a longer sample is alone."""
+    """Divides samples into batches of similar length, each of at most `max_tokens` with padding.
+
+    Samples stay whole: one that is longer has a batch of its own."""
     lengths = [len(sample.completion.tokens) for sample in samples]
     return [_rows([samples[i] for i in group]) for group in row_groups(lengths, max_tokens)]
 
 
 def row_groups(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Which sequences of these lengths become rows of one batch, the longest first."""
+    """Returns the indices of the sequences of each batch, the longest first."""
     groups: list[list[int]] = []
     # The longest first: it is what the others of its group are padded to.
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
@@ -63,7 +66,7 @@ def row_groups(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 
 def _rows(samples: Sequence[Sample]) -> Rows:
     tokens = [sample.completion.tokens for sample in samples]
-    ids = np.zeros((len(tokens), max(len(each) for each in tokens)), dtype=np.int64)
-    for row, each in enumerate(tokens):
-        ids[row, : len(each)] = each
+    ids = np.zeros((len(tokens), max(len(sequence) for sequence in tokens)), dtype=np.int64)
+    for row, sequence in enumerate(tokens):
+        ids[row, : len(sequence)] = sequence
     return Rows(tuple(samples), ids)

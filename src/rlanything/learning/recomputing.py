@@ -16,11 +16,11 @@ from rlanything.engines.hf.model import LanguageModel
 
 
 def recomputable_layers(model: LanguageModel) -> Sequence[nn.Module]:
-    """The decoder's layers that transformers declares fit to be computed twice.
+    """Returns the decoder's layers that transformers declares fit to be computed twice.
 
     Raises `ModelError` if it has none."""
     layers = [
-        each for each in model.decoder.modules() if isinstance(each, GradientCheckpointingLayer)
+        layer for layer in model.decoder.modules() if isinstance(layer, GradientCheckpointingLayer)
     ]
     if not layers:
         raise ModelError(
@@ -33,10 +33,10 @@ def recomputable_layers(model: LanguageModel) -> Sequence[nn.Module]:
 
 @contextmanager
 def recomputed(layers: Sequence[nn.Module]) -> Iterator[None]:
-    """Forward passes within keep of each layer its inputs only.
+    """Makes forward passes inside the context keep only the inputs of each layer.
 
     transformers' own switch works in training mode alone, where dropout would be noise; this one
-    takes the layers as they are. Nothing is left behind, for the sampler uses the same layers."""
+    takes the layers as they are. It restores them afterwards: the sampler uses the same ones."""
     own = [vars(layer).get("forward") for layer in layers]
     for layer in layers:
         # The second time is not random either: dropout is off.

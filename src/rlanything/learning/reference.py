@@ -1,4 +1,4 @@
-"""The model that a run began with, which the one that learns may be held to."""
+"""The reference model: what a role was when the run began, to which its updates may be held."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from rlanything.engines.hf.model import LanguageModel
 
 @dataclass(frozen=True, slots=True)
 class ReferenceModel:
-    """What a role was at first."""
+    """The model that a run began with: a copy, or the model that learns without its adapters."""
 
     model: LanguageModel
-    """A model of its own, which nothing moves; or, `bare`, the one that learns."""
-    bare: bool = False
-    """Whether it is only adapters that learn, and began as nothing: without them the model is still
-    what it was, and no copy is needed."""
+    """A model of its own that never trains or, with `adapters_off`, the one that learns."""
+    adapters_off: bool = False
+    """Whether the reference is the learning model with its adapters switched off. That needs no
+    copy, and is right where only adapters train and began as zero."""
 
     @contextmanager
     def reference(self) -> Iterator[LanguageModel]:
-        """The model as it was, inside the context. Not while gradients are on their way."""
-        if not self.bare:
+        """Gives the model as it was, inside the context. Enter it before the forward pass whose
+        gradient is wanted, never between that and its backward pass."""
+        if not self.adapters_off:
             yield self.model
             return
         network: Any = self.model.network

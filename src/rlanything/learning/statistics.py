@@ -1,4 +1,4 @@
-"""What an update says about itself."""
+"""The statistics of an update, under the names of docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from rlanything.algorithm.losses.clipped import TokenTerms
+from rlanything.algorithm.losses.base import LossOutputs
 from rlanything.learning.trained_tokens import Batch
 
 ALIKE = (0.9, 1.1)
@@ -15,8 +15,8 @@ ALIKE = (0.9, 1.1)
 
 @dataclass(slots=True)
 class Mismatch:
-    """How far the sampler's log-probs are from those that the learner computes with the same
-    weights. Kernels and number formats differ; that the weights do must not happen."""
+    """The distance between the sampler's log-probs and those that the learner computes with the
+    same weights. Kernels and number formats may differ; the weights must not."""
 
     tokens: int = 0
     difference: float = 0.0
@@ -25,7 +25,7 @@ class Mismatch:
     kl: float = 0.0
 
     def add(self, learner: Tensor, sampler: Tensor) -> None:
-        """Log-probs of the same tokens, both [tokens]."""
+        """Adds tokens by both their log-probs, each [tokens]."""
         if not len(learner):
             return
         log_ratio = learner.double() - sampler.double()
@@ -64,33 +64,34 @@ class Totals:
     clipped: int = 0
     kl: float = 0.0
     reference_kl: float | None = None
-    """None: nothing to be held to."""
+    """None: there is no reference model."""
     entropy: float = 0.0
     mismatch: Mismatch = field(default_factory=Mismatch)
 
-    def add(self, batch: Batch, loss: Tensor, terms: TokenTerms, entropy: Tensor) -> None:
-        """One forward pass; `entropy` [targets] is that of the distributions drawn from."""
+    def add(self, batch: Batch, loss: Tensor, outputs: LossOutputs, entropy: Tensor) -> None:
+        """Adds a forward pass; `entropy` [tokens] is that of the distributions drawn from."""
         self.loss += loss.item()
         self.samples += len(batch.samples)
         self.sample_tokens += sum(len(path) for path in batch.paths)
         self.computed_tokens += batch.computed_tokens
-        self.tokens += len(terms.ratio)
-        if len(terms.ratio):
-            self.ratio += float(terms.ratio.sum())
-            self.max_ratio = max(self.max_ratio, float(terms.ratio.max()))
-            self.clipped += int(terms.clipped.sum())
-            self.kl += float(terms.kl.sum())
-            if terms.reference_kl is not None:
-                self.reference_kl = (self.reference_kl or 0.0) + float(terms.reference_kl.sum())
+        self.tokens += len(outputs.ratio)
+        if len(outputs.ratio):
+            self.ratio += float(outputs.ratio.sum())
+            self.max_ratio = max(self.max_ratio, float(outputs.ratio.max()))
+            self.clipped += int(outputs.clipped.sum())
+            self.kl += float(outputs.kl.sum())
+            if outputs.reference_kl is not None:
+                self.reference_kl = (self.reference_kl or 0.0) + float(outputs.reference_kl.sum())
             self.entropy += float(entropy.sum())
 
     def end_of_update(self, norm: float) -> None:
+        """Closes an update whose gradient had this norm before it was scaled down."""
         self.losses.append(self.loss)
         self.norms.append(norm)
         self.loss = 0.0
 
     def skip_update(self) -> None:
-        """An update that was not finite: counted, and left out of the means."""
+        """Counts an update that was not finite and leaves it out of the means."""
         self.skipped += 1
         self.loss = 0.0
 

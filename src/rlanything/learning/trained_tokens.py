@@ -1,4 +1,4 @@
-"""Which positions predict a token that trains, and what that token weighs."""
+"""The tokens of a batch that train: where each is predicted, and what it weighs."""
 
 from __future__ import annotations
 
@@ -15,62 +15,66 @@ from rlanything.records import Sample
 
 
 class Batch(Protocol):
-    """Samples that are computed in one forward pass: a `Pack` or `Rows`."""
+    """Whole samples that are computed in one forward pass: a `Pack` or `Rows`."""
 
     @property
     def samples(self) -> tuple[Sample, ...]: ...
 
     @property
     def paths(self) -> Sequence[np.ndarray]:
-        """[samples][prompt + response], the node that each token is computed at."""
+        """Nodes [samples][prompt + response] that the tokens are computed at."""
         ...
 
     @property
     def computed_tokens(self) -> int:
-        """Nodes, padding included."""
+        """Number of nodes, padding included."""
         ...
 
     def hidden_states(self, model: LanguageModel) -> Tensor:
-        """[nodes, hidden]"""
+        """Returns the last layer's states [nodes, hidden]."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedTokens:
-    """The response tokens that were really chosen, [targets], and the distributions that they were
+    """The response tokens that were really chosen, [tokens], and the distributions that they were
     chosen from, [rows]: several may come from one."""
 
     nodes: Tensor
-    """[rows], the node whose hidden state predicts."""
+    """[rows], the node whose hidden state predicts the token."""
     allowed: list[tuple[int, ...]]
-    """[rows], the tokens among which was chosen; empty: all."""
+    """[rows], the token ids that could be chosen; empty: all."""
     rows: Tensor
-    """[targets], the row that each token was drawn from."""
-    tokens: Tensor
-    """[targets]"""
+    """[tokens], the row that each token was drawn from."""
+    ids: Tensor
+    """[tokens], what was drawn."""
+    samples: Tensor
+    """[tokens], the number of the token's sample in the batch."""
     old_logprobs: Tensor
-    """[targets]"""
+    """[tokens], the sampler's."""
     advantages: Tensor
-    """[targets]"""
+    """[tokens]"""
     weights: Tensor
-    """[targets], their share in the mean over samples of means over tokens."""
+    """[tokens], their share in the mean over samples of means over tokens."""
 
 
 def trained_tokens(batch: Batch, mean_over: int, device: torch.device) -> TrainedTokens:
-    """The targets of a batch whose loss is part of a mean over `mean_over` samples.
+    """Returns the tokens of a batch that train, on `device`; its loss is part of a mean over
+    `mean_over` samples.
 
     A token that had no alternative was not sampled: it neither counts nor dilutes its sample's
     mean. A sample of such tokens only is 0, and counts."""
     row_of: dict[tuple[int, tuple[int, ...]], int] = {}
-    rows, tokens = [], []
+    rows, ids, samples = [], [], []
     old, advantages, weights = [], [], []
-    for sample, path in zip(batch.samples, batch.paths, strict=True):
+    for number, (sample, path) in enumerate(zip(batch.samples, batch.paths, strict=True)):
         completion = sample.completion
         chosen = [i for i, options in enumerate(completion.allowed) if len(options) != 1]
         before = path[len(completion.prompt_ids) - 1 :].tolist()
         for i in chosen:
             rows.append(row_of.setdefault((before[i], completion.allowed[i]), len(row_of)))
-            tokens.append(completion.token_ids[i])
+            ids.append(completion.token_ids[i])
+            samples.append(number)
             old.append(completion.logprobs[i])
             advantages.append(sample.advantage)
             weights.append(1.0 / (len(chosen) * mean_over))
@@ -85,7 +89,8 @@ def trained_tokens(batch: Batch, mean_over: int, device: torch.device) -> Traine
         nodes=integers([node for node, _ in row_of]),
         allowed=[options for _, options in row_of],
         rows=integers(rows),
-        tokens=integers(tokens),
+        ids=integers(ids),
+        samples=integers(samples),
         old_logprobs=numbers(old),
         advantages=numbers(advantages),
         weights=numbers(weights),

@@ -14,6 +14,7 @@ import torch.utils.deterministic
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from rlanything.algorithm.losses.base import Loss
+from rlanything.algorithm.losses.registry import load_loss
 from rlanything.config.recipe import Recipe, RecipeError
 from rlanything.config.roles import (
     AdapterConfig,
@@ -178,6 +179,10 @@ def _trained_model(
     checkpoint: Path | None,
     loss: Loss | None = None,
 ) -> TrainedModel:
+    try:
+        loss = loss or load_loss(role.loss)
+    except PluginError as error:
+        raise RecipeError(f"{name}.loss: {error}") from None
     source = role.model if checkpoint is None else str(checkpoint / name)
     model = load_role(role.model_copy(update={"model": source}), name)
     if role.lora is not None:
@@ -196,7 +201,7 @@ def _reference_model(
         return None
     source = shipped.resolve(role.model, name)
     if role.lora is not None and find_adapter_config_file(source) is None:
-        return ReferenceModel(model, bare=True)
+        return ReferenceModel(model, adapters_off=True)
     return ReferenceModel(load_model(source, role.dtype, role.device, trains=False))
 
 

@@ -1,4 +1,4 @@
-"""The loss, term by term, against its definition."""
+"""The clipped loss, term by term, against its definition."""
 
 from __future__ import annotations
 
@@ -9,21 +9,34 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rlanything.algorithm.losses.clipped import LOG_RATIO_LIMIT, LossSettings, token_terms
+from rlanything.algorithm.losses.base import (
+    LOG_RATIO_LIMIT,
+    LossInputs,
+    LossOutputs,
+    LossSettings,
+)
+from rlanything.algorithm.losses.clipped import clipped
 
 logprobs = st.floats(-30, 0)
 advantages = st.floats(-3, 3).filter(lambda a: abs(a) > 1e-3)
-objectives = st.builds(LossSettings, clip_range=st.floats(0.01, 0.9), kl_weight=st.floats(0, 1))
+settings = st.builds(LossSettings, clip_range=st.floats(0.01, 0.9), kl_weight=st.floats(0, 1))
 
 
-def terms(new: float, old: float, advantage: float, objective: LossSettings, dtype=torch.float64):
-    """The terms of one token, and the gradient of its loss by the new log-prob."""
+def outputs(
+    new: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor, settings: LossSettings
+) -> LossOutputs:
+    """The loss of tokens [tokens], each a sample of its own."""
+    return clipped(LossInputs(new, old, advantages, torch.arange(len(new)), len(new), settings))
+
+
+def terms(new: float, old: float, advantage: float, settings: LossSettings, dtype=torch.float64):
+    """The loss of one token, and its gradient by the new log-prob."""
     tensor = torch.tensor([new], dtype=dtype, requires_grad=True)
-    found = token_terms(
+    found = outputs(
         tensor,
         torch.tensor([old], dtype=dtype),
         torch.tensor([advantage], dtype=dtype),
-        objective,
+        settings,
     )
     found.loss.sum().backward()
     assert tensor.grad is not None
@@ -37,12 +50,12 @@ def test_the_defaults_are_the_designs():
 
 @given(
     st.lists(st.tuples(logprobs, logprobs, advantages), min_size=1, max_size=6),
-    objectives,
+    settings,
 )
-def test_all_terms_equal_a_naive_rewrite(tokens, objective):
+def test_all_terms_equal_a_naive_rewrite(tokens, settings):
     new, old, advantage = (np.array(column) for column in zip(*tokens, strict=True))
-    found = token_terms(torch.tensor(new), torch.tensor(old), torch.tensor(advantage), objective)
-    eps, beta = objective.clip_range, objective.kl_weight
+    found = outputs(torch.tensor(new), torch.tensor(old), torch.tensor(advantage), settings)
+    eps, beta = settings.clip_range, settings.kl_weight
     for i in range(len(tokens)):
         difference = min(max(new[i] - old[i], -10), 10)
         ratio = math.exp(difference)
@@ -56,8 +69,7 @@ def test_all_terms_equal_a_naive_rewrite(tokens, objective):
 
 @given(logprobs, st.floats(0.01, 5), st.floats(0.01, 3))
 def test_a_good_token_gains_nothing_above_the_clip_range(old, gain, advantage):
-    objective = LossSettings(0.2, 0.0)
-    found, gradient = terms(old + gain, old, advantage, objective)
+    found, gradient = terms(old + gain, old, advantage, LossSettings(kl_weight=0))
     assume(abs(math.exp(gain) - 1.2) > 1e-6)
     above = math.exp(gain) > 1.2
     assert bool(found.clipped) == above
@@ -67,7 +79,7 @@ def test_a_good_token_gains_nothing_above_the_clip_range(old, gain, advantage):
 
 @given(logprobs, st.floats(-5, -0.01), st.floats(0.01, 3))
 def test_a_good_token_below_the_clip_range_is_still_pulled_up(old, loss, advantage):
-    found, gradient = terms(old + loss, old, advantage, LossSettings(0.2, 0.0))
+    found, gradient = terms(old + loss, old, advantage, LossSettings(kl_weight=0))
     assert not found.clipped
     assert gradient < 0
 
@@ -75,7 +87,7 @@ def test_a_good_token_below_the_clip_range_is_still_pulled_up(old, loss, advanta
 @given(logprobs, st.floats(-5, -0.01), st.floats(-3, -0.01))
 def test_a_bad_token_gains_nothing_below_the_clip_range(old, loss, advantage):
     assume(abs(math.exp(loss) - 0.8) > 1e-6)
-    found, gradient = terms(old + loss, old, advantage, LossSettings(0.2, 0.0))
+    found, gradient = terms(old + loss, old, advantage, LossSettings(kl_weight=0))
     below = math.exp(loss) < 0.8
     assert bool(found.clipped) == below
     assert (gradient == 0) == below
@@ -83,14 +95,14 @@ def test_a_bad_token_gains_nothing_below_the_clip_range(old, loss, advantage):
 
 @given(logprobs, st.floats(0.01, 5), st.floats(-3, -0.01))
 def test_a_bad_token_above_the_clip_range_is_still_pushed_down(old, gain, advantage):
-    found, gradient = terms(old + gain, old, advantage, LossSettings(0.2, 0.0))
+    found, gradient = terms(old + gain, old, advantage, LossSettings(kl_weight=0))
     assert not found.clipped
     assert gradient > 0
 
 
-@given(logprobs, advantages, objectives)
-def test_on_policy_the_gradient_is_minus_the_advantage(logprob, advantage, objective):
-    found, gradient = terms(logprob, logprob, advantage, objective)
+@given(logprobs, advantages, settings)
+def test_on_policy_the_gradient_is_minus_the_advantage(logprob, advantage, settings):
+    found, gradient = terms(logprob, logprob, advantage, settings)
     assert found.ratio.item() == 1
     assert found.kl.item() == 0
     assert not found.clipped
@@ -124,7 +136,7 @@ def test_k3_of_nearly_equal_logprobs_is_not_rounding_noise_in_float32(difference
 def test_the_kl_term_pulls_back_to_where_the_tokens_were_drawn(old, difference, beta):
     assume(abs(difference) > 1e-6)
     # An advantage that is almost nothing leaves the KL term alone.
-    _, gradient = terms(old + difference, old, 0.0, LossSettings(0.2, beta))
+    _, gradient = terms(old + difference, old, 0.0, LossSettings(kl_weight=beta))
     assert gradient * difference > 0
 
 
@@ -133,5 +145,5 @@ def test_the_expectation_of_k3_under_the_new_weights_is_the_kl_divergence(seed):
     rng = np.random.default_rng(seed)
     new, old = rng.dirichlet(np.full(6, 5.0)), rng.dirichlet(np.full(6, 5.0))
     logs = torch.tensor(np.log(new)), torch.tensor(np.log(old))
-    k3 = token_terms(*logs, torch.ones(6), LossSettings()).kl.numpy()
+    k3 = outputs(*logs, torch.ones(6), LossSettings()).kl.numpy()
     assert math.isclose((new * k3).sum(), (new * np.log(new / old)).sum(), abs_tol=1e-9)
