@@ -147,10 +147,11 @@ class JudgeConfig(TrainedRoleConfig):
     def _oracle(cls, section: Any) -> Any:
         if not isinstance(section, str):
             return section
-        found = re.fullmatch(r"oracle\(\s*(?:noise\s*=\s*([0-9.eE+-]+)\s*)?\)", section.strip())
-        if found is None:
+        number = r"\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+"
+        written = re.fullmatch(rf"oracle\(\s*(?:noise\s*=\s*({number})\s*)?\)", section.strip())
+        if written is None:
             raise ValueError("a section of keys, or oracle(noise=0.28) with a number from 0 to 1")
-        return {"oracle_noise": found[1] or "0"}
+        return {"oracle_noise": float(written[1] or 0)}
 
     @model_validator(mode="after")
     def _something_to_hold(self) -> JudgeConfig:
@@ -202,10 +203,12 @@ class AdapterConfig(Role):
 
     @model_validator(mode="after")
     def _as_the_role_it_shares(self) -> AdapterConfig:
-        given = {"engine", "dtype", "device", "timeout_seconds"} & self.model_fields_set
+        # Not `model_fields_set`: a run's own recipe writes every key, and must load again.
+        keys = ("device", "dtype", "engine", "timeout_seconds")
+        given = [k for k in keys if getattr(self, k) != type(self).model_fields[k].default]
         if self.shares and given:
             raise ValueError(
-                f"with model: {self.model} the {self.model}'s own {', '.join(sorted(given))} hold: "
+                f"with model: {self.model} the {self.model}'s own {', '.join(given)} hold: "
                 "leave them out"
             )
         return self
