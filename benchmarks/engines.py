@@ -24,7 +24,6 @@ import torch
 from rich.progress import track
 
 from rlanything.config.engines import EngineSetting
-from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.domains.alfworld.bootstrap import Demonstrator
@@ -36,6 +35,7 @@ from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.hf.plain import PlainEngine
+from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.engines.vllm.engine import VLLMEngine
 from rlanything.records import Trajectory
 from rlanything.roles.chat_template import Chat

@@ -45,7 +45,7 @@ from rlanything.planning.prompts import Ruler, measure, play, ruler_of
 from rlanything.progress import Progress
 from rlanything.records import Completion, Messages, Step, Task, Trajectory
 from rlanything.runs.store.store import Store
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 
 HERE = Path(__file__).parent
 RECIPES = HERE.parent / "recipes"
@@ -195,7 +195,7 @@ def section(name: str) -> list[str]:
         recipe = load_recipe(path, [*overrides, f"run_dir={folder}/run"])
         plan = make_plan(recipe, "cpu", 1)
         heard, progress = Heard(), CpuView(Console())
-        Run(recipe, progress).train()
+        Trainer(recipe, progress=progress).train()
         peak = resident()
         store = Store(Path(folder) / "run" / "run.sqlite")
         steps = store.query("SELECT sum(steps) FROM trajectories")[0][0]

@@ -23,7 +23,7 @@ from rlanything.progress import Progress
 from rlanything.runs.store.codec import Written
 from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import StoredTrajectory
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 
 # Two iterations of groups of four in which candidates are made and settled.
 EAGER = ("seed=2", "curriculum.alpha_low=0.25", "curriculum.alpha_high=0.75")
@@ -31,7 +31,7 @@ EAGER = ("seed=2", "curriculum.alpha_low=0.25", "curriculum.alpha_high=0.75")
 
 def run_tiny(folder: Path, *overrides: str) -> Path:
     recipe = load_recipe(TINY, [f"run_dir={folder}", *EAGER, *overrides])
-    Run(recipe, Progress(Console(quiet=True))).train()
+    Trainer(recipe, progress=Progress(Console(quiet=True))).train()
     return folder
 
 
@@ -221,7 +221,7 @@ def test_the_same_seed_gives_the_same_metrics_and_weights(run: Path, tmp_path: P
 class KillingProgress(Progress):
     """Kills a worker in the middle of the first rollouts."""
 
-    run: Run
+    run: Trainer
     killed = 0
 
     @contextmanager
@@ -230,7 +230,9 @@ class KillingProgress(Progress):
 
             def killing(count: int) -> None:
                 if name == "rollouts" and not self.killed:
-                    self.killed = self.run.environments.process_ids[0]
+                    environments = self.run._environments
+                    assert environments is not None
+                    self.killed = environments.process_ids[0]
                     os.kill(self.killed, signal.SIGKILL)
                 advance(count)
 
@@ -240,7 +242,7 @@ class KillingProgress(Progress):
 def test_a_killed_worker_does_not_lose_the_iteration(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     progress = KillingProgress(Console(quiet=True))
-    progress.run = Run(load_recipe(TINY, [f"run_dir={folder}", *EAGER]), progress)
+    progress.run = Trainer(TINY, overrides=[f"run_dir={folder}", *EAGER], progress=progress)
     progress.run.train()
     assert progress.killed
     for role in ("policy", "judge"):

@@ -18,7 +18,7 @@ from rlanything.commands.ablate import ablate
 from rlanything.progress import Progress
 
 if TYPE_CHECKING:
-    from rlanything.runs.trainer import Run
+    from rlanything.runs.trainer import Trainer
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -59,10 +59,10 @@ def train(
 ) -> None:
     """Run the closed loop that a recipe describes."""
     from rlanything.config.recipe import load_recipe
-    from rlanything.runs.trainer import Run
+    from rlanything.runs.trainer import Trainer
 
     progress = Progress(Console())
-    _to_the_end(Run(load_recipe(recipe, overrides or []), progress), progress)
+    _to_the_end(Trainer(load_recipe(recipe, overrides or []), progress=progress), progress)
 
 
 @app.command()
@@ -76,13 +76,13 @@ def resume(
     ] = None,
 ) -> None:
     """Go on with a run that was stopped, with the results it would have had."""
-    from rlanything.runs.trainer import Run
+    from rlanything.runs.trainer import Trainer
 
     progress = Progress(Console())
-    _to_the_end(Run.resume(run, overrides or [], progress), progress)
+    _to_the_end(Trainer.resume(run, overrides=overrides or [], progress=progress), progress)
 
 
-def _to_the_end(run: Run, progress: Progress) -> None:
+def _to_the_end(run: Trainer, progress: Progress) -> None:
     lines = run.train()
     progress.console.rule()
     for line in lines:

@@ -46,7 +46,9 @@ class IterationResult:
     @property
     def trainable_groups(self) -> list[RolloutGroup]:
         """The groups that may train: all but those of rejected candidates."""
-        return [g for g in self.groups if not g.scheduled.candidate or g.scheduled.slot in self.accepted]
+        return [
+            g for g in self.groups if not g.scheduled.candidate or g.scheduled.slot in self.accepted
+        ]
 
 
 class Updates(Protocol):

@@ -14,11 +14,10 @@ from helpers.command import call
 from helpers.paths import TINY
 from rlanything.commands import doctor
 from rlanything.commands.doctor import Finding, check_installation, check_run
-from rlanything.config.recipe import load_recipe
 from rlanything.engines import shipped
 from rlanything.progress import Progress
 from rlanything.runs.lock import RunLock
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +25,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("doctor") / "run"
     changes = [f"run_dir={run}", "loop.tasks_per_iteration=1", "loop.rollouts_per_task=2"]
     changes += ["evaluation.episodes=0", "loop.max_steps=3"]
-    Run(load_recipe(TINY, changes), Progress(Console(quiet=True))).train()
+    Trainer(TINY, overrides=changes, progress=Progress(Console(quiet=True))).train()
     return run
 
 

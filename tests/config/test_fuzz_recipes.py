@@ -1,172 +1,83 @@
-"""Malformed recipes and overrides, made from the shipped ones: each is one line that names the key.
+"""Malformed recipes, made from the schema: each is one line that names the key.
 
-What is done to a key follows from the schema, so that new keys are tried without being added here.
+What YAML and pydantic refuse by themselves is theirs to test; here is what this project promises.
 """
 
 from __future__ import annotations
 
-import datetime
-import random
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import pytest
 import yaml
-from annotated_types import Ge, Gt
 from pydantic import BaseModel
 
-from helpers.paths import ROOT
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 
-RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
-MARK = "MARK"
-"""Stands in a dumped recipe where raw YAML is to be put."""
-NUMBERS = {int, float}
-
-Path_ = tuple[str, ...]
+GOOD = {"name": "mine", "domain": {"name": "alfworld"}}
+Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A key of the schema that holds a value: where, of which types, and whether bounded below."""
+    """A key of the schema that holds a value, and the types it may have."""
 
-    path: Path_
+    key: Key
     kinds: frozenset[Any]
-    bounded: bool
-
-    @property
-    def numeric(self) -> bool:
-        return bool(self.kinds & NUMBERS) and tuple not in self.kinds
 
 
-def leaves(section: type[BaseModel] = Recipe, path: Path_ = ()) -> Iterator[Leaf]:
+def leaves(section: type[BaseModel] = Recipe, key: Key = ()) -> Iterator[Leaf]:
     for name, field in section.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from leaves(kind, (*path, name))
+            yield from leaves(kind, (*key, name))
         else:
-            parts = list(unfolded(kind))
-            bounds = [*parts, *field.metadata]
-            bounded = any(isinstance(part, Ge | Gt) for part in bounds)
-            kinds = frozenset(p for p in parts if isinstance(p, type) or p is Literal)
-            yield Leaf((*path, name), kinds, bounded)
+            yield Leaf((*key, name), frozenset(unfolded(kind)))
 
 
 def unfolded(kind: Any) -> Iterator[Any]:
     """A type and everything it is made of: unions, annotations, tuples."""
     origin = get_origin(kind)
     yield origin or kind
-    if origin is Annotated:
-        yield from kind.__metadata__
-    if origin is not None and origin not in (Literal, dict):
-        for inner in get_args(kind):
+    if origin is not None and origin is not dict:
+        for inner in get_args(kind)[: 1 if origin is Annotated else None]:
             yield from unfolded(inner)
 
 
-def sections(section: type[BaseModel] = Recipe, path: Path_ = ()) -> Iterator[Path_]:
-    yield path
-    for name, field in section.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from sections(field.annotation, (*path, name))
-
-
 LEAVES = tuple(leaves())
-SECTIONS = tuple(sections())
+SECTIONS = sorted({leaf.key[:-1] for leaf in LEAVES if leaf.key[:-1]})
 
 
 def faults(leaf: Leaf) -> Iterator[str]:
-    """YAML that the key cannot hold."""
-    # Whatever it holds: these are no values at all, or of a type that no key has.
-    yield from ("!foo 1", "!!bool maybe", "!!timestamp x", "!!int ''", "!!binary aGk=")
-    yield from ("!!python/object:os.system {}", "!!set {a}", "2026-13-01", f"{'9' * 5000}", "0x_")
-    yield from ('"a\\0b"', '"\\ud800"', '"\\x1b[31m"', "{a: 1, a: 2}", "&x [*x]", "&y {<<: *y}")
+    """YAML that the key cannot hold, though YAML or another schema might."""
+    yield from ("!mine 1", '"a\\0b"', "&x [*x]")
     if dict in leaf.kinds:
-        yield from ("3", "word", "[1]", "null", "2026-01-01", "{a: .nan}", "{a: [.inf]}", "{1: 1}")
-        return
-    if type(None) not in leaf.kinds:
-        yield "null"
-    yield from ("{a: 1}", "[{a: 1}]", "9" * 400, "1:1:1:1:1:1:1:1:1:1:1:1:1")
-    if tuple in leaf.kinds:
-        yield from ("3", "word", "true", "[[1]]", "[null]", "[2026-01-01]", "{a: [1]}")
-    if leaf.numeric:
-        yield from ("word", "''", ".nan", ".inf", "-.inf", "nan", "'-inf'", "1e999", "yes", "off")
-        yield from ("[1]", "2026-01-01", "12 monkeys", "１x", "--1", "1,5", "'1 1'")
-        yield from ("-5", "-1.0e-9") if leaf.bounded else ()
-        yield from ("2.5",) if float not in leaf.kinds else ()
+        yield from ("3", "word", "[1]", "null", "{1: 1}")
+    elif leaf.kinds & {int, float}:
+        yield from ("yes", "word", "'1'", ".nan", ".inf", "1e999", "017", "1:30", "2026-01-01")
+        yield from () if tuple in leaf.kinds or float in leaf.kinds else ("2.5",)
     elif bool in leaf.kinds:
-        yield from ("word", "3", "2.5", "[true]", "2026-01-01")
-    elif Literal in leaf.kinds:
-        yield from ("word", "3", "true", "''", "[none]")
-    elif str in leaf.kinds and tuple not in leaf.kinds:
-        yield from ("3", "2.5", "true", "[word]", "2026-01-01", ".nan")
+        yield from ("1", "word", "'yes'", "2.5")
+    elif str in leaf.kinds:
+        yield from ("3", "2.5", "yes", "{a: 1}")
 
 
-def placed(data: dict[str, Any], path: Path_, value: Any) -> dict[str, Any]:
-    """A copy in which the key has the value."""
-    first, *rest = path
-    inner = data.get(first)
-    if rest:
-        value = placed(inner if isinstance(inner, dict) else {}, tuple(rest), value)
-    return {**data, first: value}
-
-
-def raw(data: dict[str, Any], path: Path_, text: str) -> str:
-    """The recipe with a piece of raw YAML as the key's value."""
-    return yaml.safe_dump(placed(data, path, MARK), allow_unicode=True).replace(MARK, text)
-
-
-def misspelt(name: str, rng: random.Random) -> str:
-    at = rng.randrange(len(name))
-    return rng.choice(
-        (
-            name[:at] + name[at] + name[at:],
-            name[:at] + name[at + 1 :] + "q",
-            name.upper(),
-            f"{name} ",
-            name.replace("_", "-") + "-",
-            f"{name}\u200b",
-            f"{name}\n",
-        )
-    )
-
-
-def bad_recipes() -> Iterator[tuple[str, Path_]]:
-    """Texts, each with the key at fault."""
-    rng = random.Random(0)
-    shipped = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in RECIPES]
-    for leaf in LEAVES:
-        data = rng.choice(shipped)
-        for fault in rng.sample(given := list(faults(leaf)), min(len(given), 3)):
-            yield raw(data, leaf.path, fault), leaf.path
-        wrong = (*leaf.path[:-1], misspelt(leaf.path[-1], rng))
-        yield yaml.safe_dump(placed(data, wrong, 1)), wrong
-        again = f"1\n{'  ' * (len(leaf.path) - 1)}{leaf.path[-1]}: 1"
-        yield raw(data, leaf.path, again), leaf.path
-        if leaf.path[-1] not in Recipe.model_fields:  # out of its section
-            yield yaml.safe_dump(placed(data, leaf.path[-1:], 1)), leaf.path[-1:]
-    for path in SECTIONS[1:]:
-        data = rng.choice(shipped)
-        for value in ([1], 3, "word", True, None, datetime.date(2026, 1, 1), [{"model": "nano"}]):
-            yield yaml.safe_dump(placed(data, path, value)), path
-        for name in ("nonsense", "", "a.b", "é", path[-1], "\ufeff", "1", "null"):
-            yield yaml.safe_dump(placed(data, (*path, name), 1), allow_unicode=True), (*path, name)
-        for name in ("1", "null", "~", "yes", "0.5", "2026-01-01"):
-            yield raw(data, path, f"{{{name}: 1}}"), (*path, name)
-        yield raw(data, path, "{? [a] : 1}"), path
-        yield raw(data, path, "{<<: 3}"), (*path, "<<")
-    for data in shipped:
-        yield yaml.safe_dump({key: data[key] for key in data if key != "name"}), ("name",)
-        yield yaml.safe_dump({key: data[key] for key in data if key != "domain"}), ("domain",)
-        yield yaml.safe_dump({**data, "domain": {"options": {}}}), ("domain", "name")
-    for path, text in CONTRADICTIONS:
-        yield raw(rng.choice(shipped), path, text), path[:1]
+def placed(key: Key, value: Any) -> dict[str, Any]:
+    """A good recipe in which the key has the value."""
+    data: dict[str, Any] = {**GOOD}
+    section = data
+    for name in key[:-1]:
+        section[name] = dict(section.get(name) or {})
+        section = section[name]
+    section[key[-1]] = value
+    return data
 
 
 # Values that are good each alone. The section is named, and the message names the keys.
-CONTRADICTIONS: tuple[tuple[Path_, str], ...] = (
+CONTRADICTIONS: tuple[tuple[Key, str], ...] = (
     (("policy",), "{decoding: choices, max_tokens: 8, thought_tokens: 8}"),
     (("curriculum",), "{alpha_low: 0.8, alpha_high: 0.2}"),
     (("feedback",), "{policy_window: [0.9, 0.1]}"),
@@ -174,9 +85,6 @@ CONTRADICTIONS: tuple[tuple[Path_, str], ...] = (
     (("feedback",), "{judge_window: [0.1, 0.2, 0.3]}"),
     (("feedback",), "{judge_window: [a, b]}"),
     (("loop",), "{tasks: 4, tasks_per_iteration: 5}"),
-    (("judge",), "oracle(noise=2)"),
-    (("judge",), "oracle(noise=.)"),
-    (("judge",), "oracle(noise=0.1"),
     (("judge",), "model(nano)"),
 )
 
@@ -235,40 +143,51 @@ NO_RECIPES: tuple[bytes, ...] = (
 
 NO_OVERRIDES = (
     *("", "=", "=3", "seed", "policy.learning_rate", "policy:learning_rate:1", "--seed 3", "\n=1"),
-    *("seed\n=1", "\udcff=1", "se\x00ed=1", "\u202eseed=1", "a\x1b[31m=1"),
+    *("seed\n=1", "\udcff=1", "se\x00ed=1", "\u202eseed=1", "a\x1b[31m=1", "seed=!mine 1"),
+    *(f"domain.options{'.a' * 3000}=[", f"seed={'[' * 600}", "name.first=x"),
 )
 
 
-def said(path: Path, *overrides: str) -> str:
+def said(source: Any, *overrides: str) -> str:
     """The complaint, which is one visible line and no one else's."""
     with pytest.raises(RecipeError) as caught:
-        load_recipe(path, overrides)
+        load_recipe(source, overrides)
     message = str(caught.value)
     assert message.isprintable(), message
     assert len(message) < 1000, message
-    assert not re.search("Traceback|pydantic|yaml[.]|yaml,|input_value", message), message
+    assert not re.search("Traceback|pydantic|yaml[.]org|input_value", message), message
     return message
 
 
-def names(message: str, path: tuple[Any, ...]) -> bool:
-    """Whether it is about the dotted key, about one within it, or about the key in its section."""
-    shown = [part if part and part.isprintable() else repr(part) for part in map(str, path)]
-    if re.search(rf"(^|[ (]){re.escape('.'.join(shown))}(\.[^ ]+)?: ", message):
-        return True
-    section, name = re.escape(".".join(shown[:-1])), re.escape(shown[-1])
-    return re.search(rf" {section}: .*\b{name}\b", message) is not None
+def names(message: str, key: Key) -> bool:
+    """Whether it is about the dotted key, or one within it."""
+    return re.search(rf"(^|[ (]){re.escape('.'.join(key))}(\.[^ ]+)?: ", message) is not None
 
 
-def test_each_malformed_recipe_is_one_line_that_names_the_key(tmp_path: Path) -> None:
-    path = tmp_path / "recipe.yaml"
-    seen = 0
-    for text, key in bad_recipes():
-        path.write_text(text, encoding="utf-8", errors="surrogatepass")
-        message = said(path)
-        assert message.startswith(str(path))
-        assert names(message, key), (key, message)
-        seen += 1
-    assert seen >= 500
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: ".".join(leaf.key))
+def test_a_value_that_a_key_cannot_hold_is_one_line_that_names_it(leaf: Leaf) -> None:
+    dotted = ".".join(leaf.key)
+    for fault in faults(leaf):
+        message = said(GOOD, f"{dotted}={fault}")
+        assert names(message, leaf.key) or f"'{dotted}=" in message, (fault, message)
+    wrong = (*leaf.key[:-1], f"{leaf.key[-1]}q")
+    message = said(placed(wrong, 1))
+    assert names(message, wrong)
+    assert re.search(rf"known here: .*\b{leaf.key[-1]}\b", message)
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=".".join)
+def test_a_section_that_is_none_is_one_line_that_names_it(section: Key) -> None:
+    for value in ([1], 3, True, None, [{"model": "nano"}]):
+        assert names(said(placed(section, value)), section)
+    if section != ("domain", "options"):
+        for name in (1, None, "a.b", "\ufeff", ""):
+            assert ".".join(section) in said(placed(section, {name: 1}))
+
+
+@pytest.mark.parametrize(("section", "text"), CONTRADICTIONS)
+def test_values_that_contradict_each_other_are_named(section: Key, text: str) -> None:
+    assert names(said(GOOD, f"{section[0]}={text}"), section)
 
 
 def test_each_text_that_is_no_recipe_is_one_line_that_names_the_file(tmp_path: Path) -> None:
@@ -281,24 +200,25 @@ def test_each_text_that_is_no_recipe_is_one_line_that_names_the_file(tmp_path: P
         said(tmp_path / name)
 
 
-def test_each_malformed_override_is_one_line_that_names_the_key(tmp_path: Path) -> None:
-    path = tmp_path / "recipe.yaml"
-    path.write_text("name: mine\ndomain: {name: alfworld}\n", encoding="utf-8")
-    rng = random.Random(0)
-    seen = 0
-    for leaf in LEAVES:
-        key = ".".join(leaf.path)
-        for fault in rng.sample(given := list(faults(leaf)), min(len(given), 3)):
-            message = said(path, f"{key}={fault}")
-            assert names(message, leaf.path) or f"'{key}=" in message, (key, fault, message)
-            seen += 1
-        wrong = (*leaf.path[:-1], f"{leaf.path[-1]}x")
-        assert names(said(path, f"{'.'.join(wrong)}=1"), wrong)
-        deeper = (*leaf.path, "x")
-        if dict not in leaf.kinds:
-            message = said(path, f"{'.'.join(deeper)}=1")
-            assert key in message or repr(leaf.path[-1]) in message
-    for override in (*NO_OVERRIDES, f"domain.options{'.a' * 3000}=1", f"seed={'[' * 600}"):
-        assert "override" in said(path, override)
-        seen += 1
-    assert seen >= 200
+@pytest.mark.parametrize("override", NO_OVERRIDES)
+def test_each_malformed_override_is_one_line(override: str) -> None:
+    assert "override" in said(GOOD, override)
+
+
+def test_what_may_hold_a_key_is_never_repeated() -> None:
+    secret = "sk-0123456789"
+    for engine in (
+        f"{{name: openai, url: 'http://me:{secret}@host/v1'}}",
+        f"{{name: openai, url: ['{secret}']}}",
+        f"{{name: openai, url: 'http://host', key_variable: {secret}}}",
+        f"{{name: openai, url: 'http://host', key: {secret}}}",
+        f"{{name: opnai, url: 'http://me:{secret}@host/v1'}}",
+    ):
+        assert secret not in said(GOOD, f"judge.engine={engine}")
+
+
+def test_data_may_hold_what_yaml_reads_and_is_left_as_it_was() -> None:
+    data = yaml.safe_load("{name: mine, domain: {name: alfworld}, evaluation: {splits: [ood]}}")
+    recipe = load_recipe(data, {"loop.iterations": 2, "run_dir": Path("x")})
+    assert (recipe.loop.iterations, recipe.run_dir) == (2, Path("x"))
+    assert data == {**GOOD, "evaluation": {"splits": ["ood"]}}

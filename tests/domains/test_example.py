@@ -14,7 +14,7 @@ from rlanything.config.recipe import load_recipe
 from rlanything.engines import shipped
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 
 EXAMPLE = ROOT / "examples" / "guess.py"
 
@@ -26,7 +26,7 @@ def test_the_example_domain_trains_on_the_nano_path(
     folder = tmp_path / "run"
     overrides = [f"run_dir={folder}", "loop.iterations=2", "evaluation.episodes=16"]
     recipe = load_recipe(ROOT / "examples" / "guess.yaml", overrides)
-    lines = Run(recipe, Progress(Console(quiet=True))).train()
+    lines = Trainer(recipe, progress=Progress(Console(quiet=True))).train()
     assert any(line.startswith("policy, in_domain:") for line in lines)
     store = Store(folder / "run.sqlite")
     (trained,) = store.query("SELECT COUNT(*) FROM samples WHERE role = 'policy'")[0]

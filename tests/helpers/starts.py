@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rlanything.config.engines import EngineSetting
-from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.engines import shipped
 from rlanything.engines.hf.model import LanguageModel, load_model
+from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.engines.vllm.engine import VLLMEngine
 
 

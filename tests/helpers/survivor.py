@@ -27,7 +27,7 @@ from rich.console import Console
 from rlanything.config.recipe import load_recipe
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 
 ORDER = (
     "eval in_domain",
@@ -88,10 +88,10 @@ def attempt(
         try:
             workers_override = [f"environment.workers={workers}"]
             if (directory / "run.sqlite").exists():
-                Run.resume(directory, workers_override, progress).train()
+                Trainer.resume(directory, overrides=workers_override, progress=progress).train()
             else:
                 changes = [f"run_dir={directory}", *overrides, *workers_override]
-                Run(load_recipe(recipe, changes), progress).train()
+                Trainer(load_recipe(recipe, changes), progress=progress).train()
             status = 0
         finally:
             # Whatever it raised has been printed; a child must not run its parent's clean-up.

@@ -26,9 +26,8 @@ from helpers.tiny import (
 from rlanything.algorithm.losses.base import LossInputs, LossOutputs, LossSettings, with_kl
 from rlanything.algorithm.losses.registry import load_loss
 from rlanything.config.roles import TrainedRoleConfig
-from rlanything.engines.base import Choices, Request, Sampling
+from rlanything.engines.base import Choices, ModelError, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
-from rlanything.engines.base import ModelError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner, minibatches
 from rlanything.plugins import PluginError
@@ -629,7 +628,7 @@ def test_an_unknown_loss_is_one_line() -> None:
 
 def test_a_loss_that_takes_the_mean_itself_is_refused() -> None:
     samples = in_one_task([sample_of([10, 11], [20, 21], 1.0, [-4.0, -5.0])])
-    with pytest.raises(ValueError, match="mean_of_tokens: .* one number a token"):
+    with pytest.raises(ValueError, match=r"mean_of_tokens: .* one number a token"):
         Learner(tiny_model(), role(), loss=mean_of_tokens).update(samples, seed=0)
 
 

@@ -13,10 +13,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from helpers.tiny import sample_of, tiny_model, tiny_recurrent_model, tiny_sliding_model
 from rlanything.config.roles import LoraSettings, TrainedRoleConfig
-from rlanything.engines.base import Request, Sampling
+from rlanything.engines.base import ModelError, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.lora import add_adapters
-from rlanything.engines.base import ModelError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner
 from rlanything.records import Sample

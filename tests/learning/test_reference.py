@@ -149,7 +149,7 @@ def test_a_resumed_role_is_held_to_the_recipes_model_and_not_to_the_checkpoints(
     assert expected > 0
 
 
-@pytest.mark.parametrize("still", ["judge.train=false", "judge.oracle_noise=0.1"])
+@pytest.mark.parametrize("still", ["judge.train=false", "judge.name=oracle"])
 def test_a_judge_that_does_not_learn_has_nothing_to_be_held(still: str) -> None:
     with pytest.raises(RecipeError, match="holds a judge that learns"):
         load_recipe(TINY, [still, "judge.reference_kl_weight=0.1"])

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from rlanything.bench.experience import OBSERVATION, OPENING, RESPONSE, episodes
 from rlanything.cli import app
-from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.roles import (
     AdapterConfig,
@@ -28,6 +27,7 @@ from rlanything.engines.hf.attention import TILE
 from rlanything.engines.hf.cache import RaggedCache
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.learning.learner import Learner
 from rlanything.learning.packing import Pack, pack
 from rlanything.learning.padding import pad
@@ -339,7 +339,7 @@ def test_a_gpu_at_half_its_speed_takes_twice_as_long(recipe):
 
 
 def test_an_oracle_judges_for_nothing(recipe):
-    oracle = recipe.judge.model_copy(update={"oracle_noise": 0.2})
+    oracle = recipe.judge.model_copy(update={"name": "oracle"})
     seconds = make_plan(recipe.model_copy(update={"judge": oracle}), "l4", 1).seconds
     assert set(PHASES) - set(seconds) == {"judgements", "judge update"}
 
@@ -410,7 +410,7 @@ def test_a_shared_model_is_held_once(recipe):
     assert "Memory: adapter/total" not in figures(shared)
     assert "the policy's model and engine" in figures(shared)["adapter"].how
     assert shared.seconds == pytest.approx(alone.seconds)
-    oracle = recipe.judge.model_copy(update={"oracle_noise": 0.2})
+    oracle = recipe.judge.model_copy(update={"name": "oracle"})
     adapter = AdapterConfig(model="judge")
     with pytest.raises(RecipeError, match="no judge's model is here to share"):
         make_plan(recipe.model_copy(update={"judge": oracle, "adapter": adapter}), "l4", 1)

@@ -10,13 +10,17 @@ from rich.console import Console
 
 from helpers.paths import TINY
 from helpers.scripted import Counting, trajectory
-from rlanything.config.recipe import RecipeError, load_recipe
+from rlanything.config.recipe import load_recipe
+from rlanything.config.roles import JudgeConfig
 from rlanything.domains.base import DomainError
 from rlanything.progress import Progress
 from rlanything.records import Step, Task, Trajectory
+from rlanything.roles.chat_model import ChatModel
+from rlanything.roles.judges.base import JudgeError
 from rlanything.roles.judges.oracle import OracleJudge
+from rlanything.runs.build import build_judge
 from rlanything.runs.store.store import Store
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 
 
 class Alternating(Counting):
@@ -37,7 +41,7 @@ def long_trajectories() -> list[Trajectory]:
 
 def scores(noise: float, seed: int = 0) -> np.ndarray:
     """[trajectories, steps, m]"""
-    judged = OracleJudge(Alternating(), noise, 3).judge(long_trajectories(), seed)
+    judged = OracleJudge(Alternating(), 3, noise).judge(long_trajectories(), seed)
     return np.array([each.scores for each in judged])
 
 
@@ -56,19 +60,24 @@ def test_noise_is_the_share_of_wrong_scores_drawn_for_each_judgement():
 def test_scores_depend_on_the_seed_and_the_trajectory_only():
     assert (scores(0.28) == scores(0.28)).all()
     assert (scores(0.28) != scores(0.28, seed=1)).any()
-    [alone] = OracleJudge(Alternating(), 0.28, 3).judge(long_trajectories()[3:4], 0)
+    [alone] = OracleJudge(Alternating(), 3, 0.28).judge(long_trajectories()[3:4], 0)
     assert (np.array(alone.scores) == scores(0.28)[3]).all()
 
 
 def test_a_domain_without_labels_is_named():
     with pytest.raises(DomainError, match="no step labels"):
-        OracleJudge(Unlabelled(), 0.0, 1).judge(long_trajectories()[:1], 0)
+        OracleJudge(Unlabelled(), 1).judge(long_trajectories()[:1], 0)
 
 
 def test_a_run_with_the_oracle_trains_the_policy_and_has_no_judge_to_keep(tmp_path):
-    settings = ["judge=oracle(noise=0.28)", "loop.iterations=1", "evaluation.judged_episodes=2"]
+    settings = [
+        "judge.name=oracle",
+        "judge.options.noise=0.28",
+        "loop.iterations=1",
+        "evaluation.judged_episodes=2",
+    ]
     recipe = load_recipe(TINY, [f"run_dir={tmp_path / 'run'}", *settings])
-    Run(recipe, Progress(Console(quiet=True))).train()
+    Trainer(recipe, progress=Progress(Console(quiet=True))).train()
     [checkpoint] = (tmp_path / "run" / "checkpoints").iterdir()
     assert {each.name for each in checkpoint.iterdir()} == {"policy", "pool.json", "manifest.json"}
     store = Store(tmp_path / "run" / "run.sqlite")
@@ -79,12 +88,18 @@ def test_a_run_with_the_oracle_trains_the_policy_and_has_no_judge_to_keep(tmp_pa
     store.close()
 
 
-@pytest.mark.parametrize(("written", "noise"), [("oracle()", 0.0), ("oracle(noise=0.28)", 0.28)])
-def test_the_oracle_is_chosen_in_a_word(written, noise):
-    assert load_recipe(TINY, [f"judge={written}"]).judge.oracle_noise == noise
+@pytest.mark.parametrize("noise", [2, -0.1, "much"])
+def test_a_noise_that_is_no_share_is_one_line(noise):
+    config = JudgeConfig(name="oracle", options={"noise": noise})
+    with pytest.raises(JudgeError, match="judge.options.noise is .*: give a number from 0 to 1"):
+        build_judge(config, Alternating(), unasked)
 
 
-@pytest.mark.parametrize("written", ["oracle(noise=2)", "oracle(0.2)", "orcle", "oracle(noise=-)"])
-def test_anything_else_in_its_place_is_one_line(written):
-    with pytest.raises(RecipeError, match="judge"):
-        load_recipe(TINY, [f"judge={written}"])
+def test_an_option_that_no_judge_has_names_those_it_has():
+    config = JudgeConfig(name="oracle", options={"nose": 0.1})
+    with pytest.raises(JudgeError, match="its options are: noise"):
+        build_judge(config, Alternating(), unasked)
+
+
+def unasked() -> ChatModel:
+    raise AssertionError("an oracle needs no model")

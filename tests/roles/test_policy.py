@@ -10,9 +10,8 @@ import pytest
 from helpers.scripted import Counting
 from helpers.tiny import plain_logprobs, tiny_model
 from rlanything.domains.base import Episode, Observation
-from rlanything.engines.base import Request, Sampling
+from rlanything.engines.base import ModelError, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
-from rlanything.engines.base import ModelError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Step, Task
 from rlanything.roles.chat_model import LocalChatModel

@@ -21,18 +21,17 @@ from helpers.command import call
 from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint, fake_endpoint, status, text
 from helpers.paths import TINY
 from helpers.scripted import Counting
-from rlanything.engines.openai.config import OpenAIEngineConfig
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.config.roles import AdapterConfig, PolicyConfig
-from rlanything.engines.base import Sampling
-from rlanything.engines.base import ModelError
+from rlanything.engines.base import ModelError, Sampling
+from rlanything.engines.openai.config import OpenAIEngineConfig
 from rlanything.progress import Progress
 from rlanything.records import Message
 from rlanything.roles.chat_model import ChatRequest
 from rlanything.roles.openai_chat_model import OpenAIChatModel
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.runs.store.store import Store
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 
 # Groups of four in which candidates are made, and nothing that this is not about.
 SMALL = ("seed=0", "curriculum.alpha_low=0.25", "curriculum.alpha_high=0.75")
@@ -113,7 +112,7 @@ def trained(run: Path, overrides: Sequence[str]) -> str:
     """Runs the loop; what it said."""
     said = io.StringIO()
     recipe = load_recipe(TINY, [f"run_dir={run}", *SMALL, *overrides])
-    lines = Run(recipe, Progress(Console(file=said))).train()
+    lines = Trainer(recipe, progress=Progress(Console(file=said))).train()
     return "\n".join([said.getvalue(), *lines])
 
 
@@ -162,11 +161,13 @@ def test_a_hosted_judge_that_does_not_train(fake: FakeEndpoint, tmp_path: Path) 
     with fake_endpoint() as moved:
         moved.say = fake.say
         overrides = [f"judge.engine.url={moved.url}", "loop.iterations=2"]
-        Run.resume(run, overrides, Progress(Console(quiet=True))).train()
+        Trainer.resume(run, overrides=overrides, progress=Progress(Console(quiet=True))).train()
         assert moved.requests > 0
     assert fake.requests == asked_before
     with pytest.raises(RecipeError, match="the way to an endpoint may change"):
-        Run.resume(run, ["judge.engine.name=embedded"], Progress(Console(quiet=True)))
+        Trainer.resume(
+            run, overrides=["judge.engine.name=embedded"], progress=Progress(Console(quiet=True))
+        )
 
 
 def test_a_stronger_model_labels_the_exam_once(fake: FakeEndpoint, tmp_path: Path) -> None:
@@ -192,7 +193,9 @@ def test_a_stronger_model_labels_the_exam_once(fake: FakeEndpoint, tmp_path: Pat
     assert after["evaluation/judge/process_accuracy"] is not None
     assert not any(KEY.encode() in each for each in everything_in(run))
     # It was asked before training and is never asked again, whoever goes on or begins alike.
-    Run.resume(run, ["loop.iterations=2"], Progress(Console(quiet=True))).train()
+    Trainer.resume(
+        run, overrides=["loop.iterations=2"], progress=Progress(Console(quiet=True))
+    ).train()
     trained(tmp_path / "alike", [*changes, f"evaluation.baseline={run}"])
     assert fake.requests == asked
     with closing(Store(tmp_path / "alike" / "run.sqlite")) as alike:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.runs.baseline import has_baseline
 from rlanything.runs.store.store import Store
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 from rlanything.progress import Progress
 
 SMALL = (
@@ -41,7 +41,7 @@ class Watch(Progress):
 def trained(folder: Path, *more: str) -> list[str]:
     """The phases of a run."""
     progress = Watch()
-    Run(load_recipe(TINY, [*SMALL, f"run_dir={folder}", *more]), progress).train()
+    Trainer(TINY, overrides=[*SMALL, f"run_dir={folder}", *more], progress=progress).train()
     return progress.phases
 
 

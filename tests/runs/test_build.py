@@ -54,4 +54,4 @@ def test_no_judges_model_to_share_is_one_line_with_the_remedy() -> None:
     with pytest.raises(
         RecipeError, match=r"adapter\.model: no judge's model .*adapter.model=policy"
     ):
-        cast_of("adapter.model=judge", "judge=oracle(noise=0.2)")
+        cast_of("adapter.model=judge", "judge.name=oracle")

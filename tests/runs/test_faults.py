@@ -29,7 +29,7 @@ from rlanything.runs.checkpoint import CheckpointError
 from rlanything.runs.lineage import read_lineage
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 from rlanything.progress import Progress
 from helpers.tiny import completion_of, tiny_model
 
@@ -121,7 +121,7 @@ def test_tasks_that_kill_or_stop_their_workers_are_quarantined_and_the_rest_goes
     changes = [f"run_dir={run}", "domain={name: 'deadly:Deadly'}"]
     changes += ["environment.timeout_seconds=1", "loop.tasks=3", "loop.tasks_per_iteration=3"]
     changes += ["evaluation.episodes=0", "loop.iterations=2", "loop.rollouts_per_task=1"]
-    Run(load_recipe(TINY, changes), QUIET).train()
+    Trainer(TINY, overrides=changes, progress=QUIET).train()
     store = Store(run / "run.sqlite")
     slots = {slot["slot"]: slot for slot in read_lineage(store)}
     reason = "its worker died or hung 3 times in a row"
@@ -174,7 +174,7 @@ def test_a_full_disk_stops_the_run_with_one_line_and_a_store_that_opens(small_di
     changes = [f"run_dir={run}", "loop.iterations=3", "evaluation.episodes=0", "checkpoints.keep=9"]
     changes += ["loop.tasks_per_iteration=2", "loop.rollouts_per_task=2"]
     with pytest.raises((CheckpointError, StoreError)) as caught:
-        Run(load_recipe(TINY, changes), QUIET).train()
+        Trainer(TINY, overrides=changes, progress=QUIET).train()
     assert "\n" not in str(caught.value)
     assert str(run) in str(caught.value)
     assert caught.value.__notes__ == [f"go on with `rlanything resume {run}`"]
@@ -185,9 +185,9 @@ def test_a_full_disk_stops_the_run_with_one_line_and_a_store_that_opens(small_di
     assert kept is not None
     assert kept[0] < 3
     subprocess.run(["mount", "-o", "remount,size=400m", str(small_disk)], check=True)
-    Run.resume(run, [], QUIET).train()
+    Trainer.resume(run, progress=QUIET).train()
     undisturbed = small_disk / "undisturbed"
-    Run(load_recipe(TINY, [f"run_dir={undisturbed}", *changes[1:]]), QUIET).train()
+    Trainer(load_recipe(TINY, [f"run_dir={undisturbed}", *changes[1:]]), progress=QUIET).train()
     for role in ("policy", "judge"):
         name = f"checkpoints/iter-00003/{role}/model.safetensors"
         assert (run / name).read_bytes() == (undisturbed / name).read_bytes()

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rlanything.config.recipe import load_recipe
 from rlanything.runs.store.store import Store
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 from rlanything.progress import Progress
 
 SMALL = (
@@ -26,7 +26,7 @@ SMALL = (
 
 def run_frozen(folder: Path, *overrides: str) -> Store:
     recipe = load_recipe(TINY, [f"run_dir={folder}", *SMALL, *overrides])
-    Run(recipe, Progress(Console(quiet=True))).train()
+    Trainer(recipe, progress=Progress(Console(quiet=True))).train()
     return Store(folder / "run.sqlite")
 
 
@@ -43,7 +43,7 @@ def test_a_frozen_judge_scores_and_is_examined_and_has_no_checkpoint(tmp_path: P
     assert "policy" in roles
     assert "judge" not in roles
     store.close()
-    recipe = Run.resume(tmp_path / "run", ["loop.iterations=2"], Progress(Console(quiet=True)))
+    recipe = Trainer.resume(tmp_path / "run", overrides=["loop.iterations=2"], progress=Progress(Console(quiet=True)))
     recipe.train()
     store = Store(tmp_path / "run" / "run.sqlite")
     assert store.last_iteration() == (2, "iter-00002")

@@ -29,7 +29,7 @@ from rlanything.runs.report.payload import TEXT_BYTES, build
 from rlanything.runs.report.sampling import choose, reasons, spread
 from rlanything.runs.report.writing import Reporter, ReportError, write_report
 from rlanything.runs.store.store import Store
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 from rlanything.progress import Progress
 
 
@@ -59,7 +59,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     overrides = ["loop.tasks_per_iteration=2", "loop.rollouts_per_task=2", "loop.max_steps=5"]
     overrides += ["evaluation.episodes=2", "evaluation.judged_episodes=2", "environment.workers=1"]
     recipe = load_recipe(TINY, [f"run_dir={directory}", *overrides])
-    Run(recipe, Progress(Console(quiet=True))).train()
+    Trainer(recipe, progress=Progress(Console(quiet=True))).train()
     return directory
 
 

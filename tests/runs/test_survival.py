@@ -19,7 +19,7 @@ from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.runs.checkpoint import CheckpointError, problems
 from rlanything.runs.lock import LockedError, RunLock
 from rlanything.runs.store.store import Store
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 from rlanything.progress import Progress
 
 HERE = TESTS / "helpers"
@@ -41,7 +41,7 @@ TINIER = (
 
 
 def train(directory: Path, *overrides: str) -> Path:
-    Run(load_recipe(TINY, [f"run_dir={directory}", *TINIER, *overrides]), QUIET).train()
+    Trainer(TINY, overrides=[f"run_dir={directory}", *TINIER, *overrides], progress=QUIET).train()
     return directory
 
 
@@ -135,7 +135,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_result_is_the_same(
         (newest / "manifest.json").write_text("{")
     assert problems(newest)
     with (tmp_path / "said").open("w") as said:
-        Run.resume(copy, [], Progress(Console(file=said, width=500))).train()
+        Trainer.resume(copy, progress=Progress(Console(file=said, width=500))).train()
     text = (tmp_path / "said").read_text()
     assert "damaged: iter-00003" in text
     assert "resuming after iteration 2" in text
@@ -149,7 +149,7 @@ def test_without_an_intact_checkpoint_nothing_is_forgotten(
     for checkpoint in (copy / "checkpoints").glob("iter-*"):
         (checkpoint / "pool.json").write_text("{}")
     with pytest.raises(CheckpointError, match="none of its checkpoints is intact"):
-        Run.resume(copy, [], QUIET).train()
+        Trainer.resume(copy, progress=QUIET).train()
     store = Store(copy / "run.sqlite")
     assert store.last_iteration() == (3, "iter-00003")
     store.close()
@@ -157,7 +157,7 @@ def test_without_an_intact_checkpoint_nothing_is_forgotten(
 
 def test_a_finished_run_can_be_given_more_iterations(undisturbed: Path, tmp_path: Path) -> None:
     copy = cut(undisturbed, 3, tmp_path)
-    Run.resume(copy, ["loop.iterations=4"], QUIET).train()
+    Trainer.resume(copy, overrides=["loop.iterations=4"], progress=QUIET).train()
     longer = train(tmp_path / "longer", "loop.iterations=4")
     store, other = Store(copy / "run.sqlite"), Store(longer / "run.sqlite")
     assert store.last_iteration() == other.last_iteration() == (4, "iter-00004")
@@ -178,18 +178,18 @@ def test_retention_keeps_the_newest_and_every_nth(tmp_path: Path) -> None:
 
 def test_train_on_an_existing_run_says_how_to_resume(undisturbed: Path) -> None:
     with pytest.raises(RecipeError, match=f"rlanything resume {undisturbed}"):
-        Run(load_recipe(TINY, [f"run_dir={undisturbed}"]), QUIET)
+        Trainer(TINY, overrides=[f"run_dir={undisturbed}"], progress=QUIET)
 
 
 @pytest.mark.parametrize("override", ["policy.learning_rate=1", "seed=3", "environmentworkers=1"])
 def test_a_resumed_run_stays_the_run_it_was(undisturbed: Path, override: str) -> None:
     with pytest.raises(RecipeError, match="stays the run it was"):
-        Run.resume(undisturbed, [override], QUIET)
+        Trainer.resume(undisturbed, overrides=[override], progress=QUIET)
 
 
 def test_what_is_no_run_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="is no run directory"):
-        Run.resume(tmp_path, [], QUIET)
+        Trainer.resume(tmp_path, progress=QUIET)
 
 
 def test_a_second_process_is_refused_by_pid(undisturbed: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_second_process_is_refused_by_pid(undisturbed: Path) -> None:
         assert holder.stdout is not None
         holder.stdout.readline()
         with pytest.raises(LockedError, match=f"in use by process {holder.pid}"):
-            Run.resume(undisturbed, [], QUIET).train()
+            Trainer.resume(undisturbed, progress=QUIET).train()
     finally:
         holder.kill()
         holder.wait()
@@ -238,4 +238,4 @@ def test_a_signal_stops_a_run_within_seconds_and_says_how_to_go_on(
     assert f"rlanything resume {run}" in errors
     assert "Traceback" not in errors
     assert (run / "report.html").is_file()
-    Run.resume(run, ["loop.iterations=1"], QUIET).train()
+    Trainer.resume(run, overrides=["loop.iterations=1"], progress=QUIET).train()

@@ -212,7 +212,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     ("recipe", "said"),
     [
         ("name: x\ndomain: {name: coding}\n", "writes tests and reads no steps"),
-        ("name: x\ndomain: {name: alfworld}\njudge: oracle(noise=0.2)\n", "oracle"),
+        ("name: x\ndomain: {name: alfworld}\njudge: {name: oracle}\n", "oracle"),
     ],
 )
 def test_a_judge_that_reads_no_steps_is_refused(tmp_path: Path, recipe: str, said: str) -> None:

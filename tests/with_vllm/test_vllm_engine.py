@@ -16,10 +16,9 @@ from torch import nn
 from helpers.starts import engine_of, nano_policy
 from helpers.tiny import plain_logprobs, tiny_model
 from rlanything.config.roles import LoraSettings
-from rlanything.engines.base import Choices, Request, Sampling
+from rlanything.engines.base import Choices, ModelError, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.lora import add_adapters
-from rlanything.engines.base import ModelError
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.vllm.engine import EngineLost, VLLMEngine
 from rlanything.records import Completion

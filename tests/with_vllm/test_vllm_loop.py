@@ -14,13 +14,12 @@ import pytest
 from rich.console import Console
 
 from helpers.paths import TINY
-from rlanything.config.recipe import load_recipe
 from rlanything.engines.vllm.engine import VLLMEngine
 from rlanything.learning.learner import Learner
 from rlanything.progress import Progress
 from rlanything.records import Completion
 from rlanything.runs.store.store import Store
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 
 ON_VLLM = (
     *(
@@ -66,7 +65,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(VLLMEngine, "generate", sampling)
         patch.setattr(Learner, "update", training)
-        Run(load_recipe(TINY, [f"run_dir={directory}", *ON_VLLM]), QUIET).train()
+        Trainer(TINY, overrides=[f"run_dir={directory}", *ON_VLLM], progress=QUIET).train()
     return directory, sampled, trained
 
 
@@ -150,5 +149,5 @@ def test_a_run_whose_vllm_hangs_stops_with_one_line_and_resumes_to_the_same_end(
     assert "took vLLM longer than 30 s" in line
     assert f"go on with `rlanything resume {tmp_path / 'run'}`" in line
     assert not Path(f"/proc/{worker}").exists()
-    Run.resume(tmp_path / "run", [], QUIET).train()
+    Trainer.resume(tmp_path / "run", progress=QUIET).train()
     assert fingerprint(tmp_path / "run") == fingerprint(undisturbed[0])

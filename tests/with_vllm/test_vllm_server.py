@@ -19,19 +19,18 @@ import pytest
 from rich.console import Console
 
 from helpers.paths import TINY
-from rlanything.engines.openai.config import OpenAIEngineConfig
-from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import AdapterConfig
 from rlanything.engines import shipped
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import load_model
+from rlanything.engines.openai.config import OpenAIEngineConfig
 from rlanything.progress import Progress
 from rlanything.records import Message, Messages
 from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.roles.openai_chat_model import OpenAIChatModel
 from rlanything.runs.store.store import Store
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 
 NAME, KEY, KEY_VARIABLE = "small-adapter", "a-key-that-stays-secret", "VLLM_TEST_KEY"
 STARTS_WITHIN_SECONDS = 300
@@ -146,7 +145,7 @@ def test_the_loop_gets_its_candidates_from_the_server(url: str, tmp_path: Path) 
         *(f"adapter.engine={json.dumps(engine)}", "evaluation.episodes=0", "loop.max_steps=8"),
         *("curriculum.alpha_low=0.25", "curriculum.alpha_high=0.75", "adapter.critics_per_task=0"),
     ]
-    Run(load_recipe(TINY, overrides), Progress(Console(quiet=True))).train()
+    Trainer(TINY, overrides=overrides, progress=Progress(Console(quiet=True))).train()
     store = Store(tmp_path / "run" / "run.sqlite")
     proposed = store.query("SELECT count(*) FROM proposals WHERE task IS NOT NULL")
     requests = store.query("SELECT sum(value) FROM metrics WHERE name = 'adapter/requests'")

@@ -52,10 +52,11 @@ def recorded(
             domain=domain,
             pool=Pool(roots, recipe.curriculum.alpha_low, recipe.curriculum.alpha_high),
             policy=cast.train_policy,
-            judge=cast.critic,
+            judge=cast.scorer,
             adapter=cast.adapter,
             policy_learner=policy,
             judge_learner=judge,
+            engines=cast.engines,
             environments=environments,
             progress=progress,
         ).iterate(1)

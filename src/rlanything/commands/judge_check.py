@@ -124,7 +124,7 @@ def check_judge(run: Path, episodes: int, progress: Progress) -> CheckResult:
 
 
 def _check_that_it_reads_steps(run: Path, recipe: Recipe, domain: Domain) -> None:
-    if recipe.judge.oracle_noise is not None:
+    if recipe.judge.name != "llm":
         raise RecipeError(f"{run}: its judge is the oracle, which reads no words to be misled by")
     if isinstance(domain, UnitTestDomain):
         raise RecipeError(

@@ -5,15 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, model_validator
+from pydantic_core import PydanticCustomError
 
 from rlanything.plugins import PluginError, load_plugin
 
 
 class ConfigSection(BaseModel):
-    """A section of a recipe: unknown keys are errors, nothing changes after loading."""
+    """A section of a recipe: unknown keys are errors, `yes` is no number, nothing changes after
+    loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, section: Any) -> Any:
+        # Before `extra` would, because the message of that does not say which keys there are.
+        for key in section if isinstance(section, dict) else ():
+            if key not in cls.model_fields:
+                known = ", ".join(sorted(cls.model_fields))
+                message = "unknown key; known here: {known}"
+                raise PydanticCustomError("unknown_key", message, {"key": key, "known": known})
+        return section
 
 
 @dataclass(frozen=True, slots=True)

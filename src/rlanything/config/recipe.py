@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+import copy
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.config.engines import ConfigSection
+from rlanything.config.problems import RecipeError, first_problem
 from rlanything.config.roles import (
     AdapterConfig,
     Count,
@@ -19,11 +21,12 @@ from rlanything.config.roles import (
     PolicyConfig,
     Share,
 )
+from rlanything.config.shipped import find_recipe
 from rlanything.config.yaml import YamlError, dotted, read_yaml, visible
 
-
-class RecipeError(ValueError):
-    """A recipe cannot be used; the message names the file, the key and the remedy in one line."""
+Window = Annotated[tuple[Share, Share], Field(strict=False)]
+File = Annotated[Path, Field(strict=False)]
+"""Strict about what is in them, but YAML has only lists and texts to write them with."""
 
 
 class DomainConfig(ConfigSection):
@@ -31,6 +34,8 @@ class DomainConfig(ConfigSection):
     """A registered domain (`alfworld`) or `module:Class`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Passed to the domain, which checks them."""
+    module_folder: File | None = None
+    """Where the module of `module:Class` lies; filled in where that is beside the recipe's file."""
 
 
 class FeedbackConfig(ConfigSection):
@@ -46,9 +51,9 @@ class FeedbackConfig(ConfigSection):
     """What the policy's advantage compares a step with: those at the same index of the task's other
     rollouts (`step`, the paper), all steps of all of them (`trajectory`), or those at which the
     same was observed (`state`)."""
-    policy_window: tuple[Share, Share] = (1 / 8, 7 / 8)
+    policy_window: Window = (1 / 8, 7 / 8)
     """The policy trains on tasks whose accuracy lies here."""
-    judge_window: tuple[Share, Share] = (0.2, 0.8)
+    judge_window: Window = (0.2, 0.8)
     """The judge trains on tasks whose accuracy lies here."""
     judge_normalization: Literal["step", "task"] = "step"
     """What the judge's advantage is compared over."""
@@ -162,7 +167,7 @@ class EvaluationConfig(ConfigSection):
     """Chooses the held-out tasks: runs that share it are compared on the same ones."""
     every: Annotated[int, Field(ge=0)] = 0
     """Evaluate after every so many iterations; 0: only before the first and after the last."""
-    splits: tuple[str, ...] = ("in_domain", "ood")
+    splits: Annotated[tuple[str, ...], Field(strict=False)] = ("in_domain", "ood")
     """Which splits."""
     max_steps: Count | None = None
     """Step limit of evaluation; as in training if left out."""
@@ -173,7 +178,7 @@ class EvaluationConfig(ConfigSection):
     labeller: LabellerConfig | None = None
     """Whose majority says which steps of those episodes are good, once, before training: for
     domains without an oracle, or in its place. None: the oracle, where there is one."""
-    baseline: Path | None = None
+    baseline: File | None = None
     """A run that began alike: its evaluation before training is taken over, not made again."""
 
     @model_validator(mode="after")
@@ -190,7 +195,7 @@ class Recipe(ConfigSection):
 
     name: str
     """Names the run; its directory is `runs/<name>` unless `run_dir` says otherwise."""
-    run_dir: Path | None = None
+    run_dir: File | None = None
     """Where the run lives. It must not exist yet."""
     seed: int = 0
     """Every random choice derives from it."""
@@ -224,129 +229,103 @@ class Recipe(ConfigSection):
         return self.run_dir or Path("runs") / self.name
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Reads a YAML recipe; overrides are `section.key=value` with values in YAML.
-
-    Raises `RecipeError` with one line for anything that is wrong."""
-    place = visible(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise RecipeError(f"{place}: no such recipe; see recipes/ for the shipped ones") from None
-    except (OSError, ValueError) as error:  # not UTF-8, or a path that no file can have
-        raise RecipeError(f"{place}: cannot be read ({error})") from None
-    try:
-        data = read_yaml(text)
-    except YamlError as error:
-        where = f"line {error.line}: " if error.line is not None else ""
-        raise RecipeError(f"{place}: {where}{error}; a recipe is a YAML mapping") from None
-    if not isinstance(data, dict):
-        raise RecipeError(f"{place}: a recipe is a YAML mapping with at least `name` and `domain`")
-    return make_recipe(data, overrides, place)
+Source: TypeAlias = "str | Path | Mapping[str, Any] | Recipe"
+Overrides: TypeAlias = Sequence[str] | Mapping[str, Any]
 
 
-def make_recipe(data: dict[str, Any], overrides: Sequence[str], place: str) -> Recipe:
-    """A recipe from what a YAML file could hold; errors name `place`. As `load_recipe` else."""
-    for override in overrides:
-        _override(data, override)
-    try:
-        recipe = Recipe.model_validate(data)
-    except ValidationError as error:
-        raise RecipeError(f"{place}: {_first_problem(error)}") from None
-    for problem in _misread(data, recipe.model_dump(), ()):
-        raise RecipeError(f"{place}: {problem}")
+def load_recipe(source: Source, overrides: Overrides = ()) -> Recipe:
+    """Returns the recipe of a YAML file, of a shipped recipe's name (`tiny`), or of data such as a
+    file holds; a recipe that is one already with the overrides applied.
+
+    Overrides are `section.key=value` with values in YAML, or a mapping `section.key` to value. For
+    a recipe in a file, a folder `domain.options.prompts` and the module of `domain.name` are looked
+    for beside it first; the module's folder is put on `sys.path`. Raises `RecipeError` with one
+    line for anything that is wrong."""
+    if isinstance(source, Recipe):
+        if not overrides:
+            return source
+        source = source.model_dump(exclude_unset=True)
+    if isinstance(source, Mapping):
+        return make_recipe(dict(source), overrides, "recipe")
+    path = find_recipe(source)
+    recipe = _with_neighbours(make_recipe(_read(path), overrides, visible(path)), path.parent)
+    if (folder := recipe.domain.module_folder) and str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
     return recipe
 
 
+def make_recipe(data: dict[str, Any], overrides: Overrides, place: str) -> Recipe:
+    """Returns a recipe from what a YAML file could hold; errors name `place`. Else as
+    `load_recipe`."""
+    data = copy.deepcopy(data)
+    if isinstance(overrides, Mapping):
+        for key, value in overrides.items():
+            _put(data, key, value, repr(key))
+    else:
+        for override in overrides:
+            _override(data, override)
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        raise RecipeError(f"{place}: {first_problem(error, data)}") from None
+
+
 def first_difference(one: object, two: object, at: tuple[str, ...] = ()) -> str | None:
-    """The first key in which two recipes, or parts of them, differ as data; None: in none."""
+    """Returns the first key in which two recipes, or parts of them, differ; None where in none."""
     if isinstance(one, dict) and isinstance(two, dict):
         for key in [*one, *(key for key in two if key not in one)]:
-            found = first_difference(one.get(key), two.get(key), (*at, str(key)))
-            if found is not None:
-                return found
+            difference = first_difference(one.get(key), two.get(key), (*at, str(key)))
+            if difference is not None:
+                return difference
         return None
     return None if one == two else dotted(at)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    place = visible(path)
+    try:
+        data = read_yaml(path.read_text(encoding="utf-8"))
+    except YamlError as error:
+        where = f"line {error.line}: " if error.line is not None else ""
+        raise RecipeError(f"{place}: {where}{error}; a recipe is a YAML mapping") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{place}: cannot be read ({error})") from None
+    if not isinstance(data, dict):
+        raise RecipeError(f"{place}: a recipe is a YAML mapping with at least `name` and `domain`")
+    return data
+
+
+def _with_neighbours(recipe: Recipe, folder: Path) -> Recipe:
+    """The recipe with full paths in place of what lies beside its file."""
+    domain, changes = recipe.domain, dict[str, Any]()
+    prompts = domain.options.get("prompts")
+    if isinstance(prompts, str) and prompts and (folder / prompts).is_dir():
+        changes["options"] = {**domain.options, "prompts": str((folder / prompts).resolve())}
+    module, colon, _ = domain.name.partition(":")
+    file = folder.joinpath(*module.split(".")[:1])
+    if colon and module and (file.is_dir() or file.with_suffix(".py").is_file()):
+        changes["module_folder"] = folder.resolve()
+    return recipe.model_copy(update={"domain": domain.model_copy(update=changes)})
 
 
 def _override(data: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     shown = f"{override!r:.80}"
-    *parents, last = parts = key.split(".")
     if not equals or not key or not key.isprintable():
         raise RecipeError(f"override {shown}: write section.key=value")
     try:
-        value = read_yaml(text, tuple(parts))
+        value = read_yaml(text)
     except YamlError as error:
         raise RecipeError(
             f"override {shown}: the value is not valid YAML ({error}); quote it"
         ) from None
-    target = data
+    _put(data, key, value, shown)
+
+
+def _put(data: dict[str, Any], key: str, value: object, shown: str) -> None:
+    *parents, last = key.split(".")
     for parent in parents:
-        target = target.setdefault(parent, {})
-        if not isinstance(target, dict):
+        data = data.setdefault(parent, {})
+        if not isinstance(data, dict):
             raise RecipeError(f"override {shown}: {parent!r} is a value, not a section")
-    target[last] = value
-
-
-def _misread(given: Any, read: Any, key: tuple[Any, ...]) -> Iterator[str]:
-    """What the schema lets pass and nobody means: numbers without end, `yes` for a number."""
-    if isinstance(read, dict):
-        for name, value in read.items():
-            known = given.get(name) if isinstance(given, dict) else None
-            yield from _misread(known, value, (*key, name))
-    elif isinstance(read, list | tuple):
-        known = given if isinstance(given, list) else [None] * len(read)
-        for i, (one, value) in enumerate(zip(known, read, strict=False)):
-            yield from _misread(one, value, (*key, i))
-    elif isinstance(read, float) and not math.isfinite(read):
-        yield f"{dotted(key)}: give a finite number (got {given!r})"
-    elif isinstance(given, bool) and not isinstance(read, bool):
-        yield f"{dotted(key)}: give a number, not yes or no (got {given!r})"
-
-
-def _first_problem(error: ValidationError) -> str:
-    """The first of pydantic's complaints as `key: what is wrong`."""
-    problems = error.errors(include_url=False)
-    problem = problems[0]
-    path, section = _place(problem["loc"])
-    message = " ".join(problem["msg"].removeprefix("Value error, ").split())
-    if problem["type"] == "extra_forbidden":
-        known = ", ".join(sorted(section.model_fields)) if section else ""
-        message = f"unknown key; known here: {known}"
-    elif problem["type"] == "missing":
-        message = "missing; add it"
-    elif problem["type"] == "union_tag_not_found":
-        message = "missing its name; say which one it is, such as {name: embedded}"
-    else:
-        message = f"{message[0].lower()}{message[1:]}"
-        if path[-1:] not in (["url"], ["key_variable"]):  # where somebody may have written a key
-            message += f" (got {problem['input']!r:.80})"
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{dotted(path) or 'recipe'}: {message}{more}"
-
-
-def _place(location: Sequence[int | str]) -> tuple[list[int | str], type[BaseModel] | None]:
-    """The key that pydantic means, and the section of the schema it lies in.
-
-    In a union pydantic names the chosen member after the key; a recipe knows no such level."""
-    path: list[int | str] = []
-    section: type[BaseModel] | None = None
-    kind: Any = Recipe
-    for part in location:
-        if (members := get_args(kind)) and any(_tag(each) == part for each in members):
-            kind = next(each for each in members if _tag(each) == part)
-            continue
-        section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-        field = section.model_fields.get(str(part)) if section else None
-        kind = field.annotation if field else None
-        path.append(part)
-    return path, section
-
-
-def _tag(kind: Any) -> str | None:
-    """The name that tells a section from the others of its union."""
-    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
-        return None
-    names = get_args(kind.model_fields["name"].annotation) if "name" in kind.model_fields else ()
-    return names[0] if names else None
+    data[last] = value

@@ -166,8 +166,8 @@ class JudgeConfig(TrainedRoleConfig):
     name: str = "llm"
     """`llm`: the language model of this section, which scores steps, or writes unit tests where the
     domain has its judge do so. `oracle`: the domain's own step labels, each wrong with probability
-    `noise` (options: {noise: 0.28}), a diagnostic. `module:name`: a function that scores step i of a
-    trajectory, or a judge class of your own."""
+    `noise` (options: {noise: 0.28}), a diagnostic. `module:name`: a function that scores step i of
+    a trajectory, or a judge class of your own."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Passed to a judge that is not `llm`, which checks them."""
 
@@ -231,10 +231,12 @@ class AdapterConfig(RoleConfig):
 
     @model_validator(mode="after")
     def _as_the_role_it_shares(self) -> AdapterConfig:
-        given = {"engine", "dtype", "device", "timeout_seconds"} & self.model_fields_set
+        # Not `model_fields_set`: a run's own recipe writes every key, and must load again.
+        keys = ("device", "dtype", "engine", "timeout_seconds")
+        given = [k for k in keys if getattr(self, k) != type(self).model_fields[k].default]
         if self.shares and given:
             raise ValueError(
-                f"with model: {self.model} the {self.model}'s own {', '.join(sorted(given))} hold: "
+                f"with model: {self.model} the {self.model}'s own {', '.join(given)} hold: "
                 "leave them out"
             )
         return self

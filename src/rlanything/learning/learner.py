@@ -16,8 +16,8 @@ from torch.nn import functional
 from rlanything.algorithm.losses.base import Loss, LossInputs, LossOutputs, LossSettings
 from rlanything.algorithm.losses.registry import load_loss
 from rlanything.config.roles import TrainedRoleConfig
-from rlanything.engines.hf.choices import restricted_logprobs
 from rlanything.engines.base import ModelError
+from rlanything.engines.hf.choices import restricted_logprobs
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.sharing import stretched_positions
 from rlanything.learning.packing import pack

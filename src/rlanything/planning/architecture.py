@@ -14,9 +14,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlanything.config.roles import LoraSettings, RoleConfig, TrainedRoleConfig
 from rlanything.engines import shipped
+from rlanything.engines.base import ModelError
 from rlanything.engines.hf.gguf import find_gguf
 from rlanything.engines.hf.lora import attach
-from rlanything.engines.base import ModelError
 from rlanything.planning.figures import PlanError
 
 FLOAT32, BFLOAT16 = 4, 2

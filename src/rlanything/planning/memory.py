@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines.hf.attention import TILE
+from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.planning.architecture import BFLOAT16, FLOAT32, Architecture
 from rlanything.planning.episodes import Batches
 from rlanything.planning.figures import Figure, Section

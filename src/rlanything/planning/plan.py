@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rlanything.engines.openai.config import OpenAIEngineConfig
-from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import RoleConfig
+from rlanything.engines.openai.config import OpenAIEngineConfig
+from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.planning.architecture import Architecture, architecture_of
 from rlanything.planning.assumptions import Assumed, Assumptions, assume
 from rlanything.planning.devices import CPU, Rates, gpu, sheet_rates
@@ -68,7 +68,7 @@ def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()
         elif isinstance(role.engine, OpenAIEngineConfig):
             how = f"{role.model} at {role.engine.url}: not in this process, no memory here"
             parameters.append(Figure(name, None, "parameters", how))
-        elif name != "judge" or recipe.judge.oracle_noise is None:
+        elif name != "judge" or recipe.judge.name == "llm":
             sources[name], source = architecture_of(role, name)
             parameters.append(_parameters(name, sources[name], source))
     assumed = assume(recipe, given)

@@ -49,7 +49,7 @@ def players(recipe: Recipe, assumed: Assumptions, written_tests: bool) -> list[P
     answer = assumed.response_tokens
     found = [Player("policy", recipe.policy, generated, answer, learned, "one a step")]
     judge = recipe.judge
-    if judge.oracle_noise is None:
+    if judge.name == "llm":
         tasks = round(groups * assumed.judge_tasks)
         m, sharing = judge.samples_per_step, recipe.loop.rollouts_per_task
         if written_tests:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
+from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.planning.architecture import BFLOAT16, FLOAT32, Architecture
 from rlanything.planning.devices import Rates
 from rlanything.planning.episodes import Batches

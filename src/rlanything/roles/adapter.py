@@ -84,50 +84,56 @@ class LLMAdapter:
         self._tries = tries
         self._critics_per_task = critics_per_task
 
-    def propose(self, asks: Sequence[RewriteRequest], iteration: int, seed: int) -> list[Proposal]:
-        """One proposal per ask. All tries are sampled at once; the first valid one wins."""
-        critics = self._summarize(asks, seed)
-        questions: list[ChatRequest] = []
-        for ask, texts in zip(asks, critics, strict=True):
-            messages = self._domain.adapter_prompt(ask.root, ask.direction, texts)
-            seeds = tuple(derive(seed, "goal", ask.slot, attempt) for attempt in range(self._tries))
-            questions.append(ChatRequest(messages, seeds))
-        answers = self._chat_model.answer(questions, self._sampling) if questions else []
+    def propose(
+        self, requests: Sequence[RewriteRequest], iteration: int, seed: int
+    ) -> list[Proposal]:
+        """Returns one proposal per request. All tries are sampled at once; the first valid wins."""
+        critics = self._summarize(requests, seed)
+        chats: list[ChatRequest] = []
+        for request, texts in zip(requests, critics, strict=True):
+            messages = self._domain.adapter_prompt(request.root, request.direction, texts)
+            seeds = tuple(
+                derive(seed, "goal", request.slot, attempt) for attempt in range(self._tries)
+            )
+            chats.append(ChatRequest(messages, seeds))
+        answers = self._chat_model.answer(chats, self._sampling) if chats else []
         self._chat_model.release_cache()
         proposals = []
-        for ask, texts, group in zip(asks, critics, answers, strict=True):
-            task, refused = self._first_valid(ask, iteration, [each.answer for each in group])
-            proposals.append(Proposal(ask.slot, task, texts, refused))
+        for request, texts, group in zip(requests, critics, answers, strict=True):
+            task, refused = self._first_valid(request, iteration, [each.answer for each in group])
+            proposals.append(Proposal(request.slot, task, texts, refused))
         return proposals
 
-    def _summarize(self, asks: Sequence[RewriteRequest], seed: int) -> list[tuple[str, ...]]:
-        """Critics per ask, from failed rollouts and the steps all m judgements condemned."""
-        questions: list[ChatRequest] = []
+    def _summarize(self, requests: Sequence[RewriteRequest], seed: int) -> list[tuple[str, ...]]:
+        """Critics per request, from failed rollouts and the steps all m judgements condemned."""
+        chats: list[ChatRequest] = []
         owners: list[int] = []
-        for number, ask in enumerate(asks):
-            for failed in ask.failed[: self._critics_per_task]:
+        for number, request in enumerate(requests):
+            for failed in request.failed[: self._critics_per_task]:
                 messages = self._domain.critic_prompt(failed, rejected_steps(failed))
                 seeds = (derive(seed, "critic", failed.trajectory.id),)
-                questions.append(ChatRequest(messages, seeds))
+                chats.append(ChatRequest(messages, seeds))
                 owners.append(number)
-        texts: list[list[str]] = [[] for _ in asks]
-        answers = self._chat_model.answer(questions, self._sampling) if questions else []
+        texts: list[list[str]] = [[] for _ in requests]
+        answers = self._chat_model.answer(chats, self._sampling) if chats else []
         for owner, group in zip(owners, answers, strict=True):
             texts[owner].append(group[0].answer.strip())
         return [tuple(each) for each in texts]
 
     def _first_valid(
-        self, ask: RewriteRequest, iteration: int, answers: Sequence[str]
+        self, request: RewriteRequest, iteration: int, answers: Sequence[str]
     ) -> tuple[Task | None, tuple[Refusal, ...]]:
         refused: list[Refusal] = []
         for answer in answers:
             try:
-                task = self._domain.parse_candidate(ask.root, f"{ask.slot}@{iteration}", answer)
-                if task.instruction == ask.active.instruction:
+                task = self._domain.parse_candidate(
+                    request.root, f"{request.slot}@{iteration}", answer
+                )
+                if task.instruction == request.active.instruction:
                     raise InvalidTask("the slot's active task already asks for this")
-                if ask.active != ask.root:
+                if request.active != request.root:
                     # Nor one that the domain would not take for new beside the active one.
-                    self._domain.parse_candidate(ask.active, task.id, answer)
+                    self._domain.parse_candidate(request.active, task.id, answer)
             except InvalidTask as reason:
                 refused.append(Refusal(reason.stage, f"{answer.strip()!r}: {reason}"))
             else:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from rlanything.engines.base import Choices, Engine, Request, Sampling
-from rlanything.engines.base import ModelError
+from rlanything.engines.base import Choices, Engine, ModelError, Request, Sampling
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Messages, answer_start
 from rlanything.roles.chat_template import Chat, Prompt

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from rlanything.engines.base import Sampling
-from rlanything.engines.base import ModelError
+from rlanything.engines.base import ModelError, Sampling
 from rlanything.records import Completion, answer_start
 from rlanything.roles.chat_model import ChatRequest
 

@@ -39,7 +39,7 @@ from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.roles.openai_chat_model import OpenAIChatModel
 from rlanything.roles.policy import LanguagePolicy
-from rlanything.runs.parts import Parts
+from rlanything.runs.parts import NO_PARTS, Parts
 from rlanything.seeds import derive
 
 
@@ -96,7 +96,7 @@ def prepare_torch(threads: int) -> None:
 
 
 def build_components(
-    recipe: Recipe, domain: Domain, checkpoint: Path | None = None, parts: Parts = Parts()
+    recipe: Recipe, domain: Domain, checkpoint: Path | None = None, parts: Parts = NO_PARTS
 ) -> RunComponents:
     """Builds everything that acts in a run; models that learn have the weights of `checkpoint`,
     where one is given, but are held to the recipe's own. `parts` win over what the recipe names.
@@ -106,7 +106,9 @@ def build_components(
     check_models(recipe)
     prepare_torch(recipe.threads)
     policy = _trained_model(recipe.policy, "policy", recipe, checkpoint, parts.loss)
-    judge = _trained_model(recipe.judge, "judge", recipe, checkpoint) if recipe.judge.trains else None
+    judge = (
+        _trained_model(recipe.judge, "judge", recipe, checkpoint) if recipe.judge.trains else None
+    )
     engines = [policy.engine, *([judge.engine] if judge else [])]
     chat_models: dict[str, ChatModel] = {"policy": LocalChatModel(policy.model, policy.engine)}
 

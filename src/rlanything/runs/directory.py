@@ -28,7 +28,7 @@ def check_run(directory: Path) -> None:
 
 
 def create_run(directory: Path, recipe: Recipe) -> None:
-    """Makes the directory with its recipe and an empty store: both appear together or not at all."""
+    """Makes the directory with its recipe and an empty store: both appear at once, or neither."""
     partial = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

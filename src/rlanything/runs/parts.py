@@ -51,3 +51,7 @@ class Parts:
                     f"in rlanything.Trainer.resume(RUN, {part.name}=...)"
                 )
         return recipe
+
+
+NO_PARTS = Parts()
+"""Everything is as the recipe names it."""

@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from rlanything.algorithm.curriculum import Pool
 from rlanything.algorithm.losses.base import Loss
-from rlanything.config.recipe import Recipe, RecipeError, load_recipe, override_lines
+from rlanything.config.recipe import Overrides, Recipe, RecipeError, Source, load_recipe
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.evaluation.counts import pooled
@@ -69,14 +69,14 @@ class Trainer:
 
     def __init__(
         self,
-        recipe: str | Path | Mapping[str, Any] | Recipe,
+        recipe: Source,
         *,
         domain: Domain | None = None,
         judge: Judge | None = None,
         adapter: Adapter | None = None,
         loss: Loss | None = None,
         run_dir: str | Path | None = None,
-        overrides: Mapping[str, Any] | Sequence[str] = (),
+        overrides: Overrides = (),
         progress: bool | Progress | None = None,
     ) -> None:
         """A new run. Checks and loads everything before anything is written.
@@ -90,7 +90,7 @@ class Trainer:
         ValueErrors with one line that ends with the remedy."""
         self._parts = Parts(domain, judge, adapter, loss)
         self._progress = progress_of(progress)
-        loaded = load_recipe(recipe, override_lines(overrides))
+        loaded = load_recipe(recipe, overrides)
         if run_dir is not None:
             loaded = loaded.model_copy(update={"run_dir": Path(run_dir)})
         self._recipe = self._parts.named_in(loaded)
@@ -118,7 +118,7 @@ class Trainer:
         judge: Judge | None = None,
         adapter: Adapter | None = None,
         loss: Loss | None = None,
-        overrides: Mapping[str, Any] | Sequence[str] = (),
+        overrides: Overrides = (),
         progress: bool | Progress | None = None,
     ) -> Self:
         """Returns a run that was stopped, however it was; it continues when told to.
@@ -126,9 +126,10 @@ class Trainer:
         Parts that were objects must be handed over again. Raises `RecipeError` for a directory that
         is no run's, for a missing object and for overrides that would make it another run; loading
         the last checkpoint, on the first iteration, raises what `__init__` raises."""
-        directory, lines = Path(run_dir), override_lines(overrides)
+        directory = Path(run_dir)
         check_run(directory)
-        for line in lines:
+        mapped = isinstance(overrides, Mapping)
+        for line in [f"{key}={overrides[key]}" for key in overrides] if mapped else overrides:
             if not line.startswith(MAY_CHANGE) and not MAY_MOVE.match(line):
                 raise RecipeError(
                     f"override {line!r}: a resumed run stays the run it was; only "
@@ -138,7 +139,7 @@ class Trainer:
         trainer = cls.__new__(cls)
         trainer._parts = Parts(domain, judge, adapter, loss)
         trainer._progress = progress_of(progress)
-        recipe = load_recipe(directory / RECIPE, lines)
+        recipe = load_recipe(directory / RECIPE, overrides)
         recipe = recipe.model_copy(update={"run_dir": directory})
         trainer._recipe = trainer._parts.named_in(recipe)
         trainer._directory, trainer._fresh = directory, False
@@ -251,9 +252,7 @@ class Trainer:
                 self._load_last()
             self._fresh = False
             stack.enter_context(self._progress.live())
-            self._track = stack.enter_context(
-                tracking(self._recipe, self._directory, self._store)
-            )
+            self._track = stack.enter_context(tracking(self._recipe, self._directory, self._store))
             with self._open_environments(self._directory / IMAGES) as environments:
                 self._environments = environments
                 try:

@@ -13,7 +13,7 @@ from rlanything.config.recipe import load_recipe
 from rlanything.nano.programs import Builder, Plan
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 
 ROLES = ("policy", "judge", "adapter")
 QUIET = Progress(Console(quiet=True))
@@ -64,7 +64,7 @@ def test_models_that_know_nothing_go_through_the_loop(
         *("policy.max_tokens=12", "judge.max_tokens=12", "adapter.max_tokens=12"),
         "domain.options={difficulty: [1, 1], tests: 2}",
     ]
-    lines = Run(load_recipe(RECIPE, overrides), QUIET).train()
+    lines = Trainer(load_recipe(RECIPE, overrides), progress=QUIET).train()
     assert any(line.startswith("policy, ood: 0.0%") for line in lines)
     store = Store(tmp_path / "run" / "run.sqlite")
     episodes = store.query("SELECT DISTINCT outcome, reward, steps FROM trajectories")

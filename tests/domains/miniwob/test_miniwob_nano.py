@@ -11,7 +11,7 @@ from rlanything.config.recipe import load_recipe
 from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 
 QUIET = Progress(Console(quiet=True))
 RECIPE = RECIPES / "miniwob-nano.yaml"
@@ -24,7 +24,7 @@ def test_the_recipe_goes_through_the_loop(miniwob: MiniWob, tmp_path: Path) -> N
         *("loop.tasks_per_iteration=8", "loop.rollouts_per_task=2", "loop.max_steps=3"),
         *("judge.samples_per_step=2", "evaluation.episodes=4", "adapter.tries=2"),
     ]
-    lines = Run(load_recipe(RECIPE, overrides), QUIET).train()
+    lines = Trainer(load_recipe(RECIPE, overrides), progress=QUIET).train()
     assert any(line.startswith("policy, in_domain: ") for line in lines)
     store = Store(tmp_path / "run" / "run.sqlite")
     found = store.query("SELECT COUNT(*), MAX(outcome), MIN(outcome) FROM trajectories")

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlanything.engines.base import Request, Sampling
+from rlanything.engines.base import ModelError, Request, Sampling
 from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
-from rlanything.engines.base import ModelError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from rlanything.engines.base import Request, Sampling
+from rlanything.engines.base import ModelError, Request, Sampling
 from rlanything.engines.hf.cache import RaggedCache, shared_length
 from rlanything.engines.hf.draft import Draft, draw
-from rlanything.engines.base import ModelError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion
 

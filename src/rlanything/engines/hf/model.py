@@ -19,6 +19,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from rlanything.engines.base import ModelError
 from rlanything.engines.hf.attention import trie_arguments
 from rlanything.engines.hf.gguf import find_gguf, unpacked
 from rlanything.engines.hf.sharing import sharing_problem

@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeVar
 import openai
 
 from rlanything.backoff import asked_seconds, backoff_seconds
-from rlanything.engines.openai.config import OpenAIEngineConfig
 from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
+from rlanything.engines.openai.config import OpenAIEngineConfig
 from rlanything.records import Messages
 from rlanything.surrogates import whole_characters
 

@@ -20,15 +20,14 @@ from typing import IO, Any
 import torch
 
 from rlanything.config.engines import EngineSetting
-from rlanything.engines.vllm.config import VLLMEngineConfig
-from rlanything.engines.base import Request, Sampling
+from rlanything.engines.base import ModelError, Request, Sampling
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
 from rlanything.engines.hf.lora import adapter_rank, adapters_of, frozen_weights
-from rlanything.engines.base import ModelError
 from rlanything.engines.hf.model import LanguageModel, has_adapters
 from rlanything.engines.vllm import worker
 from rlanything.engines.vllm.channel import Channel
+from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.engines.vllm.handover import free, put_weights
 from rlanything.engines.vllm.worker import Drawn, Draws, Ready, Refusal, Setup, Weights
 from rlanything.records import Completion

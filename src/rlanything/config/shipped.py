@@ -1,0 +1,65 @@
+"""The recipes and examples that ship with the package, found by name from any folder."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+
+import rlanything
+from rlanything.config.problems import RecipeError
+from rlanything.config.yaml import visible
+
+PACKAGE = Path(rlanything.__file__).parent
+KINDS = ("recipes", "examples")
+SUFFIXES = (".yaml", ".yml")
+
+
+def shipped_folder(kind: str) -> Path:
+    """Returns the folder `recipes` or `examples`: inside the package where it was installed from a
+    wheel, at the top of the repository where it is used in place."""
+    inside = PACKAGE / kind
+    return inside if inside.is_dir() else PACKAGE.parent.parent / kind
+
+
+def shipped_files() -> dict[str, Path]:
+    """Returns the shipped recipes by name, those of the examples last."""
+    return {
+        path.stem: path for kind in KINDS for path in sorted(shipped_folder(kind).glob("*.yaml"))
+    }
+
+
+def shipped_recipes() -> dict[str, str]:
+    """Returns what each shipped recipe is, by name: the comment in its first line."""
+    return {
+        name: path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
+        for name, path in shipped_files().items()
+    }
+
+
+def find_recipe(source: str | Path) -> Path:
+    """Returns the file that a path, or the bare name of a shipped recipe, stands for.
+
+    A file that exists wins. Raises `RecipeError` with near matches for one that does not: it is
+    looked up nowhere else."""
+    path = Path(source)
+    shipped = shipped_files()
+    try:
+        if path.exists() and not (path.is_dir() and str(source) in shipped):
+            return path
+    except (OSError, ValueError) as error:  # a path that no file can have
+        raise RecipeError(f"{visible(source)}: cannot be read ({error})") from None
+    if str(source) in shipped:
+        return shipped[str(source)]
+    raise RecipeError(f"{visible(source)}: no such recipe; {_remedy(path, list(shipped))}")
+
+
+def near_recipes(name: str) -> list[str]:
+    """Returns the shipped recipes whose names resemble `name`, the nearest first."""
+    return get_close_matches(name, list(shipped_files()), cutoff=0.7)
+
+
+def _remedy(path: Path, shipped: list[str]) -> str:
+    beside = [str(file) for end in SUFFIXES for file in path.parent.glob(f"*{end}")]
+    near = [*get_close_matches(str(path), beside, cutoff=0.7), *near_recipes(path.stem)]
+    known = f"the shipped ones are {', '.join(shipped)}"
+    return f"did you mean {' or '.join(map(visible, near[:3]))}?" if near else known
