@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from rlanything.algorithm.losses.base import Loss
 from rlanything.plugins import PluginError, load_plugin
 
@@ -12,7 +14,9 @@ def load_loss(loss: str | Loss) -> Loss:
 
     Raises `PluginError`, one line with the remedy, where there is none, where it cannot be
     imported, and where what is there is no function."""
-    function = load_plugin("loss", loss) if isinstance(loss, str) else loss
+    if not isinstance(loss, str):
+        return loss
+    function = load_plugin("loss", loss)
     if not callable(function):
         raise PluginError(f"loss {loss!r} is no function: name one that takes a LossInputs")
-    return function
+    return cast(Loss, function)
