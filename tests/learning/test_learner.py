@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from peft import LoraConfig, inject_adapter_in_model
 from transformers import LlamaForCausalLM
 
+from helpers.paths import TINY
 from helpers.tiny import (
     plain_logprobs,
     sample_of,
@@ -25,13 +26,16 @@ from helpers.tiny import (
 )
 from rlanything.algorithm.losses.base import LossInputs, LossOutputs, LossSettings, with_kl
 from rlanything.algorithm.losses.registry import load_loss
+from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.config.roles import TrainedRoleConfig
-from rlanything.engines.base import Choices, ModelError, Request, Sampling
+from rlanything.domains.registry import load_domain
+from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
-from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.model import LanguageModel, ModelError
 from rlanything.learning.learner import Learner, minibatches
 from rlanything.plugins import PluginError
 from rlanything.records import Sample
+from rlanything.runs.build import build_components
 
 KINDS = {
     "qwen2, tied, grouped heads": ("qwen2", 4, 2),
@@ -624,6 +628,9 @@ def test_a_loss_of_ones_own_trains_as_a_name_and_as_a_function(
 def test_an_unknown_loss_is_one_line() -> None:
     with pytest.raises(PluginError, match=r"^unknown loss 'ppo': use one of .*$"):
         Learner(tiny_model(), role(loss="ppo"))
+    recipe = load_recipe(TINY, ["policy.loss=ppo"])
+    with pytest.raises(RecipeError, match=r"^policy\.loss: unknown loss 'ppo': use one of .*$"):
+        build_components(recipe, load_domain(recipe.domain.name, recipe.domain.options))
 
 
 def test_a_loss_that_takes_the_mean_itself_is_refused() -> None:

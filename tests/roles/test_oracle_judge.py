@@ -91,7 +91,7 @@ def test_a_run_with_the_oracle_trains_the_policy_and_has_no_judge_to_keep(tmp_pa
 @pytest.mark.parametrize("noise", [2, -0.1, "much"])
 def test_a_noise_that_is_no_share_is_one_line(noise):
     config = JudgeConfig(name="oracle", options={"noise": noise})
-    with pytest.raises(JudgeError, match="judge.options.noise is .*: give a number from 0 to 1"):
+    with pytest.raises(JudgeError, match=r"judge\.options\.noise is .*: give a number from 0 to 1"):
         build_judge(config, Alternating(), unasked)
 
 

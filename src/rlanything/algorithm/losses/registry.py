@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from rlanything.algorithm.losses.base import Loss
 from rlanything.plugins import PluginError, load_plugin
@@ -14,7 +14,9 @@ def load_loss(loss: str | Loss) -> Loss:
 
     Raises `PluginError`, one line with the remedy, where there is none, where it cannot be
     imported, and where what is there is no function."""
-    function: Any = load_plugin("loss", loss) if isinstance(loss, str) else loss
+    if not isinstance(loss, str):
+        return loss
+    function = load_plugin("loss", loss)
     if not callable(function):
         raise PluginError(f"loss {loss!r} is no function: name one that takes a LossInputs")
     return cast(Loss, function)
