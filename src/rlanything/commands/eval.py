@@ -180,18 +180,18 @@ def _is_recipe(target: str) -> bool:
 def _refuse_mistyped(target: str) -> None:
     """Raises `RecipeError` where a target is meant to be on this machine and is not: a model hub
     must not be asked for it."""
-    path = Path(target)
+    path, first = Path(target), target.partition("/")[0]
     if target in ("nano", "expert", "random") or path.exists() or ":" in target:
         return
     local = (
         target.startswith((".", "/", "~"))
         or path.suffix in (*SUFFIXES, ".gguf")
         or len(path.parts) > 2
-        or (len(path.parts) == 2 and Path(path.parts[0]).is_dir())
+        or (len(path.parts) == 2 and Path(first).is_dir())
     )
     runs = [str(file.parent) for at in ("*", "*/*") for file in Path().glob(f"{at}/{RECIPE}")]
     near = [*near_recipes(target), *get_close_matches(target, runs, cutoff=0.8)]
-    if local or near or get_close_matches(path.parts[0], ["runs"], cutoff=0.75):
+    if local or near or get_close_matches(first, ["runs"], cutoff=0.75):
         hint = f"did you mean {' or '.join(near[:3])}?" if near else "check the path"
         raise RecipeError(f"{target}: there is no such run, recipe or folder; {hint}")
 
