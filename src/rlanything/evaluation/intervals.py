@@ -1,4 +1,4 @@
-"""How sure a measurement is: 95% intervals of a proportion, a paired difference, a mean of tasks."""
+"""How sure a measurement is: 95% intervals of proportions, paired differences and means."""
 
 from __future__ import annotations
 
