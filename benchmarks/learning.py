@@ -25,11 +25,12 @@ from pathlib import Path
 
 import torch
 import transformers
+from few import mean_of_few
 
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.engines import shipped
 from rlanything.evaluation.counts import Counts, gain, pooled
-from rlanything.evaluation.intervals import Interval, mean_of_few, paired_difference
+from rlanything.evaluation.intervals import Interval, paired_difference
 from rlanything.evaluation.success import success_interval, won_shares
 from rlanything.roles.judges.unit_test import DETECT, UT
 from rlanything.runs.store.store import Store

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from few import mean_of_few
 
 from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals, task_signals
 from rlanything.config.recipe import load_recipe
-from rlanything.evaluation.intervals import mean_of_few
 from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import StoredTrajectory
 

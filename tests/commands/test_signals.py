@@ -85,10 +85,10 @@ def test_a_file_gives_the_signals_that_the_loop_would_compute(rollouts, chosen):
         rollouts, signals, expected(rollouts, chosen), strict=True
     ):
         assert (got["task"], got["accuracy"]) == (task, accuracy)
-        assert numbers(got["policy"]) == pytest.approx(policy.tolist(), abs=1e-12)
+        assert numbers(got["policy"]) == policy.tolist()
         assert len(got["judge"]) == len(judge)
         for ours, theirs in zip(got["judge"], judge, strict=True):
-            assert numbers(ours) == pytest.approx(theirs.tolist(), abs=1e-12)
+            assert numbers(ours) == theirs.tolist()
         policy_samples += int((policy != 0).sum())
         judge_samples += sum(int((step != 0).sum()) for step in judge)
     assert [got["trajectory"] for got in signals] == [str(i) for i in range(len(rollouts))]
@@ -135,7 +135,8 @@ def test_the_summary_counts_what_the_file_held(tmp_path):
 def test_progress_ends_at_the_total_and_never_goes_back(tmp_path):
     rollouts = tmp_path / "rollouts.jsonl"
     rollouts.write_text(
-        "".join(line("t", str(i), pad="x" * 50_000) + "\n" for i in range(60)), encoding="utf-8"
+        "".join(line(f"t{i % 6}", str(i), pad="x" * 50_000) + "\n" for i in range(60)),
+        encoding="utf-8",
     )
     told: list[tuple[int, int]] = []
     write_signals(
@@ -262,32 +263,20 @@ def test_an_output_that_cannot_be_written_is_refused(tmp_path):
         write_signals(rollouts, tmp_path / ("x" * 250), FeedbackSettings(), silent)
 
 
-@pytest.mark.parametrize("late", [line("u", "n"), line("t", "n", -1), ""])
-def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, late):
-    rollouts, out = tmp_path / "rollouts.jsonl", tmp_path / "signals.jsonl"
-    lines = [line("t", str(i), pad="x" * 600_000) for i in range(4)]
-    rollouts.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    total = 2 * rollouts.stat().st_size
-
-    def meddle(done: int, all: int) -> None:
-        if total // 2 < done < total:
-            rollouts.write_text("\n".join([*lines[:3], late]) + "\n", encoding="utf-8")
-
-    with pytest.raises(RolloutsError, match="changed while it was read"):
-        write_signals(rollouts, out, FeedbackSettings(), meddle)
-    assert [path.name for path in tmp_path.iterdir()] == ["rollouts.jsonl"]
-
-
-def test_memory_stays_far_below_the_size_of_the_file(tmp_path):
+def test_memory_is_what_it_is_said_to_be(tmp_path):
     rollouts = tmp_path / "rollouts.jsonl"
-    steps = [[1, -1, 0], [1, 1, 1]] * 10
+    steps = [[1, -1, 0]] * 100
     with rollouts.open("w") as file:
         for g in range(8):
-            for task in range(400):
-                text = line(str(task), str(g), 1 if g % 2 else -1, steps[g:], pad="x" * 2000)
+            for task in range(100):
+                text = line(
+                    str(task), f"rollout-{task}-{g}", 1 if g % 2 else -1, steps, pad="x" * 2000
+                )
                 file.write(text + "\n")
     tracemalloc.start()
-    write_signals(rollouts, tmp_path / "out", FeedbackSettings(), silent)
+    summary = write_signals(rollouts, tmp_path / "out", FeedbackSettings(), silent)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < rollouts.stat().st_size / 4
+    # 4 bytes a step, 300 a trajectory, and one task's signals at a time
+    assert peak < 4 * summary.steps + 300 * summary.trajectories + 2_000_000
+    assert peak < rollouts.stat().st_size / 2

@@ -12,6 +12,8 @@ BENCHMARKS = ROOT / "benchmarks"
 
 
 def load_benchmark(name: str) -> ModuleType:
+    if str(BENCHMARKS) not in sys.path:  # they import one another, as scripts do
+        sys.path.append(str(BENCHMARKS))
     spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

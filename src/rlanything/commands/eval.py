@@ -6,12 +6,14 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe, make_recipe
+from rlanything.config.shipped import SUFFIXES, near_recipes, shipped_files
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.evaluation.selection import Selection, best_of_n
@@ -147,10 +149,11 @@ def _recipe(request: EvalRequest) -> Recipe:
     """The target's own, if it is a recipe or a run; else what a bare model needs, or nobody."""
     target = Path(request.target)
     if _is_recipe(request.target):
-        recipe = load_recipe(target, request.overrides)
+        recipe = load_recipe(request.target, request.overrides)
     elif _is_run(request.target):
         recipe = load_recipe(target / RECIPE, request.overrides)
     else:
+        _refuse_mistyped(request.target)
         # The environment's own list of actions, where it has one, is what any model can play with.
         policy = {"model": request.target, "decoding": "choices", "max_tokens": 64}
         domain = {"name": request.domain or "alfworld"}
@@ -169,7 +172,28 @@ def _is_run(target: str) -> bool:
 
 
 def _is_recipe(target: str) -> bool:
-    return Path(target).is_file() and Path(target).suffix in (".yaml", ".yml")
+    if Path(target).suffix in SUFFIXES:
+        return Path(target).is_file()
+    return target in shipped_files() and not Path(target).exists()
+
+
+def _refuse_mistyped(target: str) -> None:
+    """Raises `RecipeError` where a target is meant to be on this machine and is not: a model hub
+    must not be asked for it."""
+    path, first = Path(target), target.partition("/")[0]
+    if target in ("nano", "expert", "random") or path.exists() or ":" in target:
+        return
+    local = (
+        target.startswith((".", "/", "~"))
+        or path.suffix in (*SUFFIXES, ".gguf")
+        or len(path.parts) > 2
+        or (len(path.parts) == 2 and Path(first).is_dir())
+    )
+    runs = [str(file.parent) for at in ("*", "*/*") for file in Path().glob(f"{at}/{RECIPE}")]
+    near = [*near_recipes(target), *get_close_matches(target, runs, cutoff=0.8)]
+    if local or near or get_close_matches(first, ["runs"], cutoff=0.75):
+        hint = f"did you mean {' or '.join(near[:3])}?" if near else "check the path"
+        raise RecipeError(f"{target}: there is no such run, recipe or folder; {hint}")
 
 
 def _agent(request: EvalRequest, recipe: Recipe, domain: Domain) -> Agent:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from difflib import get_close_matches
 from pathlib import Path
 
-import rlanything
 from rlanything.config.problems import RecipeError
 from rlanything.config.yaml import visible
 
-PACKAGE = Path(rlanything.__file__).parent
+PACKAGE = Path(__file__).parents[1]
 KINDS = ("recipes", "examples")
 SUFFIXES = (".yaml", ".yml")
 
@@ -60,6 +59,6 @@ def near_recipes(name: str) -> list[str]:
 
 def _remedy(path: Path, shipped: list[str]) -> str:
     beside = [str(file) for end in SUFFIXES for file in path.parent.glob(f"*{end}")]
-    near = [*get_close_matches(str(path), beside, cutoff=0.7), *near_recipes(path.stem)]
+    near = [*near_recipes(path.stem), *get_close_matches(str(path), beside, cutoff=0.7)]
     known = f"the shipped ones are {', '.join(shipped)}"
     return f"did you mean {' or '.join(map(visible, near[:3]))}?" if near else known

@@ -1,9 +1,8 @@
-"""How sure a measurement is: 95% intervals for a proportion, a paired difference, a mean of few."""
+"""How sure a measurement is: 95% intervals of proportions, paired differences and means."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,8 +11,6 @@ import numpy.typing as npt
 
 Z_95 = 1.959963984540054
 """The 97.5% quantile of the standard normal distribution."""
-T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""The 97.5% quantile of Student's t with 1, 2, ... 9 degrees of freedom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +77,3 @@ def percentile_interval(estimate: float, resampled: npt.NDArray[np.floating]) ->
     """The percentile bootstrap: an estimate with the middle 95% of its resampled values."""
     low, high = np.quantile(resampled, [0.025, 0.975])
     return Interval(estimate, float(low), float(high))
-
-
-def mean_of_few(values: Sequence[float]) -> Interval | None:
-    """The mean of independent values, one per seed say, with Student's interval; None for one value
-    or none. From 11 values on the normal quantile would do; more than 10 are refused (ValueError).
-    """
-    if len(values) < 2:
-        return None
-    if len(values) - 1 > len(T_95):
-        raise ValueError(f"{len(values)} values: give at most {len(T_95) + 1}")
-    mean = statistics.fmean(values)
-    half = T_95[len(values) - 2] * statistics.stdev(values) / math.sqrt(len(values))
-    return Interval(mean, mean - half, mean + half)

@@ -11,28 +11,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, NoReturn, TypeAlias, cast
-
-Tally: TypeAlias = tuple[int, int, int]
-"""How many +1, -1 and 0 a step got. All that its feedback depends on, whatever their order."""
-SCORES = (1, -1, 0)
-"""In the order of a tally."""
+from typing import BinaryIO, NoReturn
 
 SHAPE = '{"task": "...", "trajectory": "...", "outcome": 1, "steps": [{"scores": [1, -1]}]}'
 _PROGRESS_BYTES = 1 << 20
 _CACHED_STEPS = 1 << 16
+_END = b"\3"
+"""Ends a step; a score is stored as itself plus one."""
 
 
 class RolloutsError(ValueError):
     """Rollouts cannot be read or signals not written; one line: place, fault, remedy."""
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedStep:
-    """The scores [m] of one step."""
-
-    scores: tuple[int, ...]
-    tally: Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +31,13 @@ class Rollout:
     task: str
     trajectory: str
     outcome: int
-    steps: list[JudgedStep]
+    scores: bytes
+    """Those of all steps, for `read_scores`: a byte each, and one more a step."""
+
+
+def read_scores(packed: bytes) -> list[list[int]]:
+    """Returns S_ij [steps][m] of a `Rollout`."""
+    return [[code - 1 for code in step] for step in packed.split(_END)[:-1]]
 
 
 def read_rollouts(
@@ -99,7 +94,7 @@ def _parse(path: Path, number: int, line: bytes) -> Rollout:
         fail(f"'outcome' is {reprlib.repr(outcome)}", "give 1 (won) or -1 (lost)")
     if type(steps) is not list:
         fail(f"'steps' is {reprlib.repr(steps)}, not a list", f"write it as {SHAPE}")
-    judged: list[JudgedStep] = []
+    judged: list[bytes] = []
     for i, step in enumerate(steps, start=1):
         scores = step.get("scores") if type(step) is dict else None
         if type(scores) is not list:
@@ -115,7 +110,7 @@ def _parse(path: Path, number: int, line: bytes) -> Rollout:
                 "write 0 for a judgement without a readable score",
             )
         judged.append(known)
-    return Rollout(entry["task"], entry["trajectory"], outcome, judged)
+    return Rollout(entry["task"], entry["trajectory"], outcome, b"".join(judged))
 
 
 def _is_score(value: object) -> bool:
@@ -124,12 +119,10 @@ def _is_score(value: object) -> bool:
 
 
 @lru_cache(maxsize=_CACHED_STEPS, typed=True)
-def _step(*scores: object) -> JudgedStep | None:
-    """A step with these scores; None if one of them is no score.
+def _step(*scores: object) -> bytes | None:
+    """A packed step with these scores; None if one of them is no score.
 
-    A file has millions of steps and few different ones, so each is checked and counted once."""
+    A file has millions of steps and few different ones, so each is checked and packed once."""
     if not all(map(_is_score, scores)):
         return None
-    return JudgedStep(
-        cast(tuple[int, ...], scores), (scores.count(1), scores.count(-1), scores.count(0))
-    )
+    return bytes(score + 1 for score in scores if isinstance(score, int)) + _END

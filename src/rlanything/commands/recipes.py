@@ -1,0 +1,33 @@
+"""`rlanything recipes`: what ships, to train by its name."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rlanything.config.recipe import load_recipe
+from rlanything.config.shipped import shipped_recipes
+
+
+def recipes(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """List the recipes that ship: `rlanything train NAME` runs one from any folder."""
+    rows = [
+        {"name": name, "what": what, "domain": load_recipe(name).domain.name}
+        for name, what in shipped_recipes().items()
+    ]
+    if as_json:
+        typer.echo(json.dumps({"recipes": rows}))
+        return
+    table = Table()
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it is")
+    table.add_column("domain", no_wrap=True)
+    for row in rows:
+        table.add_row(row["name"], row["what"], row["domain"])
+    Console().print(table)

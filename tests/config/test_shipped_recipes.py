@@ -1,0 +1,123 @@
+"""Shipped recipes are found by name from any folder; a mistyped one is looked up nowhere else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer import Typer
+from typer.testing import CliRunner
+
+from helpers.paths import ROOT, SOURCE
+from rlanything.commands.recipes import recipes
+from rlanything.config import shipped
+from rlanything.config.recipe import RecipeError, load_recipe
+from rlanything.config.shipped import shipped_files, shipped_recipes
+from rlanything.domains.registry import load_domain
+
+MINIMAL = "name: {name}\ndomain: {{name: alfworld}}\n"
+TINY = ROOT / "recipes" / "tiny.yaml"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path
+
+
+def test_each_is_loaded_by_its_name_from_any_folder():
+    names = list(shipped_recipes())
+    assert {"tiny", "quickstart", "guess"} <= set(names)
+    assert all(load_recipe(name).name == name for name in names)
+
+
+def test_each_says_in_one_whole_line_what_it_is():
+    for name, what in shipped_recipes().items():
+        assert 20 <= len(what) <= 100, name
+        assert what.endswith((".", ").")), name
+
+
+def test_a_file_wins_over_a_shipped_name(elsewhere):
+    (elsewhere / "tiny").write_text(MINIMAL.format(name="mine"))
+    assert load_recipe("tiny").name == "mine"
+
+
+def test_a_folder_does_not_hide_a_shipped_name(elsewhere):
+    (elsewhere / "tiny").mkdir()
+    assert load_recipe("tiny").name == "tiny"
+
+
+def test_paths_data_and_recipes_give_the_same():
+    tiny = load_recipe("tiny")
+    assert load_recipe(TINY) == load_recipe(str(TINY)) == tiny
+    assert load_recipe(tiny) is tiny
+    changed = load_recipe(tiny, ["seed=7", "adapter.model=judge"])
+    assert (changed.seed, changed.adapter.model) == (7, "judge")
+    assert changed == load_recipe("tiny", {"seed": 7, "adapter.model": "judge"})
+    assert load_recipe(tiny.model_dump()) == tiny
+
+
+@pytest.mark.parametrize(
+    ("source", "remedy"),
+    [
+        ("quikstart", "did you mean quickstart?"),
+        ("recipes/quickstrat.yaml", "did you mean quickstart?"),
+        ("tiny.yaml", "did you mean tiny"),
+        ("mien.yaml", "did you mean mine.yaml?"),
+        ("org/model", "the shipped ones are"),
+        ("nothing-like-it", "the shipped ones are"),
+    ],
+)
+def test_what_does_not_exist_is_one_line_with_near_matches(elsewhere, source, remedy):
+    (elsewhere / "mine.yaml").write_text(MINIMAL.format(name="mine"))
+    with pytest.raises(RecipeError, match=f"{source}: no such recipe; ") as caught:
+        load_recipe(source)
+    assert remedy in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_of_prompts_beside_a_recipe_is_found():
+    recipe = load_recipe("alfworld-smollm2")
+    assert recipe.domain.options["prompts"] == str(ROOT / "recipes" / "prompts" / "smollm2")
+
+
+def test_a_module_beside_a_recipe_is_found_also_from_what_a_run_wrote():
+    recipe = load_recipe("guess")
+    assert recipe.domain.module_folder == ROOT / "examples"
+    load_domain(recipe.domain.name, {}).tasks("train", 1, 0)
+    written = recipe.model_dump_json()
+    Path("recipe.yaml").write_text(written)
+    code = (
+        "from rlanything.config.recipe import load_recipe\n"
+        "from rlanything.domains.registry import load_domain\n"
+        "load_domain(load_recipe('recipe.yaml').domain.name, {})"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(SOURCE)})
+
+
+def test_a_wheel_holds_them_where_they_are_looked_for(elsewhere, monkeypatch):
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    included = hatch["targets"]["wheel"]["force-include"]
+    assert included == {kind: f"rlanything/{kind}" for kind in shipped.KINDS}
+    (elsewhere / "recipes").mkdir()
+    (elsewhere / "recipes" / "only.yaml").write_text("# Only this.\n" + MINIMAL.format(name="only"))
+    (elsewhere / "examples").mkdir()
+    monkeypatch.setattr(shipped, "PACKAGE", elsewhere)
+    assert shipped_files() == {"only": elsewhere / "recipes" / "only.yaml"}
+    assert shipped_recipes() == {"only": "Only this."}
+
+
+def test_the_command_lists_them():
+    app = Typer()
+    app.command()(recipes)
+    result = CliRunner().invoke(app, ["--json"])
+    rows = {row["name"]: row for row in json.loads(result.stdout)["recipes"]}
+    assert rows["quickstart"]["domain"] == "alfworld"
+    assert rows["guess"]["domain"] == "guess:Guess"
+    table = CliRunner().invoke(app, []).stdout
+    assert all(name in table for name in rows)
