@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from rlanything.config.engines import (
+    AnyEngineConfig,
     ConfigSection,
     EmbeddedEngineConfig,
-    EngineConfig,
     OpenAIEngineConfig,
 )
 
@@ -24,7 +24,7 @@ class RoleConfig(ConfigSection):
     model: str = "nano"
     """`nano` for the model shipped for this role, a folder, a Hugging Face id, or a GGUF file:
     `PATH.gguf`, or `package:FILE.gguf` for one that an installed package brings."""
-    engine: EngineConfig = EmbeddedEngineConfig()
+    engine: AnyEngineConfig = EmbeddedEngineConfig()
     """What generates: `{name: embedded}`, `{name: vllm}`, or `{name: openai, url: ...}` for a role
     that does not train (engine_settings.py)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
