@@ -21,8 +21,8 @@ PHASES = {
 }
 """By role: the phase in which it generates, and the one in which it learns."""
 CAVEAT = (
-    "Seconds are rough: the two iterations of recipes/tiny.yaml took 1.3 and 3.5 times their "
-    "plan on a quiet CPU, and 5 to 10 times on a busy one; no plan was compared with a run on a GPU."
+    "Seconds are rough: the two iterations of recipes/tiny.yaml took 1.3 and 3.5 times their plan "
+    "on a quiet CPU, and 5 to 9 times on a busy one; no plan was compared with a run on a GPU."
 )
 """As measured (benchmarks/plan.md)."""
 
