@@ -16,5 +16,9 @@ def mean_of_few(values: Sequence[float]) -> Interval | None:
     if len(values) < 2:
         return None
     mean = statistics.fmean(values)
-    half = float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+    half = (
+        float(stats.t.ppf(0.975, len(values) - 1))
+        * statistics.stdev(values)
+        / math.sqrt(len(values))
+    )
     return Interval(mean, mean - half, mean + half)

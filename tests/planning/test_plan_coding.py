@@ -19,10 +19,18 @@ from rlanything.domains.coding.sandbox.local import LocalExecutor
 from rlanything.engines import shipped
 from rlanything.learning.packing import pack
 from rlanything.planning.assumptions import assume
-from rlanything.planning.episodes import batches, policy_leaves, written_test_leaves
-from rlanything.planning.figures import PlanError
 from rlanything.planning.plan import Plan, make_plan
-from rlanything.planning.prompts import MEASURED, measure, play, prompt_lengths, ruler_of, unplayed
+from rlanything.planning.prompts import (
+    MEASURED,
+    counter_of,
+    measure,
+    play,
+    prompt_lengths,
+    unplayed,
+)
+from rlanything.planning.quantities import PlanError
+from rlanything.planning.training import Conversations, leaves, training_workload
+from rlanything.planning.workload import judge_conversations, policy_conversations
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Sample, Step, Trajectory
 from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask
@@ -38,7 +46,7 @@ SIZES = (
     f"judge.samples_per_step={TESTS}",
 )
 ROLES: tuple[str, ...] = ("policy", "judge", "adapter")
-ALL = [f"{name}=100" for name in MEASURED]
+ALL = [*(f"{name}=100" for name in MEASURED), "environment_seconds=0.001"]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +60,7 @@ def recipe(recipes: Path) -> Recipe:
 
 
 def value(plan: Plan, name: str) -> float:
-    [found] = [f.value for section in plan.sections for f in section.figures if f.name == name]
+    [found] = [q.value for section in plan.sections for q in section.quantities if q.name == name]
     assert found is not None
     return found
 
@@ -63,19 +71,19 @@ def test_a_task_has_as_many_judgements_as_tests_are_written_for_it(recipe):
     assert value(plan, "judge: answers") == GROUPS * TESTS
     assert value(plan, "judge: prompts") == GROUPS * TESTS * 100
     assert value(plan, "judge: prefilled") == GROUPS * 100
-    assert value(plan, "judge: samples") == round(GROUPS * 0.63) * TESTS
-    assert value(plan, "policy: samples") == GROUPS * int(0.95 * ROLLOUTS)
+    assert value(plan, "judge: sample tokens") == round(GROUPS * 0.63) * TESTS * (100 + 13.3 // 1)
+    assert value(plan, "policy: sample tokens") == GROUPS * ROLLOUTS * round(200 + 8.7)
 
 
 def test_every_response_runs_on_every_test(recipe):
     plan = make_plan(recipe, "l4", 1, [*ALL, "test_seconds=0.5"])
     assert value(plan, "judgements: tests run") == GROUPS * ROLLOUTS * TESTS * 0.5
-    others = {f.name for section in plan.sections for f in section.figures}
+    others = {f.name for section in plan.sections for f in section.quantities}
     quick = recipe.model_copy(update={"domain": recipe.domain.model_copy(update=TEXT)})
     assert "test_seconds" in others
     text = make_plan(quick, "l4", 1, ALL)
     assert not {"test_seconds", "judgements: tests run"} & {
-        f.name for section in text.sections for f in section.figures
+        f.name for section in text.sections for f in section.quantities
     }
 
 
@@ -89,10 +97,10 @@ def test_its_episodes_have_one_step_whatever_max_steps_says(recipe):
 
 def test_text_games_of_one_step_train_their_share(recipe):
     quick = recipe.model_copy(update={"domain": recipe.domain.model_copy(update=TEXT)})
-    plan = make_plan(quick, "l4", 1, [*ALL, "judge_judgements=0.5"])
-    assert value(plan, "policy: samples") == GROUPS * int(0.95 * ROLLOUTS)
+    plan = make_plan(quick, "l4", 1, [*ALL, "episode_steps=1", "judge_trained=0.5"])
     assert value(plan, "judge: answers") == GROUPS * ROLLOUTS * TESTS
-    assert value(plan, "judge: samples") == round(GROUPS * 0.63) * ROLLOUTS // 2 * TESTS
+    length = round(100 + 8.7 + 100 + 100 + 13.3)
+    assert value(plan, "judge: sample tokens") == GROUPS // 2 * ROLLOUTS * TESTS * length
 
 
 def completion(prompt: range, answer: range) -> Completion:
@@ -117,19 +125,18 @@ def test_a_tasks_samples_are_those_that_a_group_makes(recipe):
     judge = UnitTestJudge(None, Coding(), None, TESTS)  # pyright: ignore[reportArgumentType]
     signals = judge.signals(judged, FeedbackSettings())
     group = RolloutGroup(ScheduledTask("", task, False), tuple(judged), 0.5, signals)
-    lengths = ["opening_tokens=60", "question_tokens=0", "response_tokens=30", "policy_steps=1"]
-    lengths += ["judge_opening_tokens=40", "judgement_tokens=20", "judgement_shared=0"]
+    lengths = ["opening_tokens=60", "question_tokens=0", "response_tokens=30"]
+    lengths += ["judge_opening_tokens=40", "judge_question_tokens=0", "judgement_tokens=20"]
     loop = recipe.loop.model_copy(update={"max_steps": 1})
     assumed = assume(recipe.model_copy(update={"loop": loop}), [*ALL, *lengths]).values
-    for leaves, real, role in (
-        (policy_leaves, list(group.policy_samples()), PolicyConfig(max_pack_tokens=256)),
-        (written_test_leaves, list(group.judge_samples()), JudgeConfig(max_pack_tokens=128)),
-    ):
-        same(leaves(recipe, assumed), real, role)
+    policy, judged = PolicyConfig(max_pack_tokens=256), JudgeConfig(max_pack_tokens=128)
+    same(policy_conversations(recipe, assumed), list(group.policy_samples()), policy)
+    same(judge_conversations(recipe, assumed, True), list(group.judge_samples()), judged)
 
 
-def same(leaves: list, real: list[Sample], role: PolicyConfig | JudgeConfig) -> None:
-    planned, packs = batches(leaves, 1, role), pack(real, role.max_pack_tokens)
+def same(talk: Conversations, real: list[Sample], role: PolicyConfig | JudgeConfig) -> None:
+    planned = training_workload(leaves(talk), 1, role)
+    packs = pack(real, role.max_pack_tokens)
     assert planned.samples == len(real) > 1
     assert planned.sample_tokens == sum(len(each.completion.tokens) for each in real)
     assert planned.passes == len(packs) > 1
@@ -138,11 +145,11 @@ def same(leaves: list, real: list[Sample], role: PolicyConfig | JudgeConfig) -> 
 
 
 def test_the_judges_whole_prompt_is_its_opening():
-    domain, ruler = Coding(), ruler_of("no/such/model")
+    domain, counter = Coding(), counter_of("no/such/model")
     task = domain.stand_ins(1)[0]
-    rulers = dict.fromkeys(ROLES, ruler)
-    found = measure(domain, [unplayed(domain, task, 1)], rulers)
-    whole = len(ruler.chat(domain.judge_prompt(task, ()))) * ruler.unit
+    counters = dict.fromkeys(ROLES, counter)
+    found = measure(domain, [unplayed(domain, task, 1)], counters)
+    whole = counter.count(domain.judge_prompt(task, ()))
     assert found["judge_opening_tokens"] == whole
     assert found["judge_turn_tokens"] == found["judge_question_tokens"] == 0
     assert found["turn_tokens"] == 0
@@ -151,8 +158,8 @@ def test_the_judges_whole_prompt_is_its_opening():
 def test_a_window_without_bounds_leaves_no_task_out(recipe):
     assert recipe.feedback.policy_window == (0, 1)
     assumed = assume(recipe, ALL)
-    assert assumed.values.policy_tasks == 1
-    assert assumed.values.judge_tasks == 0.63
+    assert assumed.values.policy_trained == 1
+    assert assumed.values.judge_trained == 0.63
 
 
 def no_sandbox(*_: object, **__: object) -> None:
@@ -165,7 +172,7 @@ def test_nothing_needs_a_sandbox(recipe, monkeypatch):
     found = prompt_lengths(recipe, Coding())
     assert found.step_seconds is None
     assert "cannot be played here (bwrap is missing: install bubblewrap)" in found.source
-    asked = ("opening_tokens", "judge_opening_tokens", "proposal_prompt_tokens")
+    asked = ("opening_tokens", "judge_opening_tokens")
     assert {name: found.values[name] for name in asked} == {
         name: played.values[name] for name in asked
     }
@@ -173,18 +180,18 @@ def test_nothing_needs_a_sandbox(recipe, monkeypatch):
 
 
 def test_episodes_that_cannot_be_played_are_guessed_within_a_factor_of_two(monkeypatch):
-    domain, ruler = AlfWorld(), ruler_of("no/such/model")
-    rulers = dict.fromkeys(ROLES, ruler)
+    domain = AlfWorld()
+    counters = dict.fromkeys(ROLES, counter_of("no/such/model"))
     tasks = domain.tasks("train", 3, 0)
-    played = measure(domain, [play(domain, task, 10) for task in tasks], rulers)
+    played = measure(domain, [play(domain, task, 10, []) for task in tasks], counters)
 
     def broken(self: object, response: str) -> None:
         raise EpisodeError("t", "no engine")
 
     monkeypatch.setattr(AlfWorldEnvironment, "step", broken)
-    guessed = measure(domain, [unplayed(domain, task, 10) for task in tasks], rulers)
+    guessed = measure(domain, [unplayed(domain, task, 10) for task in tasks], counters)
     assert played["question_tokens"] == guessed["question_tokens"] == 0
-    prompts = set(MEASURED) - {"critic_prompt_tokens", "question_tokens"}
+    prompts = set(MEASURED) - {"adapter_prompt_tokens", "question_tokens"}
     ratios = {name: guessed[name] / played[name] for name in prompts}
     assert {name: ratio for name, ratio in ratios.items() if not 0.5 < ratio < 2} == {}
 
@@ -197,8 +204,7 @@ def test_data_that_are_elsewhere_have_stand_ins(recipes, monkeypatch):
         in (assumed.sources["opening_tokens"])
     )
     assert 50 < assumed.values.opening_tokens < 1000
-    # A critic reads the whole program.
-    assert assumed.values.critic_prompt_tokens > assumed.values.response_tokens == 2048
+    assert assumed.values.response_tokens == 2048
 
 
 def test_data_that_cannot_be_used_are_an_error_all_the_same(recipes, tmp_path):

@@ -51,6 +51,50 @@ class EngineSetting:
     """How long one batch may take."""
 
 
+@dataclass(frozen=True, slots=True)
+class EngineWorkload:
+    """What a role asks of its engine in an iteration: plain numbers, for `EngineConfig.memory`."""
+
+    parameters: int
+    """Of the model, its adapters among them."""
+    parameter_bytes: int
+    """Of one parameter in the type that the role computes in: 2 or 4."""
+    cache_bytes_per_token: int
+    """Keys and values of one token in all layers."""
+    pass_bytes_per_token: int
+    """Of one token's activations in a layer, while a prompt is computed."""
+    vocabulary: int
+    """Logits of one answer."""
+    conversations: int
+    """Whose beginnings are the same from one step to the next: rows that are worth keeping."""
+    longest_tokens: int
+    """The longest conversation: prompt and answers."""
+    new_prompt_tokens: int
+    """Computed for one step of all conversations, known beginnings left out."""
+    answers_per_prompt: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    """Bytes that an engine needs beside the model that the learner holds."""
+
+    name: str
+    bytes: float
+    how: str
+    """The arithmetic, with its numbers in it."""
+    remedy: str
+    """What makes it smaller, to be read behind "most is NAME:"."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """What an engine needs on its role's device."""
+
+    parts: tuple[MemoryPart, ...]
+    freed_between_phases: bool = False
+    """Whether all parts are given back while other roles speak and while models learn."""
+
+
 class EngineConfig(ConfigSection):
     """Base class of an engine's settings, which build the engine.
 
@@ -71,6 +115,15 @@ class EngineConfig(ConfigSection):
         the methods of `engines.openai.endpoint.Endpoint` (`ask`, `pop_usage`). Raises `ModelError`
         or an error of its own, a ValueError of one line, where it cannot serve."""
         raise NotImplementedError(f"{type(self).__name__} does not define build()")
+
+    def memory(self, workload: EngineWorkload) -> EngineMemory | None:
+        """Returns what this engine needs for such work, for `rlanything plan`.
+
+        Override it in a new engine: a copy of the weights (unless it computes with the learner's),
+        its cache of keys and values, and anything else that grows with the work. None: not known;
+        plans then say so, and count the rest only."""
+        del workload
+        return None
 
 
 def parse_engine(value: Any) -> Any:

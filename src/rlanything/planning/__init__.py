@@ -1,1 +1,1 @@
-"""What a run will need, worked out on paper: no weights are loaded and no GPU is asked."""
+"""What a recipe will take, before it runs: memory by part, tokens of an iteration, and a time."""

@@ -14,10 +14,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlanything.config.roles import LoraSettings, RoleConfig, TrainedRoleConfig
 from rlanything.engines import shipped
-from rlanything.engines.base import ModelError
 from rlanything.engines.hf.gguf import find_gguf
 from rlanything.engines.hf.lora import attach
-from rlanything.planning.figures import PlanError
+from rlanything.engines.hf.model import ModelError
+from rlanything.planning.quantities import PlanError
 
 FLOAT32, BFLOAT16 = 4, 2
 
@@ -85,24 +85,21 @@ class Architecture:
         return self.adapters.tensors if self.adapters else self.tensors
 
     def forward_flops(self, tokens: float, keys: float, logits: float) -> float:
-        """Of `tokens` tokens that see `keys` tokens each on average, and `logits` rows of logits.
+        """Returns the operations for `tokens` tokens that see `keys` tokens each on average, and
+        for `logits` rows of logits.
 
         Two a weight and token, and four a query, key and dimension (scores and their use)."""
         attention = 4 * self.layers * self.query_width * keys
         weights = self.layer_matrices + self.adapter_parameters
         return tokens * (2 * weights + attention) + 2 * logits * self.head_matrix
 
-    @property
-    def training_flops_per_weight(self) -> int:
-        """Forward, the gradient of what came in, and that of the weight unless it is frozen."""
-        return 4 if self.adapters else 6
-
     def training_flops(self, tokens: float, keys: float, logits: float) -> float:
-        """Forward and backward, arguments as of `forward_flops`."""
+        """Returns the operations forward and backward, with the arguments of `forward_flops`."""
         attention = 12 * self.layers * self.query_width * keys
-        each = self.training_flops_per_weight
-        per_token = each * self.layer_matrices + 6 * self.adapter_parameters + attention
-        return tokens * per_token + each * logits * self.head_matrix
+        # Forward, the gradient of what came in, and that of the weight unless it is frozen.
+        weight = 4 if self.adapters else 6
+        per_token = weight * self.layer_matrices + 6 * self.adapter_parameters + attention
+        return tokens * per_token + weight * logits * self.head_matrix
 
 
 def _facts(kind: str, numbers: tuple[int, ...], tied: bool) -> dict[str, Any]:
@@ -126,7 +123,7 @@ so that their plan needs no hub."""
 
 
 def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:
-    """A role's model with its adapters, and where its numbers are from.
+    """Returns a role's model with its adapters, and where its numbers are from.
 
     Raises `PlanError` for a model whose config.json cannot be found, or that is no such decoder."""
     model = shipped.resolve(role.model, name)
@@ -143,7 +140,7 @@ def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:
 
 @cache
 def read_config(model: str, role: str) -> tuple[Any, str]:
-    """The transformers config of a folder, GGUF file, known or Hugging Face model, and what it is.
+    """Returns the transformers config of a folder, GGUF file or Hugging Face model, and its source.
 
     Raises `PlanError` where there is none."""
     try:
@@ -163,7 +160,7 @@ def read_config(model: str, role: str) -> tuple[Any, str]:
 
 
 def build(config: Any, lora: LoraSettings | None, device: str, role: str) -> Any:
-    """A network with adapters and arbitrary weights; on `meta` with none. Raises `PlanError`."""
+    """Builds a network with adapters; on `meta` it has no weights. Raises `PlanError`."""
     try:
         with torch.device(device):
             network = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -178,13 +175,29 @@ def build(config: Any, lora: LoraSettings | None, device: str, role: str) -> Any
     return network
 
 
+def random_layer(model: Architecture) -> Any:
+    """Builds a decoder of one layer of the model's shape, with random weights on the CPU."""
+    config = AutoConfig.for_model(
+        model.kind,
+        num_hidden_layers=1,
+        hidden_size=model.hidden,
+        intermediate_size=model.intermediate,
+        num_attention_heads=model.heads,
+        num_key_value_heads=model.key_value_heads,
+        head_dim=model.head_dim,
+        vocab_size=512,
+    )
+    return build(config, None, "cpu", "measurement").get_decoder().eval()
+
+
 def describe(network: Any) -> Architecture:
-    """Raises `PlanError` for a network with other matrices than linear layers and an embedding."""
+    """Returns a network's sizes. Raises `PlanError` where it has other matrices than linear layers
+    and an embedding."""
     config = network.config.get_text_config()
     base = {k: v for k, v in network.named_parameters() if ".lora_" not in k}
     added = [v for k, v in network.named_parameters() if ".lora_" in k]
     head = network.get_output_embeddings()
-    linear = sum(each.weight.numel() for each in _linear(network) if each is not head)
+    linear = sum(layer.weight.numel() for layer in _linear(network) if layer is not head)
     embedding = network.get_input_embeddings().weight
     tied = head.weight is embedding
     matrices = sum(v.numel() for v in base.values() if v.dim() > 1)
@@ -220,7 +233,7 @@ def describe(network: Any) -> Architecture:
 
 
 def _linear(network: Any) -> Iterator[nn.Linear]:
-    """Those of the model itself: an adapter's are named after it."""
+    """Yields the model's own linear layers, not those of its adapters."""
     for name, module in network.named_modules():
         if isinstance(module, nn.Linear) and ".lora_" not in name:
             yield module

@@ -8,16 +8,17 @@ from dataclasses import asdict, dataclass, fields
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain, DomainError, UnitTestDomain
 from rlanything.domains.registry import load_domain
-from rlanything.planning.figures import Figure, PlanError, Section
 from rlanything.planning.prompts import MEASURED, prompt_lengths
+from rlanything.planning.quantities import PlanError, PlanSection, Quantity
 
-_NANO = "measured in runs of recipes/quickstart.yaml, benchmarks/plan.md"
-_BOUND = "a bound, max_tokens: how much this model says is not known before it has"
+_NANO = "measured in runs of recipes/quickstart.yaml (benchmarks/plan.md)"
+_SHARES = ("_trained", "rewritten_tasks", "utilisation")
+"""How the names of shares end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """Tokens of a mean episode, and how it goes. Lengths are means; shares are from 0 to 1."""
+    """Means over an iteration. Shares are from 0 to 1."""
 
     opening_tokens: float
     """The policy's first prompt, but for its question."""
@@ -27,8 +28,6 @@ class Assumptions:
     """What ends every prompt of the policy, and is computed anew each time: nothing of a
     transcript, nearly all where each screen takes the place of the last."""
     response_tokens: float
-    longest_response_tokens: float
-    """The longest among responses that are sampled together."""
     judge_opening_tokens: float
     """The judge's prompt before the first step."""
     judge_turn_tokens: float
@@ -36,57 +35,35 @@ class Assumptions:
     judge_question_tokens: float
     """What ends every prompt of the judge, and is computed anew each time."""
     judgement_tokens: float
-    longest_judgement_tokens: float
-    judgement_shared: float
-    """Share of a judgement's tokens that another of the same step begins with as well."""
-    critic_prompt_tokens: float
-    proposal_prompt_tokens: float
+    adapter_prompt_tokens: float
+    """A prompt of the adapter, without the critics that a proposal quotes."""
     adapter_tokens: float
     """An answer of the adapter."""
-    success: float = 0.53
-    """Share of the episodes that are won."""
-    won_length: float = 0.61
-    """Mean length of a won episode over max_steps."""
-    policy_tasks: float = 0.83
-    """Share of the tasks that lie in policy_window."""
-    policy_steps: float = 0.95
-    """Share of their responses whose advantage is not 0."""
-    judge_tasks: float = 0.63
-    """Share of the tasks that lie in judge_window."""
-    judge_judgements: float = 0.62
-    """Share of their judgements whose advantage is not 0."""
-    asked_tasks: float = 0.36
+    episode_steps: float
+    policy_trained: float
+    """Share of the responses that train."""
+    judge_trained: float
+    """Share of the judgements that train."""
+    rewritten_tasks: float = 0.36
     """Share of the tasks that the adapter is to rewrite."""
     candidates: float = 0.05
     """Pending candidates an iteration, over tasks_per_iteration."""
     environment_seconds: float = 0.0004
-    """Of one step of one episode, its rendered prompt included."""
+    """Of one step of one episode."""
     test_seconds: float = 0.005
     """Of one response on one test, where the judge writes tests."""
-    efficiency: float = 1.0
-    """Share of a data sheet's FLOP/s and bandwidth that is reached; `cpu` is measured instead."""
+    utilisation: float = 0.3
+    """Share of a GPU's peak that is reached where many tokens are computed together."""
+    decoding_utilisation: float = 0.05
+    """The same where answers grow token by token: each pass reads every weight for a few rows."""
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name in SHARES and not 0 <= value <= 1:
-                raise PlanError(f"assumption {each.name}={value:g}: give a share from 0 to 1")
-            # Written so that what is no number fails too.
-            if not 0 <= value < 1e12 or (each.name == "efficiency" and value == 0):
-                raise PlanError(f"assumption {each.name}={value:g}: give a positive number")
-
-
-SHARES = (
-    "success",
-    "won_length",
-    "policy_tasks",
-    "policy_steps",
-    "judge_tasks",
-    "judge_judgements",
-    "judgement_shared",
-    "asked_tasks",
-    "efficiency",
-)
+        for name, value in asdict(self).items():
+            if name.endswith(_SHARES) and not 0 <= value <= 1:
+                raise PlanError(f"assumption {name}={value:g}: give a share from 0 to 1")
+            # Written so that NaN fails too.
+            if not 0 <= value < 1e12 or ("utilisation" in name and value == 0):
+                raise PlanError(f"assumption {name}={value:g}: give a positive number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,57 +72,45 @@ class Assumed:
 
     values: Assumptions
     sources: dict[str, str]
-    written_tests: bool
+    writes_tests: bool
     """Whether the judge writes tests, and so whether an episode has one step."""
 
-    def section(self) -> Section:
-        return Section(
-            "Assumed (change with --assume name=value)",
-            tuple(
-                Figure(name, value, _unit(name), self.sources[name])
-                for name, value in asdict(self.values).items()
-                if self.written_tests or name != "test_seconds"
-            ),
+    def section(self) -> PlanSection:
+        units = {"tokens": "tokens", "seconds": "s", "steps": "steps"}
+        lines = (
+            Quantity(name, value, units.get(name.rpartition("_")[2], ""), self.sources[name])
+            for name, value in asdict(self.values).items()
+            if self.writes_tests or name != "test_seconds"
         )
-
-
-def _unit(name: str) -> str:
-    return "tokens" if name.endswith("tokens") else "s" if name.endswith("seconds") else ""
+        return PlanSection("Assumed (change with --assume name=value)", tuple(lines))
 
 
 def assume(recipe: Recipe, given: Sequence[str]) -> Assumed:
-    """What is known of a recipe's domain and models, and what a user knows better (`name=value`).
+    """Returns what is known of a recipe's domain and models, and what a user knows better
+    (`name=value`).
 
-    Raises `PlanError` for an unknown name, for what is no number, and for a domain whose prompts
-    can neither be measured nor are given."""
-    told = dict(_parsed(each) for each in given)
+    Raises `PlanError` for an unknown name, for a value that is not a number, and for a domain whose
+    prompts can neither be measured nor are given."""
+    overrides = dict(_parsed(assignment) for assignment in given)
     try:
         domain = load_domain(recipe.domain.name, recipe.domain.options)
     except DomainError as error:
         raise PlanError(f"domain: {error}") from error
-    written_tests = isinstance(domain, UnitTestDomain)
-    known = _policy(recipe) | _judge(recipe) | _adapter(recipe) | _windows(recipe)
-    known |= (_TESTS if written_tests else {}) | _prompts(recipe, domain, told)
-    values = {name: value for name, (value, _) in known.items()} | told
-    where = _NANO if recipe.policy.model == "nano" else f"not known for this recipe; {_NANO}"
-    sources = {each.name: where for each in fields(Assumptions)}
-    sources |= {name: source for name, (_, source) in known.items()}
-    sources["efficiency"] = "the data sheet's peak: seconds are a floor until a run measures them"
-    if written_tests and "critic_prompt_tokens" not in told:
-        # A program is most of what its critic reads, and none was written here.
-        values["critic_prompt_tokens"] += values["response_tokens"]
-        sources["critic_prompt_tokens"] += "; with a response"
-    if "proposal_prompt_tokens" not in told:
-        critics = recipe.adapter.critics_per_task
-        values["proposal_prompt_tokens"] += critics * values["adapter_tokens"]
-        sources["proposal_prompt_tokens"] += f"; with {critics} critics at their longest"
-    sources |= dict.fromkeys(told, "given")
-    return Assumed(Assumptions(**values), sources, written_tests)
+    writes_tests = isinstance(domain, UnitTestDomain)
+    known = _answers(recipe) | _shares(recipe, writes_tests) | _prompts(recipe, domain, overrides)
+    values = {name: value for name, (value, _) in known.items()} | overrides
+    source = _NANO if recipe.policy.model == "nano" else f"not known for this recipe; {_NANO}"
+    sources = {field.name: source for field in fields(Assumptions)}
+    sources |= {name: where for name, (_, where) in known.items()}
+    sources["test_seconds"] = "small programs, benchmarks/sandbox.md; yours may take longer"
+    sources["utilisation"] = "a usual share; not measured on a GPU; `cpu` is measured instead"
+    sources["decoding_utilisation"] = "a guess; not measured on a GPU; `cpu` is measured instead"
+    return Assumed(Assumptions(**values), sources | dict.fromkeys(overrides, "given"), writes_tests)
 
 
 def _parsed(assignment: str) -> tuple[str, float]:
     name, _, text = assignment.partition("=")
-    names = [each.name for each in fields(Assumptions)]
+    names = [field.name for field in fields(Assumptions)]
     if name not in names:
         raise PlanError(f"assumption {assignment!r}: unknown; known are {', '.join(names)}")
     try:
@@ -158,16 +123,39 @@ Known = dict[str, tuple[float, str]]
 """A value and its source, by name."""
 
 
-_TESTS: Known = {
-    "won_length": (1.0, "episodes of one step"),
-    "judge_judgements": (1.0, "a bound: where a task's tests earn different rewards nearly all do"),
-    "test_seconds": (0.005, "small programs, benchmarks/sandbox.md; yours may take longer"),
-}
-"""Where the judge writes tests."""
+def _answers(recipe: Recipe) -> Known:
+    """How long the models' answers are: measured for the shipped ones, else as long as may be."""
+    measured = {
+        "response": ("policy", 8.7),
+        "judgement": ("judge", 13.3),
+        "adapter": ("adapter", 11),
+    }
+    lengths: Known = {}
+    for answer, (name, tokens) in measured.items():
+        role = getattr(recipe, name)
+        longest = f"a bound, {name}.max_tokens: the model's own lengths are known after a run"
+        lengths[f"{answer}_tokens"] = (
+            (tokens, _NANO) if role.model == "nano" else (float(role.max_tokens), longest)
+        )
+    return lengths
 
 
-def _prompts(recipe: Recipe, domain: Domain, told: Collection[str]) -> Known:
-    missing = [name for name in MEASURED if name not in told]
+def _shares(recipe: Recipe, writes_tests: bool) -> Known:
+    """How long episodes are and what of them trains, as in the quickstart."""
+    feedback = recipe.feedback
+    policy = 1.0 if tuple(feedback.policy_window) == (0, 1) else 0.83
+    judge = 1.0 if tuple(feedback.judge_window) == (0, 1) else 0.63
+    steps = (0.8 * recipe.loop.max_steps, f"0.8 of max_steps, {_NANO}")
+    tested = "where a task's tests earn different rewards, nearly all train"
+    return {
+        "episode_steps": (1.0, "one: the judge writes tests") if writes_tests else steps,
+        "policy_trained": (policy, f"share of the tasks in policy_window, {_NANO}"),
+        "judge_trained": (judge, tested) if writes_tests else (0.62 * judge, _NANO),
+    }
+
+
+def _prompts(recipe: Recipe, domain: Domain, overrides: Collection[str]) -> Known:
+    missing = [name for name in MEASURED if name not in overrides]
     if not missing:
         return {}
     try:
@@ -175,40 +163,7 @@ def _prompts(recipe: Recipe, domain: Domain, told: Collection[str]) -> Known:
     except DomainError as error:
         remedy = " ".join(f"--assume {name}=NUMBER" for name in missing)
         raise PlanError(f"domain: {error}; or say how long prompts are: {remedy}") from error
-    found: Known = {name: (value, lengths.source) for name, value in lengths.values.items()}
-    if isinstance(domain, UnitTestDomain) and lengths.step_seconds is not None:
-        # What a step runs is not known before, unlike a text game's next line.
-        where = "median of the tasks played just now, one after the other"
-        found["environment_seconds"] = (lengths.step_seconds, where)
-    return found
-
-
-def _windows(recipe: Recipe) -> Known:
-    windows = {name: getattr(recipe.feedback, f"{name}_window") for name in ("policy", "judge")}
-    return {
-        f"{name}_tasks": (1.0, f"{name}_window is [0, 1]: every task lies in it")
-        for name, window in windows.items()
-        if tuple(window) == (0, 1)
-    }
-
-
-def _policy(recipe: Recipe) -> Known:
-    names = ("response_tokens", "longest_response_tokens")
-    if recipe.policy.model == "nano":
-        return dict(zip(names, ((8.7, _NANO), (13, _NANO)), strict=True))
-    return dict.fromkeys(names, (float(recipe.policy.max_tokens), _BOUND))
-
-
-def _judge(recipe: Recipe) -> Known:
-    names = ("judgement_tokens", "longest_judgement_tokens", "judgement_shared")
-    if recipe.judge.model == "nano":
-        return dict(zip(names, ((13.3, _NANO), (14, _NANO), (0.67, _NANO)), strict=True))
-    longest = (float(recipe.judge.max_tokens), _BOUND)
-    shared = (0.0, "its lower bound: long answers seldom begin alike")
-    return dict(zip(names, (longest, longest, shared), strict=True))
-
-
-def _adapter(recipe: Recipe) -> Known:
-    if recipe.adapter.model == "nano":
-        return {"adapter_tokens": (11.0, _NANO)}
-    return {"adapter_tokens": (float(recipe.adapter.max_tokens), _BOUND)}
+    known: Known = {name: (value, lengths.source) for name, value in lengths.values.items()}
+    if lengths.step_seconds is not None:
+        known["environment_seconds"] = (lengths.step_seconds, "median of steps taken just now")
+    return known

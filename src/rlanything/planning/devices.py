@@ -1,16 +1,23 @@
-"""Devices that a plan can be made for, and how fast they are at a role's work."""
+"""Devices that a plan can be made for: how much they hold, and how fast they compute."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import statistics
+import time
+from dataclasses import dataclass, replace
+from functools import cache
+
+import torch
 
 from rlanything.config.roles import RoleConfig
-from rlanything.planning.figures import Figure, PlanError, scaled
+from rlanything.planning.architecture import Architecture, random_layer
+from rlanything.planning.quantities import PlanError, amount
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Public data sheets: dense matrix products (no sparsity), of the form with most power."""
+    """A GPU by its public data sheet: dense matrix products, of the form with most power."""
 
     float32: float
     """FLOP/s. TensorFloat-32 is not counted: torch leaves it off."""
@@ -18,63 +25,35 @@ class Device:
     """FLOP/s, accumulated in float32."""
     memory: float
     """Bytes."""
-    bandwidth: float
-    """Bytes/s."""
 
 
 GPUS = {
-    "a100-40gb": Device(19.5e12, 312e12, 40e9, 1555e9),
-    "a100-80gb": Device(19.5e12, 312e12, 80e9, 2039e9),
-    "h100": Device(67e12, 989e12, 80e9, 3350e9),
-    "h200": Device(67e12, 989e12, 141e9, 4800e9),
-    "l4": Device(30.3e12, 121e12, 24e9, 300e9),
-    "l40s": Device(91.6e12, 362e12, 48e9, 864e9),
-    "rtx-4090": Device(82.6e12, 165.2e12, 24e9, 1008e9),
+    "a100-40gb": Device(19.5e12, 312e12, 40e9),
+    "a100-80gb": Device(19.5e12, 312e12, 80e9),
+    "h100": Device(67e12, 989e12, 80e9),
+    "h200": Device(67e12, 989e12, 141e9),
+    "l4": Device(30.3e12, 121e12, 24e9),
+    "l40s": Device(91.6e12, 362e12, 48e9),
+    "rtx-4090": Device(82.6e12, 165.2e12, 24e9),
 }
 CPU = "cpu"
+TOKENS, ROUNDS = 256, 9
+"""Of the measurement on a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
-    """How fast a role's model computes. 0 seconds: not known, and not counted."""
+class Rate:
+    """How fast a role's model computes, in FLOP/s."""
 
-    forward: float
-    """FLOP/s of prefill."""
-    decode: float
-    """FLOP/s of a pass with one token a row."""
-    training: float
-    """FLOP/s forward and backward; 0 where nothing trains."""
-    bandwidth: float
-    """Bytes/s."""
-    pass_seconds: float
-    """Of a forward pass of one token through one layer: what does not shrink with the work."""
-    draw_seconds: float
-    """To draw one token from its logits."""
+    passes: float
+    """Where many tokens are computed together: prompts and updates."""
+    decoding: float
+    """Where each answer grows by one token."""
     source: str
-
-    def figures(self, role: str) -> list[Figure]:
-        unknown = "not known for this device before it is measured; not counted"
-        return [
-            Figure(f"{role}: prefill", self.forward, "FLOP/s", self.source),
-            Figure(f"{role}: decoding", self.decode, "FLOP/s", self.source),
-            *(
-                [Figure(f"{role}: training", self.training, "FLOP/s", self.source)]
-                if self.training
-                else []
-            ),
-            Figure(f"{role}: memory read", self.bandwidth, "bytes/s", self.source),
-            *(
-                Figure(f"{role}: {name}", value or None, "s", self.source if value else unknown)
-                for name, value in (
-                    ("a layer's overhead", self.pass_seconds),
-                    ("drawing a token", self.draw_seconds),
-                )
-            ),
-        ]
 
 
 def gpu(name: str) -> Device:
-    """Raises `PlanError` for a device nobody has entered."""
+    """Raises `PlanError` for a device that is not in the table."""
     if name not in GPUS:
         raise PlanError(
             f"device {name!r} is not known: use {CPU} (this machine) or {', '.join(GPUS)}"
@@ -82,17 +61,42 @@ def gpu(name: str) -> Device:
     return GPUS[name]
 
 
-def sheet_rates(name: str, role: RoleConfig, efficiency: float) -> Rates:
-    """Of a GPU, by its data sheet."""
-    device = gpu(name)
-    peak = device.bfloat16 if role.dtype == "bfloat16" else device.float32
-    return Rates(
-        forward=peak * efficiency,
-        decode=peak * efficiency,
-        training=peak * efficiency,
-        bandwidth=device.bandwidth * efficiency,
-        pass_seconds=0.0,
-        draw_seconds=0.0,
-        source=f"data sheet: {scaled(peak, 'FLOP/s')} in {role.dtype}, "
-        f"{scaled(device.bandwidth, 'B/s')}; x efficiency {efficiency:g}",
+def memory_of(device: str) -> float:
+    """Returns the bytes of one device; those of this machine for `cpu`."""
+    if device == CPU:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return gpu(device).memory
+
+
+def sheet_rate(
+    device: str, role: RoleConfig, utilisation: float, decoding_utilisation: float
+) -> Rate:
+    """Returns a GPU's peak in the role's dtype, times the shares of it that are assumed."""
+    peak = gpu(device).bfloat16 if role.dtype == "bfloat16" else gpu(device).float32
+    return Rate(
+        peak * utilisation,
+        peak * decoding_utilisation,
+        f"data sheet: {amount(peak, 'FLOP/s')} in {role.dtype}, x utilisation {utilisation:g} "
+        f"(decoding {decoding_utilisation:g})",
     )
+
+
+@cache
+def measured_rate(model: Architecture, dtype: str, threads: int) -> Rate:
+    """Returns this machine's rate, timed on forward passes of one random layer of that shape."""
+    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    decoder = random_layer(model)
+    ids = torch.zeros(1, TOKENS, dtype=torch.long)
+    # One thread's own seconds do not grow with what else the machine does.
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    seconds: list[float] = []
+    with torch.inference_mode(), torch.autocast("cpu", enabled=dtype == "bfloat16"):
+        for _ in range(1 + ROUNDS):
+            begun = clock()
+            decoder(input_ids=ids, use_cache=False)
+            seconds.append(clock() - begun)
+    layer = replace(model, layers=1, layer_matrices=model.layer_matrices // model.layers)
+    # The first pass warms up.
+    rate = layer.forward_flops(TOKENS, TOKENS, 0) / statistics.median(seconds[1:])
+    how = f"measured here: a layer of its shape on {TOKENS} tokens, {torch.get_num_threads()}"
+    return Rate(rate, rate, f"{how} thread(s), in {dtype}")

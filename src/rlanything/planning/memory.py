@@ -2,32 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
+from rlanything.config.engines import EngineConfig, EngineWorkload
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines.hf.attention import TILE
-from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.planning.architecture import BFLOAT16, FLOAT32, Architecture
-from rlanything.planning.episodes import Batches
-from rlanything.planning.figures import Figure, Section
-from rlanything.planning.generation import Generation
-from rlanything.planning.players import Player
+from rlanything.planning.quantities import PlanSection, Quantity
+from rlanything.planning.training import TrainingWorkload
+from rlanything.planning.workload import RoleWorkload
 
 MOMENTS = 2
 """AdamW keeps two numbers a weight, and a step count a tensor."""
 LOGIT_COPIES = 4
 """At the peak of a backward pass: logits, log-probs, and the gradient of each."""
-DRAW_BYTES = 28
-"""A logit while a token is drawn: three times in float32, twice in float64."""
+REMEDIES = {
+    "weights": "a smaller model",
+    "gradients": "lora, or a smaller model",
+    "optimizer": "lora, or a smaller model",
+    "reference model": "lora, or no reference_kl_weight",
+    "activations": "less of max_pack_tokens, or of max_tokens and max_steps: a pack holds at least "
+    "one whole sample",
+    "logits": "less of max_pack_tokens or max_tokens",
+}
+"""What makes each part smaller; an engine's config says it of the engine's own parts."""
 
 
-VLLM_PARTS = ("vLLM's weights", "vLLM's cache")
+@dataclass(frozen=True, slots=True)
+class RoleMemory:
+    """What one role needs on its device."""
+
+    section: PlanSection
+    """Its parts, `total` last."""
+    remedies: dict[str, str]
+
+    @property
+    def total(self) -> float:
+        return self.section.value("total")
+
+    def remedy(self) -> str:
+        """Returns which part is largest and what makes it smaller."""
+        *parts, _ = self.section.quantities
+        largest = max(parts, key=lambda part: part.value or 0.0)
+        return f"most is {largest.name}: {self.remedies[largest.name]}"
+
+
+def compute_size(role: RoleConfig) -> int:
+    """Returns the bytes of a number in the type that the role computes in."""
+    return BFLOAT16 if role.dtype == "bfloat16" else FLOAT32
 
 
 def weight_size(role: RoleConfig) -> int:
-    """Bytes of each weight: a role that never trains keeps them in what it computes in."""
-    lower = role.dtype == "bfloat16" and not isinstance(role, TrainedRoleConfig)
-    return BFLOAT16 if lower else FLOAT32
+    """Returns the bytes of a weight: a role that never trains keeps them in what it computes in."""
+    return FLOAT32 if isinstance(role, TrainedRoleConfig) else compute_size(role)
 
 
 def weight_bytes(model: Architecture, role: RoleConfig) -> int:
@@ -44,8 +71,7 @@ def optimizer_bytes(model: Architecture) -> int:
 
 def cache_bytes_per_token(model: Architecture, role: RoleConfig) -> int:
     """With autocast keys leave RoPE in float32, and values a matrix product in bfloat16."""
-    values = BFLOAT16 if role.dtype == "bfloat16" else FLOAT32
-    return model.layers * model.key_width * (FLOAT32 + values)
+    return model.layers * model.key_width * (FLOAT32 + compute_size(role))
 
 
 def layer_bytes_per_token(model: Architecture, role: RoleConfig, keys: float) -> float:
@@ -55,17 +81,17 @@ def layer_bytes_per_token(model: Architecture, role: RoleConfig, keys: float) ->
     output; attention its queries, its output twice, and its keys and values; the MLP four tensors
     between its matrices. On CPUs a tile gathers the keys it looks at and keeps its mask as numbers.
     """
-    c = BFLOAT16 if role.dtype == "bfloat16" else FLOAT32
-    norms = 2 * model.hidden * (2 * FLOAT32 + c)
+    size = compute_size(role)
+    norms = 2 * model.hidden * (2 * FLOAT32 + size)
     norms += (model.query_width + model.key_width) * 2 * FLOAT32 if model.head_norms else 0
-    attention = 3 * model.query_width * c
+    attention = 3 * model.query_width * size
     if role.device == "cpu":
         gathered = 2 * model.key_width * keys / TILE
         mask = model.heads / model.key_value_heads * keys
-        attention += (gathered + mask) * c
+        attention += (gathered + mask) * size
     else:
-        attention += 2 * model.key_width * c
-    return norms + attention + 4 * model.intermediate * c
+        attention += 2 * model.key_width * size
+    return norms + attention + 4 * model.intermediate * size
 
 
 def activation_bytes(
@@ -81,116 +107,87 @@ def activation_bytes(
     return tokens * model.layers * layer + cast
 
 
-def role_memory(player: Player, model: Architecture, role: RoleConfig) -> Section:
-    """Of one role on one device, `total` last; `role` says which kind of device."""
-    generated, learned = player.generated, player.learned
-    p = f"{model.parameters:,} parameters"
+def role_memory(work: RoleWorkload, model: Architecture, role: RoleConfig) -> RoleMemory:
+    """Returns the memory of one role on one device; `role.device` says which kind."""
+    counted = f"{model.parameters:,} parameters"
     if model.adapters:
-        p = f"({p} + {model.adapter_parameters:,} of adapters)"
-    size = weight_size(role)
-    how = f"{p} x {size} B ({'float32' if size == FLOAT32 else role.dtype})"
-    figures = [Figure("weights", weight_bytes(model, role), "bytes", how)]
-    if learned is not None and isinstance(role, TrainedRoleConfig):
-        figures += _learning(model, role, learned, player.answer_tokens)
+        counted = f"({counted} + {model.adapter_parameters:,} of adapters)"
+    kept = "float32" if weight_size(role) == FLOAT32 else role.dtype
+    how = f"{counted} x {weight_size(role)} B ({kept})"
+    held = [Quantity("weights", weight_bytes(model, role), "bytes", how)]
+    passing: list[Quantity] = []
+    if work.learned is not None and isinstance(role, TrainedRoleConfig):
+        held += _learner(model)
         if role.reference_kl_weight and role.lora is None:
-            size = BFLOAT16 if role.dtype == "bfloat16" else FLOAT32
-            how = f"{p} x {size} B: the model that the run began with"
-            figures.append(Figure("anchor", size * model.parameters, "bytes", how))
-    if isinstance(role.engine, VLLMEngineConfig):
-        figures += _vllm(model, role, role.engine)
-    else:
-        figures += _embedded(model, role, generated)
-    figures.append(_total(figures, role))
-    return Section(f"Memory: {player.name}", tuple(figures))
+            how = f"{counted} x {compute_size(role)} B: the model that the run began with"
+            value = compute_size(role) * model.parameters
+            held.append(Quantity("reference model", value, "bytes", how))
+        passing = _passes(model, role, work.learned, work.answer_tokens)
+    config: EngineConfig = role.engine
+    engine = config.memory(_asked(work, model, role))
+    parts = engine.parts if engine else ()
+    generating = [Quantity(part.name, part.bytes, "bytes", part.how) for part in parts]
+    all_of_it = sum(part.value or 0.0 for part in (*held, *passing, *generating))
+    how = "all of it: nothing is given back in between"
+    if engine is None:
+        generating = [Quantity("engine", None, "bytes", "its config class does not say (`memory`)")]
+        how = "without the engine, whose memory is not known"
+    elif engine.freed_between_phases:
+        passes, spoken = (sum(p.value or 0.0 for p in group) for group in (passing, generating))
+        all_of_it -= min(passes, spoken)
+        how = "all but the smaller of activations with logits, and the engine's: it sleeps then"
+    total = Quantity("total", all_of_it, "bytes", how)
+    section = PlanSection(f"Memory: {work.name}", (*held, *passing, *generating, total))
+    return RoleMemory(section, REMEDIES | {part.name: part.remedy for part in parts})
 
 
-def _total(figures: Sequence[Figure], role: RoleConfig) -> Figure:
-    value = {figure.name: figure.value or 0.0 for figure in figures}
-    total = sum(value.values())
-    if not isinstance(role.engine, VLLMEngineConfig) or not role.engine.sleep:
-        return Figure("total", total, "bytes", "all of it: nothing is given back in between")
-    learning = sum(value.get(name, 0.0) for name in ("activations", "logits"))
-    asleep = sum(value[name] for name in VLLM_PARTS)
-    how = "all but the smaller of activations with logits, and vLLM's: it sleeps while they are"
-    return Figure("total", total - min(learning, asleep), "bytes", how)
-
-
-def _embedded(model: Architecture, role: RoleConfig, generated: Generation) -> list[Figure]:
-    rows, columns = generated.cache_rows, generated.cache_columns
-    per_token = cache_bytes_per_token(model, role)
-    working = (
-        generated.prefill_batch * (2 * model.hidden + 3 * model.intermediate) * FLOAT32
-        + generated.batch_prompts * generated.longest * per_token / model.layers
-        + generated.batch_rows * model.vocabulary * DRAW_BYTES
+def _asked(work: RoleWorkload, model: Architecture, role: RoleConfig) -> EngineWorkload:
+    return EngineWorkload(
+        parameters=model.parameters + model.adapter_parameters,
+        parameter_bytes=compute_size(role),
+        cache_bytes_per_token=cache_bytes_per_token(model, role),
+        # A layer's input and output, and the three vectors within its MLP.
+        pass_bytes_per_token=(2 * model.hidden + 3 * model.intermediate) * FLOAT32,
+        vocabulary=model.vocabulary,
+        conversations=round(work.conversations),
+        longest_tokens=round(work.longest_tokens),
+        new_prompt_tokens=round(work.prefilled_tokens / work.calls),
+        answers_per_prompt=work.answers_per_prompt,
     )
+
+
+def _learner(model: Architecture) -> list[Quantity]:
+    trained = f"{model.trained_parameters:,} {'of adapters' if model.adapters else 'parameters'}"
+    tensors = f"{model.trained_tensors:,} tensors x {FLOAT32} B"
+    how = f"AdamW: {trained} x {MOMENTS} x {FLOAT32} B + {tensors}"
     return [
-        Figure(
-            "KV cache",
-            rows * columns * per_token,
-            "bytes",
-            f"{rows} rows x {columns:,} tokens (the longest, and room to grow) x {per_token:,} B",
-        ),
-        Figure(
-            "generating",
-            working,
-            "bytes",
-            f"{generated.prefill_batch:,} prefilled tokens x (2 x {model.hidden} + 3 x "
-            f"{model.intermediate}) x 4 B + {generated.batch_prompts} prompts x "
-            f"{generated.longest:,.0f} keys of one layer + {generated.batch_rows} answers x "
-            f"{model.vocabulary:,} logits x {DRAW_BYTES} B",
-        ),
+        Quantity("gradients", gradient_bytes(model), "bytes", f"{trained} x {FLOAT32} B"),
+        Quantity("optimizer", optimizer_bytes(model), "bytes", how),
     ]
 
 
-def _vllm(model: Architecture, role: RoleConfig, engine: VLLMEngineConfig) -> list[Figure]:
-    """A process of its own, with the weights once more and a cache of the size that it is told."""
-    size = BFLOAT16 if role.dtype == "bfloat16" else FLOAT32
-    slept = "; given back while other roles speak and learn" if engine.sleep else ""
-    parameters = model.parameters + model.adapter_parameters
-    beside = ", adapters among them," if model.adapters else ""
-    return [
-        Figure(
-            VLLM_PARTS[0],
-            parameters * size,
-            "bytes",
-            f"{parameters:,} parameters{beside} x {size} B ({role.dtype}){slept}",
-        ),
-        Figure(VLLM_PARTS[1], engine.memory_gib * 2**30, "bytes", f"engine.memory_gib{slept}"),
-    ]
-
-
-def _learning(
-    model: Architecture, role: TrainedRoleConfig, learned: Batches, answer_tokens: float
-) -> list[Figure]:
-    p = f"{model.trained_parameters:,} {'of adapters' if model.adapters else 'parameters'}"
-    keys = learned.depth + TILE
+def _passes(
+    model: Architecture, role: TrainedRoleConfig, learned: TrainingWorkload, answer_tokens: float
+) -> list[Quantity]:
+    keys = learned.context + TILE
     per_layer = layer_bytes_per_token(model, role, keys)
     rows = learned.most_samples * answer_tokens
-    logits = rows * model.vocabulary * FLOAT32 * LOGIT_COPIES
     size = f"{model.layers} layers x {per_layer:,.0f} B"
-    cast = " + the matrices once more in bfloat16" if role.dtype == "bfloat16" else ""
     if role.gradient_checkpointing:
-        size = f"({model.layers} layers x {model.hidden} x 4 B + {per_layer:,.0f} B)"
-        cast = f" + {model.layers}th of the matrices in bfloat16" if cast else ""
+        size = f"({model.layers} layers x {model.hidden} x {FLOAT32} B + {per_layer:,.0f} B)"
+    cast = " + matrices in bfloat16" if role.dtype == "bfloat16" else ""
     return [
-        Figure("gradients", gradient_bytes(model), "bytes", f"{p} x {FLOAT32} B"),
-        Figure(
-            "optimizer",
-            optimizer_bytes(model),
-            "bytes",
-            f"AdamW: {p} x {MOMENTS} x {FLOAT32} B + {model.trained_tensors:,} tensors x 4 B",
-        ),
-        Figure(
+        Quantity(
             "activations",
             activation_bytes(model, role, learned.largest, keys),
             "bytes",
             f"{learned.largest:,} tokens in the largest pass x {size}{cast}",
         ),
-        Figure(
+        Quantity(
             "logits",
-            logits,
+            rows * model.vocabulary * FLOAT32 * LOGIT_COPIES,
             "bytes",
-            f"{rows:,.0f} response tokens in a pass x {model.vocabulary:,} x 4 B x {LOGIT_COPIES} "
-            "(with log-probs and their gradients)",
+            f"{rows:,.0f} response tokens in a pass x {model.vocabulary:,} x {FLOAT32} B x "
+            f"{LOGIT_COPIES} (with log-probs and their gradients)",
         ),
     ]

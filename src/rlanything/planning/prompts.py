@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -24,32 +25,23 @@ from rlanything.seeds import derive
 TASKS = 8
 CHARACTERS = 3.1
 """A token, where a tokenizer is not at hand: of Qwen's on AlfWorld (benchmarks/plan.md)."""
-
-
-MEASURED = (
-    "opening_tokens",
-    "turn_tokens",
-    "question_tokens",
-    "judge_opening_tokens",
-    "judge_turn_tokens",
-    "judge_question_tokens",
-    "critic_prompt_tokens",
-    "proposal_prompt_tokens",
-)
+_CONVERSATION = ("opening_tokens", "turn_tokens", "question_tokens")
+MEASURED = (*_CONVERSATION, *(f"judge_{name}" for name in _CONVERSATION), "adapter_prompt_tokens")
 """The assumptions that are measured here."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ruler:
-    """Measures text in a model's tokens."""
+class TokenCounter:
+    """Measures chats in a model's tokens."""
 
-    chat: Callable[[Messages], Sequence[int]]
-    """Ids of a rendered chat that ends where the model is to answer."""
-    text: Callable[[str], int]
-    """Tokens of a response, without the one that ends it."""
-    unit: float = 1.0
+    ids: Callable[[Messages], Sequence[int]]
+    """Of a rendered chat that ends where the model is to answer."""
+    unit: float
     """Tokens that one id stands for."""
-    name: str = "its own tokenizer"
+    name: str
+
+    def count(self, chat: Messages) -> float:
+        return len(self.ids(chat)) * self.unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +51,13 @@ class PromptLengths:
     values: dict[str, float]
     source: str
     step_seconds: float | None
-    """Of a step with a possible action; None where there was none."""
+    """Median of the steps taken; None where none could be taken."""
 
 
 def prompt_lengths(recipe: Recipe, domain: Domain) -> PromptLengths:
-    """From `TASKS` training tasks, or what the domain has in their stead where the recipe's data
-    are not on this machine. Raises `DomainError`."""
-    count = min(TASKS, recipe.loop.tasks)
+    """Returns lengths in `TASKS` training tasks, or in what the domain has in their stead where the
+    recipe's data are not on this machine. Raises `DomainError`."""
+    count, max_steps = min(TASKS, recipe.loop.tasks), recipe.loop.max_steps
     try:
         tasks = domain.tasks("train", count, derive(recipe.seed, "plan"))
         whose = "of the recipe's tasks"
@@ -74,67 +66,60 @@ def prompt_lengths(recipe: Recipe, domain: Domain) -> PromptLengths:
             raise
         tasks = domain.stand_ins(count)
         whose = "stand-ins, a rough guide: the recipe's data are not here;"
-    played: list[Trajectory] = []
+    episodes: list[Trajectory] = []
     seconds: list[float] = []
     how = "played at random just now"
     for task in tasks:
-        begun = time.perf_counter()
         try:
-            episode = play(domain, task, recipe.loop.max_steps)
-            valid = all(step.valid for step in episode.steps)
-            seconds += [(time.perf_counter() - begun) / len(episode.steps)] if valid else []
-        except Exception as fault:  # whatever it takes to play here, a plan does without it
-            episode = unplayed(domain, task, recipe.loop.max_steps)
+            episodes.append(play(domain, task, max_steps, seconds))
+        except Exception as fault:  # a missing sandbox or browser must not stop a plan
+            episodes.append(unplayed(domain, task, max_steps))
             reason = (str(fault).strip() or type(fault).__name__).splitlines()[0]
             how = f"read, what follows a step guessed, for they cannot be played here ({reason})"
-        played.append(episode)
     models = {name: getattr(recipe, name).model for name in ("policy", "judge", "adapter")}
-    rulers = {name: ruler_of(shipped.resolve(model, name)) for name, model in models.items()}
-    units = ", ".join(f"{role}: {ruler.name}" for role, ruler in rulers.items())
+    counters = {name: counter_of(shipped.resolve(model, name)) for name, model in models.items()}
+    names = ", ".join(f"{role}: {counter.name}" for role, counter in counters.items())
     return PromptLengths(
-        measure(domain, played, rulers),
-        f"{len(played)} {whose} {how} ({units})",
+        measure(domain, episodes, counters),
+        f"{len(episodes)} {whose} {how} ({names})",
         statistics.median(seconds) if seconds else None,
     )
 
 
 @cache
-def ruler_of(model: str) -> Ruler:
-    """By the tokenizer of a model that is on this machine; by characters for any other."""
+def counter_of(model: str) -> TokenCounter:
+    """Returns a counter by the tokenizer of a model on this machine, else by characters."""
     try:
         packed = find_gguf(model)
-        if packed is not None:
-            return by_tokenizer(AutoTokenizer.from_pretrained(packed.parent, gguf_file=packed.name))
-        return by_tokenizer(AutoTokenizer.from_pretrained(model, local_files_only=True))
+        tokenizer: Any = (
+            AutoTokenizer.from_pretrained(packed.parent, gguf_file=packed.name)
+            if packed is not None
+            else AutoTokenizer.from_pretrained(model, local_files_only=True)
+        )
     except (OSError, ValueError, ImportError):
         return by_characters()
 
-
-def by_tokenizer(tokenizer: Any) -> Ruler:
-    def chat(messages: Messages) -> Sequence[int]:
-        turns = [{"role": each.role, "content": each.content} for each in messages]
+    def ids(messages: Messages) -> Sequence[int]:
+        turns = [{"role": message.role, "content": message.content} for message in messages]
         return tokenizer.apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
 
-    return Ruler(chat, lambda text: len(tokenizer.encode(text, add_special_tokens=False)))
+    return TokenCounter(ids, 1.0, "its own tokenizer")
 
 
-def by_characters() -> Ruler:
-    """Roughly: a turn's markup counts as so many characters too."""
+def by_characters() -> TokenCounter:
+    """Returns a rough counter: the markup of a chat counts as so many characters too."""
 
-    def chat(messages: Messages) -> Sequence[int]:
-        turns = [f"<|im_start|>{each.role}\n{each.content}<|im_end|>\n" for each in messages]
-        return [ord(each) for each in "".join(turns) + "<|im_start|>assistant\n"]
+    def ids(messages: Messages) -> Sequence[int]:
+        turns = [f"<|im_start|>{turn.role}\n{turn.content}<|im_end|>\n" for turn in messages]
+        return [ord(letter) for letter in "".join(turns) + "<|im_start|>assistant\n"]
 
-    return Ruler(
-        chat,
-        lambda text: round(len(text) / CHARACTERS),
-        1 / CHARACTERS,
-        f"{CHARACTERS:g} characters a token",
-    )
+    return TokenCounter(ids, 1 / CHARACTERS, f"{CHARACTERS:g} characters a token")
 
 
-def play(domain: Domain, task: Task, max_steps: int) -> Trajectory:
-    """An episode of random choices; where none are listed, of the expert's, or of none at all."""
+def play(domain: Domain, task: Task, max_steps: int, seconds: list[float]) -> Trajectory:
+    """Plays random choices; where none are listed, the expert's, or none at all.
+
+    Adds to `seconds` what each step took."""
     environment = domain.environment()
     seen, rng = environment.reset(task), random.Random(task.id)
     steps: list[Step] = []
@@ -142,7 +127,9 @@ def play(domain: Domain, task: Task, max_steps: int) -> Trajectory:
     while outcome is None and len(steps) < max_steps:
         action = rng.choice(seen.choices) if seen.choices else domain.expert(task, steps) or ""
         response = action if domain.action_marker in action else f"{domain.action_marker} {action}"
+        begun = time.perf_counter()
         result = environment.step(response)
+        seconds.append(time.perf_counter() - begun)
         text, outcome = result.observation.text, result.outcome
         answer = Completion.unsampled(response)
         steps.append(Step(seen.text, answer, result.action, result.valid, text))
@@ -151,78 +138,58 @@ def play(domain: Domain, task: Task, max_steps: int) -> Trajectory:
 
 
 def unplayed(domain: Domain, task: Task, max_steps: int) -> Trajectory:
-    """An episode that nobody played: whatever is done, what was seen first is seen again."""
+    """Returns an episode that nobody played: each step sees what was seen first."""
     try:
         seen = domain.environment().reset(task).text
-    except Exception:  # not even that can be seen here
+    except Exception:  # without a first observation its instruction has to do
         seen = task.instruction
     step = Step(seen, Completion.unsampled(domain.action_marker), None, False, seen)
     return Trajectory(task.id, task, (step,) * min(2, max_steps), -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """How the prompts of an episode follow from one another, in tokens."""
-
-    turns: list[float]
-    """What each adds to the one before beside the response."""
-    questions: list[float]
-    """What each but the last does not share with the next: its end."""
-    grown: float
-    """Mean of what each adds in all; 0 if there is but one."""
-
-
-def growth(prompts: Sequence[Sequence[int]], ruler: Ruler, answers: Sequence[int]) -> Growth:
-    """Of the ids of consecutive prompts, and the tokens of the responses between them."""
-    grown = [(len(after) - len(before)) * ruler.unit for before, after in pairwise(prompts)]
-    questions = [(len(a) - shared_length(a, b)) * ruler.unit for a, b in pairwise(prompts)]
-    return Growth(
-        [each - answer for each, answer in zip(grown, answers, strict=True)],
-        questions,
-        statistics.mean(grown or [0.0]),
-    )
+def growth(
+    prompts: Sequence[Messages], counter: TokenCounter
+) -> tuple[float, list[float], list[float]]:
+    """Returns the tokens of the first of consecutive prompts, what each other one adds to the one
+    before it, and what ends each but the last and is not in the next."""
+    ids = [counter.ids(prompt) for prompt in prompts]
+    turns = [(len(after) - len(before)) * counter.unit for before, after in pairwise(ids)]
+    ends = [(len(a) - shared_length(a, b)) * counter.unit for a, b in pairwise(ids)]
+    return len(ids[0]) * counter.unit, turns, ends
 
 
 def measure(
-    domain: Domain, episodes: Sequence[Trajectory], rulers: dict[str, Ruler]
+    domain: Domain, episodes: Sequence[Trajectory], counters: Mapping[str, TokenCounter]
 ) -> dict[str, float]:
-    """Means over the steps of the episodes, by the name of the assumption."""
-    found: dict[str, list[float]] = {name: [] for name in MEASURED}
-    policy, judge, adapter = rulers["policy"], rulers["judge"], rulers["adapter"]
+    """Returns means over the steps of the episodes, by the name of the assumption."""
+    lengths: dict[str, list[float]] = defaultdict(list)
+    policy, judge, adapter = counters["policy"], counters["judge"], counters["adapter"]
+
+    def add(role: str, first: float, turns: list[float], ends: list[float]) -> None:
+        # Episodes of one step have no turns.
+        question = statistics.mean(ends or [0.0])
+        values = ([first - question], turns, ends)
+        for name, found in zip(_CONVERSATION, values, strict=True):
+            lengths[role + name] += found
+
     for episode in episodes:
-        task, steps = episode.task, episode.steps
-        prompts = [
-            policy.chat(domain.policy_prompt(task, steps[:i], step.observation))
-            for i, step in enumerate(steps)
-        ]
-        # A step's response, and the token that ends it, lie between its prompt and the next.
-        answers = [policy.text(step.response) + 1 for step in steps]
-        seen = growth(prompts, policy, answers[:-1])
-        found["opening_tokens"].append(len(prompts[0]) * policy.unit)
-        found["turn_tokens"] += seen.turns
-        found["question_tokens"] += seen.questions
+        # Without responses, whose lengths are assumed apart, prompts grow by turns alone.
+        task, silent = episode.task, Completion.unsampled("")
+        steps = [replace(step, completion=silent) for step in episode.steps]
+        histories = [(steps[:i], step.observation) for i, step in enumerate(steps)]
+        add("", *growth([domain.policy_prompt(task, *history) for history in histories], policy))
         if isinstance(domain, UnitTestDomain):
             # One prompt a task, whatever the rollouts did.
-            asked = [judge.chat(domain.judge_prompt(task, ()))]
-            answers = [0]
+            add("judge_", *growth([domain.judge_prompt(task, ())], judge))
         else:
             ends = range(1, len(steps) + 1)
-            asked = [judge.chat(domain.judge_prompt(task, steps[:end])) for end in ends]
-        seen = growth(asked, judge, answers[1:])
-        found["judge_turn_tokens"] += seen.turns
-        found["judge_question_tokens"] += seen.questions
-        first_step = seen.grown if seen.turns else answers[0]
-        found["judge_opening_tokens"].append(len(asked[0]) * judge.unit - first_step)
+            chats = [domain.judge_prompt(task, steps[:end]) for end in ends]
+            first, turns, questions = growth(chats, judge)
+            # The first prompt holds a step already, as long as the others.
+            add("judge_", first - statistics.mean(turns or [0.0]), turns, questions)
         failed = JudgedTrajectory(episode, ((),) * len(steps))
-        found["critic_prompt_tokens"].append(
-            len(adapter.chat(domain.critic_prompt(failed, []))) * adapter.unit
-        )
-        found["proposal_prompt_tokens"].append(
-            len(adapter.chat(domain.adapter_prompt(task, "easier", []))) * adapter.unit
-        )
-    # Episodes of one step have no turns.
-    means = {name: statistics.mean(values or [0.0]) for name, values in found.items()}
-    means["opening_tokens"] -= means["question_tokens"]
-    means["judge_opening_tokens"] -= means["judge_question_tokens"]
-    # Where a screen takes the place of the last, prompts may grow by less than a response.
+        for chat in (domain.critic_prompt(failed, []), domain.adapter_prompt(task, "easier", [])):
+            lengths["adapter_prompt_tokens"].append(adapter.count(chat))
+    means = {name: statistics.mean(lengths[name] or [0.0]) for name in MEASURED}
+    # Where a screen takes the place of the last, a prompt may be shorter than the one before.
     return {name: max(0.0, value) for name, value in means.items()}

@@ -6,28 +6,29 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rlanything.planning.figures import Section, amount, brief
 from rlanything.planning.plan import Plan
+from rlanything.planning.quantities import PlanSection, amount, brief
 
 
 def render(plan: Plan) -> RenderableType:
-    """Section by section, the verdict last."""
+    """Returns the plan section by section, the verdict and its caveat last."""
     fits = "every role fits" if plan.fits else "NOT every role fits"
     phases = ", ".join(f"{name} {brief(value)} s" for name, value in plan.seconds.items())
     return Group(
-        *(each for section in plan.sections for each in (Text(), _table(section))),
+        *(part for section in plan.sections for part in (Text(), _table(section))),
         Text(),
         Text(f"{plan.recipe} on {plan.count} x {plan.device}: {fits}. An iteration: {phases}"),
+        Text(plan.caveat),
     )
 
 
-def _table(section: Section) -> Table:
+def _table(section: PlanSection) -> Table:
     table = Table(title=section.title, title_justify="left", box=None, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, justify="right")
     table.add_column(ratio=1)
-    for figure in section.figures:
-        nothing = "unknown" if figure.unit else ""
-        value = nothing if figure.value is None else amount(figure.value, figure.unit)
-        table.add_row(Text(figure.name), Text(value), Text(figure.how))
+    for quantity in section.quantities:
+        nothing = "unknown" if quantity.unit else ""
+        value = nothing if quantity.value is None else amount(quantity.value, quantity.unit)
+        table.add_row(Text(quantity.name), Text(value), Text(quantity.how))
     return table

@@ -1,135 +1,120 @@
-"""Seconds of each phase: what is computed, over how fast; what is read, over how fast."""
+"""Seconds of each phase: the operations that its tokens need, over one rate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlanything.config.roles import RoleConfig, TrainedRoleConfig
-from rlanything.engines.vllm.config import VLLMEngineConfig
-from rlanything.planning.architecture import BFLOAT16, FLOAT32, Architecture
-from rlanything.planning.devices import Rates
-from rlanything.planning.episodes import Batches
-from rlanything.planning.figures import Figure, amount, brief
-from rlanything.planning.memory import cache_bytes_per_token, weight_size
-from rlanything.planning.players import Player
+from rlanything.config.recipe import Recipe
+from rlanything.config.roles import TrainedRoleConfig
+from rlanything.planning.architecture import Architecture
+from rlanything.planning.assumptions import Assumed
+from rlanything.planning.devices import Rate
+from rlanything.planning.quantities import PlanSection, Quantity, amount, brief
+from rlanything.planning.training import TrainingWorkload
+from rlanything.planning.workload import RoleWorkload, task_count
 
-ADAMW_ACCESSES = 7
-"""Weight, gradient and two moments are read, all but the gradient written: so many numbers."""
+PHASES = {
+    "policy": ("rollouts", "policy update"),
+    "judge": ("judgements", "judge update"),
+    "adapter": ("proposals", "never"),
+}
+"""By role: the phase in which it generates, and the one in which it learns."""
+CAVEAT = (
+    "Seconds are rough: the two iterations of recipes/tiny.yaml took 1.3 and 3.5 times their plan "
+    "on a quiet CPU, and 5 to 9 times on a busy one; no plan was compared with a run on a GPU."
+)
+"""As measured (benchmarks/plan.md)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class LocalModel:
     """A role's model in this process, and how fast its device is at it."""
 
+    work: RoleWorkload
     model: Architecture
-    role: RoleConfig
-    rates: Rates
+    rate: Rate
 
 
-def generating(
-    phase: str, player: Player, computed: Computed, own: Sequence[Figure]
-) -> list[Figure]:
-    """Prefill, decoding and the rest (`own`), then their sum under the phase's name."""
-    work, model, rates = player.generated, computed.model, computed.rates
-    prefill = model.forward_flops(work.prefilled, work.keys, 0)
-    matrices = model.layer_matrices + model.adapter_parameters
-    decode = model.forward_flops(work.sampled, work.keys, work.sampled)
-    weights = matrices + model.head_matrix
-    each = _read_bytes(computed.role)
-    per_key = cache_bytes_per_token(model, computed.role)
-    read = work.decode_passes * weights * each + work.sampled * work.keys * per_key
-    computing, reading = decode / rates.decode, read / rates.bandwidth
-    passes = work.decode_passes
-    parts = [
-        Figure(
-            f"{phase}: prefill",
-            prefill / rates.forward,
-            "s",
-            f"{amount(prefill, 'FLOP')} / {amount(rates.forward, 'FLOP/s')}; {work.prefilled:,.0f} "
-            f"tokens x (2 x {matrices:,} weights + 4 x {model.layers} layers x "
-            f"{model.query_width} x {work.keys:,.0f} keys)",
-        ),
-        Figure(
-            f"{phase}: decoding",
-            max(computing, reading),
-            "s",
-            f"the longer of {amount(decode, 'FLOP')} / {amount(rates.decode, 'FLOP/s')} = "
-            f"{brief(computing)} s and {amount(read, 'bytes')} / "
-            f"{amount(rates.bandwidth, 'bytes/s')} = {brief(reading)} s; read: "
-            f"{work.decode_passes:,} passes x {weights:,} weights x {each} B + {work.sampled:,.0f} "
-            f"tokens x {work.keys:,.0f} keys x {per_key:,} B",
-        ),
+def seconds_of_phases(
+    recipe: Recipe,
+    work: Sequence[RoleWorkload],
+    local: Mapping[str, LocalModel],
+    assumed: Assumed,
+) -> tuple[dict[str, float], PlanSection]:
+    """Returns the seconds of each phase that no endpoint spends, and the arithmetic."""
+    phases: dict[str, float] = {}
+    lines: list[Quantity] = []
+
+    def add(phase: str, parts: Sequence[Quantity]) -> None:
+        values = [part.value or 0.0 for part in parts]
+        phases[phase] = sum(values)
+        how = " + ".join(map(brief, values))
+        lines.extend((*parts, Quantity(phase, phases[phase], "s", how)))
+
+    for role in work:
+        phase = PHASES[role.name][0]
+        if role.name in local:
+            add(phase, [*_generating(local[role.name], phase), *_host(role.name, recipe, assumed)])
+        else:
+            how = "spent by an endpoint, whose speed is its own"
+            lines.append(Quantity(phase, None, "s", how))
+    for name, model in local.items():
+        if model.work.learned is not None:
+            add(PHASES[name][1], _updating(model, model.work.learned, PHASES[name][1]))
+    total, count = sum(phases.values()), recipe.loop.iterations
+    how = "the sum of its phases; more devices hold more and are not faster"
+    lines += [
+        Quantity("one iteration", total, "s", how),
+        Quantity("all iterations", total * count, "s", f"{count} x {brief(total)} s"),
+        Quantity("evaluation, checkpoints, loading", None, "s", "not counted"),
     ]
-    # What is not known of a device is said among its rates; that of prefill has its overhead in it.
-    if rates.pass_seconds:
-        parts.append(
-            Figure(
-                f"{phase}: overhead",
-                passes * model.layers * rates.pass_seconds,
-                "s",
-                f"{passes:,} passes x {model.layers} layers x {rates.pass_seconds:.3g} s",
-            )
-        )
-    if rates.draw_seconds:
-        parts.append(
-            Figure(
-                f"{phase}: drawing",
-                work.sampled * rates.draw_seconds,
-                "s",
-                f"{work.sampled:,.0f} tokens x {rates.draw_seconds:.3g} s",
-            )
-        )
-    parts += own
-    return [*parts, _sum(phase, parts)]
+    return phases, PlanSection("Seconds of one iteration", tuple(lines))
 
 
-def _read_bytes(role: RoleConfig) -> int:
-    """Moved for each weight in a pass."""
-    if role.dtype == "float32":
-        return FLOAT32
-    if isinstance(role.engine, VLLMEngineConfig) or weight_size(role) == BFLOAT16:
-        return BFLOAT16
-    # Autocast makes a copy in every pass: float32 is read, the copy written and read.
-    return FLOAT32 + 2 * BFLOAT16
-
-
-def updating(phase: str, player: Player, work: Batches, computed: Computed) -> list[Figure]:
-    """Forward and backward passes and the optimizer's steps, then their sum."""
-    model, rates = computed.model, computed.rates
-    rows = work.samples * player.answer_tokens
-    flops = model.training_flops(work.computed_tokens, work.depth, rows)
-    each = model.training_flops_per_weight
-    why = "4: the weights are frozen" if model.adapters else "6: forward 2, backward 4"
-    lora = f" + 6 x {model.adapter_parameters:,} of adapters" if model.adapters else ""
-    moved = work.updates * model.trained_parameters * FLOAT32 * ADAMW_ACCESSES
-    parts = [
-        Figure(
-            f"{phase}: passes",
-            flops / rates.training,
-            "s",
-            f"{amount(flops, 'FLOP')} / {amount(rates.training, 'FLOP/s')}; "
-            f"{work.computed_tokens:,} tokens x ({each} x {model.layer_matrices:,} weights{lora} + "
-            f"12 x {model.layers} layers x {model.query_width} x {work.depth:,.0f} keys) + "
-            f"{rows:,.0f} logits x {each} x {model.head_matrix:,} ({why})",
-        ),
-        Figure(
-            f"{phase}: optimizer",
-            moved / rates.bandwidth,
-            "s",
-            f"{work.updates} steps x {model.trained_parameters:,} parameters x {ADAMW_ACCESSES} x "
-            f"{FLOAT32} B / {amount(rates.bandwidth, 'bytes/s')}",
-        ),
+def _generating(local: LocalModel, phase: str) -> list[Quantity]:
+    work, model, rate = local.work, local.model, local.rate
+    prefill = model.forward_flops(work.prefilled_tokens, work.context_tokens, 0)
+    decode = model.forward_flops(work.sampled_tokens, work.context_tokens, work.sampled_tokens)
+    return [
+        _computed(f"{phase}: prefill", prefill, rate.passes, work.prefilled_tokens),
+        _computed(f"{phase}: decoding", decode, rate.decoding, work.sampled_tokens),
     ]
-    again = model.forward_flops(work.computed_tokens, work.depth, rows)
-    how = f"{amount(again, 'FLOP')} / {amount(rates.forward, 'FLOP/s')}: a forward pass more"
-    if isinstance(player.role, TrainedRoleConfig) and player.role.old_logprobs == "recomputed":
-        parts.append(Figure(f"{phase}: old log-probs", again / rates.forward, "s", how))
-    if isinstance(player.role, TrainedRoleConfig) and player.role.gradient_checkpointing:
-        parts.append(Figure(f"{phase}: layers again", again / rates.forward, "s", how))
-    return [*parts, _sum(phase, parts)]
 
 
-def _sum(phase: str, parts: list[Figure]) -> Figure:
-    total = sum(part.value or 0.0 for part in parts)
-    return Figure(phase, total, "s", " + ".join(brief(part.value or 0.0) for part in parts))
+def _updating(local: LocalModel, learned: TrainingWorkload, phase: str) -> list[Quantity]:
+    """The optimizer's own arithmetic is not counted."""
+    rows, tokens = learned.samples * local.work.answer_tokens, learned.computed_tokens
+    train = local.model.training_flops(tokens, learned.context, rows)
+    forward = local.model.forward_flops(tokens, learned.context, rows)
+    role, rate = local.work.role, local.rate.passes
+    assert isinstance(role, TrainedRoleConfig)
+    again = {
+        "old log-probs": role.old_logprobs == "recomputed",
+        "layers again": role.gradient_checkpointing,
+        "reference model": role.reference_kl_weight > 0,
+    }
+    return [
+        _computed(f"{phase}: passes", train, rate, tokens),
+        *(_computed(f"{phase}: {name}", forward, rate, tokens) for name in again if again[name]),
+    ]
+
+
+def _host(name: str, recipe: Recipe, assumed: Assumed) -> list[Quantity]:
+    """Returns what a role's phase spends on neither generating nor learning."""
+    values = assumed.values
+    episodes = task_count(recipe, values) * recipe.loop.rollouts_per_task
+    if name == "policy":
+        steps, seconds = episodes * values.episode_steps, values.environment_seconds
+        how = f"{steps:,.0f} steps x {seconds:.3g} s"
+        return [Quantity("rollouts: environment", steps * seconds, "s", how)]
+    if name == "judge" and assumed.writes_tests:
+        tests, seconds = recipe.judge.samples_per_step, values.test_seconds
+        how = f"{episodes} responses x {tests} tests x {seconds:g} s"
+        return [Quantity("judgements: tests run", episodes * tests * seconds, "s", how)]
+    return []
+
+
+def _computed(name: str, flops: float, rate: float, tokens: float) -> Quantity:
+    how = f"{amount(flops, 'FLOP')} for {tokens:,.0f} tokens / {amount(rate, 'FLOP/s')}"
+    return Quantity(name, flops / rate, "s", how)

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlanything.config.engines import EngineConfig, EngineSetting
+from rlanything.config.engines import (
+    EngineConfig,
+    EngineMemory,
+    EngineSetting,
+    EngineWorkload,
+    MemoryPart,
+)
 
 if TYPE_CHECKING:
     from rlanything.engines.base import Engine
     from rlanything.engines.hf.model import LanguageModel
+
+
+KEPT_ROWS, BATCH_ROWS, PREFILL_TOKENS = 256, 128, 16_384
+"""The embedded engine's own limits (engines/hf): conversations whose cache is kept, prompts that
+are answered together, and tokens of one prefill pass."""
+CACHE_ROOM = 1.25
+"""Its cache grows by half at a time: a quarter more than is used, on average."""
+DRAW_BYTES = 28
+"""A logit while a token is drawn: three times in float32, twice in float64."""
 
 
 class EmbeddedEngineConfig(EngineConfig):
@@ -23,3 +38,31 @@ class EmbeddedEngineConfig(EngineConfig):
         from rlanything.engines.hf.embedded import embedded_engine
 
         return TimedEngine(embedded_engine(model), setting.timeout_seconds, setting.role)
+
+    def memory(self, workload: EngineWorkload) -> EngineMemory:
+        """It computes with the learner's weights and gives nothing back between phases."""
+        rows, columns = min(workload.conversations, KEPT_ROWS), workload.longest_tokens
+        cache = rows * columns * CACHE_ROOM * workload.cache_bytes_per_token
+        prefilled = min(workload.new_prompt_tokens, PREFILL_TOKENS)
+        answers = min(workload.conversations, BATCH_ROWS) * workload.answers_per_prompt
+        working = prefilled * workload.pass_bytes_per_token
+        working += answers * workload.vocabulary * DRAW_BYTES
+        return EngineMemory(
+            (
+                MemoryPart(
+                    "KV cache",
+                    cache,
+                    f"{rows} rows x {columns:,} tokens (the longest) x {CACHE_ROOM:g} (room to "
+                    f"grow) x {workload.cache_bytes_per_token:,} B",
+                    "less of max_tokens and max_steps: many conversations are kept, whole; or "
+                    "engine: {name: vllm}",
+                ),
+                MemoryPart(
+                    "generating",
+                    working,
+                    f"at most {prefilled:,} prefilled tokens x {workload.pass_bytes_per_token:,} B "
+                    f"+ {answers} answers x {workload.vocabulary:,} logits x {DRAW_BYTES} B",
+                    "less of max_tokens and max_steps",
+                ),
+            )
+        )

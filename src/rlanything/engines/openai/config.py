@@ -9,7 +9,12 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from rlanything.config.engines import EngineConfig, EngineSetting
+from rlanything.config.engines import (
+    EngineConfig,
+    EngineMemory,
+    EngineSetting,
+    EngineWorkload,
+)
 
 if TYPE_CHECKING:
     from rlanything.engines.openai.endpoint import Endpoint
@@ -65,3 +70,8 @@ class OpenAIEngineConfig(EngineConfig):
         from rlanything.engines.openai.endpoint import Endpoint
 
         return Endpoint(setting.role, setting.model, self, setting.timeout_seconds)
+
+    def memory(self, workload: EngineWorkload) -> EngineMemory:
+        """Nothing: the model is not here."""
+        del workload
+        return EngineMemory(())

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from rlanything.config.engines import EngineConfig, EngineSetting
+from rlanything.config.engines import (
+    EngineConfig,
+    EngineMemory,
+    EngineSetting,
+    EngineWorkload,
+    MemoryPart,
+)
 
 if TYPE_CHECKING:
     from rlanything.engines.base import Engine
@@ -32,3 +38,25 @@ class VLLMEngineConfig(EngineConfig):
         from rlanything.engines.vllm.engine import VLLMEngine
 
         return VLLMEngine(model, self, setting)
+
+    def memory(self, workload: EngineWorkload) -> EngineMemory:
+        """A process of its own: the weights once more, and a cache of the size that it is told."""
+        slept = "; given back while other roles speak and learn" if self.sleep else ""
+        parameters, size = workload.parameters, workload.parameter_bytes
+        return EngineMemory(
+            (
+                MemoryPart(
+                    "vLLM's weights",
+                    parameters * size,
+                    f"{parameters:,} parameters, adapters among them, x {size} B{slept}",
+                    "a smaller model, or bfloat16",
+                ),
+                MemoryPart(
+                    "vLLM's cache",
+                    self.memory_gib * 2**30,
+                    f"engine.memory_gib{slept}",
+                    "less of engine.memory_gib",
+                ),
+            ),
+            freed_between_phases=self.sleep,
+        )
