@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import MixtralConfig
 from typer.testing import CliRunner
 
-from rlanything.bench.experience import OBSERVATION, OPENING, RESPONSE, episodes
+from helpers.benchmark_module import load_part
 from rlanything.cli import app
 from rlanything.config.engines import VLLMEngineConfig
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
@@ -51,6 +52,9 @@ from rlanything.planning.plan import PHASES, Plan, make_plan
 from rlanything.planning.prompts import by_characters, growth, prompt_lengths
 from rlanything.records import Completion, Sample
 from rlanything.runs.build import load_role
+
+made_up: Any = load_part("learner_steps.experience")
+OBSERVATION, OPENING, RESPONSE = made_up.OBSERVATION, made_up.OPENING, made_up.RESPONSE
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +125,7 @@ def test_operations_are_those_that_torch_counts(lora):
 
 
 def tagged(steps: int):
-    samples = episodes(steps, 4, 800, seed=0)
+    samples = made_up.episodes(steps, 4, 800, seed=0)
     return [("task", sample) for sample in samples], samples
 
 
