@@ -134,7 +134,7 @@ bench-vllm: $(VLLM)/.smollm2 ## the embedded engine against vLLM: rewrites bench
 	$(VLLM)/bin/python benchmarks/engines.py
 
 bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about five hours)
-	$(BIN)/rlanything bench learner --out benchmarks/learner.md
+	$(BIN)/python benchmarks/learner.py --out benchmarks/learner.md
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/alfworld_speed.py
 	$(BIN)/python benchmarks/packing.py

@@ -17,8 +17,8 @@ import time
 from statistics import median
 
 import numpy as np
+from learner_steps import memory
 
-from rlanything.bench import memory
 from rlanything.config.roles import LoraSettings, TrainedRoleConfig
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import load_model

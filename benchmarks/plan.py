@@ -19,7 +19,7 @@ from rlanything.config.recipe import load_recipe
 from rlanything.planning.plan import Plan, make_plan
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
-from rlanything.runs.trainer import Run
+from rlanything.runs.trainer import Trainer
 
 TINY = Path(__file__).parent.parent / "recipes" / "tiny.yaml"
 METRICS = {

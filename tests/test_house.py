@@ -34,8 +34,9 @@ ROOMS = (
     "runs",
     "nano planning",
     "studies",
-    "commands bench",
+    "commands",
     "cli",
+    "__main__",
 )
 HEIGHT = {name: height for height, names in enumerate(ROOMS) for name in names.split()}
 

@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
+from helpers.benchmark_module import load_benchmark, load_part
+from helpers.paths import RECIPES
 from helpers.tiny import tiny_model
-from rlanything.bench import memory
-from rlanything.bench.arms import learner_arm
-from rlanything.bench.experience import OBSERVATION, OPENING, RESPONSE, episodes
-from rlanything.bench.learner import BenchError, Result, Row, bench_learner
-from rlanything.bench.report import page, table
-from rlanything.cli import app
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.learning.packing import pack
 from rlanything.progress import Progress
 
+script: Any = load_benchmark("learner")
+contenders: Any = load_part("learner_steps.contenders")
+experience: Any = load_part("learner_steps.experience")
+measuring: Any = load_part("learner_steps.measuring")
+memory: Any = load_part("learner_steps.memory")
+pages: Any = load_part("learner_steps.page")
+OBSERVATION, OPENING, RESPONSE = experience.OBSERVATION, experience.OPENING, experience.RESPONSE
+
+QUICKSTART = RECIPES / "quickstart.yaml"
 SMALL = ["loop.max_steps=10", "environment.workers=0", "threads=1"]
 
 
-def row(name: str, shared: list[float], padded: list[float]) -> Row:
+def row(name: str, shared: list[float], padded: list[float]) -> Any:
     seconds = {"shared": shared, "padded": padded}
-    return Row(name, 2, 40, 10, 12, {"padded": 1024}, seconds, {"shared": [3.0]})
+    return measuring.Row(name, 2, 40, 10, 12, {"padded": 1024}, seconds, {"shared": [3.0]})
 
 
-def test_the_command_prints_one_object_with_what_a_script_reads(pytestconfig):
-    recipe = pytestconfig.rootpath / "recipes" / "quickstart.yaml"
-    printed = CliRunner().invoke(
-        app, ["bench", "learner", "--quick", "--json", str(recipe), *SMALL]
-    )
-    assert printed.exit_code == 0, printed.output
-    found = json.loads(printed.stdout)
+def test_the_script_prints_one_object_with_what_another_script_reads(capsys):
+    script.main(["--quick", "--json", str(QUICKSTART), *SMALL])
+    found = json.loads(capsys.readouterr().out)
     assert set(found) == {
         "sample_tokens",
         "distinct_tokens",
@@ -48,38 +49,39 @@ def test_the_command_prints_one_object_with_what_a_script_reads(pytestconfig):
     assert found["speedup_judge"] > 0
 
 
-def test_nothing_to_measure_is_one_line(pytestconfig):
+def test_nothing_to_measure_is_one_line():
     # A single rollout has nothing to be compared with, so nothing trains.
-    recipe = load_recipe(
-        pytestconfig.rootpath / "recipes" / "quickstart.yaml", [*SMALL, "loop.rollouts_per_task=1"]
-    )
-    with pytest.raises(BenchError, match="no sample of the first iteration trains"):
-        bench_learner(recipe, quick=True, progress=Progress(Console(quiet=True)))
+    alone = [*SMALL, "loop.rollouts_per_task=1"]
+    with pytest.raises(measuring.BenchError, match="no sample of the first iteration trains"):
+        measuring.measure(load_recipe(QUICKSTART, alone), True, Progress(Console(quiet=True)))
+    with pytest.raises(SystemExit, match=r"^error: no sample of the first iteration trains.*$"):
+        script.main(["--quick", str(QUICKSTART), *alone])
 
 
 def test_made_up_episodes_grow_with_the_square_of_their_steps_and_their_trie_does_not():
-    short, long = episodes(10, 2, 100, seed=0), episodes(20, 2, 100, seed=0)
+    short, long = experience.episodes(10, 2, 100, seed=0), experience.episodes(20, 2, 100, seed=0)
     assert len(long) == 2 * len(short) == 40
-    totals = [sum(len(s.completion.tokens) for s in each) for each in (short, long)]
+    totals = [sum(len(s.completion.tokens) for s in samples) for samples in (short, long)]
     assert totals[1] > 3 * totals[0]
     [trie] = pack(long, 1 << 40)
     assert trie.computed_tokens == OPENING + 2 * (20 * RESPONSE + 19 * OBSERVATION)
 
 
 def test_both_ways_take_the_same_step():
-    model, samples = tiny_model(scale=0.1), episodes(3, 2, 100, seed=1)
+    model, samples = tiny_model(scale=0.1), experience.episodes(3, 2, 100, seed=1)
     shared, padded = (
-        learner_arm(model, TrainedRoleConfig(), packing, 1024) for packing in ("shared", "padded")
+        contenders.learner_contender(model, TrainedRoleConfig(), packing, 1024)
+        for packing in ("shared", "padded")
     )
-    for arm in (shared, padded):
-        arm.step(samples)
+    for contender in (shared, padded):
+        contender.step(samples)
     expected = padded.gradient()
     assert expected.norm() > 0
     assert (shared.gradient() - expected).norm() <= 1e-4 * expected.norm()
 
 
 def test_ratios_are_of_medians_and_trl_is_null_where_it_did_not_run():
-    result = Result((row("policy", [1, 2, 9], [4, 6, 8]), row("judge", [1], [5])), 3)
+    result = measuring.Result((row("policy", [1, 2, 9], [4, 6, 8]), row("judge", [1], [5])), 3)
     assert result.to_json() == {
         "sample_tokens": 80,
         "distinct_tokens": 20,
@@ -91,11 +93,11 @@ def test_ratios_are_of_medians_and_trl_is_null_where_it_did_not_run():
 
 
 def test_the_page_shows_every_row_with_the_range_of_its_rounds():
-    result = Result((row("policy", [1, 2, 9], [4, 6, 8]), row("judge", [1], [5])), 3)
-    text = page(result, "rlanything bench learner")
+    result = measuring.Result((row("policy", [1, 2, 9], [4, 6, 8]), row("judge", [1], [5])), 3)
+    text = pages.page(result, "python benchmarks/learner.py")
     assert "| policy | 2.00 | 3.0x [0.9, 4.0] | - | 3 | - | - | - | - |" in text
     assert "| judge | 2 | 40 | 10 | 12 | 1.200 |" in text
-    assert table(result).row_count == 2
+    assert pages.table(result).row_count == 2
 
 
 @pytest.mark.skipif(not memory.measurable(), reason="only glibc's memory is measured")

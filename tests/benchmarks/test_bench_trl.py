@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +15,15 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from helpers.benchmark_module import load_part
 from helpers.tiny import plain_logprobs, sample_of, tiny_model
 from rlanything.algorithm.losses.base import LossInputs, LossSettings
 from rlanything.algorithm.losses.clipped import clipped
-from rlanything.bench.trl import TRLStep
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Sample
+
+TRLStep: Any = load_part("learner_steps.trl_step").TRLStep
 
 pytest.importorskip("trl", reason="pip install 'rlanything[bench]'")
 pytestmark = pytest.mark.slow  # not for its time: `make test-slow` installs TRL

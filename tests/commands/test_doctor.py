@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
+import tomllib
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from helpers.command import call
-from helpers.paths import TINY
+from helpers.paths import ROOT, TINY
+from rlanything import plugins
 from rlanything.commands import doctor
-from rlanything.commands.doctor import Finding, check_installation, check_run
+from rlanything.commands.doctor import check_installation, check_run
+from rlanything.domains.base import Finding
 from rlanything.engines import shipped
 from rlanything.progress import Progress
 from rlanything.runs.lock import RunLock
@@ -35,7 +40,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 
 def bad(findings: list[Finding]) -> list[str]:
-    return [each.text for each in findings if not each.well]
+    return [finding.text for finding in findings if not finding.ok]
 
 
 def test_a_sound_installation_and_run_are_well(
@@ -44,12 +49,12 @@ def test_a_sound_installation_and_run_are_well(
     assert bad(check_run(run)) == []
     assert call(monkeypatch, "doctor", str(run)) == 0
     printed = capsys.readouterr().out
-    assert "ok   checkpoint: iter-00002 is as it was written" in printed
-    assert "ok   store: whole, 2 iterations" in printed
+    assert "ok    checkpoint: iter-00002 is as it was written" in printed
+    assert "ok    store: intact, 2 iterations" in printed
     assert call(monkeypatch, "doctor", str(run), "--json") == 0
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert {"torch", "accelerator", "store", "disk"} <= {each["name"] for each in findings}
-    assert all(each["well"] for each in findings)
+    assert all(finding["ok"] for finding in findings)
 
 
 def test_a_damaged_checkpoint_is_named_and_the_exit_code_is_1(
@@ -60,8 +65,8 @@ def test_a_damaged_checkpoint_is_named_and_the_exit_code_is_1(
     (run / "checkpoints" / "iter-00001" / "judge" / "optimizer.pt").unlink()
     assert call(monkeypatch, "doctor", str(run)) == 1
     printed = capsys.readouterr().out
-    assert "BAD  checkpoint: iter-00002: pool.json is not as it was written" in printed
-    assert "BAD  checkpoint: iter-00001: judge/optimizer.pt is missing" in printed
+    assert "error checkpoint: iter-00002: pool.json is not as it was written" in printed
+    assert "error checkpoint: iter-00001: judge/optimizer.pt is missing" in printed
 
 
 def test_a_missing_checkpoint_is_named(run: Path) -> None:
@@ -95,11 +100,11 @@ def test_a_missing_recipe_or_run_is_named(run: Path, tmp_path: Path) -> None:
 def test_who_is_at_work_and_who_died_there_is_told(run: Path) -> None:
     with RunLock(run):
         (at_work,) = (each for each in check_run(run) if each.name == "lock")
-        assert "is at work" in at_work.text
+        assert "is working in it" in at_work.text
     assert all(each.name != "lock" for each in check_run(run))
     (run / "lock").write_text("4711\n")
     (killed,) = (each for each in check_run(run) if each.name == "lock")
-    assert "process 4711 ended without a word" in killed.text
+    assert "process 4711 was killed or crashed" in killed.text
 
 
 def test_missing_models_and_space_are_named(
@@ -110,3 +115,61 @@ def test_missing_models_and_space_are_named(
     models, space = bad(check_installation())
     assert models.startswith("policy, judge, adapter missing")
     assert "GiB free" in space
+
+
+def test_what_is_missing_is_named_with_an_extra_that_exists(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    findings = check_installation()
+    extras = re.findall(r"rlanything\[(\w+)\]", " ".join(finding.text for finding in findings))
+    assert {"lora", "vllm", "openai", "gguf", "wandb", "figures"} <= set(extras)
+    assert set(extras) <= set(project["optional-dependencies"])
+    assert bad(findings) == []
+
+
+class Worried:
+    """A domain with checks of its own."""
+
+    @staticmethod
+    def checks() -> list[Finding]:
+        return [Finding("kettle", False, "it is cold; heat it")]
+
+
+class Faulty:
+    """A domain whose checks do not work."""
+
+    @staticmethod
+    def checks() -> list[Finding]:
+        raise RuntimeError("no idea")
+
+
+class Quiet:
+    """A domain without checks."""
+
+
+def test_every_registered_domain_is_asked_and_a_missing_one_names_its_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Distribution:
+        name = "toys"
+
+    paths = {
+        "worried": f"{__name__}:Worried",
+        "faulty": f"{__name__}:Faulty",
+        "quiet": f"{__name__}:Quiet",
+        "broken": f"{__name__}:Nowhere",
+        "wooden": "no_such_toys:Blocks [wood]",
+    }
+    points = [EntryPoint(name, path, "rlanything.domains") for name, path in paths.items()]
+    for point in points:
+        vars(point)["dist"] = Distribution()
+    monkeypatch.setattr(plugins, "entry_points", lambda group: EntryPoints(points))
+    findings = {finding.name: finding for finding in check_installation()}
+    assert findings["kettle"].line() == "error kettle: it is cold; heat it"
+    assert findings["faulty"].line() == "error faulty: its check failed with RuntimeError: no idea"
+    assert findings["quiet"].ok
+    assert not findings["broken"].ok
+    assert findings["wooden"].ok
+    assert "pip install 'toys[wood]'" in findings["wooden"].text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rlanything.commands.eval import EvalRequest, run_eval
+from rlanything.runs.eval_target import EvalRequest, run_eval
 from rlanything.config.recipe import RecipeError
 from rlanything.domains.base import DomainError
 from rlanything.progress import Progress

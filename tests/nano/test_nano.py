@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlanything.commands.eval import EvalRequest, run_eval
+from rlanything.runs.eval_target import EvalRequest, run_eval
 from rlanything.domains.base import DomainError
 from rlanything.engines import shipped
 from rlanything.engines.hf.model import LanguageModel

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from transformers import MixtralConfig
 from typer.testing import CliRunner
 
 import rlanything.planning
-from rlanything.bench.experience import OBSERVATION, OPENING, RESPONSE, episodes
+from helpers.benchmark_module import load_part
 from rlanything.cli import app
 from rlanything.config.engines import EngineConfig
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
@@ -55,6 +56,9 @@ from rlanything.planning.training import leaves, training_workload
 from rlanything.planning.workload import policy_conversations, task_count, workloads
 from rlanything.records import Completion, Message, Sample
 from rlanything.runs.build import load_role
+
+made_up: Any = load_part("learner_steps.experience")
+OBSERVATION, OPENING, RESPONSE = made_up.OBSERVATION, made_up.OPENING, made_up.RESPONSE
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +130,7 @@ def test_operations_are_those_that_torch_counts(lora):
 
 
 def tagged(steps: int):
-    samples = episodes(steps, 4, 800, seed=0)
+    samples = made_up.episodes(steps, 4, 800, seed=0)
     return [("task", sample) for sample in samples], samples
 
 

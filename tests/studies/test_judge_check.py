@@ -201,8 +201,8 @@ def test_a_share_that_never_varies_is_no_certainty() -> None:
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    from rlanything.commands.judge_check import check_judge
     from rlanything.config.recipe import RecipeError
+    from rlanything.studies.judge_check.run_check import check_judge
 
     with pytest.raises(RecipeError, match="no run directory"):
         check_judge(tmp_path, 4, VIEW)
@@ -216,8 +216,8 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_judge_that_reads_no_steps_is_refused(tmp_path: Path, recipe: str, said: str) -> None:
-    from rlanything.commands.judge_check import check_judge
     from rlanything.config.recipe import RecipeError
+    from rlanything.studies.judge_check.run_check import check_judge
 
     (tmp_path / "recipe.yaml").write_text(recipe)
     with pytest.raises(RecipeError, match=said):

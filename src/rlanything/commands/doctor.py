@@ -1,65 +1,67 @@
-"""What is installed here, and whether a run's files are whole: findings in plain words."""
+"""`rlanything doctor`: what is installed here, and whether a run's files are intact."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import platform
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from rlanything import __version__
-from rlanything.config.recipe import RecipeError, load_recipe
-from rlanything.domains.coding.sandbox.base import Job, SandboxUnavailable, Verdict
-from rlanything.domains.coding.sandbox.local import LocalExecutor
-from rlanything.engines import shipped
-from rlanything.runs.checkpoint import checkpoint_name, problems, saved_iterations
-from rlanything.runs.lock import find_holder
-from rlanything.runs.store.database import StoreError
-from rlanything.runs.store.store import Store
+from rlanything.domains.base import CheckedDomain, Finding
+from rlanything.plugins import PluginError, load_plugin, plugin_names
 
 LITTLE_SPACE = 2 * 2**30
+EXTRAS = {
+    "lora": ("peft", "training of LoRA adapters"),
+    "vllm": ("vllm", "generation"),
+    "openai": ("openai", "access to hosted models"),
+    "gguf": ("gguf", "reading of GGUF files"),
+    "wandb": ("wandb", "metrics on Weights & Biases"),
+    "figures": ("matplotlib", "drawing of ablations"),
+}
+"""By extra: the package that it installs, and what that is for. Domains name theirs themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at."""
-
-    name: str
-    well: bool
-    """False: something that was asked for will not work."""
-    text: str
-    """What was found, and what to do about it where something is wrong."""
-
-    def line(self) -> str:
-        return f"{'ok  ' if self.well else 'BAD '} {self.name}: {self.text}"
+def doctor(
+    run: Annotated[Path | None, typer.Argument(help="A run directory to examine too.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Check the installation, and a run's files; exit code 1 where something is wrong."""
+    findings = check_installation() + (check_run(run) if run else [])
+    if as_json:
+        typer.echo(json.dumps({"findings": [asdict(finding) for finding in findings]}))
+    else:
+        for finding in findings:
+            typer.echo(finding.line())
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
 
 
 def check_installation() -> list[Finding]:
-    """Versions, devices, and the parts that may be missing."""
+    """Looks at versions, devices, domains, and the parts that may be missing."""
     return [
         Finding("rlanything", True, f"{__version__}, Python {platform.python_version()}"),
         _accelerator(),
         Finding("cores", True, f"{len(os.sched_getaffinity(0))} for this process"),
-        *(_package(name) for name in ("torch", "transformers")),
-        _optional("alfworld", "fast_downward", "the text game"),
-        _optional("peft", "peft", "LoRA"),
-        _optional("vllm", "vllm", "generation by vLLM"),
-        _optional("openai", "openai", "hosted models"),
-        _optional("wandb", "wandb", "metrics at Weights & Biases"),
-        _optional("figures", "matplotlib", "figures of ablations"),
+        *(Finding(package, True, version(package)) for package in ("torch", "transformers")),
+        *(_extra(extra, *parts) for extra, parts in EXTRAS.items()),
         _drift(),
         _nano(),
-        _sandbox(),
-        _browser(),
+        *(finding for name in plugin_names("domain") for finding in _domain(name)),
         _space(Path.cwd()),
     ]
 
 
 def check_run(directory: Path) -> list[Finding]:
-    """Recipe, store and checkpoints of a run."""
+    """Looks at the recipe, the lock, the store and the checkpoints of a run."""
     return [
         _recipe(directory / "recipe.yaml"),
         *_lock(directory),
@@ -78,17 +80,14 @@ def _accelerator() -> Finding:
     return Finding("accelerator", True, ", ".join(names))
 
 
-def _package(name: str) -> Finding:
-    return Finding(name, True, version(name))
-
-
-def _optional(extra: str, module: str, what: str) -> Finding:
-    if importlib.util.find_spec(module) is None:
-        return Finding(extra, True, f"not installed: {what}; pip install 'rlanything[{extra}]'")
+def _extra(extra: str, package: str, purpose: str) -> Finding:
+    if importlib.util.find_spec(package) is None:
+        text = f"{purpose} is not available; pip install 'rlanything[{extra}]'"
+        return Finding(extra, True, text)
     try:
-        return Finding(extra, True, f"{version(extra)}: {what}")
-    except PackageNotFoundError:
-        return Finding(extra, True, what)
+        return Finding(extra, True, f"{purpose} by {package} {version(package)}")
+    except PackageNotFoundError:  # importable, but not installed as a package of that name
+        return Finding(extra, True, f"{purpose} by {package}")
 
 
 def _drift() -> Finding:
@@ -101,6 +100,8 @@ def _drift() -> Finding:
 
 
 def _nano() -> Finding:
+    from rlanything.engines import shipped
+
     missing = [
         role
         for role in ("policy", "judge", "adapter")
@@ -112,34 +113,18 @@ def _nano() -> Finding:
     return Finding("nano models", True, "all three are there")
 
 
-def _sandbox() -> Finding:
+def _domain(name: str) -> list[Finding]:
+    """Asks a domain for its own checks; one whose extra is not installed is no error."""
     try:
-        with LocalExecutor(1) as executor:
-            result = executor.run(Job("print(6 * 7)", expected="42"))
-    except SandboxUnavailable as error:
-        # Well: only the coding domain needs it.
-        return Finding("sandbox", True, f"not available: {error}")
-    if result.verdict is not Verdict.OK:
-        return Finding("sandbox", False, f"a trial program came out {result.line()}")
-    return Finding("sandbox", True, "runs model-written programs in bubblewrap")
-
-
-def _browser() -> Finding:
-    """Of the web tasks. Well either way: only they need it."""
-    missing = [name for name in ("miniwob", "playwright") if not importlib.util.find_spec(name)]
-    if missing:
-        text = f"not installed: {', '.join(missing)}; pip install 'rlanything[gui]'"
-        return Finding("browser", True, f"web tasks are {text}")
-    from rlanything.domains.base import DomainError
-    from rlanything.domains.miniwob.browser import Browser
-
-    browser = Browser()
-    try:
-        return Finding("browser", True, f"Chromium {browser.version()}")
-    except DomainError as error:
-        return Finding("browser", True, str(error))
-    finally:
-        browser.close()
+        domain = load_plugin("domain", name)
+        if isinstance(domain, CheckedDomain):
+            return domain.checks()
+    except PluginError as error:
+        optional = isinstance(error.__cause__, ModuleNotFoundError)
+        return [Finding(name, optional, f"not available: {error}")]
+    except Exception as fault:  # another package's code: the other checks go on
+        return [Finding(name, False, f"its check failed with {type(fault).__name__}: {fault}")]
+    return [Finding(name, True, "can be imported; it brings no checks of its own")]
 
 
 def _space(place: Path) -> Finding:
@@ -151,6 +136,8 @@ def _space(place: Path) -> Finding:
 
 
 def _recipe(path: Path) -> Finding:
+    from rlanything.config.recipe import RecipeError, load_recipe
+
     try:
         recipe = load_recipe(path)
     except RecipeError as error:
@@ -159,42 +146,52 @@ def _recipe(path: Path) -> Finding:
 
 
 def _lock(directory: Path) -> list[Finding]:
+    from rlanything.runs.lock import find_holder
+
     holder = find_holder(directory)
     if holder is None:
         return []
     if holder.at_work:
-        text = f"process {holder.pid} is at work in it, so that what is found here may be old"
+        text = f"process {holder.pid} is working in it: these findings may be out of date"
     else:
-        text = f"process {holder.pid} ended without a word; `rlanything resume {directory}` goes on"
+        text = (
+            f"process {holder.pid} was killed or crashed; "
+            f"continue with `rlanything resume {directory}`"
+        )
     return [Finding("lock", True, text)]
 
 
 def _store(directory: Path) -> list[Finding]:
+    from rlanything.runs.store.database import StoreError
+    from rlanything.runs.store.store import Store
+
     path = directory / "run.sqlite"
     try:
         store = Store(path)
     except StoreError as error:
         return [Finding("store", False, str(error))]
     try:
-        found = store.check()
-        last = store.last_iteration() if not found else None
+        damages = store.check()
+        last = store.last_iteration() if not damages else None
     finally:
         store.close()
-    if found:
-        return [Finding("store", False, problem) for problem in found]
-    findings = [Finding("store", True, f"whole, {last[0] if last else 0} iterations")]
+    if damages:
+        return [Finding("store", False, damage) for damage in damages]
+    findings = [Finding("store", True, f"intact, {last[0] if last else 0} iterations")]
     if last is not None and not (directory / "checkpoints" / last[1]).is_dir():
-        text = f"the store's last one, {last[1]}, is missing; resume takes the one before it"
+        text = f"the store's last one, {last[1]}, is missing; resume uses the one before it"
         findings.append(Finding("checkpoint", False, text))
     return findings
 
 
 def _checkpoints(folder: Path) -> list[Finding]:
+    from rlanything.runs.checkpoint import checkpoint_name, problems, saved_iterations
+
     findings: list[Finding] = []
     for iteration in saved_iterations(folder):
         name = checkpoint_name(iteration)
-        if found := problems(folder / name):
-            text = f"{'; '.join(found)}; resume goes back to the one before it"
+        if damages := problems(folder / name):
+            text = f"{'; '.join(damages)}; resume uses the one before it"
             findings.append(Finding("checkpoint", False, text))
         else:
             findings.append(Finding("checkpoint", True, f"{name} is as it was written"))

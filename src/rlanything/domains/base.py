@@ -181,3 +181,28 @@ class StandInDomain(Domain, Protocol):
     def stand_ins(self, count: int) -> Sequence[Task]:
         """Always the same, at most `count`. Never for a run."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that `rlanything doctor` looked at."""
+
+    name: str
+    ok: bool
+    """False: something is broken. What is optional and missing is no error."""
+    text: str
+    """What is there; where something is wrong or missing, also what to do about it."""
+
+    def line(self) -> str:
+        return f"{'ok' if self.ok else 'error':<6}{self.name}: {self.text}"
+
+
+@runtime_checkable
+class CheckedDomain(Protocol):
+    """A domain whose class can say whether what it needs beyond Python packages is here."""
+
+    @staticmethod
+    def checks() -> list[Finding]:
+        """Looks at this machine, in a few seconds at most. `rlanything doctor` shows the findings
+        of every registered domain."""
+        ...

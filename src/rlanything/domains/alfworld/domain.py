@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from importlib.metadata import version
 
+from rlanything.domains.alfworld.assets import package_folder
 from rlanything.domains.alfworld.dataset import dataset_tasks
 from rlanything.domains.alfworld.environment import ACTION_MARKER, AlfWorldEnvironment
 from rlanything.domains.alfworld.expert import plan
@@ -14,7 +16,7 @@ from rlanything.domains.alfworld.memory import Memory, condense
 from rlanything.domains.alfworld.oracle import step_labels
 from rlanything.domains.alfworld.tasks import load_game, tasks, with_goal
 from rlanything.domains.alfworld.world import World
-from rlanything.domains.base import DomainError, InvalidTask
+from rlanything.domains.base import DomainError, Finding, InvalidTask
 from rlanything.domains.templates import Templates
 from rlanything.records import (
     Direction,
@@ -66,6 +68,14 @@ class AlfWorld:
         self._kinds = tuple(kinds)
         self._data = data
         self._templates = Templates("rlanything.domains.alfworld", PLACEHOLDERS, prompts)
+
+    @staticmethod
+    def checks() -> list[Finding]:
+        try:
+            package_folder()
+        except DomainError as error:
+            return [Finding("alfworld", True, f"not available: {error}")]
+        return [Finding("alfworld", True, f"the text game: alfworld {version('alfworld')}")]
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         if self._data is not None:

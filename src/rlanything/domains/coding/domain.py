@@ -6,7 +6,7 @@ import functools
 import random
 from collections.abc import Mapping, Sequence
 
-from rlanything.domains.base import DomainError
+from rlanything.domains.base import DomainError, Finding
 from rlanything.domains.coding import families
 from rlanything.domains.coding.answers import InvalidTest, program_in, unit_test_in
 from rlanything.domains.coding.checking import disagreement, limits_of, run_table, scores_on
@@ -15,7 +15,7 @@ from rlanything.domains.coding.environment import CodingEnvironment
 from rlanything.domains.coding.humaneval import humaneval_problems
 from rlanything.domains.coding.problem import Problem
 from rlanything.domains.coding.rewriting import rewritten
-from rlanything.domains.coding.sandbox.base import Executor
+from rlanything.domains.coding.sandbox.base import Executor, Job, SandboxUnavailable, Verdict
 from rlanything.domains.coding.sandbox.local import LocalExecutor
 from rlanything.domains.coding.sandbox.remote import RemoteExecutor
 from rlanything.domains.templates import Templates
@@ -81,6 +81,18 @@ class Coding:
         self._imports, self._sandbox = tuple(imports), sandbox
         self._rewritten_tests = rewritten_tests
         self._templates = Templates("rlanything.domains.coding", PLACEHOLDERS, prompts)
+
+    @staticmethod
+    def checks() -> list[Finding]:
+        """Runs a trial program in the sandbox, which only this domain needs."""
+        try:
+            with LocalExecutor(1) as executor:
+                result = executor.run(Job("print(6 * 7)", expected="42"))
+        except SandboxUnavailable as error:
+            return [Finding("sandbox", True, f"not available: {error}")]
+        if result.verdict is not Verdict.OK:
+            return [Finding("sandbox", False, f"a trial program failed: {result.line()}")]
+        return [Finding("sandbox", True, "runs model-written programs in bubblewrap")]
 
     @functools.cached_property
     def executor(self) -> Executor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from rlanything.domains.base import DomainError, EpisodeError, InvalidTask
+from rlanything.domains.base import DomainError, EpisodeError, Finding, InvalidTask
 from rlanything.domains.miniwob.actions import ACTION_MARKER, USAGE
 from rlanything.domains.miniwob.browser import Browser
 from rlanything.domains.miniwob.environment import MiniWobEnvironment, opened
@@ -53,6 +53,17 @@ class MiniWob:
             raise DomainError(f"screenshots is {screenshots!r}: give a scale from 1 to 4, or 0")
         self._screenshots = screenshots
         self._templates = Templates("rlanything.domains.miniwob", PLACEHOLDERS, prompts)
+
+    @staticmethod
+    def checks() -> list[Finding]:
+        """Starts the browser, which only this domain needs."""
+        browser = Browser()
+        try:
+            return [Finding("browser", True, f"Chromium {browser.version()} for web tasks")]
+        except DomainError as error:
+            return [Finding("browser", True, f"web tasks are not available: {error}")]
+        finally:
+            browser.close()
 
     @functools.cached_property
     def browser(self) -> Browser:

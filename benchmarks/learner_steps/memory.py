@@ -1,4 +1,4 @@
-"""How much memory a piece of work needs at its peak, beyond what there was before it."""
+"""Peak memory of a piece of work, beyond what was in use before it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _RESET_PEAK = "5"
 
 
 def measurable() -> bool:
-    """Only Linux tells, and glibc gives freed memory back when asked."""
+    """Returns whether it can be measured: that takes Linux, and glibc, which frees when asked."""
     return platform.libc_ver()[0] == "glibc" and os.access(_RESET, os.W_OK)
 
 
 def peak_megabytes(work: Callable[[], object]) -> float:
-    """The largest resident set while `work` runs, less that before it. See `measurable`."""
+    """Returns the largest resident set while `work` runs, less that before it. See `measurable`."""
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     _RESET.write_text(_RESET_PEAK)
     before = _status("VmRSS")
@@ -28,7 +28,7 @@ def peak_megabytes(work: Callable[[], object]) -> float:
 
 
 def _status(name: str) -> float:
-    """A size from the kernel's page about this process, in bytes."""
+    """Returns a size from the kernel's page about this process, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""The ways to make one optimizer step on a minibatch, side by side."""
+"""The contenders: ways to make one optimizer step on a minibatch, each with its own model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rlanything.bench import trl
+from learner_steps.trl_step import TRLStep
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner
@@ -22,9 +22,9 @@ ROW_TOKENS = (1024, 2048, 4096)
 
 
 def comparable(settings: TrainedRoleConfig) -> TrainedRoleConfig:
-    """A learning rate of 0, so that every step is taken from the same weights; the clipped loss,
-    which is TRL's, and no KL, for TRL's is another; no clipping of gradients, which would hide a
-    factor between them."""
+    """Returns settings under which steps can be compared: a learning rate of 0, so that every step
+    starts from the same weights; the clipped loss, which is TRL's; no KL, since TRL's is another;
+    no gradient clipping, which would hide a factor between gradients."""
     return settings.model_copy(
         update={
             "learning_rate": 0.0,
@@ -37,39 +37,39 @@ def comparable(settings: TrainedRoleConfig) -> TrainedRoleConfig:
     )
 
 
-class Arm:
-    """One way, with a model of its own."""
+class Contender:
+    """One way to make a step, with a model of its own."""
 
     def __init__(self, network: nn.Module, step: Step) -> None:
         self._network = network
         self.step = step
 
     def gradient(self) -> Tensor:
-        """[weights], as the last step left it."""
+        """Returns the gradient [weights] that the last step left."""
         return torch.cat(
             [w.grad.flatten() for w in self._network.parameters() if w.grad is not None]
         )
 
 
-def learner_arm(
+def learner_contender(
     model: LanguageModel,
     settings: TrainedRoleConfig,
     packing: Literal["shared", "padded"],
     max_tokens: int,
-) -> Arm:
-    """Our learner, with shared beginnings or with separate sequences."""
+) -> Contender:
+    """Returns this library's learner, with shared beginnings or with separate sequences."""
     own = LanguageModel(copy.deepcopy(model.network), model.tokenizer, model.autocast)
     chosen = comparable(settings).model_copy(
         update={"packing": packing, "max_pack_tokens": max_tokens}
     )
     learner = Learner(own, chosen)
-    return Arm(own.network, lambda samples: learner.update([("", s) for s in samples], 0))
+    return Contender(own.network, lambda samples: learner.update([("", s) for s in samples], 0))
 
 
-def trl_arm(model: LanguageModel, settings: TrainedRoleConfig, max_tokens: int) -> Arm:
-    """TRL's GRPO step on rows of similar length, which its own loader would not arrange."""
-    stepper = trl.TRLStep(model, comparable(settings))
-    return Arm(
+def trl_contender(model: LanguageModel, settings: TrainedRoleConfig, max_tokens: int) -> Contender:
+    """Returns TRL's GRPO step on rows of similar length, which its own loader would not arrange."""
+    stepper = TRLStep(model, comparable(settings))
+    return Contender(
         stepper.network,
         lambda samples: stepper.update([rows.samples for rows in pad(samples, max_tokens)]),
     )

@@ -1,4 +1,4 @@
-"""`rlanything bench learner`: shared beginnings against separate sequences, and against TRL."""
+"""Measures steps with shared beginnings against separate sequences, and against TRL's."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from rlanything.bench import memory, trl
-from rlanything.bench.arms import ROW_TOKENS, Arm, learner_arm, trl_arm
-from rlanything.bench.experience import Tagged, episodes, recorded
+from learner_steps import memory, trl_step
+from learner_steps.contenders import ROW_TOKENS, Contender, learner_contender, trl_contender
+from learner_steps.experience import Tagged, episodes, recorded
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.domains.registry import load_domain
@@ -28,12 +28,12 @@ REPEATS = 5
 EPISODE_STEPS = (5, 10, 20, 40)
 EPISODE_ROLLOUTS = 4
 TRIAL_SHARE = 6
-"""Row sizes are tried on every so manieth sample."""
+"""Row sizes are tried on one sample in so many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One minibatch, and what a step on it takes in each way."""
+    """One minibatch, and what a step on it takes for each contender."""
 
     name: str
     samples: int
@@ -42,19 +42,21 @@ class Row:
     """Nodes of the trie of all its samples."""
     computed_tokens: int
     row_tokens: dict[str, int]
-    """The row size that was fastest, by arm."""
+    """By contender, the row size that was fastest."""
     seconds: dict[str, list[float]] = field(default_factory=dict)
-    """By arm, one a round."""
+    """By contender, one a round."""
     megabytes: dict[str, list[float]] = field(default_factory=dict)
-    """By arm, at the peak of a step, one a round; none where it cannot be measured."""
+    """By contender, at the peak of a step, one a round; empty where it cannot be measured."""
     differences: dict[str, float] = field(default_factory=dict)
-    """By arm, the relative difference of its gradient to that of `shared`."""
+    """By contender, the relative difference of its gradient to that of `shared`."""
 
-    def speedup(self, arm: str) -> float | None:
-        """Median seconds of an arm over those of `shared`."""
-        if arm not in self.seconds:
+    def speedup(self, contender: str) -> float | None:
+        """Returns its median seconds over those of `shared`; None: it did not take part."""
+        if contender not in self.seconds:
             return None
-        return statistics.median(self.seconds[arm]) / statistics.median(self.seconds["shared"])
+        return statistics.median(self.seconds[contender]) / statistics.median(
+            self.seconds["shared"]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Result:
     repeats: int
 
     def to_json(self) -> dict[str, float | int | None]:
-        """Tokens of policy and judge together."""
+        """Returns tokens of policy and judge together, and speed-ups; null: TRL did not run."""
         policy, judge = real = self.rows[:2]
         ours = sum(statistics.median(row.seconds["shared"]) for row in real)
         has_trl = all("trl" in row.seconds for row in real)
@@ -80,7 +82,7 @@ class Result:
         }
 
 
-def bench_learner(recipe: Recipe, quick: bool, progress: Progress) -> Result:
+def measure(recipe: Recipe, quick: bool, progress: Progress) -> Result:
     """Records the first iteration of a recipe and measures steps on it.
 
     Raises `ModelError` or `DomainError` where the recipe cannot be set up, `BenchError` where no
@@ -89,37 +91,37 @@ def bench_learner(recipe: Recipe, quick: bool, progress: Progress) -> Result:
         loop = recipe.loop.model_copy(update={"tasks_per_iteration": QUICK_TASKS})
         recipe = recipe.model_copy(update={"loop": loop})
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    cast = build_components(recipe, domain)
-    if cast.judge is None:
+    components = build_components(recipe, domain)
+    if components.judge is None:
         raise BenchError("this recipe's judge learns nothing: choose a model that is here")
-    for role in (cast.policy, cast.judge):
+    for role in (components.policy, components.judge):
         if role.model.sharing_problem is not None:
             raise BenchError(
                 f"model {role.model.name!r} cannot share beginnings: {role.model.sharing_problem}. "
                 "There is nothing to compare; choose a Qwen- or Llama-type model"
             )
-    policy, judge = recorded(recipe, domain, cast, progress)
+    policy, judge = recorded(recipe, domain, components, progress)
     seed = derive(recipe.seed, 1, "minibatches")
     cases: list[tuple[str, LanguageModel, TrainedRoleConfig, Sequence[Sample]]] = [
-        ("policy", cast.policy.model, recipe.policy, _minibatch(policy, recipe.policy, seed)),
-        ("judge", cast.judge.model, recipe.judge, _minibatch(judge, recipe.judge, seed)),
+        ("policy", components.policy.model, recipe.policy, _minibatch(policy, recipe.policy, seed)),
+        ("judge", components.judge.model, recipe.judge, _minibatch(judge, recipe.judge, seed)),
     ]
     if not quick:
-        vocabulary = len(cast.policy.model.tokenizer)
+        vocabulary = len(components.policy.model.tokenizer)
         cases += [
             (
                 f"{steps} steps",
-                cast.policy.model,
+                components.policy.model,
                 recipe.policy,
                 episodes(steps, EPISODE_ROLLOUTS, vocabulary, seed),
             )
             for steps in EPISODE_STEPS
         ]
     repeats = 1 if quick else REPEATS
-    arms = 3 if trl.available() else 2
-    with progress.phase("steps", len(cases) * repeats * arms, "steps") as advance:
+    contenders = 3 if trl_step.available() else 2
+    with progress.phase("steps", len(cases) * repeats * contenders, "steps") as advance:
         rows = tuple(
-            _measure(name, model, settings, samples, repeats, quick, advance)
+            _measured(name, model, settings, samples, repeats, quick, advance)
             for name, model, settings, samples in cases
         )
     return Result(rows, repeats)
@@ -135,7 +137,7 @@ def _minibatch(samples: Tagged, settings: TrainedRoleConfig, seed: int) -> list[
     return minibatches(samples, settings.updates_per_iteration, seed)[0]
 
 
-def _measure(
+def _measured(
     name: str,
     model: LanguageModel,
     settings: TrainedRoleConfig,
@@ -144,57 +146,57 @@ def _measure(
     quick: bool,
     advance: Callable[[int], None],
 ) -> Row:
-    """Rounds of one step in every way; one more, not timed, to warm up and compare gradients."""
-    build: dict[str, Callable[[int], Arm]] = {
-        "padded": lambda tokens: learner_arm(model, settings, "padded", tokens)
+    """Runs rounds of one step a contender; one more, not timed, warms up and compares gradients."""
+    build: dict[str, Callable[[int], Contender]] = {
+        "padded": lambda tokens: learner_contender(model, settings, "padded", tokens)
     }
-    if trl.available():
-        build["trl"] = lambda tokens: trl_arm(model, settings, tokens)
+    if trl_step.available():
+        build["trl"] = lambda tokens: trl_contender(model, settings, tokens)
     fastest = {
-        arm: QUICK_ROW_TOKENS if quick else _fastest(make, samples[::TRIAL_SHARE])
-        for arm, make in build.items()
+        way: QUICK_ROW_TOKENS if quick else _fastest(make, samples[::TRIAL_SHARE])
+        for way, make in build.items()
     }
-    arms = {"shared": learner_arm(model, settings, "shared", settings.max_pack_tokens)}
-    arms |= {arm: make(fastest[arm]) for arm, make in build.items()}
+    contenders = {"shared": learner_contender(model, settings, "shared", settings.max_pack_tokens)}
+    contenders |= {way: make(fastest[way]) for way, make in build.items()}
     packs = pack(samples, settings.max_pack_tokens)
     row = Row(
         name=name,
         samples=len(samples),
         sample_tokens=sum(len(sample.completion.tokens) for sample in samples),
-        distinct_tokens=sum(each.computed_tokens for each in pack(samples, 1 << 62)),
-        computed_tokens=sum(each.computed_tokens for each in packs),
+        distinct_tokens=sum(trie.computed_tokens for trie in pack(samples, 1 << 62)),
+        computed_tokens=sum(packed.computed_tokens for packed in packs),
         row_tokens=fastest,
     )
-    for arm, each in arms.items():
+    for way, contender in contenders.items():
         # A few samples warm every kernel up; the whole minibatch is needed to compare gradients.
         few = samples[::TRIAL_SHARE]
-        each.step(few if quick else samples)
-        difference = each.gradient() - arms["shared"].gradient()
-        row.differences[arm] = float(difference.norm() / arms["shared"].gradient().norm())
+        contender.step(few if quick else samples)
+        shared = contenders["shared"].gradient()
+        row.differences[way] = float((contender.gradient() - shared).norm() / shared.norm())
     for _ in range(repeats):
-        for arm, each in arms.items():
-            work = partial(_time, each, samples, row.seconds.setdefault(arm, []))
+        for way, contender in contenders.items():
+            work = partial(_time, contender, samples, row.seconds.setdefault(way, []))
             if memory.measurable():
-                row.megabytes.setdefault(arm, []).append(memory.peak_megabytes(work))
+                row.megabytes.setdefault(way, []).append(memory.peak_megabytes(work))
             else:
                 work()
             advance(1)
     return row
 
 
-def _fastest(make: Callable[[int], Arm], samples: Sequence[Sample]) -> int:
-    """The row size that takes the least time, of two tries each."""
+def _fastest(make: Callable[[int], Contender], samples: Sequence[Sample]) -> int:
+    """Returns the row size that takes the least time, of two tries each."""
     seconds: dict[int, float] = {}
     for tokens in ROW_TOKENS:
-        arm = make(tokens)
+        contender = make(tokens)
         rounds: list[float] = []
         for _ in range(2):
-            _time(arm, samples, rounds)
+            _time(contender, samples, rounds)
         seconds[tokens] = min(rounds)
     return min(seconds, key=lambda tokens: seconds[tokens])
 
 
-def _time(arm: Arm, samples: Sequence[Sample], seconds: list[float]) -> None:
+def _time(contender: Contender, samples: Sequence[Sample], seconds: list[float]) -> None:
     begun = time.perf_counter()
-    arm.step(samples)
+    contender.step(samples)
     seconds.append(time.perf_counter() - begun)

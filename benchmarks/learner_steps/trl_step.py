@@ -1,4 +1,4 @@
-"""The learner's rival: TRL's GRPO step on the same samples.
+"""TRL's GRPO step on the samples that the learner gets.
 
 `GRPOTrainer` computes the loss, its gradient, the clipping and AdamW; only its data is given to it.
 What else its training loop does (generation, data loading, logging, checkpoints) does not run.
@@ -26,7 +26,7 @@ from rlanything.records import Sample
 
 
 def available() -> bool:
-    """Whether TRL is installed. It is not imported: that takes seconds."""
+    """Returns whether TRL is installed. It is not imported: that takes seconds."""
     return importlib.util.find_spec("trl") is not None
 
 
@@ -50,7 +50,7 @@ class TRLStep:
         )
 
     def update(self, rows: Sequence[Sequence[Sample]]) -> float:
-        """One optimizer step on the mean over all samples, which come in micro-batches.
+        """Makes one optimizer step on the mean over all samples, which come in micro-batches.
 
         Returns that mean, the loss. The clipped gradient stays in `network` until the next one."""
         count = sum(len(row) for row in rows)
@@ -67,7 +67,7 @@ class TRLStep:
         return float(torch.stack(losses).sum())
 
     def _inputs(self, row: Sequence[Sample]) -> dict[str, Tensor]:
-        """What TRL's own generation would have left of a micro-batch."""
+        """Returns a micro-batch as TRL's own generation would have left it."""
         completions = [sample.completion for sample in row]
         prompt_ids, prompt_mask = self._padded([c.prompt_ids for c in completions], "left")
         completion_ids, completion_mask = self._padded([c.token_ids for c in completions], "right")
@@ -84,7 +84,7 @@ class TRLStep:
     def _padded(
         self, sequences: Sequence[tuple[int, ...]], side: Literal["left", "right"]
     ) -> tuple[Tensor, Tensor]:
-        """Ids [samples, longest], and a mask that is 1 on them and 0 on padding."""
+        """Returns ids [samples, longest], and a mask that is 1 on them and 0 on padding."""
         ids = [torch.tensor(sequence) for sequence in sequences]
         masks = [torch.ones_like(sequence) for sequence in ids]
         return (
@@ -99,7 +99,7 @@ def _trainer(
     settings: TrainedRoleConfig,
     autocast: torch.dtype | None,
 ) -> Any:
-    """TRL's trainer with our settings, its data and its telemetry left out."""
+    """Returns TRL's trainer with the role's settings, without its data and telemetry."""
     # The extra is not part of the set-up that is checked for types.
     from datasets import Dataset  # pyright: ignore[reportMissingImports]
     from trl.trainer.grpo_config import GRPOConfig  # pyright: ignore[reportMissingImports]
@@ -107,7 +107,7 @@ def _trainer(
 
     class StepOnly(GRPOTrainer):
         def _send_telemetry(self) -> None:
-            """Nobody is told of a benchmark."""
+            """A benchmark sends nothing."""
 
         def _prepare_inputs(self, generation_batch: Any) -> Any:
             """Moves them to the device; TRL would generate completions here."""

@@ -1,4 +1,4 @@
-"""What `rlanything bench learner` found, as a page and as a table for the terminal."""
+"""The result of benchmarks/learner.py, as a page of Markdown and as a table for the terminal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 import transformers
 from rich.table import Table
 
-from rlanything.bench import trl
-from rlanything.bench.learner import EPISODE_ROLLOUTS, Result, Row
+from learner_steps import trl_step
+from learner_steps.measuring import EPISODE_ROLLOUTS, Result, Row
 
 _TOKENS = ("minibatch", "samples", "tokens", "distinct", "computed", "computed / distinct")
 _TIMES = (
@@ -29,8 +29,8 @@ _TIMES = (
 
 
 def page(result: Result, command: str) -> str:
-    """Markdown."""
-    theirs = f", trl {version('trl')}" if trl.available() else ", without TRL"
+    """Returns the whole page; `command` is named as what wrote it."""
+    theirs = f", trl {version('trl')}" if trl_step.available() else ", without TRL"
     return "\n".join(
         [
             "# The learner: shared beginnings against separate sequences",
@@ -70,7 +70,7 @@ def page(result: Result, command: str) -> str:
 
 
 def table(result: Result) -> Table:
-    """The same in short."""
+    """Returns the token counts and ratios of every minibatch."""
     shown = Table("minibatch", "tokens", "distinct", "computed", "padded / shared", "TRL / shared")
     for row in result.rows:
         tokens = (row.sample_tokens, row.distinct_tokens, row.computed_tokens)
@@ -109,10 +109,10 @@ def _ratio(row: Row, arm: str) -> str:
 
 
 def _megabytes(row: Row, arm: str) -> str:
-    """The median, and its ratio to that of `shared`."""
+    """Returns the median, and its ratio to that of `shared`; - where nothing was measured."""
     if arm not in row.megabytes:
         return "-"
-    median, ours = (statistics.median(row.megabytes[each]) for each in (arm, "shared"))
+    median, ours = (statistics.median(row.megabytes[name]) for name in (arm, "shared"))
     return f"{median:.0f}" if arm == "shared" else f"{median:.0f} ({median / ours:.1f}x)"
 
 
@@ -123,8 +123,8 @@ def _accelerator() -> str:
 def _row_sizes(rows: tuple[Row, ...]) -> str:
     sizes = {arm: sorted({row.row_tokens[arm] for row in rows}) for arm in rows[0].row_tokens}
     return "; ".join(
-        f"{'TRL' if arm == 'trl' else arm}: {', '.join(map(str, found))} tokens"
-        for arm, found in sizes.items()
+        f"{'TRL' if arm == 'trl' else arm}: {', '.join(map(str, tokens))} tokens"
+        for arm, tokens in sizes.items()
     )
 
 

@@ -1,4 +1,4 @@
-"""What learners are measured on: the samples of a real iteration, and made-up episodes."""
+"""The samples that learners are measured on: of a real iteration, and of made-up episodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Tagged = list[tuple[str, Sample]]
 
 
 class _Recorder:
-    """Stands where a learner would, and keeps what it is given."""
+    """A learner that only keeps the samples it is given."""
 
     def __init__(self) -> None:
         self.samples: Tagged = []
@@ -38,9 +38,9 @@ class _Recorder:
 
 
 def recorded(
-    recipe: Recipe, domain: Domain, cast: RunComponents, progress: Progress
+    recipe: Recipe, domain: Domain, components: RunComponents, progress: Progress
 ) -> tuple[Tagged, Tagged]:
-    """Plays and judges the first iteration of a recipe; the samples of policy and judge."""
+    """Plays and judges the first iteration of a recipe. Returns the samples of policy and judge."""
     policy, judge = _Recorder(), _Recorder()
     roots = domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
     environment = recipe.environment
@@ -51,12 +51,12 @@ def recorded(
             recipe=recipe,
             domain=domain,
             pool=Pool(roots, recipe.curriculum.alpha_low, recipe.curriculum.alpha_high),
-            policy=cast.train_policy,
-            judge=cast.scorer,
-            adapter=cast.adapter,
+            policy=components.train_policy,
+            judge=components.scorer,
+            adapter=components.adapter,
             policy_learner=policy,
             judge_learner=judge,
-            engines=cast.engines,
+            engines=components.engines,
             environments=environments,
             progress=progress,
         ).iterate(1)
@@ -68,7 +68,7 @@ OPENING, OBSERVATION, RESPONSE = 150, 25, 9
 
 
 def episodes(steps: int, rollouts: int, vocabulary: int, seed: int) -> list[Sample]:
-    """The policy's samples of a rollout group of made-up episodes, one a step.
+    """Returns the policy's samples of a rollout group of made-up episodes, one a step.
 
     Tokens are random; what counts is how they overlap: rollouts share their opening, and a step's
     prompt is the one before it with its response and what was seen then."""

@@ -1,0 +1,5 @@
+"""`python -m rlanything`: the command line."""
+
+from rlanything.cli import main
+
+main()

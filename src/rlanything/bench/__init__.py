@@ -1,1 +1,0 @@
-"""Our speed beside that of others, on the same work."""

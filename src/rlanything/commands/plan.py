@@ -1,0 +1,36 @@
+"""`rlanything plan`: memory, tokens and seconds of a recipe."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def plan(
+    recipe: Annotated[Path, typer.Argument(help="A YAML recipe; see recipes/.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="section.key=value, as for train")
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="cpu (this machine, measured) or a GPU of the table, e.g. h100.")
+    ] = "cpu",
+    count: Annotated[int, typer.Option(min=1, help="How many of them.")] = 1,
+    assume: Annotated[
+        list[str] | None, typer.Option(help="name=value for what a recipe cannot say.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Work out memory, tokens and seconds of a recipe, without its weights and without a GPU."""
+    from rlanything.config.recipe import load_recipe
+    from rlanything.planning.plan import make_plan
+    from rlanything.planning.report import render
+
+    made = make_plan(load_recipe(recipe, overrides or []), device, count, assume or [])
+    if as_json:
+        typer.echo(json.dumps(made.to_json()))
+    else:
+        Console().print(render(made))

@@ -1,0 +1,70 @@
+"""The registered commands, as typer wants them.
+
+A command is an entry point of the group `rlanything.commands`: a function as typer takes it, or a
+`typer.Typer` that groups several. Each is imported when it is called or listed in the help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import typer
+from rich.markup import escape
+from typer.core import TyperGroup
+
+from rlanything.plugins import PluginError, load_plugin, plugin_names
+
+ORDER = (
+    *("train", "resume", "eval", "plan", "recipes", "report", "tasks", "doctor", "feedback"),
+    *("judge-check", "ablate", "sandbox", "nano"),
+)
+"""As users meet them; commands of other packages follow in alphabetical order."""
+
+
+class Commands(TyperGroup):
+    """The registered commands. One that cannot be imported leaves the others alone."""
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """Found once: to ask for entry points reads a file of every installed package."""
+        places = {name: place for place, name in enumerate(ORDER)}
+        return sorted(plugin_names("command"), key=lambda name: places.get(name, len(ORDER)))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return self._names
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Returns typer's object for a command; None: there is none of that name."""
+        if cmd_name not in self._names:
+            return None
+        try:
+            return _typer_command(cmd_name, load_plugin("command", cmd_name))
+        except Exception as fault:  # whatever another package raises while it is imported
+            return _unavailable(cmd_name, fault)
+
+
+def _typer_command(name: str, plugin: typer.Typer | Callable[..., Any], **settings: Any) -> Any:
+    if isinstance(plugin, typer.Typer):
+        command = typer.main.get_group(plugin)
+        command.name = name
+        return command
+    single = typer.Typer(add_completion=False)
+    single.command(name, **settings)(plugin)
+    return typer.main.get_command(single)
+
+
+def _unavailable(name: str, fault: Exception) -> Any:
+    reason = str(fault)
+    if not isinstance(fault, PluginError):
+        reason = (
+            f"command {name} cannot be used ({type(fault).__name__}: {fault}): fix or remove it"
+        )
+
+    def refuse() -> None:
+        raise PluginError(reason) from fault
+
+    anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+    help_text = escape(f"Not available: {reason}")
+    return _typer_command(name, refuse, help=help_text, context_settings=anything)

@@ -1,0 +1,29 @@
+"""`rlanything resume`: a stopped run, continued."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from rlanything.commands.train import train_to_the_end
+from rlanything.progress import Progress
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="environment.*, checkpoints.*, store.*, tracker.* or loop.iterations=value"
+        ),
+    ] = None,
+) -> None:
+    """Continue a stopped run; its results are those it would have had without the stop."""
+    from rlanything.runs.trainer import Trainer
+
+    progress = Progress(Console())
+    run_again = Trainer.resume(run, overrides=overrides or [], progress=progress)
+    train_to_the_end(run_again, progress)

@@ -1,0 +1,25 @@
+"""`rlanything tasks`: a run's slots and what became of their tasks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def tasks(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Show a run's slots: their tasks, lineage, accuracies and critics."""
+    from rlanything.runs.lineage import lineage_table, read_lineage
+    from rlanything.runs.store.store import Store
+
+    slots = read_lineage(Store(run / "run.sqlite"))
+    if as_json:
+        typer.echo(json.dumps({"slots": slots}))
+    else:
+        Console().print(lineage_table(slots))

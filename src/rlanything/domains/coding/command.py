@@ -1,0 +1,73 @@
+"""`rlanything sandbox`: one program of a file, run once where it can do no harm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+if TYPE_CHECKING:
+    from rlanything.domains.coding.sandbox.base import Limits, RunResult
+
+
+def sandbox(
+    program: Annotated[Path, typer.Argument(help="A file of Python that need not be trusted.")],
+    input: Annotated[Path | None, typer.Option(help="What it reads from stdin.")] = None,
+    expect: Annotated[Path | None, typer.Option(help="What it must print.")] = None,
+    cpu_seconds: Annotated[
+        float, typer.Option(min=0.01, help="CPU time; 2.5 times that and 1 s by the clock.")
+    ] = 4.0,
+    memory_mb: Annotated[int, typer.Option(min=1, help="Address space, in MiB.")] = 1024,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Run a program in a box that sees nothing of this machine, and print its verdict."""
+    from rlanything.domains.coding.sandbox.base import Limits
+
+    limits = Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
+    result = _run_file(program, input, expect, limits)
+    if as_json:
+        typer.echo(json.dumps(result.to_json()))
+    else:
+        typer.echo(result.text, nl=False)
+        Console(stderr=True).print(escape(result.line()), soft_wrap=True, highlight=False)
+
+
+def _run_file(
+    program: Path, stdin: Path | None, expected: Path | None, limits: Limits
+) -> RunResult:
+    """Raises `SandboxError` for a file that cannot be read, `SandboxUnavailable` without a box."""
+    from rlanything.domains.coding.sandbox.base import Job
+    from rlanything.domains.coding.sandbox.local import LocalExecutor
+
+    job = Job(
+        _text(program, "the program"),
+        _bytes(stdin, "--input") if stdin else b"",
+        _text(expected, "--expect") if expected else None,
+        limits=limits,
+    )
+    with LocalExecutor(1) as executor:
+        return executor.run(job)
+
+
+def _bytes(path: Path, what: str) -> bytes:
+    from rlanything.domains.coding.sandbox.base import SandboxError
+
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SandboxError(
+            f"{path}: {error.strerror}; {what} must be a file that can be read"
+        ) from None
+
+
+def _text(path: Path, what: str) -> str:
+    from rlanything.domains.coding.sandbox.base import SandboxError
+
+    try:
+        return _bytes(path, what).decode()
+    except UnicodeDecodeError as error:
+        raise SandboxError(f"{path}: not UTF-8 at byte {error.start}; {what} must be") from None

@@ -1,0 +1,228 @@
+"""Evaluation of whatever `rlanything eval` names: a run, a recipe, a model, expert or random."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from rlanything.config.recipe import Recipe, RecipeError, load_recipe, make_recipe
+from rlanything.config.shipped import SUFFIXES, near_recipes, shipped_files
+from rlanything.domains.base import Domain
+from rlanything.domains.registry import load_domain
+from rlanything.evaluation.selection import Selection, best_of_n
+from rlanything.evaluation.success import Evaluation, evaluate, success_interval
+from rlanything.progress import Progress
+from rlanything.records import Trajectory
+from rlanything.roles.baselines import ExpertAgent, RandomAgent
+from rlanything.roles.judges.base import Judge
+from rlanything.rollout.episodes import Agent
+from rlanything.rollout.workers import EnvironmentPool
+from rlanything.runs.build import build_chat_model, build_judge, build_policy, prepare_torch
+from rlanything.runs.checkpoint import latest_checkpoint
+from rlanything.runs.directory import RECIPE
+from rlanything.runs.summary import percent, points
+from rlanything.seeds import derive
+
+
+@dataclass(frozen=True, slots=True)
+class EvalRequest:
+    """What to evaluate, on what. None: as the run's recipe says, or a default."""
+
+    target: str
+    split: str
+    episodes: int
+    domain: str | None
+    max_steps: int | None
+    temperature: float | None
+    seed: int
+    workers: int
+    overrides: Sequence[str] = ()
+    """`section.key=value` of the recipe, a bare model's too."""
+    best_of: int | None = None
+    """Attempts at each task, of which the judge chooses one; None: one attempt, nobody chooses."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalResult:
+    request: EvalRequest
+    evaluation: Evaluation
+    selection: Selection | None = None
+
+    def by_kind(self) -> dict[str, list[Trajectory]]:
+        """The episodes of each kind of task."""
+        kinds: dict[str, list[Trajectory]] = defaultdict(list)
+        for each in self.evaluation.trajectories:
+            kinds[each.task.kind or "all"].append(each)
+        return dict(sorted(kinds.items()))
+
+    def to_json(self) -> dict[str, Any]:
+        success = self.evaluation.success
+        return {
+            "target": self.request.target,
+            "split": self.request.split,
+            "episodes": len(self.evaluation.trajectories),
+            "success": success.estimate if success else None,
+            "low": success.low if success else None,
+            "high": success.high if success else None,
+            "seconds": self.evaluation.seconds,
+            "unplayable": self.evaluation.unplayable,
+            "kinds": {
+                kind: {"successes": sum(e.outcome == 1 for e in played), "episodes": len(played)}
+                for kind, played in self.by_kind().items()
+            },
+            **({"selection": asdict(self.selection)} if self.selection else {}),
+        }
+
+    def table(self) -> Table:
+        request, result = self.request, self.evaluation
+        table = Table(title=f"{request.target} on {request.split} ({result.seconds:.0f} s)")
+        table.add_column("task type")
+        table.add_column("episodes", justify="right")
+        table.add_column("success [95% interval]", justify="right")
+        kinds = self.by_kind()
+        for kind, played in kinds.items():
+            found = success_interval([e.task.id for e in played], [e.outcome for e in played])
+            table.add_row(kind, str(len(played)), percent(found))
+        if len(kinds) > 1:
+            table.add_section()
+            table.add_row("all", str(len(result.trajectories)), percent(result.success))
+        if self.selection is not None:
+            chosen, n = self.selection, request.best_of
+            table.add_section()
+            table.add_row(f"chosen by the judge, best of {n}", "", percent(chosen.chosen))
+            table.add_row("gain over one attempt", "", points(chosen.gain))
+            table.add_row(f"won by any of {n}", "", f"{chosen.possible:.1%}")
+        return table
+
+
+def best_of(select: str) -> int:
+    """N of `best-of-N`. Raises `RecipeError`."""
+    found = re.fullmatch(r"best-of-([1-9]\d{0,3})", select)
+    if found is None:
+        raise RecipeError(f"--select {select!r}: write best-of-8, or another number")
+    return int(found[1])
+
+
+def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
+    """Raises `RecipeError`, `ModelError` or `DomainError` for a target that cannot be played."""
+    recipe = _recipe(request)
+    domain = load_domain(recipe.domain.name, recipe.domain.options)
+    tasks = domain.tasks(request.split, request.episodes, request.seed)
+    agent = _agent(request, recipe, domain)
+    judge = _judge(request, recipe, domain) if request.best_of else None
+    with (
+        progress.live(),
+        EnvironmentPool(
+            recipe.domain.name,
+            recipe.domain.options,
+            request.workers,
+            recipe.environment.timeout_seconds,
+        ) as environments,
+    ):
+        result = evaluate(
+            agent,
+            environments,
+            tasks,
+            request.split,
+            max_steps=request.max_steps or recipe.evaluation.max_steps or recipe.loop.max_steps,
+            parallel_episodes=recipe.environment.parallel_episodes,
+            seed=request.seed,
+            progress=progress,
+            rollouts=request.best_of or 1,
+        )
+        if judge is None:
+            return EvalResult(request, result)
+        steps = sum(len(each.steps) for each in result.trajectories)
+        with progress.phase("judgements", steps * judge.samples, "judgements") as advance:
+            judged = judge.judge(result.trajectories, derive(request.seed, "selection"), advance)
+    return EvalResult(request, result, best_of_n(judged))
+
+
+def _recipe(request: EvalRequest) -> Recipe:
+    """The target's own, if it is a recipe or a run; else what a bare model needs, or nobody."""
+    target = Path(request.target)
+    if _is_recipe(request.target):
+        recipe = load_recipe(request.target, request.overrides)
+    elif _is_run(request.target):
+        recipe = load_recipe(target / RECIPE, request.overrides)
+    else:
+        _refuse_mistyped(request.target)
+        # The environment's own list of actions, where it has one, is what any model can play with.
+        policy = {"model": request.target, "decoding": "choices", "max_tokens": 64}
+        domain = {"name": request.domain or "alfworld"}
+        data = {"name": "eval", "domain": domain, "policy": policy}
+        return make_recipe(data, request.overrides, request.target)
+    if request.domain not in (None, recipe.domain.name):
+        raise RecipeError(
+            f"{request.target} plays {recipe.domain.name}: leave --domain out, or evaluate "
+            "the model in its checkpoints folder"
+        )
+    return recipe
+
+
+def _is_run(target: str) -> bool:
+    return (Path(target) / RECIPE).is_file()
+
+
+def _is_recipe(target: str) -> bool:
+    if Path(target).suffix in SUFFIXES:
+        return Path(target).is_file()
+    return target in shipped_files() and not Path(target).exists()
+
+
+def _refuse_mistyped(target: str) -> None:
+    """Raises `RecipeError` where a target is meant to be on this machine and is not: a model hub
+    must not be asked for it."""
+    path, first = Path(target), target.partition("/")[0]
+    if target in ("nano", "expert", "random") or path.exists() or ":" in target:
+        return
+    local = (
+        target.startswith((".", "/", "~"))
+        or path.suffix in (*SUFFIXES, ".gguf")
+        or len(path.parts) > 2
+        or (len(path.parts) == 2 and Path(first).is_dir())
+    )
+    runs = [str(file.parent) for at in ("*", "*/*") for file in Path().glob(f"{at}/{RECIPE}")]
+    near = [*near_recipes(target), *get_close_matches(target, runs, cutoff=0.8)]
+    if local or near or get_close_matches(first, ["runs"], cutoff=0.75):
+        hint = f"did you mean {' or '.join(near[:3])}?" if near else "check the path"
+        raise RecipeError(f"{target}: there is no such run, recipe or folder; {hint}")
+
+
+def _agent(request: EvalRequest, recipe: Recipe, domain: Domain) -> Agent:
+    if request.target == "expert":
+        return ExpertAgent(domain)
+    if request.target == "random":
+        return RandomAgent(domain)
+    policy = recipe.policy.model_copy(update=_trained(request, "policy"))
+    prepare_torch(recipe.threads)
+    chosen = recipe.evaluation.temperature if request.temperature is None else request.temperature
+    return build_policy(build_chat_model(policy, "policy", recipe.threads), domain, policy, chosen)
+
+
+def _judge(request: EvalRequest, recipe: Recipe, domain: Domain) -> Judge:
+    if not _is_recipe(request.target) and not _is_run(request.target):
+        raise RecipeError(
+            f"{request.target} has no judge to choose with: evaluate a run or a recipe"
+        )
+    judge = recipe.judge
+    if judge.trains:
+        judge = judge.model_copy(update=_trained(request, "judge"))
+    return build_judge(judge, domain, lambda: build_chat_model(judge, "judge", recipe.threads))
+
+
+def _trained(request: EvalRequest, role: str) -> dict[str, str]:
+    """Where a run's latest weights of a role are; nothing for whoever is no run."""
+    if not _is_run(request.target):
+        return {}
+    checkpoint = latest_checkpoint(Path(request.target) / "checkpoints")
+    if checkpoint is None:
+        raise RecipeError(f"{request.target} has no checkpoint yet: let it finish an iteration")
+    return {"model": str(checkpoint / role)}

@@ -1,0 +1,148 @@
+"""A run's judge on corrupted steps, before and after training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.roles import JudgeConfig
+from rlanything.domains.base import Domain, UnitTestDomain
+from rlanything.domains.registry import load_domain
+from rlanything.evaluation.counts import Counts, gain, level
+from rlanything.evaluation.intervals import Interval
+from rlanything.progress import Progress
+from rlanything.roles.judges.llm import LLMJudge
+from rlanything.runs.build import build_chat_model, build_judge, prepare_torch
+from rlanything.runs.checkpoint import latest_checkpoint
+from rlanything.runs.store.store import Store
+from rlanything.runs.summary import percent, points
+from rlanything.runs.directory import CHECKPOINTS, RECIPE, STORE
+from rlanything.seeds import derive
+from rlanything.studies.judge_check.judge_check import MEASURES, draw, evaluate
+
+STEPS_PER_EPISODE = 4
+"""Those of one episode are much alike: more episodes say more than more steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What the judge noticed. All intervals are of 95%, over episodes."""
+
+    run: str
+    episodes: int
+    steps: int
+    """Drawn from them."""
+    applies: Mapping[str, int]
+    """To how many of the good ones each corruption applies."""
+    before: Mapping[str, Counts]
+    after: Mapping[str, Counts] | None
+    """None: the judge does not train, or no iteration is finished."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "episodes": self.episodes,
+            "steps": self.steps,
+            "applies": dict(self.applies),
+            "measures": {
+                measure: {
+                    "before": _json(self.before, measure),
+                    "after": None if self.after is None else _json(self.after, measure),
+                    "change": asdict(change) if (change := self.change(measure)) else None,
+                }
+                for measure in MEASURES
+            },
+        }
+
+    def change(self, measure: str) -> Interval | None:
+        return None if self.after is None else gain(self.before, self.after, (measure,))
+
+    def table(self) -> Table:
+        table = Table(
+            title=f"{self.run}: {self.steps} steps of {self.episodes} episodes",
+            caption="How often a verdict falls when a good step that the judge approved is judged "
+            "anew; the last two: how often any verdict turns to the score pasted. What exceeds the "
+            "control is the corruption's doing. Intervals of 95%.",
+        )
+        table.add_column("corruption")
+        table.add_column("applies to", justify="right")
+        table.add_column("before", justify="right")
+        if self.after is not None:
+            table.add_column("after", justify="right")
+            table.add_column("change", justify="right")
+        for measure in MEASURES:
+            row = [measure, str(self.applies.get(measure, "")), _shown(self.before, measure)]
+            if self.after is not None:
+                change = self.change(measure)
+                row += [_shown(self.after, measure), points(change) if change else "-"]
+            table.add_row(*row)
+        return table
+
+
+def check_judge(run: Path, episodes: int, progress: Progress) -> CheckResult:
+    """Corrupts steps of a run's recorded judge evaluation and has its judge judge them again.
+
+    Raises `RecipeError` for what is no run or has no judge that reads steps, `StoreError` or
+    `ModelError` where its files cannot be used."""
+    if not (run / RECIPE).is_file():
+        raise RecipeError(f"{run} is no run directory: it has no {RECIPE}")
+    recipe = load_recipe(run / RECIPE)
+    domain = load_domain(recipe.domain.name, recipe.domain.options)
+    _check_that_it_reads_steps(run, recipe, domain)
+    with closing(Store(run / STORE)) as store:
+        recorded = [episode for episode in store.judge_eval_episodes() if episode.steps][:episodes]
+        labels = store.judge_eval_labels()
+    if not recorded:
+        raise RecipeError(
+            f"{run} has no recorded evaluation of its judge: train with evaluation.episodes and "
+            "evaluation.judged_episodes above 0"
+        )
+    prepare_torch(recipe.threads)
+    seed = derive(recipe.seed, "judge check")
+    drawn = draw(domain.action_marker, recorded, labels, STEPS_PER_EPISODE, seed)
+
+    def counts(config: JudgeConfig, name: str) -> dict[str, Counts]:
+        chat_model = build_chat_model(config, "judge", recipe.threads)
+        judge = build_judge(config, domain, lambda: chat_model)
+        assert isinstance(judge, LLMJudge)  # it reads steps
+        return evaluate(judge, drawn, seed, name, progress)
+
+    with progress.live():
+        before, after = counts(recipe.judge, "before training"), None
+        latest = latest_checkpoint(run / CHECKPOINTS) if recipe.judge.trains else None
+        if latest is not None:
+            trained = recipe.judge.model_copy(update={"model": str(latest / "judge")})
+            after = counts(trained, "after training")
+    if after is None:
+        progress.log("this judge does not train, or no iteration is finished: there is no `after`")
+    applies = {name: len(found) for name, found in drawn.corrupted.items()}
+    return CheckResult(str(run), len(recorded), len(drawn.places), applies, before, after)
+
+
+def _check_that_it_reads_steps(run: Path, recipe: Recipe, domain: Domain) -> None:
+    if recipe.judge.name != "llm":
+        raise RecipeError(f"{run}: its judge is the oracle, which reads no words to be misled by")
+    if isinstance(domain, UnitTestDomain):
+        raise RecipeError(
+            f"{run}: its judge writes tests and reads no steps, so there are none to corrupt; UT "
+            "and Detect say how good its tests are"
+        )
+
+
+def _json(items: Mapping[str, Counts], measure: str) -> dict[str, Any] | None:
+    share = level(items, (measure,))
+    if share is None:
+        return None
+    hits, totals = zip(*(each[measure] for each in items.values() if measure in each), strict=True)
+    return {"hits": sum(hits), "of": sum(totals), **asdict(share)}
+
+
+def _shown(items: Mapping[str, Counts], measure: str) -> str:
+    found = _json(items, measure)
+    return f"{percent(level(items, (measure,)))} of {found['of']}" if found else "-"

@@ -1,0 +1,74 @@
+"""The commands that make, continue and read a run, each called once as a user would."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers.command import call
+from helpers.paths import TINY
+
+SMALL = ["loop.iterations=1", "loop.tasks_per_iteration=1", "loop.rollouts_per_task=2"]
+SMALL += ["loop.max_steps=3", "environment.workers=0"]
+SMALL += ["evaluation.episodes=2", "evaluation.judged_episodes=2"]
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("commands") / "run"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert call(monkeypatch, "train", str(TINY), f"run_dir={directory}", *SMALL) == 0
+    return directory
+
+
+def test_resume_goes_on_to_more_iterations(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert call(monkeypatch, "resume", str(run), "loop.iterations=2") == 0
+    assert (run / "checkpoints" / "iter-00002").is_dir()
+    capsys.readouterr()
+    assert call(monkeypatch, "resume", str(run.parent)) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_tasks_shows_every_slot(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert call(monkeypatch, "tasks", str(run), "--json") == 0
+    slots = json.loads(capsys.readouterr().out)["slots"]
+    assert len(slots) == 8
+    assert call(monkeypatch, "tasks", str(run)) == 0
+    assert "8 slots" in capsys.readouterr().out
+
+
+def test_report_writes_one_page(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    page = tmp_path / "page.html"
+    assert call(monkeypatch, "report", str(run), "--out", str(page)) == 0
+    assert capsys.readouterr().out.split() == [str(page)]
+    assert "<html" in page.read_text()
+
+
+def test_judge_check_says_what_the_judge_noticed(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert call(monkeypatch, "judge-check", str(run), "--episodes", "1", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["episodes"] == 1
+    assert "unchanged (control)" in result["measures"]
+    assert call(monkeypatch, "judge-check", str(run.parent)) == 2
+    assert "is no run directory" in capsys.readouterr().err
+
+
+def test_nano_build_refuses_a_role_that_there_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    arguments = ["--role", "coach", "--out", str(tmp_path / "models")]
+    assert call(monkeypatch, "nano", "build", *arguments) == 2
+    assert "coach" in capsys.readouterr().err
+    assert not (tmp_path / "models").exists()
