@@ -26,7 +26,7 @@ from rich.progress import track
 from rlanything.config.engines import VLLMEngineConfig
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import TrainedRoleConfig
-from rlanything.domains.alfworld.bootstrap import Demonstrator
+from rlanything.domains.alfworld.teacher import Demonstrator
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.engines import shipped

@@ -88,6 +88,41 @@ def test_arrows_point_down(name: str) -> None:
             assert HEIGHT[room(imported)] <= HEIGHT[room(name)], f"{name} imports {imported}"
 
 
+# The shipped domains are plug-ins: a folder each, found by entry point.
+DOMAIN_FOLDERS = ("alfworld", "coding", "miniwob")
+# What a domain's folder may import of the project, beside itself.
+OFFERED_TO_DOMAINS = ["seeds", "records", "backoff", "surrogates", "plugins", "progress"] + [
+    f"domains.{name}" for name in ("base", "teaching", "templates", "text")
+]
+# Files that still import a domain; nothing may be added.
+IMPORTERS_OF_DOMAINS = {"rlanything.cli", "rlanything.commands.doctor"}
+
+
+def domain_folder(module: str) -> str | None:
+    """The domain in whose folder a module lies; None: in none."""
+    parts = module.split(".")
+    return (
+        parts[2] if parts[1:2] == ["domains"] and parts[2:] and parts[2] in DOMAIN_FOLDERS else None
+    )
+
+
+def test_nothing_outside_a_domains_folder_imports_it() -> None:
+    importers = {
+        name
+        for name, path in MODULES.items()
+        if {domain_folder(imported) for imported in imports(path)} - {None, domain_folder(name)}
+    }
+    assert importers <= IMPORTERS_OF_DOMAINS
+
+
+def test_a_domain_imports_only_what_is_offered_to_domains() -> None:
+    offered = {f"rlanything.{name}" for name in OFFERED_TO_DOMAINS}
+    for name, path in MODULES.items():
+        if folder := domain_folder(name):
+            others = {module for module in imports(path) if domain_folder(module) != folder}
+            assert others <= offered, name
+
+
 def test_domains_and_what_lies_below_import_no_torch() -> None:
     for name, path in MODULES.items():
         low = room(name) and HEIGHT[room(name)] <= HEIGHT["rollout"]

@@ -15,6 +15,7 @@ from rlanything.domains.alfworld.oracle import step_labels
 from rlanything.domains.alfworld.tasks import load_game, tasks, with_goal
 from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import DomainError, InvalidTask
+from rlanything.domains.teaching import StepTeacher
 from rlanything.domains.templates import Templates
 from rlanything.records import (
     Direction,
@@ -78,6 +79,12 @@ class AlfWorld:
 
     def environment(self) -> AlfWorldEnvironment:
         return AlfWorldEnvironment(idle_actions=False)
+
+    @staticmethod
+    def nano_teacher() -> StepTeacher:
+        from rlanything.domains.alfworld.teacher import AlfWorldTeacher
+
+        return AlfWorldTeacher()
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         """A chat that only ever grows: each turn is one observation and what to remember."""

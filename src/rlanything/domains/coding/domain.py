@@ -18,6 +18,7 @@ from rlanything.domains.coding.rewriting import rewritten
 from rlanything.domains.coding.sandbox.base import Executor
 from rlanything.domains.coding.sandbox.local import LocalExecutor
 from rlanything.domains.coding.sandbox.remote import RemoteExecutor
+from rlanything.domains.teaching import UnitTestTeacher
 from rlanything.domains.templates import Templates
 from rlanything.records import (
     Direction,
@@ -129,6 +130,12 @@ class Coding:
 
     def environment(self) -> CodingEnvironment:
         return CodingEnvironment(lambda: self.executor, self._memory_mb)
+
+    @staticmethod
+    def nano_teacher() -> UnitTestTeacher:
+        from rlanything.domains.coding.teacher import CodingTeacher
+
+        return CodingTeacher()
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         del steps  # an episode has one

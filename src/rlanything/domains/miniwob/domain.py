@@ -18,6 +18,7 @@ from rlanything.domains.miniwob.tasks import (
     start_of,
     starts,
 )
+from rlanything.domains.teaching import StepTeacher
 from rlanything.domains.templates import Templates
 from rlanything.records import (
     Completion,
@@ -71,6 +72,12 @@ class MiniWob:
 
     def environment(self) -> MiniWobEnvironment:
         return MiniWobEnvironment(self.browser, screenshots=self._screenshots > 0)
+
+    @staticmethod
+    def nano_teacher() -> StepTeacher:
+        from rlanything.domains.miniwob.teacher import MiniWobTeacher
+
+        return MiniWobTeacher()
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         """One message, whatever was done before: the screen shows what came of it."""

@@ -1,4 +1,4 @@
-"""What tiny models are taught before the loop begins: good and bad answers of the three roles.
+"""Teaches the nano models for coding before the loop begins: answers of the three roles.
 
 All are about problems of the embedded families, whose solutions are known.
 """
@@ -25,6 +25,7 @@ from rlanything.domains.coding.families.programs import (
 )
 from rlanything.domains.coding.fences import FENCE
 from rlanything.domains.coding.problem import Example, Problem
+from rlanything.domains.teaching import UnitTestPlan
 from rlanything.records import Direction, Task
 
 _TRIES = 16
@@ -100,8 +101,10 @@ def explanation(problem: Problem, response: str, summary: str) -> str:
     return f"{cause} {summary.partition('.')[0]}."
 
 
-class Teacher:
-    """What `rlanything nano build` asks of a domain whose judge writes tests."""
+class CodingTeacher:
+    """The teacher of the nano models for coding (a `UnitTestTeacher`)."""
+
+    plan = UnitTestPlan()
 
     def drills(self, count: int, difficulty: tuple[int, int], seed: int) -> list[Task]:
         rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""What tiny models are taught before the loop begins: supervised examples for the three roles.
+"""Teaches the nano models of AlfWorld before the loop begins: examples for the three roles.
 
 The teacher is deliberately imperfect: it explores without knowing where things are and it slips, so
 that there is something left for reinforcement learning to improve.
@@ -20,6 +20,7 @@ from rlanything.domains.alfworld.memory import Memory
 from rlanything.domains.alfworld.tasks import candidate_goals, load_game
 from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import Episode
+from rlanything.domains.teaching import StepPlan
 from rlanything.records import Completion, Direction, Step, Task
 
 
@@ -181,8 +182,10 @@ def propose_goal(root: Task, direction: Direction, rng: random.Random) -> str | 
     return f"object: {goal.object.lower()} place: {goal.receptacle.lower()}"
 
 
-class Teacher:
-    """What `rlanything nano build` asks of a domain: examples for each role."""
+class AlfWorldTeacher:
+    """The teacher of AlfWorld's nano models (a `StepTeacher`)."""
+
+    plan = StepPlan(options={"receptacles": [4, 7], "objects": [5, 9]})
 
     def demonstrator(self, slip: float) -> Demonstrator:
         return Demonstrator(slip)

@@ -9,18 +9,18 @@ and on held-out families.
 
 from __future__ import annotations
 
-import importlib
 import random
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import DomainError, UnitTestDomain
 from rlanything.domains.registry import load_domain
+from rlanything.domains.teaching import UnitTestPlan, UnitTestTeacher
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
@@ -59,73 +59,34 @@ from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_policy, prepare_torch
 from rlanything.seeds import derive
 
-
-class Teacher(Protocol):
-    """A domain's examples for each role; found as `Teacher` in its `bootstrap` module."""
-
-    def drills(self, count: int, difficulty: tuple[int, int], seed: int) -> list[Task]: ...
-
-    def solution(self, task: Task, rng: random.Random, slip: float) -> str: ...
-
-    def unit_test(self, task: Task, rng: random.Random, error: float) -> str: ...
-
-    def critic(self, task: Task, response: str, summary: str) -> str: ...
-
-    def proposal(
-        self, root: Task, direction: Direction, rng: random.Random, tests: int
-    ) -> str | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything the models depend on."""
-
-    seed: int = 0
-    domain: str = "coding"
-    difficulty: tuple[int, int] = (1, 4)
-    problems: int = 15_000
-    """Of the training split, and as many drills: with one solution each."""
-    tests: int = 2
-    """Of each problem."""
-    slip: float = 0.5
-    """Share of the solutions with a mistake."""
-    error: float = 0.4
-    """Share of the tests that are worked out wrongly."""
-    epochs: int = 2
-    together: int = 4
-    """Problems whose lessons share a pack, and so the instructions that all prompts begin with."""
-    adapter_problems: int = 6_000
-    rewritten_tests: int = 2
-    """In every problem that the adapter is shown to write."""
-    hidden: int = 128
-    layers: int = 4
-    heads: int = 4
-    vocabulary: int = 1024
-    learning_rate: float = 2e-3
-    episodes: int = 400
-    """Of each measurement."""
-
-
 TOKENIZED = 3_000
 """Problems that the tokenizer is made for."""
 
 
-class Builder:
+class UnitTestDomainBuilder:
     """One build. `build` returns what was measured."""
 
-    def __init__(self, plan: Plan, out: Path, workers: int, progress: Progress) -> None:
+    def __init__(
+        self,
+        plan: UnitTestPlan,
+        teacher: UnitTestTeacher,
+        out: Path,
+        workers: int,
+        progress: Progress,
+    ) -> None:
         """Raises `DomainError` for a domain whose judge does not write tests."""
-        self._plan, self._out, self._progress = plan, out, progress
+        self._plan, self._teacher, self._out, self._progress = plan, teacher, out, progress
         options = {
             "difficulty": list(plan.difficulty),
             "rewritten_tests": plan.rewritten_tests,
         }
         domain = load_domain(plan.domain, options)
         if not isinstance(domain, UnitTestDomain):
-            raise DomainError(f"domain {plan.domain} has no tests to write")
+            raise DomainError(
+                f"domain {plan.domain} has no run_tests(): implement UnitTestDomain, or let "
+                "nano_teacher() return a StepTeacher"
+            )
         self._domain: UnitTestDomain = domain
-        package = type(domain).__module__.rpartition(".")[0]
-        self._teacher: Teacher = importlib.import_module(f"{package}.bootstrap").Teacher()
         self._pool = EnvironmentPool(plan.domain, options, workers, 120.0)
         self._shape = Shape(plan.hidden, plan.layers, plan.heads)
 

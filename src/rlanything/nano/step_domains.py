@@ -7,19 +7,19 @@ useful but imperfect. What each reached is measured on the `tune` split, which n
 
 from __future__ import annotations
 
-import importlib
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
 
 from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
+from rlanything.domains.teaching import StepPlan, StepTeacher
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
@@ -44,7 +44,7 @@ from rlanything.nano.measuring import measure_adapter, measure_policy, some_of
 from rlanything.nano.pretrain import Renaming
 from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.progress import Progress
-from rlanything.records import Direction, JudgedTrajectory, Sample, Step, Task, Trajectory
+from rlanything.records import JudgedTrajectory, Sample, Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
@@ -53,76 +53,14 @@ from rlanything.runs.build import build_policy, prepare_torch
 from rlanything.seeds import derive
 
 
-class Teacher(Protocol):
-    """A domain's examples for each role; found as `Teacher` in its `bootstrap` module."""
-
-    def demonstrator(self, slip: float) -> Agent: ...
-
-    def interchangeable(self) -> list[list[str]]:
-        """Groups of words that may be swapped for one another throughout an episode."""
-        ...
-
-    def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str: ...
-
-    def critic(self, task: Task, steps: Sequence[Step], rejected: Sequence[int]) -> str: ...
-
-    def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything the models depend on."""
-
-    seed: int = 0
-    domain: str = "alfworld"
-    options: Mapping[str, Any] = field(
-        default_factory=lambda: {"receptacles": [4, 7], "objects": [5, 9]}
-    )
-    """Of the domain."""
-    decoding: Literal["choices", "free"] = "choices"
-    response_tokens: int = 32
-    thought_tokens: int = 12
-    judgement_tokens: int = 24
-    proposal_tokens: int = 48
-    max_steps: int = 16
-    games: int = 2200
-    """Tasks for demonstrations and for the policy's rollouts."""
-    demonstrations_per_game: int = 2
-    together: int = 1
-    """Episodes whose lessons share a pack, and so the instructions that all prompts begin with."""
-    copying_updates: int = 0
-    """Of the drill before the policy's lessons, for domains whose words are made up at random."""
-    slip: float = 0.3
-    """How often the demonstrator does anything at all."""
-    policy_epochs: int = 2
-    judged_games: int = 1000
-    """Games on which the judge is taught; the policy plays each twice."""
-    label_noise: float = 0.3
-    """Share of the oracle's labels that are flipped before the judge learns from them."""
-    judge_epochs: int = 2
-    criticised_games: int = 400
-    """Those among them on which the adapter is taught to explain failures."""
-    adapter_games: int = 7000
-    adapter_epochs: int = 2
-    hidden: int = 128
-    layers: int = 4
-    heads: int = 4
-    vocabulary: int = 1024
-    """Upper limit; byte-pair merging stops once every word is one token."""
-    spaces_apart: bool = False
-    """Whether the tokenizer keeps spaces from words, as `train_tokenizer` has it."""
-    learning_rate: float = 2e-3
-    episodes: int = 480
-    """Of each measurement."""
-
-
-class Builder:
+class StepDomainBuilder:
     """One build. `build` returns what was measured."""
 
-    def __init__(self, plan: Plan, out: Path, workers: int, progress: Progress) -> None:
-        self._plan, self._out, self._progress = plan, out, progress
+    def __init__(
+        self, plan: StepPlan, teacher: StepTeacher, out: Path, workers: int, progress: Progress
+    ) -> None:
+        self._plan, self._teacher, self._out, self._progress = plan, teacher, out, progress
         self._domain: Domain = load_domain(plan.domain, plan.options)
-        self._teacher = _teacher(self._domain)
         self._pool = EnvironmentPool(plan.domain, plan.options, workers, 120.0)
         self._config = PolicyConfig(
             decoding=plan.decoding,
@@ -351,9 +289,3 @@ class Builder:
             seed=plan.seed,
             progress=self._progress,
         )
-
-
-def _teacher(domain: Domain) -> Teacher:
-    package = type(domain).__module__.rpartition(".")[0]
-    make: Callable[[], Teacher] = importlib.import_module(f"{package}.bootstrap").Teacher
-    return make()

@@ -1,4 +1,4 @@
-"""What tiny models are taught before the loop begins: supervised examples for the three roles.
+"""Teaches the nano models of MiniWoB++ before the loop begins: examples for the three roles.
 
 The demonstrator knows the pages' experts and slips, so that there is something left for
 reinforcement learning to improve.
@@ -23,6 +23,7 @@ from rlanything.domains.miniwob.pages import Page
 from rlanything.domains.miniwob.rewriting import family
 from rlanything.domains.miniwob.screen import Element, read
 from rlanything.domains.miniwob.tasks import page_of
+from rlanything.domains.teaching import StepPlan
 from rlanything.records import Completion, Direction, Step, Task
 
 LOST = "nothing"
@@ -84,8 +85,25 @@ def _element(elements: Sequence[Element], action: str) -> Element | None:
     return elements[parsed.number - 1]
 
 
-class Teacher:
-    """What `rlanything nano build` asks of a domain of episodes."""
+class MiniWobTeacher:
+    """The teacher of MiniWoB++'s nano models (a `StepTeacher`)."""
+
+    plan = StepPlan(
+        decoding="free",
+        response_tokens=48,
+        judgement_tokens=48,
+        max_steps=10,
+        games=8000,
+        demonstrations_per_game=1,
+        together=3,
+        copying_updates=4000,
+        policy_epochs=3,
+        spaces_apart=True,
+        slip=0.2,
+        judged_games=1500,
+        label_noise=0.15,
+        adapter_games=2000,
+    )
 
     def demonstrator(self, slip: float) -> Demonstrator:
         return Demonstrator(slip)
