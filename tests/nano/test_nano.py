@@ -22,7 +22,7 @@ from rlanything.engines.hf.model import LanguageModel
 from rlanything.nano.making import ROLES, RoleName, roles_named, teach
 from rlanything.nano.plans import build as build_models
 from rlanything.nano.plans import teacher_of
-from rlanything.nano.pretrain import Renaming
+from rlanything.nano.sft import Renaming
 from rlanything.nano.step_domains import StepDomainBuilder
 from rlanything.plugins import PluginError
 from rlanything.progress import Progress

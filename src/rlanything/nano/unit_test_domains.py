@@ -1,4 +1,4 @@
-"""Builds the nano models of a domain of programs and tests from a seed: teach, measure, save.
+"""Builds the nano models of a domain whose judge writes tests: teach, measure, save.
 
 The policy learns from solutions with typical mistakes in some; the judge from tests some of which
 are worked out wrongly; both of problems to train on and of drills, which combine the same parts in
@@ -25,22 +25,22 @@ from rlanything.engines.base import Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.evaluation.intervals import wilson
-from rlanything.nano.lessons import LessonWriter
 from rlanything.nano.making import (
     DIRECTIONS,
     ROLES,
     RoleName,
     Shape,
-    joined,
-    measured_before,
+    earlier_measurements,
+    merge_groups,
     new_model,
-    pupil_of,
     save_in_bfloat16,
+    student,
     teach,
     write_card,
 )
 from rlanything.nano.measuring import measure_adapter, measure_policy
-from rlanything.nano.pretrain import Renaming
+from rlanything.nano.samples import SampleWriter
+from rlanything.nano.sft import Renaming
 from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.progress import Progress
 from rlanything.records import (
@@ -60,11 +60,11 @@ from rlanything.runs.build import build_policy, prepare_torch
 from rlanything.seeds import derive
 
 TOKENIZED = 3_000
-"""Problems that the tokenizer is made for."""
+"""Problems whose texts train the tokenizer."""
 
 
 class UnitTestDomainBuilder:
-    """One build. `build` returns what was measured."""
+    """A build of the three models of a domain whose judge writes tests."""
 
     def __init__(
         self,
@@ -91,10 +91,11 @@ class UnitTestDomainBuilder:
         self._shape = Shape(plan.hidden, plan.layers, plan.heads)
 
     def build(self, roles: Sequence[RoleName] = ROLES) -> dict[str, Any]:
-        """`roles`: those to make; the others are read from the folder, as they are."""
+        """Builds the models and returns what was measured. `roles`: those to make; the others are
+        read from the folder, as they are."""
         prepare_torch(0)
         begun = time.perf_counter()
-        plan, measured = self._plan, measured_before(self._out, roles)
+        plan, measured = self._plan, earlier_measurements(self._out, roles)
         with self._progress.live(), self._pool:
             rng = random.Random(derive(plan.seed, "teacher"))
             tasks = [
@@ -110,25 +111,25 @@ class UnitTestDomainBuilder:
             if "policy" in roles:
                 tokenizer = train_tokenizer(self._texts(tasks, solutions, tests), plan.vocabulary)
                 policy = new_model(self._shape, tokenizer, derive(plan.seed, "policy"))
-                writer = LessonWriter(policy, self._domain)
+                writer = SampleWriter(policy, self._domain)
                 asked = [self._domain.policy_prompt(t, (), t.instruction) for t in tasks]
-                lessons = joined(_lessons(writer, tasks, asked, solutions), plan.together)
-                self._teach(policy, lessons, "policy")
+                samples = merge_groups(_samples(writer, tasks, asked, solutions), plan.together)
+                self._teach(policy, samples, "policy")
                 measured["policy"] = self._measure_policy(policy)
             else:
                 policy = load_model(self._out / "policy", "float32")
-                writer = LessonWriter(policy, self._domain)
+                writer = SampleWriter(policy, self._domain)
 
             if "judge" in roles:
-                judge = pupil_of(policy)
+                judge = student(policy)
                 asked = [self._domain.judge_prompt(t, ()) for t in tasks]
-                lessons = joined(_lessons(writer, tasks, asked, tests), plan.together)
-                self._teach(judge, lessons, "judge")
+                samples = merge_groups(_samples(writer, tasks, asked, tests), plan.together)
+                self._teach(judge, samples, "judge")
                 measured["judge"] = self._measure_judge(judge)
 
             if "adapter" in roles:
-                adapter = pupil_of(policy)
-                self._teach(adapter, self._adapter_lessons(writer), "adapter")
+                adapter = student(policy)
+                self._teach(adapter, self._adapter_samples(writer), "adapter")
                 measured["adapter"] = self._measure_adapter(adapter)
         if set(roles) == set(ROLES):
             measured["minutes"] = (time.perf_counter() - begun) / 60
@@ -141,24 +142,24 @@ class UnitTestDomainBuilder:
         solutions: Sequence[Sequence[str]],
         tests: Sequence[Sequence[str]],
     ) -> list[str]:
-        """Text of every kind the models will read or write."""
+        """Returns text of every kind the models will read or write, for the tokenizer."""
         rng = random.Random(self._plan.seed)
         texts: list[str] = []
         for task, *answers in zip(tasks[:TOKENIZED], solutions, tests, strict=False):
             texts += [m.content for m in self._domain.policy_prompt(task, (), task.instruction)]
             texts += [m.content for m in self._domain.judge_prompt(task, ())]
-            texts += [text for each in answers for text in each]
+            texts += [text for texts_of_kind in answers for text in texts_of_kind]
         for task in self._domain.tasks("train", TOKENIZED, derive(self._plan.seed, "texts")):
             texts += self._rewrites(task, rng).values()
         return texts
 
     def _rewrites(self, task: Task, rng: random.Random) -> dict[Direction, str]:
-        found: dict[Direction, str] = {}
+        proposals: dict[Direction, str] = {}
         for direction in DIRECTIONS:
             text = self._teacher.proposal(task, direction, rng, self._plan.rewritten_tests)
             if text is not None:
-                found[direction] = text
-        return found
+                proposals[direction] = text
+        return proposals
 
     def _teach(
         self, model: LanguageModel, examples: Sequence[Sequence[Sample]], role: RoleName
@@ -176,23 +177,24 @@ class UnitTestDomainBuilder:
         )
         save_in_bfloat16(model, self._out / role)
 
-    def _adapter_lessons(self, writer: LessonWriter) -> list[list[Sample]]:
-        """Failures explained; and harder and easier problems, with and without explanations."""
+    def _adapter_samples(self, writer: SampleWriter) -> list[list[Sample]]:
+        """Returns failures explained, and harder and easier problems with and without
+        explanations."""
         plan, domain = self._plan, self._domain
         rng = random.Random(derive(plan.seed, "adapter"))
         environment = domain.environment()
-        lessons: list[list[Sample]] = []
+        samples: list[list[Sample]] = []
         tasks = domain.tasks("train", plan.adapter_problems, derive(plan.seed, "adapter"))
         with self._progress.phase("failures", len(tasks), "programs") as advance:
             for task in tasks:
                 answers: list[Sample] = []
                 response = self._teacher.solution(task, rng, 1.0)
-                seen = environment.reset(task)
+                observation = environment.reset(task)
                 result = environment.step(response)
                 critics: tuple[str, ...] = ()
                 if result.outcome == -1:
                     step = Step(
-                        seen.text,
+                        observation.text,
                         Completion.unsampled(response),
                         result.action,
                         result.valid,
@@ -209,9 +211,9 @@ class UnitTestDomainBuilder:
                 for direction, text in self._rewrites(task, rng).items():
                     messages = domain.adapter_prompt(task, direction, critics)
                     answers.append(writer.answer(task.id, messages, text))
-                lessons.append(answers)
+                samples.append(answers)
                 advance(1)
-        return lessons
+        return samples
 
     def _measure_policy(self, policy: LanguageModel) -> dict[str, Any]:
         config = PolicyConfig(max_tokens=160)
@@ -227,16 +229,17 @@ class UnitTestDomainBuilder:
         )
 
     def _measure_judge(self, judge: LanguageModel) -> dict[str, Any]:
-        """Share of single tests that the reference solution passes, and of unreadable ones."""
+        """Returns the share of single tests that the reference solution passes, and of unreadable
+        ones."""
         measured: dict[str, Any] = {}
         for split in ("tune", "ood"):
             seed = derive(self._plan.seed, "judged")
             tasks = self._domain.tasks(split, self._plan.episodes, seed)
             chat_model = LocalChatModel(judge, embedded_engine(judge))
-            questions = [
+            requests = [
                 ChatRequest(self._domain.judge_prompt(t, ()), (derive(seed, t.id),)) for t in tasks
             ]
-            answers = chat_model.answer(questions, Sampling(0.8, 192))
+            answers = chat_model.answer(requests, Sampling(0.8, 192))
             scores = Counter[int]()
             for task, (answer,) in zip(tasks, answers, strict=True):
                 right = self._domain.expert(task, ()) or ""
@@ -262,13 +265,13 @@ class UnitTestDomainBuilder:
         )
 
 
-def _lessons(
-    writer: LessonWriter,
+def _samples(
+    writer: SampleWriter,
     tasks: Sequence[Task],
     asked: Sequence[Messages],
     answers: Sequence[Sequence[str]],
 ) -> list[list[Sample]]:
-    """Every answer to its question, those of a problem side by side."""
+    """Returns every answer to its prompt, those of a problem in one group."""
     return [
         [writer.answer(task.id, messages, text) for text in texts]
         for task, messages, texts in zip(tasks, asked, answers, strict=True)

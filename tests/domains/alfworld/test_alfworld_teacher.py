@@ -8,7 +8,7 @@ import pytest
 
 from rlanything.domains.alfworld.expert import plan
 from rlanything.domains.alfworld.goal import KINDS
-from rlanything.domains.alfworld.oracle import step_labels
+from rlanything.domains.alfworld.step_labels import step_labels
 from rlanything.domains.alfworld.tasks import load_game, tasks
 from rlanything.domains.alfworld.teacher import AlfWorldTeacher, describe_step
 from rlanything.domains.alfworld.world import World

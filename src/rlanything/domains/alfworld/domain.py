@@ -9,9 +9,9 @@ from rlanything.domains.alfworld.dataset import dataset_tasks
 from rlanything.domains.alfworld.environment import ACTION_MARKER, AlfWorldEnvironment
 from rlanything.domains.alfworld.expert import plan
 from rlanything.domains.alfworld.goal import KINDS, Goal
-from rlanything.domains.alfworld.goals import scene_inventory
-from rlanything.domains.alfworld.memory import Memory, condense
-from rlanything.domains.alfworld.oracle import step_labels
+from rlanything.domains.alfworld.player_memory import PlayerMemory, condense
+from rlanything.domains.alfworld.scene_goals import scene_inventory
+from rlanything.domains.alfworld.step_labels import step_labels
 from rlanything.domains.alfworld.tasks import load_game, tasks, with_goal
 from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import DomainError, InvalidTask
@@ -89,7 +89,7 @@ class AlfWorld:
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         """A chat that only ever grows: each turn is one observation and what to remember."""
         first = steps[0].observation if steps else observation
-        memory = Memory.at_start(task.instruction, first)
+        memory = PlayerMemory.at_start(task.instruction, first)
         opening = self._templates.render(
             "policy", task=task.instruction, observation=condense(first), memory=memory.line()
         )
@@ -104,7 +104,7 @@ class AlfWorld:
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
         """One message: the episode so far, its last step to be judged."""
-        memory = Memory.at_start(task.instruction, steps[0].observation)
+        memory = PlayerMemory.at_start(task.instruction, steps[0].observation)
         parts = [
             self._templates.render(
                 "judge",
@@ -128,7 +128,7 @@ class AlfWorld:
 
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         trajectory = failed.trajectory
-        memory = Memory.at_start(trajectory.task.instruction, trajectory.steps[0].observation)
+        memory = PlayerMemory.at_start(trajectory.task.instruction, trajectory.steps[0].observation)
         for step in trajectory.steps:
             memory.read(step.next_observation)
         text = self._templates.render(

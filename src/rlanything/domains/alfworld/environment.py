@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlanything.domains.alfworld.engine import NOTHING_HAPPENS, Engine, View
+from rlanything.domains.alfworld.game_engine import NOTHING_HAPPENS, GameEngine, GameView
 from rlanything.domains.alfworld.tasks import load_game
 from rlanything.domains.base import EpisodeError, Observation, StepResult
 from rlanything.domains.text import action_after
@@ -33,7 +33,7 @@ class AlfWorldEnvironment:
 
     def __init__(self, idle_actions: bool = True) -> None:
         self._left_out = _IDLE[:1] if idle_actions else _IDLE
-        self._engine = Engine()
+        self._engine = GameEngine()
         self._task: Task
         self._observation: Observation
 
@@ -64,7 +64,7 @@ class AlfWorldEnvironment:
             raise EpisodeError(self._task.id, reason) from fault
         return StepResult(self._observe(view), action, valid=True, outcome=1 if view.won else None)
 
-    def _observe(self, view: View) -> Observation:
+    def _observe(self, view: GameView) -> Observation:
         choices = tuple(c for c in view.commands if c.split(" ", 1)[0] not in self._left_out)
         self._observation = Observation(view.text, choices)
         return self._observation

@@ -7,7 +7,6 @@ import random
 from rlanything.domains.alfworld import assets
 from rlanything.domains.alfworld.game import Game
 from rlanything.domains.alfworld.goal import KINDS, Goal
-from rlanything.domains.alfworld.goals import scene_goals
 from rlanything.domains.alfworld.pddl import write_scene
 from rlanything.domains.alfworld.scene import (
     SMALL_OBJECTS,
@@ -16,6 +15,7 @@ from rlanything.domains.alfworld.scene import (
     ScenePlan,
     build_scene,
 )
+from rlanything.domains.alfworld.scene_goals import scene_goals
 from rlanything.domains.base import DomainError
 
 

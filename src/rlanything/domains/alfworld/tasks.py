@@ -23,7 +23,6 @@ from rlanything.domains.alfworld.dataset import read_game
 from rlanything.domains.alfworld.game import Game
 from rlanything.domains.alfworld.generator import game_of
 from rlanything.domains.alfworld.goal import KINDS, Goal
-from rlanything.domains.alfworld.goals import rewrite, scene_goals, valid_goals
 from rlanything.domains.alfworld.pddl import write_scene
 from rlanything.domains.alfworld.scene import (
     SMALL_OBJECTS,
@@ -33,6 +32,7 @@ from rlanything.domains.alfworld.scene import (
     build_scene,
     room_types,
 )
+from rlanything.domains.alfworld.scene_goals import rewrite, scene_goals, valid_goals
 from rlanything.domains.base import DomainError, InvalidTask
 from rlanything.records import Task
 

@@ -15,8 +15,8 @@ from rlanything.domains.alfworld.environment import ACTION_MARKER
 from rlanything.domains.alfworld.expert import Subgoal, next_subgoal, plan
 from rlanything.domains.alfworld.game import Game
 from rlanything.domains.alfworld.goal import Goal
-from rlanything.domains.alfworld.goals import scene_inventory
-from rlanything.domains.alfworld.memory import Memory
+from rlanything.domains.alfworld.player_memory import PlayerMemory
+from rlanything.domains.alfworld.scene_goals import scene_inventory
 from rlanything.domains.alfworld.tasks import candidate_goals, load_game
 from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import Episode
@@ -89,9 +89,9 @@ def _pursue(
     return commands[0]
 
 
-def knowledge(task: str, steps: Sequence[Step], observation: str) -> Memory:
+def knowledge(task: str, steps: Sequence[Step], observation: str) -> PlayerMemory:
     """What the agent knows after some steps."""
-    memory = Memory.at_start(task, steps[0].observation if steps else observation)
+    memory = PlayerMemory.at_start(task, steps[0].observation if steps else observation)
     for step in steps:
         memory.read(step.next_observation)
     return memory

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from rlanything.domains.base import DomainError, EpisodeError, InvalidTask
 from rlanything.domains.miniwob.actions import ACTION_MARKER, USAGE
 from rlanything.domains.miniwob.browser import Browser
-from rlanything.domains.miniwob.environment import MiniWobEnvironment, opened
+from rlanything.domains.miniwob.environment import MiniWobEnvironment, open_episode
 from rlanything.domains.miniwob.experts import right_actions
 from rlanything.domains.miniwob.rewriting import family, setting_in
 from rlanything.domains.miniwob.tasks import (
-    changed,
+    changed_spec,
+    episode_specs,
     make_task,
     page_of,
-    start_of,
-    starts,
+    spec_of_task,
 )
 from rlanything.domains.teaching import StepTeacher
 from rlanything.domains.templates import Templates
@@ -61,13 +61,13 @@ class MiniWob:
         return Browser(self._screenshots or 1)
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
-        numbered = list(enumerate(starts(split, count, seed)))
+        numbered = list(enumerate(episode_specs(split, count, seed)))
         tasks: dict[int, Task] = {}
-        # Page by page: each is opened once, however many there are.
-        for number, start in sorted(numbered, key=lambda each: each[1].page):
-            task_id = f"{split}-{start.page}-{number}-{start.seed}"
-            _, look = opened(self.browser, task_id, start)
-            tasks[number] = make_task(task_id, start, look.utterance)
+        # Page by page: the browser opens every page once, however many tasks it has.
+        for number, spec in sorted(numbered, key=lambda pair: pair[1].page):
+            task_id = f"{split}-{spec.page}-{number}-{spec.seed}"
+            _, state = open_episode(self.browser, task_id, spec)
+            tasks[number] = make_task(task_id, spec, state.utterance)
         return [tasks[number] for number, _ in numbered]
 
     def environment(self) -> MiniWobEnvironment:
@@ -134,12 +134,12 @@ class MiniWob:
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         """Another page, other numbers or a hint; loaded, and solved by the expert."""
         setting = setting_in(completion, page_of(root))
-        start = changed(root, setting)
-        if (start, setting.hint) == (start_of(root), root.data["hint"]):
+        spec = changed_spec(root, setting)
+        if (spec, setting.hint) == (spec_of_task(root), root.data["hint"]):
             raise InvalidTask("nothing is changed")
         try:
-            _, look = opened(self.browser, task_id, start)
-            task = make_task(task_id, start, look.utterance, setting.hint)
+            _, state = open_episode(self.browser, task_id, spec)
+            task = make_task(task_id, spec, state.utterance, setting.hint)
             self._solve(task)
         except EpisodeError as fault:
             raise InvalidTask(fault.reason, "unsolvable") from fault

@@ -41,7 +41,7 @@ class Page:
     knobs: tuple[Knob, ...] = ()
 
 
-def told(page: Page, values: Mapping[str, int]) -> dict[str, Any]:
+def page_parameters(page: Page, values: Mapping[str, int]) -> dict[str, Any]:
     """`values` of its knobs as the parameters of a start."""
     parameters: dict[str, Any] = {}
     for knob in page.knobs:

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from textworld.generator.game import EntityInfo
 
-from rlanything.domains.alfworld.facts import Assignment, Fact, FactStore, Typed
+from rlanything.domains.alfworld.fact_store import Assignment, Fact, FactStore, Typed
 from rlanything.domains.alfworld.grammar import Grammar, Scope, parse_grammar
 from rlanything.domains.alfworld.pddl import player_names
 from rlanything.domains.alfworld.planner import Operator, Planner
@@ -25,7 +25,7 @@ NOTHING_HAPPENS = "Nothing happens."
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class GameView:
     """What the engine shows."""
 
     text: str
@@ -46,7 +46,7 @@ class _Action:
     """Known once derived, and only where no action can change it."""
 
 
-class Engine:
+class GameEngine:
     """Plays one game at a time; `load` another at will. Engines that play the same game at the same
     time share what they know of it. Not thread-safe."""
 
@@ -55,7 +55,7 @@ class Engine:
         self._facts: FactStore
         self._state: int
         self._legal: dict[str, Operator]
-        self._view: View
+        self._view: GameView
 
     def load(self, game: Mapping[str, Any]) -> None:
         """Takes the content of a `game.tw-pddl`. Raises `ValueError` if it is damaged."""
@@ -64,17 +64,17 @@ class Engine:
             raise ValueError(f"the game lacks {', '.join(missing)}")
         self._game = _game(game["pddl_domain"], game["pddl_problem"], game["grammar"])
 
-    def reset(self) -> View:
+    def reset(self) -> GameView:
         """Starts the loaded game from the beginning."""
         game = self._loaded()
         self._state, self._facts = game.planner.start, game.start.copy()
         return self._show(game, game.grammar.derive("#intro#", game.scope(self._facts, {}, {})))
 
-    def step(self, command: str) -> View:
+    def step(self, command: str) -> GameView:
         """Only the exact text of an admissible command changes anything."""
         operator = self._legal.get(command.strip())
         if operator is None:
-            return View(NOTHING_HAPPENS, self._view.commands, self._view.won)
+            return GameView(NOTHING_HAPPENS, self._view.commands, self._view.won)
         game = self._loaded()
         self._state, atoms = game.planner.apply(self._state, operator)
         for atom in atoms:
@@ -93,14 +93,14 @@ class Engine:
         assert self._game is not None, "load a game first"
         return self._game
 
-    def _show(self, game: _Game, text: str) -> View:
+    def _show(self, game: _Game, text: str) -> GameView:
         self._legal = {}
         for operator in game.planner.operators(self._state):
             action = game.action(operator)
             command = action.command or game.derive_command(action, self._facts)
             # Of two actions with the same words the engine takes the first.
             self._legal.setdefault(command, operator)
-        self._view = View(text, tuple(sorted(self._legal)), game.planner.won(self._state))
+        self._view = GameView(text, tuple(sorted(self._legal)), game.planner.won(self._state))
         return self._view
 
 

@@ -27,7 +27,7 @@ def names_in(listing: str) -> list[str]:
 
 
 @dataclass
-class Memory:
+class PlayerMemory:
     """The state of knowledge after some steps of an episode."""
 
     task: str
@@ -43,7 +43,7 @@ class Memory:
     closed: set[str] = field(default_factory=set)
 
     @classmethod
-    def at_start(cls, task: str, first_observation: str) -> Memory:
+    def at_start(cls, task: str, first_observation: str) -> PlayerMemory:
         listed = _ROOM.search(first_observation)
         return cls(task, sorted(names_in(listed[1]), key=_natural) if listed else [])
 
