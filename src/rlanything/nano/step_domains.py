@@ -280,7 +280,7 @@ class StepDomainBuilder:
         return samples
 
     def _measure_adapter(self, adapter: LanguageModel, critics: Sequence[str]) -> dict[str, Any]:
-        """Measures on training tasks that the adapter has not seen."""
+        """Returns the adapter's measurements on training tasks that it has not seen."""
         plan = self._plan
         seed = derive(plan.seed, "adapter check")
         roots = self._domain.tasks("train", min(240, plan.episodes), seed)

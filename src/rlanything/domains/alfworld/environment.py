@@ -21,15 +21,16 @@ _IDLE = ("help", "inventory", "look", "examine")
 
 
 def find_action(response: str) -> str | None:
-    """The first line after the last marker; None where there is no marker or nothing after it."""
+    """Returns the first line after the last marker; None where there is no marker or nothing after
+    it."""
     return action_after(ACTION_MARKER, response)
 
 
 class AlfWorldEnvironment:
-    """One game at a time. `idle_actions=False` leaves out the actions that change nothing.
+    """Plays one game at a time. `idle_actions=False` leaves out the actions that change nothing.
 
-    Left out means neither listed nor possible: a policy that may choose them learns to wait.
-    """
+    Actions left out are neither listed nor possible: a policy that may choose them learns to
+    wait."""
 
     def __init__(self, idle_actions: bool = True) -> None:
         self._left_out = _IDLE[:1] if idle_actions else _IDLE
@@ -38,7 +39,7 @@ class AlfWorldEnvironment:
         self._observation: Observation
 
     def reset(self, task: Task) -> Observation:
-        """The room as first seen. The task sentence is `task.instruction`'s to tell."""
+        """Returns the room as first seen. The task sentence is in `task.instruction` only."""
         self._task = task
         try:
             self._engine.load(load_game(task.data).json())

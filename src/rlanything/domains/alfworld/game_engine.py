@@ -1,8 +1,8 @@
-"""AlfWorld's engine, stepped fast: the transcripts of the stock engine, byte for byte.
+"""AlfWorld's game engine, stepped fast: the transcripts of the stock engine, byte for byte.
 
-The state of the world lives where the stock engine keeps it, in Fast Downward's C library. What is
-ours is the way around it: the 25-60 ms of a stock step go into parsing and copying, not playing.
-A command's text is derived once per ground action, where it depends on nothing that can change.
+The state of the world lives where the stock engine keeps it, in Fast Downward's C library. The way
+around it is new: the 25-60 ms of a stock step go into parsing and copying, not playing. A command's
+text is derived once per ground action, where it depends on nothing that can change.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ NOTHING_HAPPENS = "Nothing happens."
 
 @dataclass(frozen=True, slots=True)
 class GameView:
-    """What the engine shows."""
+    """The text, the commands and the outcome that the engine shows after a step."""
 
     text: str
     commands: tuple[str, ...]
-    """The admissible ones, sorted."""
+    """The admissible commands, sorted."""
     won: bool
 
 
@@ -43,12 +43,12 @@ class _Action:
     assignment: Assignment
     variables: dict[str, EntityInfo]
     command: str | None = None
-    """Known once derived, and only where no action can change it."""
+    """Set once derived, and only where no action can change it."""
 
 
 class GameEngine:
-    """Plays one game at a time; `load` another at will. Engines that play the same game at the same
-    time share what they know of it. Not thread-safe."""
+    """Plays one game at a time; `load` replaces it. Engines that play the same game at the same
+    time share the parsed game. Not thread-safe."""
 
     def __init__(self) -> None:
         self._game: _Game | None = None
@@ -71,7 +71,8 @@ class GameEngine:
         return self._show(game, game.grammar.derive("#intro#", game.scope(self._facts, {}, {})))
 
     def step(self, command: str) -> GameView:
-        """Only the exact text of an admissible command changes anything."""
+        """Plays a command and returns the view after it. Only the exact text of an admissible
+        command changes anything."""
         operator = self._legal.get(command.strip())
         if operator is None:
             return GameView(NOTHING_HAPPENS, self._view.commands, self._view.won)
@@ -86,7 +87,7 @@ class GameEngine:
         return self._show(game, game.grammar.derive(action.feedback, scope))
 
     def close(self) -> None:
-        """Lets go of the game, so that others can have its place in memory."""
+        """Releases the game, so that its memory can be used by others."""
         self._game = None
 
     def _loaded(self) -> _Game:
@@ -105,7 +106,7 @@ class GameEngine:
 
 
 class _Game:
-    """What does not change while a game is played."""
+    """The parts of a game that do not change while it is played."""
 
     def __init__(self, translation: Translation, grammar: Grammar) -> None:
         self.grammar = grammar
@@ -143,7 +144,7 @@ class _Game:
         return Scope(self.grammar, facts, self._entities, assignment, variables)
 
     def fact(self, atom: str) -> Fact:
-        """From `Atom holds(agent1, apple_bar_...)` or `NegatedAtom ...`."""
+        """Returns the fact of an atom: `Atom holds(agent1, apple_bar_...)` or `NegatedAtom ...`."""
         kind, _, rest = atom.partition(" ")
         name, _, listed = rest.rstrip(")").partition("(")
         types = self._translation.object_types

@@ -1,4 +1,4 @@
-"""One program of a file, run once: `rlanything sandbox`."""
+"""Runs one program of a file once: `rlanything sandbox`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from rlanything.domains.coding.sandbox.local import LocalExecutor
 
 
 def run_file(program: Path, stdin: Path | None, expected: Path | None, limits: Limits) -> RunResult:
-    """Raises `SandboxError` for a file that cannot be read, `SandboxUnavailable` without a box."""
+    """Runs a program on the content of `stdin`, compared with that of `expected`, and returns the
+    result. Raises `SandboxError` for a file that cannot be read, `SandboxUnavailable` without a
+    box."""
     job = Job(
         _text(program, "the program"),
         _bytes(stdin, "--input") if stdin else b"",
