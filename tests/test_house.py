@@ -130,6 +130,47 @@ def test_domains_and_what_lies_below_import_no_torch() -> None:
             assert not roots(path) & {"torch", "transformers"}, name
 
 
+# Rooms whose prose and names follow CONTRIBUTING; the others are to be added.
+PLAIN_ROOMS = ("domains", "nano")
+PLAIN_FILES = [path for name, path in MODULES.items() if room(name) in PLAIN_ROOMS]
+FRAGMENT = re.compile(r"(Of|Who|Whose|Whom|Whoever|And|What|Whatever)\b")
+
+
+@pytest.mark.parametrize("path", PLAIN_FILES, ids=module_name)
+def test_a_docstring_begins_with_what_a_thing_is_or_does(path: Path) -> None:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    fragments = [
+        text.splitlines()[0]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, documented)
+        and (text := ast.get_docstring(node))
+        and FRAGMENT.match(text)
+    ]
+    assert fragments == []
+
+
+@pytest.mark.parametrize("path", PLAIN_FILES, ids=module_name)
+def test_loop_variables_and_results_are_nouns(path: Path) -> None:
+    # `each` and `found` may stand inside a comprehension of one line, and nowhere else.
+    tree = ast.parse(path.read_text())
+    comprehensions = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    short = {
+        id(name)
+        for node in ast.walk(tree)
+        if isinstance(node, comprehensions) and node.lineno == node.end_lineno
+        for name in ast.walk(node)
+    }
+    bound = [
+        f"line {node.lineno}: {node.id}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name)
+        and isinstance(node.ctx, ast.Store)
+        and node.id in ("each", "found")
+        and id(node) not in short
+    ]
+    assert bound == []
+
+
 def test_no_file_is_longer_than_an_idea() -> None:
     lengths = {str(path): len(path.read_text().splitlines()) for path in FILES}
     assert {path: length for path, length in lengths.items() if length > 400} == {}

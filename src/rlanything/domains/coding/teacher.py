@@ -47,7 +47,7 @@ def unit_test(problem: Problem, rng: random.Random, error: float = 0.0) -> str:
     """Returns a judge's response: the stages worked out on an input, then the test in two fences.
 
     With probability `error` one stage is worked out wrongly, so that the output is wrong; where no
-    typical mistake changes the output, the test is right all the same."""
+    typical mistake changes the output, the test is still right."""
     program = spec_of(problem).program()
     (test,) = fresh_tests(problem, 1, rng)
     if rng.random() < error:

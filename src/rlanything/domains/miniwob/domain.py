@@ -1,4 +1,4 @@
-"""MiniWoB++ as a domain: web pages in words, and tasks that are pages with a seed."""
+"""The MiniWoB++ domain: web pages in words, and tasks that are pages with a seed."""
 
 from __future__ import annotations
 
@@ -39,13 +39,15 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
     "adapter": frozenset({"direction", "task", "page", "pages", "numbers", "critics"}),
 }
 LONGEST_PLAN = 12
-"""Actions after which an expert counts as lost."""
+"""Actions after which the expert counts as lost."""
 
 
 class MiniWob:
-    """Options. `screenshots`: also take one of every screen, so many pixels to one of the page, 1
-    to 4; 0: none. `prompts`: a folder whose .txt files replace the shipped prompts. Raises
-    `DomainError` for options it cannot use."""
+    """Web pages of the MiniWoB++ package, read as text.
+
+    `screenshots`: also take one of every screen, at this scale (1 to 4 pixels for one of the page);
+    0: none. `prompts`: a folder whose .txt files replace the shipped prompts. Raises `DomainError`
+    for options it cannot use."""
 
     action_marker = ACTION_MARKER
 
@@ -57,7 +59,7 @@ class MiniWob:
 
     @functools.cached_property
     def browser(self) -> Browser:
-        """Raises `DomainError` when it is used, where there is none."""
+        """The browser of this process. Its use raises `DomainError` where there is none."""
         return Browser(self._screenshots or 1)
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
@@ -80,7 +82,7 @@ class MiniWob:
         return MiniWobTeacher()
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        """One message, whatever was done before: the screen shows what came of it."""
+        """Returns one message, however many steps there were: the screen shows their result."""
         text = self._templates.render(
             "policy",
             task=task.instruction,
@@ -91,7 +93,7 @@ class MiniWob:
         return (Message("user", text),)
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
-        """The last step with the screens before and after it."""
+        """Returns the last step with the screens before and after it."""
         *before, last = steps
         text = self._templates.render(
             "judge",
@@ -117,8 +119,8 @@ class MiniWob:
         page = page_of(root)
         numbers = {
             knob.name: f"{knob.name} {knob.least} to {knob.most}"
-            for each in family(page)
-            for knob in each.knobs
+            for member in family(page)
+            for knob in member.knobs
         }
         text = self._templates.render(
             "adapter",
@@ -132,7 +134,8 @@ class MiniWob:
         return (Message("user", text),)
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
-        """Another page, other numbers or a hint; loaded, and solved by the expert."""
+        """Returns a task with another page, other numbers or a hint; it was loaded, and solved by
+        the expert."""
         setting = setting_in(completion, page_of(root))
         spec = changed_spec(root, setting)
         if (spec, setting.hint) == (spec_of_task(root), root.data["hint"]):
@@ -150,7 +153,8 @@ class MiniWob:
         return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
-        """+1 where an expert might have done the same, whatever was done before."""
+        """Returns +1 for a step that an expert might have taken on that screen, whatever was done
+        before."""
         return [
             1
             if step.valid and step.action in right_actions(task, step.observation, steps[:i])
@@ -167,10 +171,10 @@ class MiniWob:
         return f"{ACTION_MARKER} {right[0]}" if right else None
 
     def _solve(self, task: Task) -> None:
-        """Raises `InvalidTask` unless the expert does, and `EpisodeError`."""
+        """Raises `InvalidTask` unless the expert solves the task, and `EpisodeError`."""
         environment = MiniWobEnvironment(self.browser)
-        seen, steps = environment.reset(task), list[Step]()
-        while len(steps) < LONGEST_PLAN and (right := right_actions(task, seen.text, steps)):
+        screen, steps = environment.reset(task), list[Step]()
+        while len(steps) < LONGEST_PLAN and (right := right_actions(task, screen.text, steps)):
             response = Completion.unsampled(f"{ACTION_MARKER} {right[0]}")
             result = environment.step(response.text)
             if result.outcome == 1:
@@ -178,8 +182,8 @@ class MiniWob:
             if result.outcome is not None:
                 break
             after = result.observation
-            steps.append(Step(seen.text, response, result.action, result.valid, after.text))
-            seen = after
+            steps.append(Step(screen.text, response, result.action, result.valid, after.text))
+            screen = after
         raise InvalidTask("the expert cannot solve it", "unsolvable")
 
 

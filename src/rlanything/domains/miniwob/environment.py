@@ -31,7 +31,7 @@ from rlanything.records import Task
 
 NO_ACTION = f"No action was found: end the response with `{ACTION_MARKER} ` and one of: {USAGE}."
 SETTLE_MS = 1000
-"""How far a page's own clock moves after each action: longer than any animation or delay."""
+"""Time that passes on a page's own clock after each action: longer than any animation or delay."""
 MOST_DEATHS = 3
 """Deaths of the browser, in a row at one step, after which an episode is given up."""
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from rlanything.domains.base import DomainError
 from rlanything.domains.miniwob.environment import EpisodeSpec
 from rlanything.domains.miniwob.pages import OOD, PAGES, TRAIN, Page, page_parameters
-from rlanything.domains.miniwob.rewriting import Setting
+from rlanything.domains.miniwob.rewriting import PageSetting
 from rlanything.records import Task
 from rlanything.seeds import derive
 
@@ -53,7 +53,7 @@ def page_of(task: Task) -> Page:
     return PAGES[task.data["start"]["page"]]
 
 
-def changed_spec(root: Task, setting: Setting) -> EpisodeSpec:
+def changed_spec(root: Task, setting: PageSetting) -> EpisodeSpec:
     """Returns an episode of the root's seed with another setting."""
     spec = spec_of_task(root)
     parameters = page_parameters(setting.page, setting.values)
