@@ -12,7 +12,7 @@ from rlanything.domains.coding import answers, teacher
 from rlanything.domains.coding.answers import program_in
 from rlanything.domains.coding.families import DIFFICULTIES, make_problem, reference, slips
 from rlanything.domains.coding.families.catalogue import FAMILIES
-from rlanything.domains.coding.families.generation import spec_of
+from rlanything.domains.coding.families.problem_generator import spec_of
 from rlanything.domains.coding.families.programs import output_of
 from rlanything.domains.coding.problem import Problem
 from rlanything.domains.coding.rewriting import rewritten

@@ -11,7 +11,7 @@ import random
 from rlanything.domains.coding.answers import program_in
 from rlanything.domains.coding.families.catalogue import DIFFICULTIES
 from rlanything.domains.coding.families.drills import drill
-from rlanything.domains.coding.families.generation import (
+from rlanything.domains.coding.families.problem_generator import (
     fresh_tests,
     remade,
     spec_of,

@@ -11,7 +11,7 @@ from functools import cache
 
 from rlanything.domains.coding.families.blocks import Block, Constant
 from rlanything.domains.coding.families.catalogue import OOD, easy_constants
-from rlanything.domains.coding.families.generation import problem_of
+from rlanything.domains.coding.families.problem_generator import problem_of
 from rlanything.domains.coding.families.readers import READERS
 from rlanything.domains.coding.families.spec import BLOCKS, Spec, Stage
 from rlanything.domains.coding.problem import Problem
