@@ -31,9 +31,9 @@ from textworld import EnvInfos
 from textworld.envs.pddl.pddl import PddlEnv
 
 from rlanything.domains.alfworld import translation
-from rlanything.domains.alfworld.engine import Engine
 from rlanything.domains.alfworld.environment import AlfWorldEnvironment
 from rlanything.domains.alfworld.game import Game
+from rlanything.domains.alfworld.game_engine import GameEngine
 from rlanything.domains.alfworld.generator import (
     SMALL_OBJECTS,
     SMALL_RECEPTACLES,
@@ -83,7 +83,7 @@ def median(values: Sequence[float]) -> float:
 def compare_engines(full_rooms: bool) -> dict[str, float]:
     """Medians over the alternations, each with a game of its own."""
     stock: Any = AlfredDemangler(PddlEnv(EnvInfos(won=True, admissible_commands=True)))
-    fast = Engine()
+    fast = GameEngine()
     rows: dict[str, list[float]] = {}
 
     def note(**figures: float) -> None:
@@ -171,7 +171,7 @@ def resident_megabytes() -> float:
 def memory_over_episodes(count: int, new_games: bool) -> tuple[float, float]:
     """Resident megabytes after enough episodes to fill the caches, and after `count` more."""
     warm_up = translation.CACHED_GAMES + 50
-    engine, rng = Engine(), random.Random(1)
+    engine, rng = GameEngine(), random.Random(1)
     before = 0.0
     title = f"{count} episodes, {'each of a new game' if new_games else '24 games'}"
     for episode in track(range(count + warm_up), description=title):

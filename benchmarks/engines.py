@@ -26,7 +26,7 @@ from rich.progress import track
 from rlanything.config.engines import EngineSetting
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import TrainedRoleConfig
-from rlanything.domains.alfworld.bootstrap import Demonstrator
+from rlanything.domains.alfworld.teacher import AlfWorldDemonstrator
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.engines import shipped
@@ -103,7 +103,8 @@ def episodes_of(subject: Subject, recipe: Recipe, domain: Domain) -> tuple[Traje
         for task in domain.tasks("train", subject.episodes, SEED)
     ]
     with EnvironmentPool(recipe.domain.name, recipe.domain.options, 0, 60.0) as environments:
-        played = rollout(Demonstrator(0.3), environments, attempts, subject.steps, len(attempts))
+        agent = AlfWorldDemonstrator(0.3)
+        played = rollout(agent, environments, attempts, subject.steps, len(attempts))
     return played.trajectories
 
 

@@ -18,7 +18,7 @@ from playwright.sync_api import Error as PlaywrightError
 
 from rlanything.domains.miniwob.actions import Click, InvalidAction, parse_action
 from rlanything.domains.miniwob.browser import PACKAGE, Browser, executable
-from rlanything.domains.miniwob.environment import Episode, Look, Start
+from rlanything.domains.miniwob.environment import EpisodeSpec, PageEpisode, PageState
 from rlanything.domains.miniwob.experts import EXPERTS, Expert
 from rlanything.domains.miniwob.screen import text_of
 
@@ -58,7 +58,7 @@ class Row:
 
 def measure(browser: Browser, page: str, seeds: int) -> Row:
     try:
-        looks = begin_thrice(Episode(browser, Start(page, 0)))
+        looks = begin_thrice(PageEpisode(browser, EpisodeSpec(page, 0)))
     except PlaywrightError as fault:
         print(f"{page}: {fault}", file=sys.stderr)
         return Row(page, False, False, 0, None)
@@ -67,13 +67,13 @@ def measure(browser: Browser, page: str, seeds: int) -> Row:
     expert = EXPERTS.get(page)
     if expert is None:
         return Row(page, True, alike, longest, None)
-    played = [play(browser, Start(page, seed), expert) for seed in range(seeds)]
+    played = [play(browser, EpisodeSpec(page, seed), expert) for seed in range(seeds)]
     steps = tuple(count for won, count, _ in played if won)
     longest = max([longest, *(most for _, _, most in played)])
     return Row(page, True, alike, longest, steps)
 
 
-def begin_thrice(episode: Episode) -> list[Look]:
+def begin_thrice(episode: PageEpisode) -> list[PageState]:
     """The third time after some clicks, which leave the episode wherever they do."""
     looks = [episode.begin(), episode.begin()]
     for number in range(CLICKS, 0, -1):
@@ -83,9 +83,9 @@ def begin_thrice(episode: Episode) -> list[Look]:
     return [*looks, episode.begin()]
 
 
-def play(browser: Browser, start: Start, expert: Expert) -> tuple[bool, int, int]:
+def play(browser: Browser, spec: EpisodeSpec, expert: Expert) -> tuple[bool, int, int]:
     """Whether it was won, in how many steps, and the longest text of a screen."""
-    episode = Episode(browser, start)
+    episode = PageEpisode(browser, spec)
     look = episode.begin()
     utterance, done, longest = look.utterance, [], 0
     while not look.done and len(done) < MOST_STEPS:
@@ -96,12 +96,12 @@ def play(browser: Browser, start: Start, expert: Expert) -> tuple[bool, int, int
         try:
             look = episode.act(parse_action(actions[0]))
         except InvalidAction as reason:
-            print(f"{start.page}, seed {start.seed}: {actions[0]}: {reason}", file=sys.stderr)
+            print(f"{spec.page}, seed {spec.seed}: {actions[0]}: {reason}", file=sys.stderr)
             break
         done.append(actions[0])
     won = look.done and look.reward == 1
     if not won:
-        print(f"{start.page}, seed {start.seed}: lost after {done}", file=sys.stderr)
+        print(f"{spec.page}, seed {spec.seed}: lost after {done}", file=sys.stderr)
     return won, len(done), longest
 
 

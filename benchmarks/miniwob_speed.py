@@ -28,7 +28,7 @@ from rich.progress import track
 from rlanything.domains.base import EpisodeError
 from rlanything.domains.miniwob.browser import executable
 from rlanything.domains.miniwob.domain import MiniWob
-from rlanything.domains.miniwob.environment import Start, opened
+from rlanything.domains.miniwob.environment import EpisodeSpec, open_episode
 from rlanything.domains.miniwob.tasks import make_task
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
@@ -131,10 +131,10 @@ def play(pool: EnvironmentPool, tasks: Sequence[Task]) -> None:
 def tasks_of(domain: MiniWob, seed: int, count: int) -> list[Task]:
     """Pages in turn, seeds at random."""
     rng = random.Random(seed)
-    starts = [Start(PAGES[n % len(PAGES)], rng.randrange(2**31)) for n in range(count)]
+    specs = [EpisodeSpec(PAGES[n % len(PAGES)], rng.randrange(2**31)) for n in range(count)]
     return [
-        make_task(f"{seed}-{n}", start, opened(domain.browser, "benchmark", start)[1].utterance)
-        for n, start in enumerate(starts)
+        make_task(f"{seed}-{n}", spec, open_episode(domain.browser, "benchmark", spec)[1].utterance)
+        for n, spec in enumerate(specs)
     ]
 
 

@@ -54,7 +54,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         recipe = load_recipe(Path(path), [*overrides, f"run_dir={folder}/run"])
         plan = make_plan(recipe, "cpu", 1)
-        Run(recipe, Progress(Console(stderr=True))).train()
+        Trainer(recipe, progress=Progress(Console(stderr=True))).train()
         peak = resident_bytes() - empty
         store = Store(Path(folder) / "run" / "run.sqlite")
         query = "SELECT value FROM metrics WHERE name = ? AND iteration > 0 ORDER BY iteration"

@@ -89,11 +89,87 @@ def test_arrows_point_down(name: str) -> None:
             assert HEIGHT[room(imported)] <= HEIGHT[room(name)], f"{name} imports {imported}"
 
 
+# The shipped domains are plug-ins: a folder each, found by entry point.
+DOMAIN_FOLDERS = ("alfworld", "coding", "miniwob")
+# What a domain's folder may import of the project, beside itself.
+OFFERED_TO_DOMAINS = ["seeds", "records", "backoff", "surrogates", "plugins", "progress"] + [
+    f"domains.{name}" for name in ("base", "teaching", "templates", "text")
+]
+# Files that still import a domain; nothing may be added.
+IMPORTERS_OF_DOMAINS = {"rlanything.cli", "rlanything.commands.doctor"}
+
+
+def domain_folder(module: str) -> str | None:
+    """The domain in whose folder a module lies; None: in none."""
+    parts = module.split(".")
+    return (
+        parts[2] if parts[1:2] == ["domains"] and parts[2:] and parts[2] in DOMAIN_FOLDERS else None
+    )
+
+
+def test_nothing_outside_a_domains_folder_imports_it() -> None:
+    importers = {
+        name
+        for name, path in MODULES.items()
+        if {domain_folder(imported) for imported in imports(path)} - {None, domain_folder(name)}
+    }
+    assert importers <= IMPORTERS_OF_DOMAINS
+
+
+def test_a_domain_imports_only_what_is_offered_to_domains() -> None:
+    offered = {f"rlanything.{name}" for name in OFFERED_TO_DOMAINS}
+    for name, path in MODULES.items():
+        if folder := domain_folder(name):
+            others = {module for module in imports(path) if domain_folder(module) != folder}
+            assert others <= offered, name
+
+
 def test_domains_and_what_lies_below_import_no_torch() -> None:
     for name, path in MODULES.items():
         low = room(name) and HEIGHT[room(name)] <= HEIGHT["rollout"]
         if low and not name.startswith("rlanything.algorithm.losses"):
             assert not roots(path) & {"torch", "transformers"}, name
+
+
+# Rooms whose prose and names follow CONTRIBUTING; the others are to be added.
+PLAIN_ROOMS = ("domains", "nano")
+PLAIN_FILES = [path for name, path in MODULES.items() if room(name) in PLAIN_ROOMS]
+FRAGMENT = re.compile(r"(Of|Who|Whose|Whom|Whoever|And|What|Whatever)\b")
+
+
+@pytest.mark.parametrize("path", PLAIN_FILES, ids=module_name)
+def test_a_docstring_begins_with_what_a_thing_is_or_does(path: Path) -> None:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    fragments = [
+        text.splitlines()[0]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, documented)
+        and (text := ast.get_docstring(node))
+        and FRAGMENT.match(text)
+    ]
+    assert fragments == []
+
+
+@pytest.mark.parametrize("path", PLAIN_FILES, ids=module_name)
+def test_loop_variables_and_results_are_nouns(path: Path) -> None:
+    # `each` and `found` may stand inside a comprehension of one line, and nowhere else.
+    tree = ast.parse(path.read_text())
+    comprehensions = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    short = {
+        id(name)
+        for node in ast.walk(tree)
+        if isinstance(node, comprehensions) and node.lineno == node.end_lineno
+        for name in ast.walk(node)
+    }
+    bound = [
+        f"line {node.lineno}: {node.id}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name)
+        and isinstance(node.ctx, ast.Store)
+        and node.id in ("each", "found")
+        and id(node) not in short
+    ]
+    assert bound == []
 
 
 def test_no_file_is_longer_than_an_idea() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rlanything.runs.eval_target import EvalRequest, run_eval
 from rlanything.config.recipe import RecipeError
 from rlanything.domains.base import DomainError
 from rlanything.progress import Progress
+from rlanything.runs.eval_target import EvalRequest, run_eval
 
 
 def request(target: str, split: str = "in_domain") -> EvalRequest:

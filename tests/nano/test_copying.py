@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.nano.copying import SPECIAL, practise_copying, sequences
+from rlanything.nano.copying import SPECIAL, pretrain_copying, sequences
 from rlanything.nano.making import Shape, new_model
 from rlanything.nano.tokenizer import train_tokenizer
 
@@ -45,7 +45,7 @@ def test_a_drill_is_decided_by_its_seed_and_begins_at_chance() -> None:
     models = [untaught() for _ in range(3)]
     done: list[int] = []
     losses = [
-        practise_copying(model, 4, 1e-3, seed, done.append)
+        pretrain_copying(model, 4, 1e-3, seed, done.append)
         for model, seed in zip(models, (1, 1, 2), strict=True)
     ]
     assert done == [1] * 12

@@ -21,7 +21,7 @@ from helpers.scripted import judged, step
 from helpers.tiny import completion_of
 from rlanything.domains.alfworld.domain import AlfWorld
 from rlanything.domains.alfworld.environment import AlfWorldEnvironment, find_action
-from rlanything.domains.alfworld.memory import condense
+from rlanything.domains.alfworld.player_memory import condense
 from rlanything.domains.alfworld.tasks import candidate_goals
 from rlanything.domains.base import Domain, InvalidTask
 from rlanything.domains.text import TextDomain

@@ -11,11 +11,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from rlanything.commands.train import RECIPE_HELP
 from rlanything.progress import Progress
 
 
 def ablate(
-    recipe: Annotated[Path, typer.Argument(help="A YAML recipe; see recipes/.")],
+    recipe: Annotated[str, typer.Argument(help=RECIPE_HELP)],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="section.key=value for all arms, as for train")
     ] = None,
@@ -46,17 +47,19 @@ def ablate(
 
     Runs that are there already are kept, interrupted ones go on: give the same command again.
     """
+    from rlanything.config.shipped import find_recipe
     from rlanything.studies.ablation.ablate import AblationRequest
     from rlanything.studies.ablation.ablate import ablate as run_ablation
 
     progress = Progress(Console(stderr=True))
+    file = find_recipe(recipe)
     found = run_ablation(
         AblationRequest(
-            recipe,
+            file,
             overrides or [],
             arms or ["components"],
             seeds,
-            out or Path("runs") / f"ablation-{recipe.stem}",
+            out or Path("runs") / f"ablation-{file.stem}",
             parallel,
             page,
             figure,

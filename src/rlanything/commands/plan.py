@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from rlanything.commands.train import RECIPE_HELP
+
 
 def plan(
-    recipe: Annotated[Path, typer.Argument(help="A YAML recipe; see recipes/.")],
+    recipe: Annotated[str, typer.Argument(help=RECIPE_HELP)],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="section.key=value, as for train")
     ] = None,

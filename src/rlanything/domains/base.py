@@ -1,6 +1,9 @@
-"""What a domain must offer: episodes to act in, and words to talk about them.
+"""The domain protocol: tasks, episodes to act in, and the prompts about them.
 
 A new domain is one folder (or one small file, see `examples/`) and one registered name.
+`TextDomain` in `domains/text.py` has defaults for everything but tasks and episodes. What else a
+domain may offer: `UnitTestDomain` and `StandInDomain` here, `TaughtDomain` (a teacher for nano
+models) in `domains/teaching.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +17,9 @@ from rlanything.records import Direction, JudgedTrajectory, Messages, Step, Task
 
 
 class EpisodeError(RuntimeError):
-    """An episode could not be played. Names the task.
+    """An episode that could not be played; names the task.
 
-    `deadly`: it did not only fail, its workers died or hung, one after the other."""
+    `deadly`: beyond this failure, several workers died or hung on it, one after the other."""
 
     def __init__(self, task_id: str, reason: str, deadly: bool = False) -> None:
         super().__init__(f"task {task_id}: {reason}")
@@ -29,14 +32,14 @@ class EpisodeError(RuntimeError):
 
 
 Refused: TypeAlias = Literal["unreadable", "invalid", "unsolvable"]
-"""How far a proposed task came: nothing could be read, a rule was broken (it names what is not
-there, asks for the old task, is held out), or nobody can solve it."""
+"""The stage at which a proposed task was refused: nothing could be read, a rule was broken (it
+names what is not there, asks for the old task, is held out), or no expert can solve it."""
 
 
 class InvalidTask(ValueError):
     """A proposed task that must not become a candidate; the message is the reason.
 
-    `stage`: how far it came."""
+    `stage`: how far the proposal came."""
 
     def __init__(self, reason: str, stage: Refused = "invalid") -> None:
         super().__init__(reason)
@@ -44,11 +47,12 @@ class InvalidTask(ValueError):
 
 
 class DomainError(ValueError):
-    """A domain cannot be set up as asked; the message is one line that ends with the remedy."""
+    """A domain that cannot be set up as asked; the message is one line that ends with the
+    remedy."""
 
 
 class MissingData(DomainError):
-    """The data that the options name are not on this machine. A plan can do without them."""
+    """Data that the options name and this machine lacks. A plan can be made without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,57 +63,63 @@ class Image:
 
     @property
     def name(self) -> str:
-        """Decided by the content: equal screenshots are one file."""
+        """The file name, decided by the content: equal screenshots are one file."""
         return f"{hashlib.sha256(self.data).hexdigest()[:32]}.png"
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the environment shows."""
+    """The text, and possibly choices and an image, that the environment shows to the policy."""
 
     text: str
     choices: tuple[str, ...] | None = None
     """The actions possible now, where the environment can list them; None: any text."""
     image: Image | None = None
-    """What it looks like, where the environment was asked for that."""
+    """A screenshot, where the environment was asked for one."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What came of one response."""
+    """The result of one response."""
 
     observation: Observation
     action: str | None
     """The action found in the response; None where there was none."""
     valid: bool
-    """Whether that action was possible."""
+    """True if that action was possible."""
     outcome: int | None = None
     """+1 or -1 once the episode is over, None before."""
     reward: float | None = None
-    """With the outcome, what the environment measures beyond it."""
+    """Set with the outcome: a measure beyond it, such as the share of tests passed; None: none."""
 
 
 @dataclass(slots=True)
 class Episode:
-    """An episode as the one who acts in it sees it."""
+    """An episode as the agent that acts in it sees it."""
 
     id: str
     task: Task
     observation: Observation
-    """What the next response will answer."""
+    """The observation that the next response answers."""
     steps: list[Step] = field(default_factory=list)
 
 
 class Environment(Protocol):
-    """One episode at a time; a worker may own many. Failures raise `EpisodeError`.
+    """The environment of episodes: plays one at a time; a worker may own many environments.
 
-    Episodes are deterministic: the same task and the same responses give the same observations, so
-    that an episode lost with its worker can be replayed.
-    """
+    Episodes must be deterministic: the same task and the same responses give the same observations,
+    so that an episode lost with its worker can be replayed. Failures that are not the policy's
+    raise `EpisodeError`, which names the task."""
 
-    def reset(self, task: Task) -> Observation: ...
+    def reset(self, task: Task) -> Observation:
+        """Starts an episode of `task` and returns its first observation."""
+        ...
 
-    def step(self, response: str) -> StepResult: ...
+    def step(self, response: str) -> StepResult:
+        """Finds the action in a response of the policy, plays it and returns the result. A response
+        without a possible action is no error: the result says `valid=False`, and its observation
+        says why. Not called after an outcome."""
+        ...
 
 
 class Domain(Protocol):
@@ -119,58 +129,78 @@ class Domain(Protocol):
     """The text that separates thought from action in a response: `thought <marker> action`."""
 
     def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
-        """`count` tasks of a split (`train`, `in_domain`, `ood`, ...), the same for the same seed.
+        """Returns `count` tasks of a split (`train`, `in_domain`, `ood`, ...), the same for the
+        same seed.
 
-        Raises `DomainError` if the split is unknown or empty."""
+        Every task has an id of its own, the instruction that the policy reads, and data that JSON
+        keeps. Fewer tasks are returned only where the split has no more. Raises `DomainError` if
+        the split is unknown or empty."""
         ...
 
-    def environment(self) -> Environment: ...
+    def environment(self) -> Environment:
+        """Returns a new environment, ready for `reset`. Workers call it in processes of their
+        own."""
+        ...
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        """What the policy reads before it answers. Append-only prompts make every token cheap."""
+        """Returns the chat that the policy answers with its next response.
+
+        `steps`: the episode so far; `observation`: the current one, to which the response reacts. A
+        prompt that only appends to that of the step before lets the engine reuse its cache: every
+        token is computed once."""
         ...
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
-        """What the judge reads to judge the last of `steps` (its next observation included)."""
+        r"""Returns the chat that asks the judge about the last of `steps`, whose next observation
+        is included. The answer must end in `\boxed{1}` or `\boxed{-1}`."""
         ...
 
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
-        """Asks why this episode failed; all m judgements reject the `rejected` steps."""
+        """Returns the chat that asks why the episode failed. `rejected`: indices of the steps that
+        all m judgements score -1."""
         ...
 
     def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:
-        """Asks the adapter for a harder or easier version of the slot's root task."""
+        """Returns the chat that asks the adapter for a harder or easier version of a slot's root
+        task. `critics`: texts on why episodes of the task failed; may be empty."""
         ...
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
-        """The proposed task under the given id. Raises `InvalidTask` with the reason and with how
-        far the answer came."""
+        """Returns the task that the adapter's answer proposes, under the given id.
+
+        Raises `InvalidTask` with the reason and with how far the answer came: also for a task that
+        is unchanged, or that no expert can solve."""
         ...
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        """What the rollouts of a rewritten task show to be wrong with it, so that it must not be
-        accepted whatever its accuracy; None: nothing."""
+        """Returns the fault that the rollouts of a rewritten task reveal; None without one.
+
+        A candidate with a fault is rejected whatever its accuracy."""
         ...
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
-        """Ground-truth label (+1 / -1) of each step, or None where there is none."""
+        """Returns the ground-truth label (+1 or -1) of each step; None where the domain has
+        none."""
         ...
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
-        """The next response of someone who knows everything, or None where there is nobody."""
+        """Returns the next response of an expert with full knowledge, after `steps`; None without
+        one."""
         ...
 
 
 @runtime_checkable
 class UnitTestDomain(Domain, Protocol):
-    """A domain of one-step episodes whose judge writes tests instead of scores: one a judgement, m
-    a task, which all rollouts of the task share. `judge_prompt(task, ())` asks for one."""
+    """A domain of one-step episodes whose judge writes tests instead of scores.
+
+    Every judgement is one test, m a task, shared by all rollouts of the task. `judge_prompt(task,
+    ())` asks for one."""
 
     def run_tests(
         self, task: Task, responses: Sequence[str], tests: Sequence[str]
     ) -> list[list[int]]:
-        """[responses][tests]: +1 where the response passes what the judge wrote, -1 where it fails,
-        0 for a test that cannot be read."""
+        """Returns scores [responses][tests]: +1 where the response passes the test that the judge
+        wrote, -1 where it fails, 0 for a test that cannot be read."""
         ...
 
 
@@ -179,7 +209,7 @@ class StandInDomain(Domain, Protocol):
     """A domain that makes tasks like those of its data, for plans where these are not at hand."""
 
     def stand_ins(self, count: int) -> Sequence[Task]:
-        """Always the same, at most `count`. Never for a run."""
+        """Returns at most `count` tasks, always the same. Never used in a run."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A domain's prompts: text files with $placeholders. Users may bring a folder of their own."""
+"""Prompt templates: text files with $placeholders, which users may replace by their own."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from rlanything.records import Step
 
 
 class Templates:
-    """`render(name, **values)` fills `<name>.txt`.
+    """The prompt templates of a domain; `render(name, **values)` fills `<name>.txt`.
 
     Files missing from the user's folder come from the package. Raises `DomainError` for a folder
-    that is not there, a file that is no template, or a placeholder nobody fills."""
+    that is not there, a file that is no template, or an unknown placeholder."""
 
     def __init__(
         self, package: str, placeholders: Mapping[str, frozenset[str]], folder: str | None
     ) -> None:
-        """The templates of a domain's package, which has a folder `prompts`; `placeholders`: what
-        each may have filled in. `folder`: the user's."""
+        """Reads the templates of a domain's package, which has a folder `prompts`. `placeholders`:
+        names of templates with their allowed placeholders; `folder`: the user's own templates, None
+        without."""
         self._texts: dict[str, string.Template] = {}
         shipped = resources.files(package) / "prompts"
         if folder is not None and not Path(folder).is_dir():
@@ -50,10 +51,11 @@ class Templates:
             self._texts[name] = template
 
     def render(self, name: str, **values: str) -> str:
+        """Returns a template with its placeholders filled."""
         return self._texts[name].substitute(values)
 
     def critic_steps(self, steps: Sequence[Step], rejected: Sequence[int]) -> str:
-        """Every response in a `critic_step`; those of the condemned steps are marked."""
+        """Returns every response in a `critic_step`, with the rejected ones marked."""
         return "".join(
             self.render("critic_step", mark="(bad) " if i in rejected else "", response=s.response)
             for i, s in enumerate(steps)

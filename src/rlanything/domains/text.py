@@ -1,4 +1,4 @@
-"""A domain for any text environment: bring tasks and an environment, the prompts are here."""
+"""A domain for any text environment: tasks and an environment are yours, the prompts are here."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _BLANKS = " \t\r\n"
 
 
 def action_after(marker: str, response: str) -> str | None:
-    """The first line that is not blank after the last marker; None where there is none.
+    """Returns the first line that is not blank after the last marker; None where there is none.
 
     Only spaces, tabs and line ends are cut off: a control character stays, and makes the action one
     that no environment knows."""
-    _, found, rest = response.rpartition(marker)
+    _, separator, rest = response.rpartition(marker)
     line = rest.strip(_BLANKS).partition("\n")[0].rstrip(_BLANKS)
-    return line if found and line else None
+    return line if separator and line else None
 
 
 class TextDomain:
-    """Subclass it, define `tasks` and `environment`, override what should differ.
+    """A domain to subclass: define `tasks` and `environment`, override what should differ.
 
     Responses are `thought > action`; `action_in` finds the action. There is no oracle, no expert,
     and tasks are not rewritten unless `parse_candidate` is defined."""
@@ -44,7 +44,8 @@ class TextDomain:
 
     @classmethod
     def action_in(cls, response: str) -> str | None:
-        """The first line that is not blank after the last marker; None where there is none."""
+        """Returns the action in a response: the first line that is not blank after the last marker;
+        None where there is none."""
         return action_after(cls.action_marker, response)
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:

@@ -1,1 +1,1 @@
-"""How the tiny models are made, from a seed, by `rlanything nano build`."""
+"""The tiny models that ship, and how `rlanything nano build` makes them from a seed."""

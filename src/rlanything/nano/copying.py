@@ -1,4 +1,4 @@
-"""A drill before all lessons: strings of random tokens that come twice.
+"""Pretraining on copying: sequences of random tokens in which a string comes twice.
 
 Reading a page is above all finding what the task names, letter by letter, and saying it again. A
 model this small learns that late and all at once (as induction heads, arXiv 2209.11895), and from
@@ -13,43 +13,44 @@ import numpy as np
 import torch
 
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.nano.descent import descend
 from rlanything.nano.tokenizer import MARKS
+from rlanything.nano.updates import run_updates
 
 SEQUENCES, TOKENS = 16, 48
-"""Of an update."""
+"""Sequences of an update, and tokens of a sequence."""
 WARMUP = 60
-"""Updates."""
+"""Updates with a rising learning rate."""
 SPECIAL = len(MARKS)
 """The first token that is text."""
 
 
-def practise_copying(
+def pretrain_copying(
     model: LanguageModel,
     updates: int,
     learning_rate: float,
     seed: int,
     on_update: Callable[[int], None],
 ) -> float:
-    """Next-token prediction on sequences [16, 48] in which a string of 4 to 23 tokens comes twice,
-    amid others; returns the mean loss of predictable tokens, in nats, in the last tenth."""
+    """Trains next-token prediction on sequences [16, 48] in which a string of 4 to 23 tokens comes
+    twice, amid others; returns the mean loss of predictable tokens, in nats, over the last tenth of
+    the updates. `on_update` is called with 1 after every update."""
     rng = np.random.default_rng(seed)
 
     def losses(update: int) -> tuple[torch.Tensor, torch.Tensor]:
         ids, again = sequences(len(model.tokenizer), rng)
         logits = model.network(input_ids=torch.from_numpy(ids)).logits[:, :-1]
-        each = torch.nn.functional.cross_entropy(
+        loss = torch.nn.functional.cross_entropy(
             logits.transpose(1, 2), torch.from_numpy(ids[:, 1:]), reduction="none"
         )
-        return each.mean(), each.detach()[torch.from_numpy(again[:, 1:])].mean()
+        return loss.mean(), loss.detach()[torch.from_numpy(again[:, 1:])].mean()
 
     rates = [learning_rate * min(1.0, (update + 1) / WARMUP) for update in range(updates)]
-    return descend(model.network, rates, losses, lambda update: on_update(1))
+    return run_updates(model.network, rates, losses, lambda update: on_update(1))
 
 
 def sequences(vocabulary: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids [16, 48], and which of them follow from what came before: all of a string's second
-    coming but its first token."""
+    """Returns token ids [16, 48] and a mask [16, 48] of those that follow from what came before:
+    the second occurrence of the string without its first token."""
     length = int(rng.integers(4, TOKENS // 2))
     ids = rng.integers(SPECIAL, vocabulary, size=(SEQUENCES, TOKENS))
     again = np.zeros((SEQUENCES, TOKENS), dtype=bool)

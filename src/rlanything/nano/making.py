@@ -1,4 +1,4 @@
-"""What every nano model is made of, and how it is taught and saved."""
+"""The parts common to all builds: a nano model's architecture, training, saving and card."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from transformers import SeedOssConfig, SeedOssForCausalLM
 
 from rlanything.domains.base import DomainError
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.nano.pretrain import Lesson, Renaming, lessons_of, pretrain
+from rlanything.nano.sft import Renaming, SFTBatch, make_batches, train_epochs
 from rlanything.progress import Progress
 from rlanything.records import Direction, Sample
 
@@ -23,8 +23,8 @@ ROLES: tuple[RoleName, ...] = get_args(RoleName)
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
-class Planned(Protocol):
-    """A dataclass: what every plan names."""
+class BuildPlan(Protocol):
+    """The fields that every plan has; a plan is a dataclass."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -37,7 +37,7 @@ class Planned(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of a decoder."""
+    """The size of a decoder."""
 
     hidden: int
     layers: int
@@ -45,7 +45,7 @@ class Shape:
 
 
 def new_model(shape: Shape, tokenizer: Any, seed: int) -> LanguageModel:
-    """A model that knows nothing yet."""
+    """Returns an untrained model."""
     torch.manual_seed(seed)
     # Llama's layers with biases on queries, keys and values. Of the architectures like it, this
     # is one for which AutoTokenizer opens the tokenizer that lies beside the weights.
@@ -71,17 +71,17 @@ def new_model(shape: Shape, tokenizer: Any, seed: int) -> LanguageModel:
     return LanguageModel(SeedOssForCausalLM(config), tokenizer)
 
 
-def pupil_of(policy: LanguageModel) -> LanguageModel:
-    """A model that begins with what the policy has learned already: reading a task and a
-    transcript, and names off a list."""
+def student(policy: LanguageModel) -> LanguageModel:
+    """Returns a copy of the policy for another role: it starts with the policy's skill in reading
+    tasks and transcripts."""
     return LanguageModel(copy.deepcopy(policy.network), policy.tokenizer)
 
 
-def joined(lessons: Sequence[Sequence[Sample]], together: int) -> list[list[Sample]]:
-    """So many groups of samples in one."""
+def merge_groups(groups: Sequence[Sequence[Sample]], together: int) -> list[list[Sample]]:
+    """Returns the samples of every `together` consecutive groups as one group."""
     return [
-        [sample for group in lessons[at : at + together] for sample in group]
-        for at in range(0, len(lessons), together)
+        [sample for group in groups[at : at + together] for sample in group]
+        for at in range(0, len(groups), together)
     ]
 
 
@@ -96,19 +96,20 @@ def teach(
     renaming: Renaming,
     progress: Progress,
 ) -> None:
-    """Supervised learning on groups of examples; says how it went. Raises `DomainError` where there
+    """Trains a model on groups of samples and logs how it went. Raises `DomainError` where there
     are none."""
-    lessons: list[Lesson] = list(lessons_of(examples))
-    if not lessons:
+    batches: list[SFTBatch] = list(make_batches(examples))
+    if not batches:
         raise DomainError(f"the {role} has nothing to learn from: plan for more games")
-    with progress.phase(f"teach {role}", len(lessons) * epochs, "lessons") as advance:
-        loss = pretrain(model, lessons, epochs, learning_rate, seed, renaming, advance)
-    tokens = sum(len(lesson.ids) for lesson in lessons) * epochs
+    with progress.phase(f"teach {role}", len(batches) * epochs, "batches") as advance:
+        loss = train_epochs(model, batches, epochs, learning_rate, seed, renaming, advance)
+    tokens = sum(len(batch.ids) for batch in batches) * epochs
     progress.log(f"{role}: taught on {tokens / 1e6:.1f}M tokens, final loss {loss:.3f}")
 
 
 def save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
-    """Half the size. The model keeps the rounded weights: what is measured is what ships."""
+    """Saves a model in half the size. It keeps the rounded weights: the shipped model is
+    measured."""
     weights = {name: value.to(torch.bfloat16) for name, value in model.network.state_dict().items()}
     model.network.save_pretrained(folder, state_dict=dict(weights))
     model.tokenizer.save_pretrained(folder)
@@ -116,8 +117,8 @@ def save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
 
 
 def roles_named(names: Sequence[str], out: Path) -> tuple[RoleName, ...]:
-    """All of them if none is named. Raises `DomainError` for an unknown one, and where the models
-    that are not to be made are missing."""
+    """Returns the roles to build, in order; all of them where `names` is empty. Raises
+    `DomainError` for an unknown role, and where `out` lacks the models that are not built anew."""
     named: tuple[RoleName, ...] = tuple([role for role in ROLES if not names or role in names])
     unknown = sorted(set(names) - set(ROLES))
     if unknown:
@@ -127,16 +128,16 @@ def roles_named(names: Sequence[str], out: Path) -> tuple[RoleName, ...]:
     return named
 
 
-def measured_before(out: Path, roles: Sequence[RoleName]) -> dict[str, Any]:
-    """What the card in a folder says, if only some of its models are made anew. Its minutes are
-    those of the whole build."""
+def earlier_measurements(out: Path, roles: Sequence[RoleName]) -> dict[str, Any]:
+    """Returns the measurements on the card in `out`; empty if all models are made anew. Its minutes
+    are those of the whole build."""
     if set(roles) >= set(ROLES):
         return {}
     return json.loads((out / "card.json").read_text(encoding="utf-8"))["measured"]
 
 
-def write_card(out: Path, plan: Planned, measured: dict[str, Any]) -> None:
-    """The command that makes the models, what they depend on, what they can do."""
+def write_card(out: Path, plan: BuildPlan, measured: dict[str, Any]) -> None:
+    """Writes `card.json`: the command that makes the models, the plan, and the measurements."""
     command = f"rlanything nano build --domain {plan.domain} --seed {plan.seed}"
     card = {"command": command, "plan": asdict(plan), "measured": measured}
     (out / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a freshly made nano model can do, for its card."""
+"""Measurements of a new nano model, for its card."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def measure_policy(
     seed: int,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Success with its 95% interval, by split and temperature."""
+    """Returns success with its 95% interval, by split and temperature."""
     measured: dict[str, Any] = {}
     for split, temperature in (("tune", 1.0), ("tune", 0.5), ("ood", 1.0)):
         result = evaluate(
@@ -52,8 +52,8 @@ def measure_policy(
     return measured
 
 
-def some_of(critics: Sequence[str], rng: random.Random) -> tuple[str, ...]:
-    """None, one or two: as many as the adapter is shown in the loop."""
+def sample_critics(critics: Sequence[str], rng: random.Random) -> tuple[str, ...]:
+    """Returns none, one or two of the critics: as many as the adapter is shown in the loop."""
     return tuple(rng.sample(critics, min(rng.randint(0, 2), len(critics))))
 
 
@@ -67,17 +67,21 @@ def measure_adapter(
     seed: int,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Share of single answers that are valid candidates, both directions for every root."""
+    """Returns the share of single answers that are valid candidates, both directions for every
+    root."""
     rng = random.Random(derive(seed, "critics shown"))
-    pairs: list[tuple[Task, Direction]] = [(root, way) for root in roots for way in DIRECTIONS]
-    questions = [
+    pairs: list[tuple[Task, Direction]] = [
+        (root, direction) for root in roots for direction in DIRECTIONS
+    ]
+    requests = [
         ChatRequest(
-            domain.adapter_prompt(root, way, some_of(critics, rng)), (derive(seed, root.id, way),)
+            domain.adapter_prompt(root, direction, sample_critics(critics, rng)),
+            (derive(seed, root.id, direction),),
         )
-        for root, way in pairs
+        for root, direction in pairs
     ]
     chat_model = LocalChatModel(adapter, embedded_engine(adapter))
-    answers = chat_model.answer(questions, Sampling(0.7, max_tokens))
+    answers = chat_model.answer(requests, Sampling(0.7, max_tokens))
     reasons = Counter[str]()
     for (root, _), (answer,) in zip(pairs, answers, strict=True):
         try:

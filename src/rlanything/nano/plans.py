@@ -1,4 +1,4 @@
-"""How the models of each domain are made: a plan, and the builder that follows it."""
+"""Finds a domain's teacher and builds its nano models."""
 
 from __future__ import annotations
 
@@ -8,32 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.domains.base import DomainError
-from rlanything.nano import episodes, programs
+from rlanything.domains.teaching import StepTeacher, TaughtDomain, UnitTestTeacher
 from rlanything.nano.making import ROLES, RoleName
+from rlanything.nano.step_domains import StepDomainBuilder
+from rlanything.nano.unit_test_domains import UnitTestDomainBuilder
+from rlanything.plugins import load_plugin
 from rlanything.progress import Progress
-
-EPISODES = {
-    "alfworld": episodes.Plan(),
-    "miniwob": episodes.Plan(
-        domain="miniwob",
-        options={},
-        decoding="free",
-        response_tokens=48,
-        judgement_tokens=48,
-        max_steps=10,
-        games=8000,
-        demonstrations_per_game=1,
-        together=3,
-        copying_updates=4000,
-        policy_epochs=3,
-        spaces_apart=True,
-        slip=0.2,
-        judged_games=1500,
-        label_noise=0.15,
-        adapter_games=2000,
-    ),
-}
-PROGRAMS = {"coding": programs.Plan()}
 
 
 def build(
@@ -44,13 +24,33 @@ def build(
     progress: Progress,
     roles: Sequence[RoleName] = ROLES,
 ) -> dict[str, Any]:
-    """What was measured. `roles`: those to make; the others are read from the folder. Raises
-    `DomainError` for a domain without a plan."""
-    if domain in EPISODES:
-        plan = replace(EPISODES[domain], seed=seed)
-        return episodes.Builder(plan, out, workers, progress).build(roles)
-    if domain in PROGRAMS:
-        plan = replace(PROGRAMS[domain], seed=seed)
-        return programs.Builder(plan, out, workers, progress).build(roles)
-    known = ", ".join([*EPISODES, *PROGRAMS])
-    raise DomainError(f"no tiny models are planned for domain {domain!r}: use one of {known}")
+    """Builds the nano models of a domain (a registered name or `module:Class`) in the folder `out`
+    and returns what was measured.
+
+    `roles`: those to make; the others are read from the folder. Raises `PluginError` for an unknown
+    domain and `DomainError` for one without a teacher."""
+    teacher = teacher_of(domain)
+    if isinstance(teacher, StepTeacher):
+        plan = replace(teacher.plan, seed=seed, domain=domain)
+        return StepDomainBuilder(plan, teacher, out, workers, progress).build(roles)
+    plan = replace(teacher.plan, seed=seed, domain=domain)
+    return UnitTestDomainBuilder(plan, teacher, out, workers, progress).build(roles)
+
+
+def teacher_of(domain: str) -> StepTeacher | UnitTestTeacher:
+    """Returns the teacher that a domain class brings. Raises as `build` does."""
+    domain_class = load_plugin("domain", domain)
+    if not isinstance(domain_class, TaughtDomain):
+        raise DomainError(
+            f"domain {domain} has no teacher for nano models: give its class a static method "
+            "nano_teacher() that returns a StepTeacher or a UnitTestTeacher of "
+            "rlanything.domains.teaching"
+        )
+    teacher: object = domain_class.nano_teacher()
+    if not isinstance(teacher, (StepTeacher, UnitTestTeacher)):
+        raise DomainError(
+            f"domain {domain}: nano_teacher() returns a {type(teacher).__name__}, which lacks "
+            "something of StepTeacher or UnitTestTeacher (rlanything.domains.teaching): implement "
+            "one of them whole"
+        )
+    return teacher

@@ -21,10 +21,11 @@ CHAT_TEMPLATE = (
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int, spaces_apart: bool = False
 ) -> PreTrainedTokenizerFast:
-    """The same for the same texts. Any text can be encoded: unknown words fall back to bytes.
+    """Returns a tokenizer of at most `vocab_size` tokens, the same for the same texts. It encodes
+    any text: unknown words fall back to bytes.
 
     `spaces_apart`: a space is a token of its own, so that a word is the same tokens after a space
-    as after a quotation mark: longer texts, for domains where what is read in quotes is typed."""
+    as after a quotation mark. Texts get longer; it helps where words read in quotes are typed."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [

@@ -9,8 +9,8 @@ import pytest
 def engine():
     """One engine for all tests: each costs memory."""
     pytest.importorskip("fast_downward", reason='pip install "rlanything[alfworld]"')
-    from rlanything.domains.alfworld.engine import Engine
+    from rlanything.domains.alfworld.game_engine import GameEngine
 
-    engine = Engine()
+    engine = GameEngine()
     yield engine
     engine.close()

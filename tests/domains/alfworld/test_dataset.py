@@ -12,7 +12,7 @@ from helpers.playable import games
 from rlanything.domains.alfworld.dataset import dataset_tasks, read_game
 from rlanything.domains.alfworld.expert import plan
 from rlanything.domains.alfworld.goal import KINDS, SIMPLE
-from rlanything.domains.alfworld.goals import rewrite, valid_goals
+from rlanything.domains.alfworld.scene_goals import rewrite, valid_goals
 from rlanything.domains.alfworld.tasks import load_game, with_goal
 from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import DomainError

@@ -14,9 +14,9 @@ from helpers.playable import games
 from rlanything.domains.alfworld import assets
 from rlanything.domains.alfworld.generator import generate
 from rlanything.domains.alfworld.goal import HEAT, KINDS
-from rlanything.domains.alfworld.goals import scene_goals
 from rlanything.domains.alfworld.pddl import player_names, read_facts, write_scene
 from rlanything.domains.alfworld.scene import ScenePlan, build_scene
+from rlanything.domains.alfworld.scene_goals import scene_goals
 from rlanything.domains.base import DomainError
 
 

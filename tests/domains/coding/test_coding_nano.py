@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from rich.console import Console
 
 from helpers.paths import RECIPES
 from rlanything.config.recipe import load_recipe
-from rlanything.nano.programs import Builder, Plan
+from rlanything.domains.coding.teacher import CodingTeacher
+from rlanything.nano.unit_test_domains import UnitTestDomainBuilder
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
@@ -21,7 +23,10 @@ RECIPE = RECIPES / "coding-nano.yaml"
 
 
 def build(folder: Path, seed: int) -> dict[str, str]:
-    plan = Plan(
+    teacher = CodingTeacher()
+    plan = replace(
+        teacher.plan,
+        domain="coding",
         seed=seed,
         difficulty=(1, 1),
         problems=40,
@@ -31,7 +36,7 @@ def build(folder: Path, seed: int) -> dict[str, str]:
         layers=1,
         episodes=4,
     )
-    measured = Builder(plan, folder, 0, QUIET).build()
+    measured = UnitTestDomainBuilder(plan, teacher, folder, 0, QUIET).build()
     assert measured.keys() == {"policy", "judge", "adapter", "minutes"}
     return {
         role: hashlib.sha256((folder / role / "model.safetensors").read_bytes()).hexdigest()

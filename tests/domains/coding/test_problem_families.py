@@ -23,7 +23,7 @@ from rlanything.domains.coding.families import (
 )
 from rlanything.domains.coding.families.catalogue import FAMILIES, OOD, TRAIN
 from rlanything.domains.coding.families.drills import drill
-from rlanything.domains.coding.families.making import spec_of
+from rlanything.domains.coding.families.problem_generator import spec_of
 from rlanything.domains.coding.families.programs import (
     Line,
     Program,

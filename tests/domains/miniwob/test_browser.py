@@ -13,11 +13,11 @@ from rlanything.domains.base import DomainError, EpisodeError
 from rlanything.domains.miniwob import browser as browser_module
 from rlanything.domains.miniwob.actions import Click, InvalidAction, Select, Type
 from rlanything.domains.miniwob.browser import OPEN_PAGES, PACKAGE, Browser, executable
-from rlanything.domains.miniwob.environment import Episode, MiniWobEnvironment, Start
+from rlanything.domains.miniwob.environment import EpisodeSpec, MiniWobEnvironment, PageEpisode
 from rlanything.domains.miniwob.screen import Element
 from rlanything.domains.miniwob.tasks import make_task
 
-PASSWORD = Start("enter-password", 1)
+PASSWORD = EpisodeSpec("enter-password", 1)
 
 
 def found(elements: tuple[Element, ...], role: str, text: str) -> Element:
@@ -30,14 +30,14 @@ def chromium_processes() -> list[psutil.Process]:
 
 
 def test_a_seed_decides_how_a_page_begins(browser: Browser) -> None:
-    looks = [Episode(browser, Start("click-option", seed)).begin() for seed in (3, 3, 4)]
+    looks = [PageEpisode(browser, EpisodeSpec("click-option", seed)).begin() for seed in (3, 3, 4)]
     assert looks[0] == looks[1] != looks[2]
     assert looks[0].utterance.startswith("Select ")
 
 
 def test_a_task_is_won_and_lost_by_trusted_clicks(browser: Browser) -> None:
     for right in (True, False):
-        episode = Episode(browser, Start("click-test-2", 5))
+        episode = PageEpisode(browser, EpisodeSpec("click-test-2", 5))
         look = episode.begin()
         wanted = look.utterance.removeprefix("Click button ").removesuffix(".")
         [number] = [e.number for e in look.elements if (e.text == wanted) == right]
@@ -46,7 +46,10 @@ def test_a_task_is_won_and_lost_by_trusted_clicks(browser: Browser) -> None:
 
 
 def test_two_episodes_of_one_page_do_not_disturb_each_other(browser: Browser) -> None:
-    one, two = Episode(browser, PASSWORD), Episode(browser, Start("enter-password", 2))
+    one, two = (
+        PageEpisode(browser, PASSWORD),
+        PageEpisode(browser, EpisodeSpec("enter-password", 2)),
+    )
     one.begin()
     one.act(Type(2, "mine"))
     two.begin()
@@ -56,17 +59,17 @@ def test_two_episodes_of_one_page_do_not_disturb_each_other(browser: Browser) ->
 
 
 def test_a_page_that_was_closed_for_others_is_played_again(browser: Browser) -> None:
-    episode = Episode(browser, PASSWORD)
+    episode = PageEpisode(browser, PASSWORD)
     episode.begin()
     episode.act(Type(2, "mine"))
     for path in sorted((PACKAGE / "miniwob").glob("click-*.html"))[: OPEN_PAGES + 1]:
-        Episode(browser, Start(path.stem, 0)).begin()
+        PageEpisode(browser, EpisodeSpec(path.stem, 0)).begin()
     values = [each.value for each in episode.act(Click(4)).elements if each.role == "textbox"]
     assert values == ["mine", ""]
 
 
 def test_a_killed_browser_is_replaced_and_the_episode_goes_on(browser: Browser) -> None:
-    episode = Episode(browser, PASSWORD)
+    episode = PageEpisode(browser, PASSWORD)
     episode.begin()
     episode.act(Type(2, "mine"))
     before = browser.launches
@@ -80,7 +83,7 @@ def test_a_killed_browser_is_replaced_and_the_episode_goes_on(browser: Browser) 
 
 
 def test_what_cannot_be_done_is_said_and_changes_nothing(browser: Browser) -> None:
-    episode = Episode(browser, Start("choose-list", 3))
+    episode = PageEpisode(browser, EpisodeSpec("choose-list", 3))
     first = episode.begin()
     for action, said in (
         (Click(99), "no element 99"),
@@ -96,7 +99,7 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(browser: Browser) -> No
 
 
 def test_several_options_of_an_open_list_are_chosen_one_by_one(browser: Browser) -> None:
-    episode = Episode(browser, Start("click-scroll-list", 3))
+    episode = PageEpisode(browser, EpisodeSpec("click-scroll-list", 3))
     options = found(episode.begin().elements, "select", "").options
     episode.act(Select(1, options[0]))
     value = found(episode.act(Select(1, options[-1])).elements, "select", "").value
@@ -104,7 +107,7 @@ def test_several_options_of_an_open_list_are_chosen_one_by_one(browser: Browser)
 
 
 def test_delays_pass_at_once_on_the_pages_own_clock(browser: Browser) -> None:
-    episode = Episode(browser, Start("use-autocomplete", 3))
+    episode = PageEpisode(browser, EpisodeSpec("use-autocomplete", 3))
     episode.begin()
     said = [each.text for each in episode.act(Type(2, "Spai")).elements]
     assert "Spain" in said
@@ -112,15 +115,15 @@ def test_delays_pass_at_once_on_the_pages_own_clock(browser: Browser) -> None:
 
 def test_changed_numbers_hold_for_their_episode_only(browser: Browser) -> None:
     def boxes(**parameters: object) -> int:
-        look = Episode(browser, Start("click-checkboxes", 3, "train", parameters)).begin()
+        look = PageEpisode(browser, EpisodeSpec("click-checkboxes", 3, "train", parameters)).begin()
         return sum(each.role == "checkbox" for each in look.elements)
 
     usual = boxes()
     assert [boxes(ranges={"2,7": [n, n + 1]}) for n in (2, 6)] == [2, 6]
     assert boxes() == usual
-    start = Start("click-color", 3, "train", {"variables": {"MAX_COLORS": 7}})
-    assert len(Episode(browser, start).begin().elements) == 7
-    assert len(Episode(browser, Start("click-color", 3)).begin().elements) == 4
+    start = EpisodeSpec("click-color", 3, "train", {"variables": {"MAX_COLORS": 7}})
+    assert len(PageEpisode(browser, start).begin().elements) == 7
+    assert len(PageEpisode(browser, EpisodeSpec("click-color", 3)).begin().elements) == 4
     with pytest.raises(PlaywrightError, match="the page has no SPEED"):
         boxes(variables={"SPEED": 1})
 
@@ -128,7 +131,7 @@ def test_changed_numbers_hold_for_their_episode_only(browser: Browser) -> None:
 def test_nothing_outside_the_package_can_be_reached(browser: Browser, tmp_path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("a secret")
-    Episode(browser, PASSWORD).begin()
+    PageEpisode(browser, PASSWORD).begin()
     tries = """async urls => {
         const got = [];
         for (const url of urls) {
@@ -156,15 +159,15 @@ class Tenant:
 
 
 def test_the_instruction_must_be_the_pages_own(browser: Browser) -> None:
-    start = Start("click-test-2", 5)
+    start = EpisodeSpec("click-test-2", 5)
     environment = MiniWobEnvironment(browser)
-    environment.reset(make_task("t", start, Episode(browser, start).begin().utterance))
+    environment.reset(make_task("t", start, PageEpisode(browser, start).begin().utterance))
     with pytest.raises(EpisodeError, match="the page asks for 'Click button"):
         environment.reset(make_task("t", start, "Click button THREE."))
 
 
 def test_a_screenshot_is_a_png_of_the_page(browser: Browser) -> None:
-    episode = Episode(browser, PASSWORD)
+    episode = PageEpisode(browser, PASSWORD)
     episode.begin()
     image = episode.screenshot()
     assert image.startswith(b"\x89PNG")

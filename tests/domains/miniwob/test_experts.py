@@ -415,9 +415,9 @@ def test_every_expert_wins_in_a_browser():
 
 
 def wins(browser: Browser, page: str) -> bool:
-    from rlanything.domains.miniwob.environment import Episode, Start
+    from rlanything.domains.miniwob.environment import EpisodeSpec, PageEpisode
 
-    episode = Episode(browser, Start(page, 1))
+    episode = PageEpisode(browser, EpisodeSpec(page, 1))
     look = episode.begin()
     utterance, done = look.utterance, []
     while not look.done and len(done) < MOST_STEPS:

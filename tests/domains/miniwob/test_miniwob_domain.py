@@ -11,17 +11,19 @@ import pytest
 from rlanything.domains.base import DomainError, InvalidTask
 from rlanything.domains.miniwob import pages
 from rlanything.domains.miniwob.domain import MiniWob
-from rlanything.domains.miniwob.environment import NO_ACTION, Start, opened
+from rlanything.domains.miniwob.environment import NO_ACTION, EpisodeSpec, open_episode
 from rlanything.domains.miniwob.experts import EXPERTS
 from rlanything.domains.miniwob.rewriting import family
-from rlanything.domains.miniwob.tasks import make_task, start_of
+from rlanything.domains.miniwob.tasks import make_task, spec_of_task
 from rlanything.records import Completion, JudgedTrajectory, Step, Task, Trajectory
 from rlanything.rollout.workers import EnvironmentPool
 
 
 def task_on(domain: MiniWob, page: str, seed: int = 3) -> Task:
-    start = Start(page, seed)
-    return make_task(f"{page}-{seed}", start, opened(domain.browser, page, start)[1].utterance)
+    start = EpisodeSpec(page, seed)
+    return make_task(
+        f"{page}-{seed}", start, open_episode(domain.browser, page, start)[1].utterance
+    )
 
 
 def played(domain: MiniWob, task: Task, *responses: str) -> Trajectory:
@@ -48,7 +50,7 @@ def test_tasks_are_decided_by_split_and_seed_and_survive_json(miniwob: MiniWob) 
     assert tasks == miniwob.tasks("train", 40, 0)
     assert {task.kind for task in tasks} == {page.name for page in pages.TRAIN}
     others = miniwob.tasks("in_domain", 40, 0)
-    assert not {start_of(t).seed for t in tasks} & {start_of(t).seed for t in others}
+    assert not {spec_of_task(t).seed for t in tasks} & {spec_of_task(t).seed for t in others}
     for task in tasks:
         assert task.instruction == task.data["utterance"] != ""
         again = replace(task, data=json.loads(json.dumps(task.data)))
@@ -127,8 +129,8 @@ def test_a_rewrite_is_another_page_or_another_number(
 ) -> None:
     root = task_on(miniwob, page)
     task = miniwob.parse_candidate(root, "new", answer)
-    start = start_of(task)
-    assert (start.page, start.parameters, start.seed) == (*told, start_of(root).seed)
+    start = spec_of_task(task)
+    assert (start.page, start.parameters, start.seed) == (*told, spec_of_task(root).seed)
     assert miniwob.environment().reset(task).text
     assert task.instruction == task.data["utterance"]
 
@@ -187,7 +189,7 @@ def test_all_pages_of_a_family_can_take_each_others_place(miniwob: MiniWob) -> N
     for page in pages.TRAIN:
         root = task_on(miniwob, page.name)
         for other in family(page)[1:]:
-            assert start_of(miniwob.parse_candidate(root, "new", f"page: {other.name}")).page
+            assert spec_of_task(miniwob.parse_candidate(root, "new", f"page: {other.name}")).page
 
 
 def test_episodes_are_played_in_workers_with_screenshots_kept_by_name(

@@ -1,4 +1,4 @@
-"""What the installed `alfworld` package ships: rules, grammar, constants, goals and room layouts.
+"""The data of the installed `alfworld` package: rules, grammar, constants, goals and room layouts.
 
 Files are read where they lie. `import alfworld` would create a cache folder and pull in the vision
 stack, so it is never imported; its two plain-data modules are executed on their own.
@@ -20,7 +20,7 @@ REMEDY = 'pip install "rlanything[alfworld]"'
 
 @cache
 def package_folder() -> Path:
-    """The folder of the installed package. Raises `DomainError` where there is none."""
+    """Returns the folder of the installed package. Raises `DomainError` where there is none."""
     spec = importlib.util.find_spec("alfworld")
     if spec is None or not spec.submodule_search_locations:
         raise DomainError(f"AlfWorld is not installed: {REMEDY}")
@@ -42,32 +42,32 @@ def _plain_module(relative: str) -> ModuleType:
 
 @cache
 def pddl_domain() -> str:
-    """The rules of the world, in PDDL."""
+    """Returns the rules of the world, in PDDL."""
     return _read("data/alfred.pddl")
 
 
 @cache
 def grammar() -> str:
-    """The text grammar; holds `UNKNOWN GOAL` where the task's sentence belongs."""
+    """Returns the text grammar, with `UNKNOWN GOAL` in the place of the task's sentence."""
     return _read("data/alfred.twl2")
 
 
 @cache
 def constants() -> Any:
-    """`gen/constants.py`: what may lie where, what can be heated, which rooms exist."""
+    """Returns `gen/constants.py`: what may lie where, what can be heated, which rooms exist."""
     return _plain_module("gen/constants.py")
 
 
 @cache
 def goal_library() -> dict[str, dict[str, Any]]:
-    """`gen/goal_library.py`: task type -> its PDDL goal and its sentence templates."""
+    """Returns `gen/goal_library.py`: task type -> its PDDL goal and its sentence templates."""
     return _plain_module("gen/goal_library.py").gdict
 
 
 @cache
 def layout(room: str) -> tuple[dict[str, list[float]], tuple[str, ...]]:
-    """Receptacles of a room with the pose to use them from (x, z, rotation, horizon), and the
-    classes of things found there."""
+    """Returns the receptacles of a room with the pose to use them from (x, z, rotation, horizon),
+    and the classes of objects in the room."""
     poses = json.loads(_read(f"gen/layouts/{room}-openable.json"))
     classes = json.loads(_read(f"gen/layouts/{room}-objects.json"))
     return poses, tuple(classes)
@@ -75,26 +75,28 @@ def layout(room: str) -> tuple[dict[str, list[float]], tuple[str, ...]]:
 
 @cache
 def can_hold(receptacle_type: str) -> frozenset[str]:
-    """Object types that may be put in or on a receptacle of this type."""
+    """Returns the object types that may be put in or on a receptacle of this type."""
     return frozenset(constants().VAL_RECEPTACLE_OBJECTS.get(receptacle_type, ()))
 
 
 @cache
 def affording(action: str) -> frozenset[str]:
-    """Object types with an affordance: Heatable, Coolable, Cleanable, Toggleable or Sliceable."""
+    """Returns the object types with an affordance: Heatable, Coolable, Cleanable, Toggleable or
+    Sliceable."""
     return frozenset(constants().VAL_ACTION_OBJECTS[action])
 
 
 @cache
 def pickable_types() -> frozenset[str]:
-    """Whole object types that an agent can carry (slices come to be only while playing)."""
+    """Returns the whole object types that an agent can carry (slices come to be only while
+    playing)."""
     held = frozenset[str]().union(*map(can_hold, constants().VAL_RECEPTACLE_OBJECTS))
     return frozenset(name for name in held if not name.endswith("Sliced"))
 
 
 @cache
 def receptacle_types() -> frozenset[str]:
-    """Receptacle types that stand still."""
+    """Returns the receptacle types that cannot be moved."""
     known = constants()
     movable = set(known.MOVABLE_RECEPTACLES)
     return frozenset(name for name in known.VAL_RECEPTACLE_OBJECTS if name not in movable)

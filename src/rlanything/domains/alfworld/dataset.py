@@ -1,8 +1,8 @@
-"""Games a user has downloaded with `alfworld-download`, as tasks.
+"""Games that a user has downloaded with `alfworld-download`, as tasks.
 
 Expects `json_2.1.1/{train,valid_seen,valid_unseen}/<task>/<trial>/game.tw-pddl` with its
-`traj_data.json`, and passes over what the stock loader passes over: games with movable receptacles
-or slices, other task types, games without a game file, and those known to be unsolvable.
+`traj_data.json`, and skips what the stock loader skips: games with movable receptacles or slices,
+other task types, games without a game file, and those known to be unsolvable.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REMEDY = "run alfworld-download again"
 def dataset_tasks(
     folder: str | Path, split: str, count: int, seed: int, kinds: Sequence[str] = KINDS
 ) -> list[Task]:
-    """`count` tasks of a split (all of them if there are fewer), drawn by the seed.
+    """Returns `count` tasks of a split (all of them if there are fewer), drawn by the seed.
 
     Raises `DomainError` for a missing folder, an unknown or empty split, and a damaged game."""
     if split not in FOLDERS:
@@ -52,7 +52,7 @@ def dataset_tasks(
 
 
 def _trials(folder: Path, split: str) -> list[Path]:
-    """Folders of single games, in a fixed order."""
+    """Returns the folders of single games, in a fixed order."""
     place = folder / FOLDERS[split]
     if not place.is_dir():
         raise MissingData(
@@ -89,7 +89,7 @@ def _task(trial: Path, kinds: Sequence[str]) -> Task | None:
 
 @lru_cache(maxsize=256)
 def read_game(path: str) -> Game:
-    """A downloaded game. Raises `DomainError` naming the file if it is damaged."""
+    """Returns a downloaded game. Raises `DomainError` naming the file if it is damaged."""
     file = Path(path)
     content = _json(file, ("pddl_domain", "grammar", "pddl_problem"))
     trajectory = _json(file.parent / "traj_data.json", ("task_type",))
@@ -99,7 +99,7 @@ def read_game(path: str) -> Game:
     try:
         scene, goal_pddl = split_problem(content["pddl_problem"])
         goal = read_goal(trajectory["task_type"], goal_pddl)
-        World(scene)  # a scene that cannot be read is better found now than in an episode
+        World(scene)  # an unreadable scene should fail here, not in an episode
     except (ValueError, InvalidTask) as error:
         raise DomainError(f"{file}: {error}: {REMEDY}") from error
     return Game(
@@ -118,7 +118,7 @@ _RECEPTACLE = re.compile(r"\(receptacleType \?\w+ (\w+)Type\)", re.IGNORECASE)
 
 
 def read_goal(kind: str, goal_pddl: str) -> Goal:
-    """The goal that a problem's PDDL states. Raises `InvalidTask` or `ValueError`."""
+    """Returns the goal that a problem's PDDL states. Raises `InvalidTask` or `ValueError`."""
     objects = _OBJECT.findall(goal_pddl)
     if kind == LOOK:
         things = [name for variable, name in objects if variable.lower() != "ot"]

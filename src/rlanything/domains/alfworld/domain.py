@@ -1,4 +1,4 @@
-"""AlfWorld as a domain: household games on the TextWorld engine, in words and in tasks."""
+"""The AlfWorld domain: household games on the TextWorld engine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from rlanything.domains.alfworld.dataset import dataset_tasks
 from rlanything.domains.alfworld.environment import ACTION_MARKER, AlfWorldEnvironment
 from rlanything.domains.alfworld.expert import plan
 from rlanything.domains.alfworld.goal import KINDS, Goal
-from rlanything.domains.alfworld.goals import scene_inventory
-from rlanything.domains.alfworld.memory import Memory, condense
-from rlanything.domains.alfworld.oracle import step_labels
+from rlanything.domains.alfworld.player_memory import PlayerMemory, condense
+from rlanything.domains.alfworld.scene_goals import scene_inventory
+from rlanything.domains.alfworld.step_labels import step_labels
 from rlanything.domains.alfworld.tasks import load_game, tasks, with_goal
 from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import DomainError, Finding, InvalidTask
+from rlanything.domains.teaching import StepTeacher
 from rlanything.domains.templates import Templates
 from rlanything.records import (
     Direction,
@@ -46,12 +47,12 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
 
 
 class AlfWorld:
-    """Options, all for generated games unless `data` names a folder of downloaded ones.
+    """Household games in text, generated unless `data` names a folder of downloaded ones.
 
-    `receptacles`, `objects`: fewest and most of each in a scene. `kinds`: the task types.
+    `receptacles`, `objects`: fewest and most of each in a generated scene. `kinds`: the task types.
     `prompts`: a folder whose .txt files replace the shipped prompts. `data`: AlfWorld's own games
-    (the `json_2.1.1` folder that `alfworld-download` makes); scene sizes are then theirs.
-    Raises `DomainError` for options it cannot use."""
+    (the `json_2.1.1` folder that `alfworld-download` makes); scene sizes are then theirs. Raises
+    `DomainError` for options it cannot use."""
 
     action_marker = ACTION_MARKER
 
@@ -83,16 +84,22 @@ class AlfWorld:
         return tasks(split, count, seed, self._receptacles, self._objects, self._kinds)
 
     def stand_ins(self, count: int) -> list[Task]:
-        """Whole rooms, as downloaded games have them."""
+        """Returns games in whole rooms, as downloaded games have them."""
         return tasks("train", count, 0, None, None, self._kinds)
 
     def environment(self) -> AlfWorldEnvironment:
         return AlfWorldEnvironment(idle_actions=False)
 
+    @staticmethod
+    def nano_teacher() -> StepTeacher:
+        from rlanything.domains.alfworld.teacher import AlfWorldTeacher
+
+        return AlfWorldTeacher()
+
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        """A chat that only ever grows: each turn is one observation and what to remember."""
+        """Returns a chat that only grows: each turn is one observation and what to remember."""
         first = steps[0].observation if steps else observation
-        memory = Memory.at_start(task.instruction, first)
+        memory = PlayerMemory.at_start(task.instruction, first)
         opening = self._templates.render(
             "policy", task=task.instruction, observation=condense(first), memory=memory.line()
         )
@@ -106,8 +113,8 @@ class AlfWorld:
         return tuple(messages)
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
-        """One message: the episode so far, its last step to be judged."""
-        memory = Memory.at_start(task.instruction, steps[0].observation)
+        """Returns one message: the episode so far, with its last step to be judged."""
+        memory = PlayerMemory.at_start(task.instruction, steps[0].observation)
         parts = [
             self._templates.render(
                 "judge",
@@ -131,7 +138,7 @@ class AlfWorld:
 
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         trajectory = failed.trajectory
-        memory = Memory.at_start(trajectory.task.instruction, trajectory.steps[0].observation)
+        memory = PlayerMemory.at_start(trajectory.task.instruction, trajectory.steps[0].observation)
         for step in trajectory.steps:
             memory.read(step.next_observation)
         text = self._templates.render(
@@ -159,8 +166,8 @@ class AlfWorld:
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         """Reads `object: X place: Y`, said once or always alike. The task type stays the root's."""
-        found = _FIELD.finditer(completion)
-        fields = [(field[1].lower(), (field[2] or "").lower()) for field in found]
+        matches = _FIELD.finditer(completion)
+        fields = [(match[1].lower(), (match[2] or "").lower()) for match in matches]
         labels, words = [label for label, _ in fields], [word for _, word in fields]
         if not fields or labels != ["object", "place"] * (len(fields) // 2) or "" in words:
             raise InvalidTask("no `object: ... place: ...` in the answer", "unreadable")
@@ -174,12 +181,13 @@ class AlfWorld:
         return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
-        """+1 where a step shortens the expert's plan, or explores while something is unseen."""
+        """Returns +1 for a step that shortens the expert's plan, or explores while something is
+        unseen."""
         actions, valid = [step.action for step in steps], [step.valid for step in steps]
         return step_labels(load_game(task.data), actions, valid)
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str:
-        """The first command of a shortest plan from where the steps led."""
+        """Returns the first command of a shortest plan from where the steps led."""
         game = load_game(task.data)
         played = [step.action for step in steps if step.valid and step.action is not None]
         return f"{ACTION_MARKER} {plan(World(game.scene_pddl).after(played), game.goal)[0]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlanything.domains.alfworld.engine import NOTHING_HAPPENS, Engine, View
+from rlanything.domains.alfworld.game_engine import NOTHING_HAPPENS, GameEngine, GameView
 from rlanything.domains.alfworld.tasks import load_game
 from rlanything.domains.base import EpisodeError, Observation, StepResult
 from rlanything.domains.text import action_after
@@ -21,24 +21,25 @@ _IDLE = ("help", "inventory", "look", "examine")
 
 
 def find_action(response: str) -> str | None:
-    """The first line after the last marker; None where there is no marker or nothing after it."""
+    """Returns the first line after the last marker; None where there is no marker or nothing after
+    it."""
     return action_after(ACTION_MARKER, response)
 
 
 class AlfWorldEnvironment:
-    """One game at a time. `idle_actions=False` leaves out the actions that change nothing.
+    """Plays one game at a time. `idle_actions=False` leaves out the actions that change nothing.
 
-    Left out means neither listed nor possible: a policy that may choose them learns to wait.
-    """
+    Actions left out are neither listed nor possible: a policy that may choose them learns to
+    wait."""
 
     def __init__(self, idle_actions: bool = True) -> None:
         self._left_out = _IDLE[:1] if idle_actions else _IDLE
-        self._engine = Engine()
+        self._engine = GameEngine()
         self._task: Task
         self._observation: Observation
 
     def reset(self, task: Task) -> Observation:
-        """The room as first seen. The task sentence is `task.instruction`'s to tell."""
+        """Returns the room as first seen. The task sentence is in `task.instruction` only."""
         self._task = task
         try:
             self._engine.load(load_game(task.data).json())
@@ -64,7 +65,7 @@ class AlfWorldEnvironment:
             raise EpisodeError(self._task.id, reason) from fault
         return StepResult(self._observe(view), action, valid=True, outcome=1 if view.won else None)
 
-    def _observe(self, view: View) -> Observation:
+    def _observe(self, view: GameView) -> Observation:
         choices = tuple(c for c in view.commands if c.split(" ", 1)[0] not in self._left_out)
         self._observation = Observation(view.text, choices)
         return self._observation

@@ -1,4 +1,4 @@
-"""A player that knows where everything is: a shortest plan from any state, for all six task types.
+"""The expert: a shortest plan from any state, with full knowledge, for all six task types.
 
 A plan is assembled from errands (put down, fetch, treat, bring, switch on) on a sketch of the few
 things that decide its length: where the agent stands, what it holds and what is open. Every choice
@@ -15,30 +15,30 @@ from rlanything.domains.alfworld.goal import CLEAN, COOL, HEAT, LOOK, TWO, Goal
 from rlanything.domains.alfworld.world import APPLIANCES, World
 
 _TREATMENT = {CLEAN: ("clean", "clean"), HEAT: ("heat", "hot"), COOL: ("cool", "cool")}
-"""Task type -> the command's verb, and the state it brings about."""
+"""Task type -> the command's verb, and the state that it causes."""
 
 
 class NoPlanError(ValueError):
-    """No sequence of commands reaches the goal from here."""
+    """A goal that no sequence of commands reaches from here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subgoal:
-    """What the next few commands are for, in the player's words for types: `clean mug`."""
+    """The purpose of the next few commands, in the player's words for types: `clean mug`."""
 
     verb: str
     """`find`, `take`, `drop`, `clean`, `heat`, `cool`, `bring` or `use`; empty once all is done."""
     object: str = ""
     receptacle: str = ""
-    """Where to, or with what; empty where that does not matter."""
+    """The place or the tool; empty where it does not matter."""
 
     def text(self) -> str:
-        """`clean mug sinkbasin`"""
+        """Returns the subgoal in words: `clean mug sinkbasin`."""
         return " ".join(filter(None, (self.verb, self.object, self.receptacle)))
 
 
 def reached(world: World, goal: Goal) -> bool:
-    """Whether the game is won."""
+    """Returns whether the game is won."""
     thing, place = goal.object.lower(), goal.receptacle.lower()
     objects = world.setting.objects
     if goal.kind == LOOK:
@@ -58,7 +58,7 @@ def reached(world: World, goal: Goal) -> bool:
 
 
 def plan(world: World, goal: Goal) -> list[str]:
-    """A shortest sequence of commands that wins from this state; empty if it is won.
+    """Returns a shortest sequence of commands that wins from this state; empty if it is won.
 
     Raises `NoPlanError` if there is none."""
     if reached(world, goal):
@@ -108,7 +108,7 @@ class _Sketch:
 
 
 def _with_free_hands(world: World, thing: str, on_the_way: Sequence[str]) -> Iterator[_Sketch]:
-    """Sketches in which the hands are free for `thing`, or hold it already."""
+    """Yields sketches in which the hands are free for `thing`, or hold it already."""
     held = world.holds
     if held is None or held == thing:
         yield _Sketch(world)
@@ -192,7 +192,7 @@ def _look_plans(world: World, goal: Goal) -> Iterator[list[str]]:
 
 
 def next_subgoal(world: World, goal: Goal) -> Subgoal:
-    """What an agent that knows only what it has been shown should be after now.
+    """Returns the subgoal that an agent should pursue now if it knows only what it has been shown.
 
     Raises `NoPlanError` if the goal is out of reach."""
     commands = plan(world, goal)
@@ -218,7 +218,7 @@ def next_subgoal(world: World, goal: Goal) -> Subgoal:
 
 
 def _still_needed(world: World, goal: Goal) -> list[str]:
-    """Objects of the goal's type that would still have to be fetched."""
+    """Returns the objects of the goal's type that still have to be fetched."""
     things = _takeable(world, goal.object.lower())
     if goal.kind != TWO:
         return things

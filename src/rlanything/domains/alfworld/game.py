@@ -11,7 +11,7 @@ from typing import Any
 from rlanything.domains.alfworld.goal import LOOK, TWO, Goal
 
 TASK_LINE = re.compile(r'(Your task is to: )([^"\\]*)')
-"""Where a grammar names the task: what precedes the sentence, and the sentence with its stop."""
+"""The place where a grammar names the task: the text before the sentence, and the sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +20,14 @@ class Game:
     """The problem up to its goal. Games of one scene share this very text."""
     goal: Goal
     goal_pddl: str
-    """From `(:goal` to the end of the problem."""
+    """The problem from `(:goal` to its end."""
     instruction: str
     """The sentence the player reads, without `Your task is to:`."""
     pddl_domain: str
     grammar: str
-    """Begins an episode by naming the instruction."""
+    """The text that begins an episode and holds the instruction."""
     variant: int = 0
-    """Which template words the instruction."""
+    """Index of the template that words the instruction."""
     room: str = ""
 
     @property
@@ -35,7 +35,7 @@ class Game:
         return self.scene_pddl + self.goal_pddl
 
     def asking(self, goal: Goal) -> Game:
-        """The same scene with another goal: PDDL, sentence and grammar change together."""
+        """Returns the same scene with another goal: PDDL, sentence and grammar change together."""
         sentence = goal.sentence(self.variant)
         return replace(
             self,
@@ -46,7 +46,7 @@ class Game:
         )
 
     def json(self, walkthrough: tuple[str, ...] | list[str] = ()) -> dict[str, Any]:
-        """The content of `game.tw-pddl`."""
+        """Returns the content of `game.tw-pddl`."""
         return {
             "pddl_domain": self.pddl_domain,
             "grammar": self.grammar,
@@ -56,7 +56,7 @@ class Game:
         }
 
     def trajectory_data(self) -> dict[str, Any]:
-        """The content of `traj_data.json`, as far as text games read it."""
+        """Returns the content of `traj_data.json`, as far as text games read it."""
         look = self.goal.kind == LOOK
         return {
             "task_type": self.goal.kind,

@@ -1,4 +1,6 @@
-"""Games made from the rooms AlfWorld ships: a seeded scene, and a goal that the scene allows."""
+"""Generated games: a seeded scene in a room that AlfWorld ships, and a goal that the scene
+allows.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,6 @@ import random
 from rlanything.domains.alfworld import assets
 from rlanything.domains.alfworld.game import Game
 from rlanything.domains.alfworld.goal import KINDS, Goal
-from rlanything.domains.alfworld.goals import scene_goals
 from rlanything.domains.alfworld.pddl import write_scene
 from rlanything.domains.alfworld.scene import (
     SMALL_OBJECTS,
@@ -16,6 +17,7 @@ from rlanything.domains.alfworld.scene import (
     ScenePlan,
     build_scene,
 )
+from rlanything.domains.alfworld.scene_goals import scene_goals
 from rlanything.domains.base import DomainError
 
 
@@ -26,7 +28,7 @@ def generate(
     receptacles: Range | None = SMALL_RECEPTACLES,
     objects: Range | None = SMALL_OBJECTS,
 ) -> Game:
-    """A game of the given task type (None: any the scene allows).
+    """Returns a game of the given task type (None: any that the scene allows).
 
     Raises `DomainError` if the room is unknown or the scene allows no such goal."""
     plan = ScenePlan(room, seed, receptacles, objects)
@@ -40,7 +42,7 @@ def generate(
 
 
 def game_of(plan: ScenePlan, goal: Goal) -> Game:
-    """The game that asks for a goal in a planned scene."""
+    """Returns the game that asks for a goal in a planned scene."""
     variant = plan.seed
     sentence = goal.sentence(variant)
     return Game(

@@ -1,4 +1,4 @@
-"""What a game asks for: one of AlfWorld's six task types with its object and receptacle."""
+"""Goals of games: one of AlfWorld's six task types with its object and receptacle."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ TWO = "pick_two_obj_and_place"
 KINDS = (SIMPLE, LOOK, CLEAN, HEAT, COOL, TWO)
 
 TREATMENTS: Mapping[str, str] = {CLEAN: "Cleanable", HEAT: "Heatable", COOL: "Coolable"}
-"""Task types that change an object first, and what the object must allow."""
+"""Task types that change an object first, with the affordance that the object needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Types are spelled as AlfWorld spells them: `Mug`, `CounterTop`."""
+    """A task type with its object and receptacle, spelled as AlfWorld spells them: `Mug`,
+    `CounterTop`."""
 
     kind: str
     object: str
@@ -33,9 +34,9 @@ class Goal:
 
     @classmethod
     def of(cls, kind: str, object: str, receptacle: str) -> Goal:
-        """Accepts any spelling of the types (`mug`, `CounterTop`).
+        """Returns a goal from any spelling of the types (`mug`, `CounterTop`).
 
-        Raises `InvalidTask` naming what does not exist."""
+        Raises `InvalidTask` naming the type that does not exist."""
         if kind not in KINDS:
             raise InvalidTask(f"unknown task type {kind!r}; known: {', '.join(KINDS)}")
         things = assets.pickable_types()
@@ -55,21 +56,22 @@ class Goal:
         return cls.of(str(data["kind"]), str(data["object"]), str(data["receptacle"]))
 
     def to_json(self) -> dict[str, str]:
+        """Returns the goal as JSON keeps it."""
         return {"kind": self.kind, "object": self.object, "receptacle": self.receptacle}
 
     @property
     def count(self) -> int:
-        """How many objects are needed."""
+        """The number of objects needed."""
         return 2 if self.kind == TWO else 1
 
     def sentence(self, variant: int = 0) -> str:
-        """The task as the player reads it: `put a hot mug in shelf`."""
+        """Returns the task as the player reads it: `put a hot mug in shelf`."""
         templates = assets.goal_library()[self.kind]["templates"]
         names = {"obj": self.object.lower(), "recep": self.receptacle.lower()}
         return templates[variant % len(templates)].format(toggle=names["recep"], **names)
 
     def pddl(self) -> str:
-        """The goal's text, which also closes the problem it ends."""
+        """Returns the goal's text, which also closes the problem it ends."""
         text = assets.goal_library()[self.kind]["pddl"].replace("#", "-")
         names = {"obj": self.object, "recep": self.receptacle, "toggle": self.receptacle}
         return "\n".join(line.strip() for line in text.format(**names).strip().splitlines()) + "\n"

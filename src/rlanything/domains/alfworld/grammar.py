@@ -2,7 +2,7 @@
 
 The stock engine parses each command template again for every admissible command of every step and
 deep-copies the context of every symbol. Here a right-hand side is parsed once per process (by
-TextWorld's own parser) into a function of its scope, and contexts share what nobody changes.
+TextWorld's own parser) into a function of its scope, and contexts share what does not change.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from textworld.envs.pddl import textgen
 from textworld.envs.pddl.logic import GameLogic
 from textworld.generator.game import EntityInfo
 
-from rlanything.domains.alfworld.facts import Assignment, FactStore, parse_query
+from rlanything.domains.alfworld.fact_store import Assignment, FactStore, parse_query
 
 
 @dataclass(slots=True)
 class Scope:
-    """What a derivation may look at."""
+    """Everything that a derivation may read."""
 
     grammar: Grammar
     facts: FactStore
@@ -33,18 +33,18 @@ class Scope:
     assignment: Assignment
     variables: dict[str, EntityInfo]
 
-    def each(self, condition: str) -> list[Scope]:
-        """One narrower scope for each way in which the condition holds."""
+    def matches(self, condition: str) -> list[Scope]:
+        """Returns one narrower scope for each way in which the condition holds."""
         return [
             Scope(
                 self.grammar,
                 self.facts,
                 self.entities,
-                found,
+                filled,
                 self.variables
-                | {placeholder.name: self.entities[v.name] for placeholder, v in found.items()},
+                | {placeholder.name: self.entities[v.name] for placeholder, v in filled.items()},
             )
-            for found in self.facts.assignments(parse_query(condition), self.assignment)
+            for filled in self.facts.assignments(parse_query(condition), self.assignment)
         ]
 
 
@@ -60,7 +60,7 @@ class Production:
 
 @dataclass(frozen=True, slots=True)
 class ActionText:
-    """How an action is typed, and the symbol that answers it."""
+    """The template of an action's command, and the symbol of its feedback."""
 
     template: str
     feedback: str
@@ -72,11 +72,12 @@ class Grammar:
     actions: Mapping[str, ActionText]
 
     def derive(self, text: str, scope: Scope) -> str:
-        """The text with its symbols replaced until none is left."""
+        """Returns the text with its symbols replaced until none is left."""
         return "".join([piece(scope) for piece in _pieces(text)])
 
     def expand(self, symbol: str, scope: Scope) -> str:
-        """Raises `KeyError` where the symbol has no production that applies."""
+        """Returns the expansion of a symbol. Raises `KeyError` where it has no production that
+        applies."""
         for production in self.productions.get(symbol, ()):
             condition = production.condition
             if not condition or scope.facts.holds(parse_query(condition), scope.assignment):
@@ -88,7 +89,8 @@ _GRAMMAR_BLOCK = re.compile(r'(grammar\s*::\s*)"""(.*?)"""', re.DOTALL)
 
 
 def parse_grammar(document: str) -> Grammar:
-    """A game's grammar (`.twl2`). Games differ in the task sentence: the rest is parsed once.
+    """Returns a game's grammar (`.twl2`). Games differ in the task sentence: the rest is parsed
+    once.
 
     Raises `ValueError` where it cannot be parsed."""
     try:
@@ -145,8 +147,8 @@ def _compile(symbol: Any) -> Piece:
             code = compile(symbol.expression, "<grammar>", "eval")
             return lambda scope: str(eval(code, {}, scope.variables))
         case textgen.ConditionalSymbol():
-            each = _compile_conditional(symbol)
-            return lambda scope: "".join(each(scope))
+            pieces = _compile_conditional(symbol)
+            return lambda scope: "".join(pieces(scope))
         case textgen.ListSymbol():
             items = _compile_conditional(symbol.symbol)
             return lambda scope: _enumerate(items(scope), scope)
@@ -158,7 +160,7 @@ def _compile_conditional(symbol: Any) -> Callable[[Scope], list[str]]:
     piece, condition = _compile(symbol.expression), symbol.given
     if not condition:
         return lambda scope: [piece(scope)]
-    return lambda scope: [piece(narrower) for narrower in scope.each(condition)]
+    return lambda scope: [piece(narrower) for narrower in scope.matches(condition)]
 
 
 def _enumerate(items: list[str], scope: Scope) -> str:

@@ -19,7 +19,7 @@ _ESCAPES = {"|": "_bar_", "-": "_minus_", "+": "_plus_", ".": "_dot_", ",": "_co
 
 
 def mangle(identity: str) -> str:
-    """`Mug|+00.10|...` as PDDL may spell it."""
+    """Returns an identity (`Mug|+00.10|...`) as PDDL may spell it."""
     for character, escape in _ESCAPES.items():
         identity = identity.replace(character, escape)
     return identity
@@ -27,7 +27,8 @@ def mangle(identity: str) -> str:
 
 @lru_cache(maxsize=4096)
 def write_scene(scene: Scene) -> str:
-    """The problem text up to its goal. A goal's text (which closes the problem) goes behind it."""
+    """Returns the problem text up to its goal. A goal's text (which closes the problem) goes behind
+    it."""
     openable = set(assets.constants().OPENABLE_CLASS_SET)
     movable = assets.constants().MOVABLE_RECEPTACLES_SET
     receptacle_types = sorted({receptacle.type for receptacle in scene.receptacles})
@@ -71,7 +72,7 @@ def write_scene(scene: Scene) -> str:
 
 
 def split_problem(problem: str) -> tuple[str, str]:
-    """A problem's text before its goal, and the goal's text (which closes the problem)."""
+    """Returns a problem's text before its goal, and the goal's text (which closes the problem)."""
     start = problem.find("(:goal")
     if start < 0:
         raise ValueError("the problem has no (:goal ...)")
@@ -83,7 +84,7 @@ _FACT = re.compile(r"\(\s*([A-Za-z_][\w-]*)((?:\s+[\w-]+)*)\s*\)")
 
 
 def read_facts(scene_pddl: str) -> Iterator[tuple[str, ...]]:
-    """The facts true at the start, in lower case: (predicate, argument, ...)."""
+    """Yields the facts true at the start, in lower case: (predicate, argument, ...)."""
     start = scene_pddl.find("(:init")
     if start < 0:
         raise ValueError("the problem has no (:init ...)")
@@ -93,11 +94,10 @@ def read_facts(scene_pddl: str) -> Iterator[tuple[str, ...]]:
 
 
 def player_names(identities: Iterable[str]) -> dict[str, str]:
-    """What the player calls each mangled entity: `mug 1`.
+    """Returns the player's name of each mangled entity: `mug 1`.
 
-    Numbers run against the sorted order of identities, as AlfWorld's demangler hands them out when
-    it does not shuffle.
-    """
+    Numbers run against the sorted order of identities, as AlfWorld's demangler assigns them when it
+    does not shuffle."""
     ordered = sorted(set(identities))
     groups: dict[str, list[str]] = {}
     names: dict[str, str] = {}

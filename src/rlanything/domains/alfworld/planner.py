@@ -2,7 +2,7 @@
 
 A copy of the library has one global state, and costs 34 MB of disk traffic, some memory that is
 never given back and 0.1 s to open. But it numbers the states it has seen, so episodes take turns in
-one copy, each with the number of its own state; a copy that nobody plays in takes the next game.
+one copy, each with the number of its own state; a copy without episodes takes the next game.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ class Operator(NamedTuple):
     number: int
     name: str
     effects: int
-    """How many atoms it sets there."""
+    """The number of atoms it sets there."""
 
 
 class Planner:
-    """Not thread-safe. A state is the number that `start` or `apply` returned."""
+    """A copy of the library with a game. A state is the number that `start` or `apply` returned.
+    Not thread-safe."""
 
     start = 0
     """The state a game begins in."""
@@ -37,28 +38,28 @@ class Planner:
         weakref.finalize(self, _idle.append, self._library)
 
     def atoms(self, state: int) -> list[str]:
-        """What holds in a state: `Atom holds(agent1, ...)`, `NegatedAtom ...`."""
+        """Returns the atoms of a state: `Atom holds(agent1, ...)`, `NegatedAtom ...`."""
         self._library.set_state_id(state)
         atoms = (fast_downward.Atom * self._library.get_state_size())()
         self._library.get_state(atoms)
         return [atom.name for atom in atoms]
 
     def operators(self, state: int) -> list[Operator]:
-        """What is possible in a state, in the planner's order."""
+        """Returns the possible actions of a state, in the planner's order."""
         self._library.set_state_id(state)
         operators = (fast_downward.Operator * self._library.get_applicable_operators_count())()
         self._library.get_applicable_operators(operators)
         return [Operator(op.id, op.name, op.nb_effect_atoms) for op in operators]
 
     def apply(self, state: int, operator: Operator) -> tuple[int, list[str]]:
-        """The state that an operator leads to, and the atoms it sets."""
+        """Returns the state that an operator leads to, and the atoms it sets."""
         self._library.set_state_id(state)
         atoms = (fast_downward.Atom * operator.effects)()
         self._library.apply_operator(operator.number, atoms)
         return self._library.get_state_id(), [atom.name for atom in atoms]
 
     def won(self, state: int) -> bool:
-        """Whether the goal holds."""
+        """Returns whether the goal holds."""
         self._library.set_state_id(state)
         return self._library.check_goal()
 

@@ -1,4 +1,4 @@
-"""A furnished room: which receptacles stand where, and which objects lie in them.
+"""Furnished rooms: which receptacles stand where, and which objects lie in them.
 
 Rooms, standing points and object classes come from the layouts of the installed package. A plan
 thins a room out to a size one can choose, and a seed decides what stays and where things lie.
@@ -21,7 +21,7 @@ Range = tuple[int, int]
 SMALL_RECEPTACLES: Range = (5, 9)
 SMALL_OBJECTS: Range = (6, 12)
 
-# Receptacles that tasks depend on: thinning a room out never removes the first of each.
+# Receptacles that tasks depend on: thinning a room out never removes the first of a type.
 ESSENTIAL = ("SinkBasin", "Fridge", "Microwave")
 # Fixtures that layouts list among the objects, without a standing point, and how many there are.
 FIXTURES: Mapping[str, int] = {
@@ -113,7 +113,8 @@ class Scene:
 
 
 def room_family(room: str) -> str:
-    """Kitchen, LivingRoom, Bedroom or Bathroom. Raises `DomainError` for a room nobody knows."""
+    """Returns Kitchen, LivingRoom, Bedroom or Bathroom. Raises `DomainError` for an unknown
+    room."""
     number = room.removeprefix("FloorPlan")
     if number.isdecimal():
         for family, numbers in assets.constants().SCENE_TYPE.items():
@@ -124,7 +125,7 @@ def room_family(room: str) -> str:
 
 @lru_cache(maxsize=256)
 def room_types(room: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Receptacle types and object types that scenes of this room can have."""
+    """Returns the receptacle types and object types that scenes of this room can have."""
     receptacles = _all_receptacles(room, random.Random(0))
     _, classes = assets.layout(room)
     return frozenset(r.type for r in receptacles), assets.pickable_types().intersection(classes)
@@ -147,7 +148,7 @@ def build_scene(plan: ScenePlan) -> Scene:
 
 def _all_receptacles(room: str, rng: random.Random) -> list[Receptacle]:
     poses, classes = assets.layout(room)
-    found: list[Receptacle] = []
+    receptacles: list[Receptacle] = []
     taken: set[str] = set()
 
     def add(identity: str, kind: str, pose: Sequence[float]) -> None:
@@ -158,7 +159,7 @@ def _all_receptacles(room: str, rng: random.Random) -> list[Receptacle]:
         while (location := f"loc|{across}|{along}|{turn}|{round(horizon)}") in taken:
             across += 1
         taken.add(location)
-        found.append(Receptacle(identity, kind, location))
+        receptacles.append(Receptacle(identity, kind, location))
 
     for identity, pose in poses.items():
         name, *rest = identity.split("|")
@@ -167,7 +168,7 @@ def _all_receptacles(room: str, rng: random.Random) -> list[Receptacle]:
             position = "|".join(rest[:3])
             suffix = f"|{kind}" if kind != name else ""
             add(f"{name}|{position}{suffix}", kind, pose)
-    present = {receptacle.type for receptacle in found}
+    present = {receptacle.type for receptacle in receptacles}
     for kind, count in FIXTURES.items():
         if kind in classes and kind not in present:
             for _ in range(count):
@@ -176,7 +177,7 @@ def _all_receptacles(room: str, rng: random.Random) -> list[Receptacle]:
                 suffix = f"|{kind}" if kind != name else ""
                 identity = f"{name}|{_position(x, rng.uniform(0, 2), z)}{suffix}"
                 add(identity, kind, (x, z, 90 * rng.randrange(4), 30))
-    return found
+    return receptacles
 
 
 def _position(*coordinates: float) -> str:

@@ -23,7 +23,6 @@ from rlanything.domains.alfworld.dataset import read_game
 from rlanything.domains.alfworld.game import Game
 from rlanything.domains.alfworld.generator import game_of
 from rlanything.domains.alfworld.goal import KINDS, Goal
-from rlanything.domains.alfworld.goals import rewrite, scene_goals, valid_goals
 from rlanything.domains.alfworld.pddl import write_scene
 from rlanything.domains.alfworld.scene import (
     SMALL_OBJECTS,
@@ -33,6 +32,7 @@ from rlanything.domains.alfworld.scene import (
     build_scene,
     room_types,
 )
+from rlanything.domains.alfworld.scene_goals import rewrite, scene_goals, valid_goals
 from rlanything.domains.base import DomainError, InvalidTask
 from rlanything.records import Task
 
@@ -47,7 +47,7 @@ _TRIES = 500
 
 
 def goal_split(goal: Goal) -> str:
-    """The split among train, tune and in_domain that owns a goal."""
+    """Returns the split among train, tune and in_domain that owns a goal."""
     words = f"{goal.kind}/{goal.object}/{goal.receptacle}".encode()
     tenth = int.from_bytes(hashlib.sha256(words).digest()[:4], "big") % 10
     return "train" if tenth < 7 else "tune" if tenth < 8 else "in_domain"
@@ -61,7 +61,7 @@ def tasks(
     objects: Range | None = SMALL_OBJECTS,
     kinds: Sequence[str] = KINDS,
 ) -> list[Task]:
-    """`count` different generated tasks of a split, task types in equal shares.
+    """Returns `count` different generated tasks of a split, task types in equal shares.
 
     Raises `DomainError` for an unknown split, one without the wanted task types, and scenes too
     small for them."""
@@ -71,7 +71,7 @@ def tasks(
     if unknown:
         raise DomainError(f"unknown task type {unknown[0]!r}: use some of {', '.join(KINDS)}")
     rooms = {kind: _rooms(split, kind) for kind in KINDS if kind in kinds}
-    possible = [kind for kind, found in rooms.items() if found]
+    possible = [kind for kind, numbers in rooms.items() if numbers]
     if not possible:
         raise DomainError(f"split {split!r} has none of {', '.join(kinds)}: allow other task types")
     rng = random.Random(f"{split}/{seed}")
@@ -105,7 +105,7 @@ def _owns(split: str, goal: Goal) -> bool:
 
 @lru_cache(maxsize=4096)
 def _within_training(thing: str, place: str) -> bool:
-    """Whether any training room could hold both (a goal of bathrooms: no lamps)."""
+    """Returns whether any training room could hold both (a goal of bathrooms: no lamps)."""
     rooms = {room for kind in KINDS for room in _rooms("train", kind)}
     return any(place in places and thing in things for places, things in map(room_types, rooms))
 
@@ -138,7 +138,7 @@ def _task(identity: str, data: Mapping[str, Any]) -> Task:
 
 
 def with_goal(root: Task, task_id: str, goal: Goal) -> Task:
-    """The root task's scene asked for another goal. Raises `InvalidTask` with the reason."""
+    """Returns the root task's scene with another goal. Raises `InvalidTask` with the reason."""
     rewrite(load_game(root.data), goal)
     if _held_out(root, goal):
         raise InvalidTask(f"{goal.sentence()!r} is held out for evaluation")
@@ -146,19 +146,20 @@ def with_goal(root: Task, task_id: str, goal: Goal) -> Task:
 
 
 def candidate_goals(root: Task) -> tuple[Goal, ...]:
-    """Every goal that `with_goal` accepts for this root task, in alphabetical order."""
+    """Returns every goal that `with_goal` accepts for this root task, in alphabetical order."""
     return tuple(goal for goal in valid_goals(load_game(root.data)) if not _held_out(root, goal))
 
 
 def _held_out(root: Task, goal: Goal) -> bool:
-    """Rewrites of training tasks must not bring in goals that other splits own."""
+    """Returns whether a goal belongs to another split: rewrites of training tasks must not bring
+    those in."""
     if "scene" not in root.data:
         return False
     return goal_split(Goal.from_json(root.data["goal"])) == "train" != goal_split(goal)
 
 
 def load_game(data: Mapping[str, Any]) -> Game:
-    """The game that a task's `data` describes, generated or downloaded.
+    """Returns the game that a task's `data` describes, generated or downloaded.
 
     Raises `DomainError` if the data or the file it names cannot be read."""
     goal = data.get("goal")

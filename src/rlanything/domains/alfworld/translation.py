@@ -18,7 +18,7 @@ import fast_downward
 from fast_downward.translate import pddl
 from textworld.logic import Type, TypeHierarchy
 
-from rlanything.domains.alfworld.facts import Fact, Typed
+from rlanything.domains.alfworld.fact_store import Fact, Typed
 
 CACHED_GAMES = 256
 """About 0.4 MB each."""
@@ -45,7 +45,8 @@ _cache: OrderedDict[bytes, Translation] = OrderedDict()
 
 
 def translate(domain: str, problem: str) -> Translation:
-    """Raises `ValueError` where the PDDL cannot be read or the goal is impossible."""
+    """Returns a game's translation. Raises `ValueError` where the PDDL cannot be read or the goal
+    is impossible."""
     key = blake2b(f"{len(domain)} {domain}{problem}".encode()).digest()
     if key not in _cache:
         _cache[key] = _translate(domain, problem)
@@ -100,7 +101,8 @@ def _initial_facts(statements: list[Any], object_types: Mapping[str, str]) -> It
 
 @contextmanager
 def _contained() -> Iterator[None]:
-    """The translator overwrites `sys.argv` for good, and swaps `sys.stdout` while it works."""
+    """Restores `sys.argv` and `sys.stdout`: the translator overwrites the one for good and swaps
+    the other."""
     arguments, output = sys.argv, sys.stdout
     try:
         yield

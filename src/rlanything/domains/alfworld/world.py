@@ -1,4 +1,4 @@
-"""The state of a game in symbols: what every command would do, without the engine.
+"""The state of a game in symbols: the effect of every command, without the engine.
 
 Read from any game's PDDL, generated or downloaded. Names are the player's (`mug 1`), types are in
 lower case and without the suffix `Type` (`mug`). Beside the physical state, the world remembers
@@ -23,7 +23,7 @@ _TREATABLE = {"clean": "cleanable", "heat": "heatable", "cool": "coolable"}
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What no command changes."""
+    """The facts that no command changes."""
 
     receptacles: dict[str, str]
     """Receptacle -> its type."""
@@ -38,7 +38,7 @@ class Setting:
     """(receptacle type, object type)"""
 
     def holds_type(self, receptacle: str, thing: str) -> bool:
-        """Whether the object may be put in or on the receptacle."""
+        """Returns whether the object may be put in or on the receptacle."""
         return (self.receptacles[receptacle], self.objects[thing]) in self.can_contain
 
     def receptacles_of(self, kind: str) -> list[str]:
@@ -49,7 +49,7 @@ class Setting:
 
 
 class World:
-    """A state one can act in. `World(game.scene_pddl)` is the state at the start."""
+    """A state to act in. `World(game.scene_pddl)` is the state at the start."""
 
     __slots__ = (
         "at",
@@ -93,29 +93,29 @@ class World:
         return twin
 
     def after(self, commands: Iterable[str]) -> World:
-        """A copy in which the commands have been played; impossible ones change nothing."""
+        """Returns a copy in which the commands have been played; impossible ones change nothing."""
         twin = copy(self)
         for command in commands:
             twin.play(command)
         return twin
 
     def here(self, receptacle: str) -> bool:
-        """Whether the agent stands at the receptacle."""
+        """Returns whether the agent stands at the receptacle."""
         return self.setting.location[receptacle] == self.at
 
     def accessible(self, receptacle: str) -> bool:
-        """Whether its contents can be reached by someone who stands there."""
+        """Returns whether an agent that stands there can reach its contents."""
         return receptacle not in self.setting.openable or receptacle in self.opened
 
     def contents(self, receptacle: str) -> list[str]:
         return sorted(thing for thing, place in self.inside if place == receptacle)
 
     def places_of(self, thing: str) -> list[str]:
-        """The receptacles an object lies in: one, or none while it is held."""
+        """Returns the receptacles an object lies in: one, or none while it is held."""
         return sorted(place for name, place in self.inside if name == thing)
 
     def admissible(self) -> list[str]:
-        """Every command that is possible now, sorted as the engine sorts them."""
+        """Returns every command that is possible now, sorted as the engine sorts them."""
         return sorted(set(self._possible()))
 
     def _possible(self) -> Iterator[str]:
@@ -158,7 +158,7 @@ class World:
                     yield f"slice {thing} with {held}"
 
     def play(self, command: str) -> bool:
-        """Carries a command out; False, and nothing changes, if it is not possible now."""
+        """Plays a command; returns False, and changes nothing, if it is not possible now."""
         if command not in set(self._possible()):
             return False
         verb, _, rest = command.partition(" ")

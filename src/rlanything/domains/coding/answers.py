@@ -1,4 +1,4 @@
-"""What the policy and the judge answer: a program, and a unit test. Nothing is guessed."""
+"""Reads the answers of policy and judge: a program, and a unit test. Nothing is guessed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class InvalidTest(ValueError):
 
 
 def program_in(response: str) -> str | None:
-    """The last fenced block that is labelled as Python, or the last bare one if none is labelled.
+    """Returns the last fenced block labelled as Python, or the last bare one if none is labelled.
 
-    Blocks without content do not count; the end of the last one may be missing. None without a
-    program, or for one longer than `PROGRAM_CHARACTERS`. Half characters, which no program has,
-    become U+FFFD, so that every program can be written to a file."""
+    Blocks without content do not count; the end of the last one may be missing. Returns None
+    without a program, or for one longer than `PROGRAM_CHARACTERS`. Unpaired surrogates become
+    U+FFFD, so that every program can be written to a file."""
     labelled = bare = ""
     for block in blocks(response):
         if not block.text.strip():
@@ -37,9 +37,10 @@ def program_in(response: str) -> str | None:
 
 
 def unit_test_in(response: str) -> Example:
-    """The last block labelled `input` with the last labelled `output`. Raises `InvalidTest`.
+    """Returns the test made of the last block labelled `input` and the last labelled `output`.
 
-    Both must be closed: a test that was cut off asks for something else than its author meant."""
+    Both blocks must be closed: a test that was cut off asks for something else than its author
+    meant. Raises `InvalidTest`."""
     last: dict[str, Block] = {}
     for block in blocks(response):
         last[block.label] = block
@@ -52,9 +53,10 @@ def unit_test_in(response: str) -> Example:
 
 
 def checked_test(given: str, expected: str) -> Example:
-    """A test as models may write it: input ends its last line, output loses blank ends.
+    """Returns a test as models may write it: the input ends its last line, blank lines around the
+    output are cut off.
 
-    Raises `InvalidTest` for one too large, without output, or that has no UTF-8 form."""
+    Raises `InvalidTest` for one that is too large, has no output, or has no UTF-8 form."""
     for label, text in (("input", given), ("output", expected)):
         try:
             size = len(text.encode())

@@ -1,4 +1,4 @@
-"""Programs against tests: what is to be run, and whether rollouts agree with a test at all."""
+"""Runs programs on tests, and decides whether rollouts agree with a test at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AGREEING = 2
 
 
 def ground_truth_jobs(problem: Problem, program: str, memory_mb: int) -> list[Job]:
-    """One job a test; one in all where code checks the program."""
+    """Returns one job for each test; a single job where code checks the program."""
     limits = limits_of(problem, memory_mb)
     if problem.check is None:
         return [Job(program, test.input, test.output, limits=limits) for test in problem.tests]
@@ -26,13 +26,14 @@ def ground_truth_jobs(problem: Problem, program: str, memory_mb: int) -> list[Jo
 
 
 def limits_of(problem: Problem, memory_mb: int) -> Limits:
+    """Returns what a run of a program for this problem may use."""
     return Limits(cpu_seconds=problem.time_limit_seconds, memory_mb=memory_mb)
 
 
 def run_table(
     executor: Executor, programs: Sequence[str], inputs: Sequence[str], limits: Limits
 ) -> list[list[RunResult]]:
-    """[programs][inputs] what each prints; programs that occur several times run once."""
+    """Returns the runs [programs][inputs]; a program that occurs several times runs once."""
     different = list(dict.fromkeys(programs))
     jobs = [Job(program, given, limits=limits) for program in different for given in inputs]
     results = iter(executor.run_all(jobs))
@@ -41,7 +42,7 @@ def run_table(
 
 
 def scores_on(table: Sequence[Sequence[RunResult]], tests: Sequence[Example]) -> list[list[int]]:
-    """[programs][tests]: +1 passed, -1 not, 0 where the sandbox failed."""
+    """Returns scores [programs][tests]: +1 passed, -1 not passed, 0 where the sandbox failed."""
     return [
         [_score(result, test) for result, test in zip(row, tests, strict=True)] for row in table
     ]
@@ -56,10 +57,11 @@ def _score(result: RunResult, test: Example) -> int:
 def disagreement(
     executor: Executor, problem: Problem, programs: Sequence[str], memory_mb: int
 ) -> str | None:
-    """Why independently sampled solutions speak against a problem's tests; None: they do not.
+    """Returns why independently sampled solutions contradict a problem's tests; None if they do
+    not.
 
-    Of every test, what most solutions print must be what it expects, and at least two must print
-    it; and a solution must print the same when it runs again."""
+    For every test, the output that most solutions print must be the expected one, at least two
+    solutions must print it, and a solution must print the same when it runs again."""
     inputs = [test.input for test in problem.tests]
     limits = limits_of(problem, memory_mb)
     first, again = (run_table(executor, programs, inputs, limits) for _ in range(2))

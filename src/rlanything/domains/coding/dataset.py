@@ -1,12 +1,12 @@
 """Problems from a file in the format of the paper's data: CodeContests, LiveBench, your own.
 
-One JSON list, or one JSON object a line, with these keys; others are passed over:
+One JSON list, or one JSON object a line, with these keys; others are ignored:
 
     question         the text of the problem
     test_input       a list of texts, what the program reads from stdin
     test_output      a list of as many texts, what it must print
     test_time_limit  seconds for each test
-    test_method      "stdio", which is also meant where it is missing
+    test_method      "stdio", which is also the default
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ _BLANK = re.compile(r"\s*")
 
 
 def read_problems(path: str | Path, most_tests: int | None = None) -> Iterator[tuple[str, Problem]]:
-    """Every problem with its task id, read one at a time; `most_tests` keeps the first tests only.
+    """Yields every problem with its task id, read one at a time; `most_tests` keeps the first tests
+    only.
 
-    An id derives from the problem's text and tests, so it outlives changes elsewhere in the file;
-    a repeated problem gets a number. Raises `DomainError` at the first entry that is not as
-    described above."""
+    An id derives from the problem's text and tests, so it outlives changes elsewhere in the file; a
+    repeated problem gets a number. Raises `DomainError` at the first entry that is not as described
+    above."""
     file = Path(path)
     seen: Counter[str] = Counter()
     try:
@@ -60,16 +61,17 @@ def read_problems(path: str | Path, most_tests: int | None = None) -> Iterator[t
 def sample_problems(
     path: str | Path, count: int, seed: int, most_tests: int | None = None
 ) -> list[tuple[str, Problem]]:
-    """`count` problems of a file (all if there are fewer) in random order, the same for a seed.
+    """Returns `count` problems of a file (all if there are fewer) in random order, the same for a
+    seed.
 
-    Only so many are held in memory at a time (reservoir sampling)."""
+    Only `count` problems are held in memory at a time (reservoir sampling)."""
     rng = random.Random(f"problems/{seed}")
     kept: list[tuple[str, Problem]] = []
-    for i, each in enumerate(read_problems(path, most_tests)):
+    for i, named_problem in enumerate(read_problems(path, most_tests)):
         if len(kept) < count:
-            kept.append(each)
+            kept.append(named_problem)
         elif (at := rng.randrange(i + 1)) < count:
-            kept[at] = each
+            kept[at] = named_problem
     rng.shuffle(kept)
     return kept
 
@@ -80,7 +82,7 @@ def _digest(problem: Problem) -> str:
 
 
 def _entries(path: Path, file: TextIO) -> Iterator[tuple[str, Any]]:
-    """The decoded entries, each with its place."""
+    """Yields the decoded entries, each with its place in the file."""
     start = file.read(_CHUNK_CHARACTERS)
     if start.lstrip()[:1] == "[":
         yield from _list_items(path, file, start.lstrip()[1:])
@@ -96,7 +98,7 @@ def _entries(path: Path, file: TextIO) -> Iterator[tuple[str, Any]]:
 
 
 def _list_items(path: Path, file: TextIO, text: str) -> Iterator[tuple[str, Any]]:
-    """The items of a JSON list, of which `text` is what was read after its bracket."""
+    """Yields the items of a JSON list; `text`: the part of it already read, after its bracket."""
     decoder = json.JSONDecoder()
     index = at = 0
     while True:
@@ -125,7 +127,7 @@ def _list_items(path: Path, file: TextIO, text: str) -> Iterator[tuple[str, Any]
 
 
 def _hopeless(error: Exception, text: str) -> bool:
-    """Whether text that cannot be decoded stays so, however it goes on."""
+    """Returns whether text that cannot be decoded stays so, whatever follows it."""
     if isinstance(error, json.JSONDecodeError) and not error.msg.startswith("Unterminated"):
         # Only at its very end can a word or an escape sequence be incomplete.
         return error.pos < len(text) - 16
@@ -133,8 +135,8 @@ def _hopeless(error: Exception, text: str) -> bool:
 
 
 def _skip_blanks(text: str, at: int) -> int:
-    found = _BLANK.match(text, at)
-    return found.end() if found else at
+    blank = _BLANK.match(text, at)
+    return blank.end() if blank else at
 
 
 def _problem(place: str, entry: Any, most_tests: int | None) -> Problem:

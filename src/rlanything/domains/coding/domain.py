@@ -1,4 +1,4 @@
-"""Coding as a domain: one step an episode, and a judge that writes tests."""
+"""The coding domain: episodes of one step, and a judge that writes tests."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rlanything.domains.coding.rewriting import rewritten
 from rlanything.domains.coding.sandbox.base import Executor, Job, SandboxUnavailable, Verdict
 from rlanything.domains.coding.sandbox.local import LocalExecutor
 from rlanything.domains.coding.sandbox.remote import RemoteExecutor
+from rlanything.domains.teaching import UnitTestTeacher
 from rlanything.domains.templates import Templates
 from rlanything.records import (
     Direction,
@@ -37,7 +38,7 @@ HUMANEVAL = "humaneval"
 SHOWN_EXAMPLES = 2
 """Tests of the root problem that the adapter reads."""
 SHOWN_TESTS = 2
-"""Tests of the judge's that a failed program fails, which its critic reads."""
+"""Generated tests that a failed program does not pass, as shown to its critic."""
 
 PLACEHOLDERS: dict[str, frozenset[str]] = {
     "policy": frozenset({"question"}),
@@ -50,11 +51,13 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
 
 
 class Coding:
-    """Options. `data`: files with problems by split, in the paper's format; left out, problems of
-    the embedded families, of the `difficulty` range given, with `tests` ground-truth tests each
-    (of a file's problems, at most so many). The split `humaneval` is always there.
+    """Programming problems whose judge writes unit tests (a `UnitTestDomain`).
 
-    `memory_mb`: what a program may use. `imports`: packages it may import, such as numpy.
+    `data`: files with problems by split, in the paper's format; left out, problems of the embedded
+    families, of the `difficulty` range given, with `tests` ground-truth tests each (for problems of
+    a file, at most that many). The split `humaneval` is always there.
+
+    `memory_mb`: the memory a program may use. `imports`: packages it may import, such as numpy.
     `sandbox`: the address of a SandboxFusion-style server; left out, programs run here, contained.
     `rewritten_tests`: the fewest tests of a rewritten problem. `prompts`: a folder whose .txt files
     replace the shipped prompts. Raises `DomainError` for options it cannot use."""
@@ -96,7 +99,8 @@ class Coding:
 
     @functools.cached_property
     def executor(self) -> Executor:
-        """Where programs run. Raises `SandboxUnavailable` where they cannot be contained."""
+        """The executor that runs programs. Raises `SandboxUnavailable` where they cannot be
+        contained."""
         if self._sandbox is not None:
             return RemoteExecutor(self._sandbox)
         return LocalExecutor(imports=self._imports)
@@ -119,7 +123,7 @@ class Coding:
         return self._embedded(split, count, seed, self._difficulty)
 
     def stand_ins(self, count: int) -> list[Task]:
-        """Embedded problems, the hardest; those of data files may be longer."""
+        """Returns the hardest embedded problems; those of data files may be longer."""
         hardest = families.DIFFICULTIES[-1]
         return self._embedded("train", count, 0, (hardest, hardest))
 
@@ -142,6 +146,12 @@ class Coding:
     def environment(self) -> CodingEnvironment:
         return CodingEnvironment(lambda: self.executor, self._memory_mb)
 
+    @staticmethod
+    def nano_teacher() -> UnitTestTeacher:
+        from rlanything.domains.coding.teacher import CodingTeacher
+
+        return CodingTeacher()
+
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         del steps  # an episode has one
         name = "function" if "check" in task.data else "policy"
@@ -154,15 +164,15 @@ class Coding:
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         del rejected  # tests, not steps, are what failed
         [step] = failed.trajectory.steps
-        against = [each for each in failed.judgements[0] if each.score == -1][:SHOWN_TESTS]
+        failures = [each for each in failed.judgements[0] if each.score == -1][:SHOWN_TESTS]
         return self._ask(
             "critic",
             question=failed.trajectory.task.instruction,
             response=step.response,
             summary=step.next_observation,
             tests="".join(
-                self._templates.render("critic_test", test=_test_shown(each.completion.answer))
-                for each in against
+                self._templates.render("critic_test", test=_test_shown(judgement.completion.answer))
+                for judgement in failures
             ),
         )
 
@@ -185,9 +195,10 @@ class Coding:
         return _task(task_id, rewritten(completion, problem, self._rewritten_tests))
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        """Unless the solutions that were sampled agree with the tests, these may be wrong."""
-        found = (program_in(each.steps[0].response) for each in trajectories)
-        programs = [program for program in found if program is not None]
+        """Returns how the sampled solutions contradict the tests, which may then be wrong; None if
+        they agree."""
+        answers = (program_in(trajectory.steps[0].response) for trajectory in trajectories)
+        programs = [program for program in answers if program is not None]
         problem = Problem.from_data(task.data)
         return disagreement(self.executor, problem, programs, self._memory_mb)
 
@@ -218,9 +229,9 @@ class Coding:
         )
         scores = dict(zip(rows, scores_on(runs, examples), strict=True))
         for row in range(len(responses)):
-            # No program passes no test.
-            found = scores.get(row, [-1] * len(examples))
-            for column, score in zip(readable, found, strict=True):
+            # A response without a program passes no test.
+            row_scores = scores.get(row, [-1] * len(examples))
+            for column, score in zip(readable, row_scores, strict=True):
                 table[row][column] = score
         return table
 
@@ -228,7 +239,8 @@ class Coding:
         del task, steps  # a step is the whole episode: its outcome says what it was worth
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
-        """The embedded problems' own solutions; nobody knows those of other problems."""
+        """Returns the solution of an embedded problem; None for other problems, whose solution is
+        unknown."""
         del steps
         problem = Problem.from_data(task.data)
         if problem.spec is None:
@@ -249,7 +261,7 @@ def _difficulties(given: Sequence[int]) -> tuple[int, int]:
     if (
         isinstance(given, str)
         or len(given) != 2
-        or not all(isinstance(each, int) for each in given)
+        or not all(isinstance(level, int) for level in given)
         or not low <= given[0] <= given[1] <= high
     ):
         raise DomainError(f"difficulty is {given!r}: give [fewest, most] from {low} to {high}")

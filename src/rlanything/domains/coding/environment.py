@@ -1,4 +1,4 @@
-"""An episode of one step: a program is written, and run on every ground-truth test."""
+"""Episodes of one step: a program is written, and run on every ground-truth test."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rlanything.domains.coding.sandbox.base import Executor, RunResult, Verdict
 from rlanything.records import Task
 
 SHOWN_CHARACTERS = 200
-"""Of a failed test's input, in what is said about it."""
+"""Characters of a failed test's input that the observation shows."""
 
 
 class CodingEnvironment:
-    """Runs programs where `executor` says, which is asked for one when the first program comes."""
+    """Runs programs in the executor that `executor()` returns when the first program comes."""
 
     def __init__(self, executor: Callable[[], Executor], memory_mb: int) -> None:
         self._executor = executor
@@ -28,11 +28,12 @@ class CodingEnvironment:
         return Observation(self._problem.question)
 
     def step(self, response: str) -> StepResult:
-        """Won if every test is passed; the reward is the share that is."""
+        """Runs the program on the tests: won if all are passed; the reward is the share that is
+        passed."""
         program = program_in(response)
         if program is None:
-            said = Observation("There is no fenced Python program in the answer.")
-            return StepResult(said, None, False, -1, 0.0)
+            observation = Observation("There is no fenced Python program in the answer.")
+            return StepResult(observation, None, False, -1, 0.0)
         jobs = ground_truth_jobs(self._problem, program, self._memory_mb)
         results = self._executor().run_all(jobs)
         for result in results:
@@ -40,8 +41,8 @@ class CodingEnvironment:
                 raise EpisodeError(self._task_id, f"the sandbox failed: {result.reason}")
         passed = sum(result.verdict is Verdict.OK for result in results)
         won = passed == len(results)
-        said = Observation(self._summary(results))
-        return StepResult(said, program, True, 1 if won else -1, passed / len(results))
+        observation = Observation(self._summary(results))
+        return StepResult(observation, program, True, 1 if won else -1, passed / len(results))
 
     def _summary(self, results: Sequence[RunResult]) -> str:
         passed = sum(result.verdict is Verdict.OK for result in results)

@@ -11,7 +11,7 @@ _FENCE = re.compile(rf"^[ \t]*{FENCE}([^`\n]*)$", re.MULTILINE)
 
 
 class Block(NamedTuple):
-    """What stands between two fences."""
+    """A block between two fences."""
 
     label: str
     """The first word after the opening fence, in lower case; "" for a bare one."""
@@ -21,7 +21,7 @@ class Block(NamedTuple):
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """The blocks in the order of their beginnings.
+    """Yields the blocks in the order of their beginnings.
 
     A fence is a line that begins with three backticks and has no others. A labelled one opens a
     block even inside another: language models forget to close them more often than they quote."""

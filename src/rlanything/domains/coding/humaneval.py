@@ -15,7 +15,7 @@ from rlanything.domains.coding.problem import Problem
 
 REMEDY = 'pip install "rlanything[coding]"'
 TIME_LIMIT_SECONDS = 3.0
-"""As in the package's own evaluation."""
+"""The time limit of the package's own evaluation."""
 _QUESTION = """\
 Complete this Python function. Answer with one fenced program that holds the whole function and \
 everything it needs, imports included; it reads and prints nothing.
@@ -26,7 +26,7 @@ everything it needs, imports included; it reads and prints nothing.
 
 
 def humaneval_problems() -> dict[str, Problem]:
-    """The problems under their own names, `HumanEval/0` to `HumanEval/163`.
+    """Returns the problems by their own names, `HumanEval/0` to `HumanEval/163`.
 
     Raises `DomainError` where the package is missing or damaged."""
     try:

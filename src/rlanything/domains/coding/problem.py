@@ -1,4 +1,4 @@
-"""What a coding task asks for, and how a program is checked."""
+"""Programming problems and their unit tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One unit test: what a program reads from stdin, and what it must print."""
+    """One unit test: the text a program reads from stdin, and the text it must print."""
 
     input: str
     output: str
@@ -20,11 +20,11 @@ class Problem:
     """A programming problem. Solved by a program that passes every one of its tests."""
 
     question: str
-    """What the policy and the judge read."""
+    """The text that the policy and the judge read."""
     tests: tuple[Example, ...]
     """The ground truth; empty where `check` decides."""
     time_limit_seconds: float = 1.0
-    """For each test on its own; for `check` as a whole."""
+    """Seconds for each test on its own; for `check` as a whole."""
     family: str = ""
     """The embedded family it was made from; "" for a problem from a file."""
     difficulty: int = 0
@@ -34,10 +34,10 @@ class Problem:
     entry_point: str = ""
     """The function that `check` calls; "" where there is no `check`."""
     spec: Mapping[str, Any] | None = None
-    """How the family made it (see `families`); None for a problem that no family made."""
+    """The family's recipe for it (see `families`); None for a problem that no family made."""
 
     def to_data(self) -> dict[str, Any]:
-        """For `Task.data`: JSON keeps it as it is. Fields with their default are left out."""
+        """Returns the problem for `Task.data`, which JSON keeps as it is; defaults are left out."""
         data: dict[str, Any] = {
             "question": self.question,
             "tests": [[test.input, test.output] for test in self.tests],
@@ -54,5 +54,5 @@ class Problem:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Problem:
-        """The problem that `to_data` described."""
+        """Returns the problem that `to_data` described."""
         return cls(**{**data, "tests": tuple(Example(*pair) for pair in data["tests"])})

@@ -1,6 +1,7 @@
-"""Problems that an adapter rewrote: read from its answer, and held against their root.
+"""Problems that an adapter rewrote: read from its answer, and compared with their root.
 
-What needs programs to run (do the tests agree with one another's solutions?) is not decided here.
+Whether the tests agree with independent solutions needs programs to run, and is not decided
+here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _OBJECT = re.compile(r'\{\s*"(?:question|tests)"\s*:')
 
 
 def rewritten(answer: str, root: Problem, least_tests: int = 4) -> Problem:
-    """The problem in an answer `{"question": "...", "tests": [{"input": "...", "output": "..."}]}`.
+    """Returns the problem in an answer `{"question": "...", "tests": [{"input": "...", "output":
+    "..."}]}`.
 
     It stands in the last block labelled `json`, or without one it is the last object that begins
     with such a key. The new problem keeps the root's time limit, family and difficulty. Raises
@@ -48,8 +50,8 @@ def _object(answer: str) -> dict[str, Any]:
             text, start = block.text.strip(), 0
     if start is None:
         # One attempt, at the last place: trying every brace would take the square of the length.
-        for found in _OBJECT.finditer(answer):
-            start = found.start()
+        for match in _OBJECT.finditer(answer):
+            start = match.start()
     if start is None:
         raise InvalidTask('no {"question": ..., "tests": ...} found', "unreadable")
     try:
@@ -76,19 +78,20 @@ def _question(text: object) -> str:
             f"the question has {len(question)} characters; {least} to {most} are allowed"
         )
     for character in question:
-        # Controls, directions and zero widths, half characters, those nobody has defined.
+        # Controls, directions and zero widths, surrogates, undefined characters.
         if unicodedata.category(character)[0] == "C" and character not in "\n\t":
             raise InvalidTask(f"the question holds the unprintable U+{ord(character):04X}")
     return question
 
 
 def _tests(entries: object, least: int) -> tuple[Example, ...]:
-    """The different tests. Raises `InvalidTask` for malformed, contradicting or too few ones."""
+    """Returns the different tests. Raises `InvalidTask` for malformed, contradicting or too few
+    ones."""
     if not isinstance(entries, list):
         raise InvalidTask("'tests' is missing or no list", "unreadable")
     if not least <= len(entries) <= MOST_TESTS:
         raise InvalidTask(f"{len(entries)} tests; {least} to {MOST_TESTS} are needed")
-    found: dict[str, Example] = {}
+    tests: dict[str, Example] = {}
     for number, entry in enumerate(entries, start=1):
         given, expected = (
             (entry.get("input"), entry.get("output")) if isinstance(entry, dict) else (None, None)
@@ -100,12 +103,12 @@ def _tests(entries: object, least: int) -> tuple[Example, ...]:
             test = checked_test(given, expected)
         except InvalidTest as error:
             raise InvalidTask(f"test {number}: {error}") from None
-        before = found.setdefault(_words(given), test)
+        before = tests.setdefault(_words(given), test)
         if _words(before.output) != _words(expected):
             raise InvalidTask(f"test {number} contradicts another with the same input")
-    if len(found) < least:
-        raise InvalidTask(f"{len(found)} different tests; {least} are needed")
-    return tuple(found.values())
+    if len(tests) < least:
+        raise InvalidTask(f"{len(tests)} different tests; {least} are needed")
+    return tuple(tests.values())
 
 
 def _pairs(tests: Collection[Example]) -> set[tuple[str, str]]:
@@ -113,5 +116,5 @@ def _pairs(tests: Collection[Example]) -> set[tuple[str, str]]:
 
 
 def _words(text: str) -> str:
-    """The text, however it is spaced."""
+    """Returns the text with single spaces."""
     return " ".join(text.split())

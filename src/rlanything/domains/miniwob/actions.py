@@ -1,4 +1,4 @@
-"""What an agent may do to a page, and how it says so."""
+"""The actions that an agent may take on a page, and how it writes them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ClickAt:
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """Replaces what stands in a field; without a text, empties it."""
+    """Replaces the content of a field; without a text, empties it."""
 
     number: int
     text: str
@@ -76,12 +76,13 @@ _SCROLL = re.compile(r"scroll (up|down)")
 
 
 def find_action(response: str) -> str | None:
-    """The first line after the last marker; None where there is none."""
+    """Returns the first line after the last marker; None where there is none."""
     return action_after(ACTION_MARKER, response)
 
 
 def parse_action(text: str) -> Action:
-    """Raises `InvalidAction` for anything that is not one of `USAGE`."""
+    """Returns the action of a line. Raises `InvalidAction` for anything that is not one of
+    `USAGE`."""
     if match := _CLICK.fullmatch(text):
         return Click(int(match[1]))
     if match := _CLICK_AT.fullmatch(text):

@@ -1,8 +1,8 @@
 """One Chromium, and the pages of the MiniWoB++ package open in it.
 
 Pages are served from the package's own files by routing; nothing else can be reached, neither the
-network nor other files. A page that is open is used by one episode at a time; who needs it next
-takes it, and an episode that lost its page is played again (`environment`).
+network nor other files. An open page is used by one episode at a time; the next episode that needs
+it takes it over, and an episode that lost its page is played again (`environment`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ Result = TypeVar("Result")
 
 PACKAGE = Path(miniwob.__file__).resolve().parent / "html"  # an environment may be a link
 ORIGIN = "http://miniwob/"
-"""Of no real host: every request is answered here."""
+"""The address of no real host: every request is answered here."""
 WIDTH, HEIGHT = 160, 210
 OPEN_PAGES = 40
-"""One that is open and idle takes 20 MB and no time; to open one takes as long as ten resets."""
+"""Most pages kept open: an idle one takes 20 MB and no time; opening one takes as long as ten
+resets."""
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -40,7 +41,7 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--proxy-server=127.0.0.1:9",  # what routing does not see reaches nobody
+    "--proxy-server=127.0.0.1:9",  # requests that routing does not see go nowhere
 )
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 REMEDY = (
@@ -49,35 +50,36 @@ REMEDY = (
 
 
 class BrowserDied(Exception):
-    """The browser is gone, and with it what its pages were at."""
+    """The end of the browser, with which the state of its pages is lost."""
 
 
 class Tenant(Protocol):
-    """An episode, to whom a page belongs until another takes it."""
+    """An episode that uses a page until another takes it over."""
 
 
 def executable() -> str:
-    """The path of a Chromium. Raises `DomainError` where there is none."""
+    """Returns the path of a Chromium. Raises `DomainError` where there is none."""
     named = os.environ.get("RLANYTHING_CHROMIUM")
     if named is not None:
         if shutil.which(named) is None:
             raise DomainError(f"RLANYTHING_CHROMIUM={named} is no program: {REMEDY}PATH")
         return named
     for name in NAMES:
-        found = shutil.which(name)
-        if found is not None:
-            return found
+        path = shutil.which(name)
+        if path is not None:
+            return path
     raise DomainError(f"no Chromium found: {REMEDY}PATH")
 
 
 class Browser:
-    """Starts when first used. Everything happens in a thread of its own, as Playwright wants it."""
+    """A Chromium that starts when first used. Everything happens in a thread of its own, as
+    Playwright requires."""
 
     def __init__(self, scale: int = 1) -> None:
-        """`scale`: pixels of a screenshot to one of the page."""
+        """`scale`: pixels of a screenshot for one of the page."""
         self.launches = 0
         self.blocked: list[str] = []
-        """Addresses that a page asked for in vain."""
+        """Addresses that pages requested and that were refused."""
         self.page_errors: list[str] = []
         self._scale = scale
         self._thread = ThreadPoolExecutor(1, "browser")
@@ -87,26 +89,28 @@ class Browser:
         self._pages: OrderedDict[str, tuple[Page, Tenant]] = OrderedDict()
 
     def call(self, work: Callable[[], Result]) -> Result:
-        """Does something with pages. Raises `BrowserDied` if the browser is gone meanwhile, and
-        `DomainError` if it cannot be started."""
+        """Calls `work`, which may use pages, in the browser's thread and returns its result. Raises
+        `BrowserDied` if the browser dies meanwhile, and `DomainError` if it cannot be started."""
         return self._thread.submit(self._guarded, work).result()
 
     def version(self) -> str:
-        """Starts it. Raises `DomainError` where that fails."""
+        """Starts the browser and returns its version. Raises `DomainError` where it cannot be
+        started."""
 
-        def found() -> str:
+        def running_version() -> str:
             self._running()
             assert self._chromium is not None
             return self._chromium.version
 
-        return self.call(found)
+        return self.call(running_version)
 
     def close(self) -> None:
+        """Ends the browser and its thread."""
         self._thread.submit(self._stop).result()
         self._thread.shutdown()
 
     def page(self, name: str, tenant: Tenant) -> tuple[Page, bool]:
-        """The page and whether the tenant had it before; within `call` only."""
+        """Returns the page, and whether the tenant used it last; within `call` only."""
         if name in self._pages:
             page, before = self._pages[name]
             self._pages.move_to_end(name)

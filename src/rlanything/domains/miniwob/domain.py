@@ -1,4 +1,4 @@
-"""MiniWoB++ as a domain: web pages in words, and tasks that are pages with a seed."""
+"""The MiniWoB++ domain: web pages in words, and tasks that are pages with a seed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from rlanything.domains.base import DomainError, EpisodeError, Finding, InvalidTask
 from rlanything.domains.miniwob.actions import ACTION_MARKER, USAGE
 from rlanything.domains.miniwob.browser import Browser
-from rlanything.domains.miniwob.environment import MiniWobEnvironment, opened
+from rlanything.domains.miniwob.environment import MiniWobEnvironment, open_episode
 from rlanything.domains.miniwob.experts import right_actions
 from rlanything.domains.miniwob.rewriting import family, setting_in
 from rlanything.domains.miniwob.tasks import (
-    changed,
+    changed_spec,
+    episode_specs,
     make_task,
     page_of,
-    start_of,
-    starts,
+    spec_of_task,
 )
+from rlanything.domains.teaching import StepTeacher
 from rlanything.domains.templates import Templates
 from rlanything.records import (
     Completion,
@@ -38,13 +39,15 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
     "adapter": frozenset({"direction", "task", "page", "pages", "numbers", "critics"}),
 }
 LONGEST_PLAN = 12
-"""Actions after which an expert counts as lost."""
+"""Actions after which the expert counts as lost."""
 
 
 class MiniWob:
-    """Options. `screenshots`: also take one of every screen, so many pixels to one of the page, 1
-    to 4; 0: none. `prompts`: a folder whose .txt files replace the shipped prompts. Raises
-    `DomainError` for options it cannot use."""
+    """Web pages of the MiniWoB++ package, read as text.
+
+    `screenshots`: also take one of every screen, at this scale (1 to 4 pixels for one of the page);
+    0: none. `prompts`: a folder whose .txt files replace the shipped prompts. Raises `DomainError`
+    for options it cannot use."""
 
     action_marker = ACTION_MARKER
 
@@ -67,24 +70,30 @@ class MiniWob:
 
     @functools.cached_property
     def browser(self) -> Browser:
-        """Raises `DomainError` when it is used, where there is none."""
+        """The browser of this process. Its use raises `DomainError` where there is none."""
         return Browser(self._screenshots or 1)
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
-        numbered = list(enumerate(starts(split, count, seed)))
+        numbered = list(enumerate(episode_specs(split, count, seed)))
         tasks: dict[int, Task] = {}
-        # Page by page: each is opened once, however many there are.
-        for number, start in sorted(numbered, key=lambda each: each[1].page):
-            task_id = f"{split}-{start.page}-{number}-{start.seed}"
-            _, look = opened(self.browser, task_id, start)
-            tasks[number] = make_task(task_id, start, look.utterance)
+        # Page by page: the browser opens every page once, however many tasks it has.
+        for number, spec in sorted(numbered, key=lambda pair: pair[1].page):
+            task_id = f"{split}-{spec.page}-{number}-{spec.seed}"
+            _, state = open_episode(self.browser, task_id, spec)
+            tasks[number] = make_task(task_id, spec, state.utterance)
         return [tasks[number] for number, _ in numbered]
 
     def environment(self) -> MiniWobEnvironment:
         return MiniWobEnvironment(self.browser, screenshots=self._screenshots > 0)
 
+    @staticmethod
+    def nano_teacher() -> StepTeacher:
+        from rlanything.domains.miniwob.teacher import MiniWobTeacher
+
+        return MiniWobTeacher()
+
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        """One message, whatever was done before: the screen shows what came of it."""
+        """Returns one message, however many steps there were: the screen shows their result."""
         text = self._templates.render(
             "policy",
             task=task.instruction,
@@ -95,7 +104,7 @@ class MiniWob:
         return (Message("user", text),)
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
-        """The last step with the screens before and after it."""
+        """Returns the last step with the screens before and after it."""
         *before, last = steps
         text = self._templates.render(
             "judge",
@@ -121,8 +130,8 @@ class MiniWob:
         page = page_of(root)
         numbers = {
             knob.name: f"{knob.name} {knob.least} to {knob.most}"
-            for each in family(page)
-            for knob in each.knobs
+            for member in family(page)
+            for knob in member.knobs
         }
         text = self._templates.render(
             "adapter",
@@ -136,14 +145,15 @@ class MiniWob:
         return (Message("user", text),)
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
-        """Another page, other numbers or a hint; loaded, and solved by the expert."""
+        """Returns a task with another page, other numbers or a hint; it was loaded, and solved by
+        the expert."""
         setting = setting_in(completion, page_of(root))
-        start = changed(root, setting)
-        if (start, setting.hint) == (start_of(root), root.data["hint"]):
+        spec = changed_spec(root, setting)
+        if (spec, setting.hint) == (spec_of_task(root), root.data["hint"]):
             raise InvalidTask("nothing is changed")
         try:
-            _, look = opened(self.browser, task_id, start)
-            task = make_task(task_id, start, look.utterance, setting.hint)
+            _, state = open_episode(self.browser, task_id, spec)
+            task = make_task(task_id, spec, state.utterance, setting.hint)
             self._solve(task)
         except EpisodeError as fault:
             raise InvalidTask(fault.reason, "unsolvable") from fault
@@ -154,7 +164,8 @@ class MiniWob:
         return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
-        """+1 where an expert might have done the same, whatever was done before."""
+        """Returns +1 for a step that an expert might have taken on that screen, whatever was done
+        before."""
         return [
             1
             if step.valid and step.action in right_actions(task, step.observation, steps[:i])
@@ -171,10 +182,10 @@ class MiniWob:
         return f"{ACTION_MARKER} {right[0]}" if right else None
 
     def _solve(self, task: Task) -> None:
-        """Raises `InvalidTask` unless the expert does, and `EpisodeError`."""
+        """Raises `InvalidTask` unless the expert solves the task, and `EpisodeError`."""
         environment = MiniWobEnvironment(self.browser)
-        seen, steps = environment.reset(task), list[Step]()
-        while len(steps) < LONGEST_PLAN and (right := right_actions(task, seen.text, steps)):
+        screen, steps = environment.reset(task), list[Step]()
+        while len(steps) < LONGEST_PLAN and (right := right_actions(task, screen.text, steps)):
             response = Completion.unsampled(f"{ACTION_MARKER} {right[0]}")
             result = environment.step(response.text)
             if result.outcome == 1:
@@ -182,8 +193,8 @@ class MiniWob:
             if result.outcome is not None:
                 break
             after = result.observation
-            steps.append(Step(seen.text, response, result.action, result.valid, after.text))
-            seen = after
+            steps.append(Step(screen.text, response, result.action, result.valid, after.text))
+            screen = after
         raise InvalidTask("the expert cannot solve it", "unsolvable")
 
 

@@ -31,14 +31,14 @@ from rlanything.records import Task
 
 NO_ACTION = f"No action was found: end the response with `{ACTION_MARKER} ` and one of: {USAGE}."
 SETTLE_MS = 1000
-"""How far a page's own clock moves after each action: longer than any animation or delay."""
+"""Time that passes on a page's own clock after each action: longer than any animation or delay."""
 MOST_DEATHS = 3
-"""Of the browser, in a row, at one step."""
+"""Deaths of the browser, in a row at one step, after which an episode is given up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """What decides how an episode of a page begins."""
+class EpisodeSpec:
+    """The page, seed and parameters that decide how an episode begins."""
 
     page: str
     seed: int
@@ -49,37 +49,42 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A page, read."""
+class PageState:
+    """The state of a page after an action."""
 
     elements: tuple[Element, ...]
     done: bool
     reward: float
-    """Raw: without the package's discount for time."""
+    """The raw reward, without the package's discount for time."""
     utterance: str = ""
-    """What the page asks for; of the first look only."""
+    """The sentence that the page asks for; empty after the first state of an episode."""
 
 
-class Episode:
-    """A page from its start through some actions; plays itself again where its page was taken."""
+class PageEpisode:
+    """A page and the actions carried out in it so far.
 
-    def __init__(self, browser: Browser, start: Start) -> None:
-        self._browser, self._start = browser, start
+    Browser pages are shared: an episode whose page was used by another, or whose browser died, is
+    restored by carrying out its actions again."""
+
+    def __init__(self, browser: Browser, spec: EpisodeSpec) -> None:
+        self._browser, self._spec = browser, spec
         self._done: list[Action] = []
 
-    def begin(self) -> Look:
+    def begin(self) -> PageState:
         self._done.clear()
-        return self._browser_call(lambda: _begin(self._taken()[0], self._start))
+        """Starts the episode anew and returns the first state."""
+        return self._browser_call(lambda: _reset_page(self._acquire_page()[0], self._spec))
 
-    def act(self, action: Action) -> Look:
-        """Raises `InvalidAction`, which changes nothing that the episode knows of."""
-        look = self._browser_call(lambda: _carry_out(self._page(), action))
+    def act(self, action: Action) -> PageState:
+        """Carries out an action and returns the state after it. Raises `InvalidAction`; the action
+        is then no part of the episode."""
+        state = self._browser_call(lambda: _carry_out(self._restored_page(), action))
         self._done.append(action)
-        return look
+        return state
 
     def screenshot(self) -> bytes:
-        """PNG, 160 x 210 times the browser's scale."""
-        return self._browser_call(lambda: self._page().screenshot())
+        """Returns a PNG of 160 x 210 pixels times the browser's scale."""
+        return self._browser_call(lambda: self._restored_page().screenshot())
 
     def _browser_call(self, work: Any) -> Any:
         for death in range(1, MOST_DEATHS + 1):
@@ -89,31 +94,32 @@ class Episode:
                 if death == MOST_DEATHS:
                     raise
 
-    def _page(self) -> Page:
-        """Where the episode left it."""
-        page, was_mine = self._taken()
-        if not was_mine:
-            _begin(page, self._start)
+    def _restored_page(self) -> Page:
+        """Returns the page in the state in which the episode left it."""
+        page, kept = self._acquire_page()
+        if not kept:
+            _reset_page(page, self._spec)
             for action in self._done:
                 _carry_out(page, action)
         return page
 
-    def _taken(self) -> tuple[Page, bool]:
-        return self._browser.page(self._start.page, self)
+    def _acquire_page(self) -> tuple[Page, bool]:
+        """Returns a browser page for this episode, and whether it still holds its state."""
+        return self._browser.page(self._spec.page, self)
 
 
-def _begin(page: Page, start: Start) -> Look:
+def _reset_page(page: Page, spec: EpisodeSpec) -> PageState:
     page.mouse.move(0, 0)  # else what it points at differs by what was done before
     reset = "([seed, mode, parameters]) => miniwob.reset(seed, mode, parameters)"
-    values = [start.seed, start.mode, dict(start.parameters)]
-    found = page.evaluate(reset, values)
-    if found is None:
+    values = [spec.seed, spec.mode, dict(spec.parameters)]
+    state = page.evaluate(reset, values)
+    if state is None:
         page.goto(page.url.partition("#")[0])
-        found = page.evaluate(reset, values)
-    return _look(found)
+        state = page.evaluate(reset, values)
+    return _page_state(state)
 
 
-def _carry_out(page: Page, action: Action) -> Look:
+def _carry_out(page: Page, action: Action) -> PageState:
     match action:
         case Click(number):
             page.mouse.click(*_point(page, number))
@@ -136,23 +142,24 @@ def _carry_out(page: Page, action: Action) -> Look:
         case Scroll(down):
             page.mouse.move(WIDTH // 2, HEIGHT * 2 // 3)
             page.mouse.wheel(0, HEIGHT // 2 if down else -HEIGHT // 2)
-    return _look(page.evaluate("time => miniwob.settle(time)", SETTLE_MS))
+    return _page_state(page.evaluate("time => miniwob.settle(time)", SETTLE_MS))
 
 
 def _parts(text: str) -> str:
-    """A date or time as it is typed where every full part leads to the next: 6:09 PM is 0609PM."""
+    """Returns a date or time as it is typed where every full part leads to the next: `0609PM` for
+    `6:09 PM`."""
     return "".join(part.zfill(2) for part in re.findall(r"\d+|[^\W\d_]+", text))
 
 
 def _select(page: Page, number: int, option: str) -> None:
-    found = page.evaluate("([number, text]) => miniwob.choose(number - 1, text)", [number, option])
-    if found is None:
+    choice = page.evaluate("([number, text]) => miniwob.choose(number - 1, text)", [number, option])
+    if choice is None:
         raise InvalidAction(f"Element {number} is no list with the option {option!r}.")
     # By keyboard: a list that opens is no part of the page, so nothing in it can be clicked. With
     # Control what is chosen in a list of several stays so, and Space chooses or gives up another.
-    held = "Control+" if found["several"] else ""
+    held = "Control+" if choice["several"] else ""
     page.keyboard.press(f"{held}Home")
-    for _ in range(found["at"]):
+    for _ in range(choice["at"]):
         page.keyboard.press(f"{held}ArrowDown")
     if held:
         page.keyboard.press("Control+Space")
@@ -167,79 +174,85 @@ def _point(page: Page, number: int) -> tuple[float, float]:
     return point[0], point[1]
 
 
-def _look(found: Mapping[str, Any]) -> Look:
-    return Look(
-        elements_of(found["elements"]),
-        found["done"],
-        found["reward"],
-        found.get("utterance", ""),
+def _page_state(raw: Mapping[str, Any]) -> PageState:
+    return PageState(
+        elements_of(raw["elements"]),
+        raw["done"],
+        raw["reward"],
+        raw.get("utterance", ""),
     )
 
 
-def opened(browser: Browser, task_id: str, start: Start) -> tuple[Episode, Look]:
-    """An episode with its first look. Raises `EpisodeError` where there can be none."""
-    episode = Episode(browser, start)
+def open_episode(
+    browser: Browser, task_id: str, spec: EpisodeSpec
+) -> tuple[PageEpisode, PageState]:
+    """Returns a started episode with its first state. Raises `EpisodeError` where the page cannot
+    be started or is done before it begins."""
+    episode = PageEpisode(browser, spec)
     try:
-        look = episode.begin()
+        state = episode.begin()
     except PlaywrightError as fault:
-        raise EpisodeError(task_id, f"the page cannot be started ({_first(fault)})") from fault
+        raise EpisodeError(task_id, f"the page cannot be started ({_first_line(fault)})") from fault
     except BrowserDied as fault:
-        raise EpisodeError(task_id, f"the browser died ({_first(fault)})", True) from fault
-    if look.done:
+        raise EpisodeError(task_id, f"the browser died ({_first_line(fault)})", True) from fault
+    if state.done:
         raise EpisodeError(task_id, "the page is done before it begins")
-    return episode, look
+    return episode, state
 
 
 class MiniWobEnvironment:
-    """One page at a time. An episode is won with the page's full reward, and lost with less."""
+    """Plays one page at a time. An episode is won with the page's full reward, and lost with
+    less."""
 
     def __init__(self, browser: Browser, screenshots: bool = False) -> None:
         self._browser, self._screenshots = browser, screenshots
         self._task: Task
-        self._episode: Episode
+        self._episode: PageEpisode
         self._text = ""
 
     def reset(self, task: Task) -> Observation:
         self._task = task
-        self._episode, look = opened(self._browser, task.id, Start(**task.data["start"]))
-        if look.utterance != task.data["utterance"]:
+        self._episode, state = open_episode(
+            self._browser, task.id, EpisodeSpec(**task.data["start"])
+        )
+        if state.utterance != task.data["utterance"]:
             raise EpisodeError(
                 task.id,
-                f"the page asks for {look.utterance!r}, the task for {task.data['utterance']!r}",
+                f"the page asks for {state.utterance!r}, the task for {task.data['utterance']!r}",
             )
-        return self._seen(look)
+        return self._observe(state)
 
     def step(self, response: str) -> StepResult:
         text = find_action(response)
         if text is None:
-            return self._refused(None, NO_ACTION)
+            return self._invalid_step(None, NO_ACTION)
         try:
-            look = self._episode.act(parse_action(text))
+            state = self._episode.act(parse_action(text))
         except InvalidAction as reason:
-            return self._refused(text, str(reason))
+            return self._invalid_step(text, str(reason))
         except PlaywrightError as fault:
-            reason = f"the page failed at {text!r} ({_first(fault)})"
+            reason = f"the page failed at {text!r} ({_first_line(fault)})"
             raise EpisodeError(self._task.id, reason) from fault
         except BrowserDied as fault:
-            reason = f"the browser died at {text!r} ({_first(fault)})"
+            reason = f"the browser died at {text!r} ({_first_line(fault)})"
             raise EpisodeError(self._task.id, reason, deadly=True) from fault
-        if look.done:
-            outcome = 1 if look.reward == 1 else -1
-            seen = Observation("The task is over.")
-            return StepResult(seen, text, valid=True, outcome=outcome, reward=None)
-        return StepResult(self._seen(look), text, valid=True)
+        if state.done:
+            outcome = 1 if state.reward == 1 else -1
+            ending = Observation("The task is over.")
+            return StepResult(ending, text, valid=True, outcome=outcome, reward=None)
+        return StepResult(self._observe(state), text, valid=True)
 
-    def _seen(self, look: Look) -> Observation:
-        self._text = text_of(look.elements) or "The page is empty."
-        return self._observed(self._text)
+    def _observe(self, state: PageState) -> Observation:
+        self._text = text_of(state.elements) or "The page is empty."
+        return self._observation(self._text)
 
-    def _observed(self, text: str) -> Observation:
+    def _observation(self, text: str) -> Observation:
         image = Image(self._episode.screenshot()) if self._screenshots else None
         return Observation(text, image=image)
 
-    def _refused(self, action: str | None, reason: str) -> StepResult:
-        return StepResult(self._observed(f"{reason}\n{self._text}"), action, valid=False)
+    def _invalid_step(self, action: str | None, reason: str) -> StepResult:
+        return StepResult(self._observation(f"{reason}\n{self._text}"), action, valid=False)
 
 
-def _first(fault: Exception) -> str:
+def _first_line(fault: Exception) -> str:
     return next(iter(str(fault).splitlines()), type(fault).__name__)

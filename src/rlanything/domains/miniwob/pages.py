@@ -1,4 +1,4 @@
-"""Which pages are played, in which split, and what of a page may be changed.
+"""The pages that are played, their splits, and what of a page may be changed.
 
 A page of a family can take the place of another of it. The pages of `ood` share no family with
 those of `train`.
@@ -22,7 +22,7 @@ class Knob:
     sets: str
 
     def parameters(self, value: int) -> tuple[str, str, Any]:
-        """Under what the page is told so, by which name, and what."""
+        """Returns the kind of parameter (`variables` or `ranges`), its name and its value."""
         if "," in self.sets:
             return "ranges", self.sets, [value, value + 1]
         return "variables", self.sets, value
@@ -35,14 +35,14 @@ class Page:
     name: str
     family: str
     rank: int
-    """How hard it is among the pages of its family; 1 is the easiest."""
+    """Difficulty among the pages of its family; 1 is the easiest."""
     hint: str
-    """What helps with the pages of its family."""
+    """A hint that helps with the pages of its family."""
     knobs: tuple[Knob, ...] = ()
 
 
-def told(page: Page, values: Mapping[str, int]) -> dict[str, Any]:
-    """`values` of its knobs as the parameters of a start."""
+def page_parameters(page: Page, values: Mapping[str, int]) -> dict[str, Any]:
+    """Returns the `values` of a page's knobs as the parameters of an episode."""
     parameters: dict[str, Any] = {}
     for knob in page.knobs:
         if knob.name in values:
@@ -52,7 +52,8 @@ def told(page: Page, values: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _family(name: str, hint: str, *ranked: Sequence[str], **knobs: Knob) -> tuple[Page, ...]:
-    """`ranked`: pages that are equally hard, the easiest first. `knobs`: by page, with _ for -."""
+    """Returns a family's pages. `ranked`: pages that are equally hard, the easiest first; `knobs`:
+    by page, with _ for -."""
     return tuple(
         Page(
             page,

@@ -18,7 +18,7 @@ _LINE = re.compile(r"\s*([a-z][a-z ]{0,20}):\s*(\S.*?)\s*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class PageSetting:
     """A page with the values of its knobs, and a hint."""
 
     page: Page
@@ -27,12 +27,12 @@ class Setting:
 
 
 def family(page: Page) -> tuple[Page, ...]:
-    """The pages that may take its place, itself first."""
+    """Returns the pages that may take its place, itself first."""
     return (page, *(each for each in PAGES.values() if each.family == page.family != each != page))
 
 
-def setting_in(answer: str, root: Page) -> Setting:
-    """What the answer asks for. Raises `InvalidTask` with the reason."""
+def setting_in(answer: str, root: Page) -> PageSetting:
+    """Returns the setting that the answer asks for. Raises `InvalidTask` with the reason."""
     fields = _fields(answer)
     name = fields.pop("page", root.name)
     allowed = {page.name: page for page in family(root)}
@@ -40,23 +40,23 @@ def setting_in(answer: str, root: Page) -> Setting:
         raise InvalidTask(f"page {name} is none of {', '.join(allowed)}")
     hint = _hint(fields.pop("hint", "none"))
     page = allowed[name]
-    return Setting(page, _values(page, fields), hint)
+    return PageSetting(page, _values(page, fields), hint)
 
 
 def _fields(answer: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in answer.strip().splitlines():
         match = _LINE.fullmatch(line)
         if match is None:
             continue
-        if match[1] in found:
+        if match[1] in fields:
             raise InvalidTask(f"{match[1]} is said twice", "unreadable")
-        found[match[1]] = match[2]
-    if not found:
+        fields[match[1]] = match[2]
+    if not fields:
         raise InvalidTask(
             "no `page: ...`, no number and no `hint: ...` in the answer", "unreadable"
         )
-    return found
+    return fields
 
 
 def _hint(text: str) -> str:

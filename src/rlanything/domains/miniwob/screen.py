@@ -1,6 +1,6 @@
-"""What an agent reads of a page: one line an element, `role "text" [number] state`.
+"""The text that an agent reads of a page: one line an element, `role "text" [number] state`.
 
-The number follows the text, so that whoever names an element goes on with its number.
+The number follows the text, so that a model that names an element goes on with its number.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """Something visible."""
+    """A visible element of a page."""
 
     number: int
     role: str
     text: str
-    """What it says; where it says nothing, its color and the words of its class."""
+    """Its text; where it has none, its color and the words of its class."""
     value: str | None = None
-    """Of what can be filled in or chosen."""
+    """The value of an element that can be filled in or chosen."""
     options: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
 
     def line(self) -> str:
+        """Returns the element's line in an observation."""
         parts = [f'{self.role} "{self.text}" [{self.number}]']
         if self.value is not None:
             parts.append(f'= "{self.value}"')
@@ -39,27 +40,28 @@ class Element:
 
 
 def elements_of(described: Iterable[Mapping[str, Any]]) -> tuple[Element, ...]:
-    """What `page.js` found, numbered from 1."""
+    """Returns the elements that `page.js` listed, numbered from 1."""
     return tuple(
         Element(
             number,
-            each["role"],
-            _unquoted(each["text"]),
-            None if each["value"] is None else _value(each["value"]),
-            tuple(map(_unquoted, each.get("options", ()))),
-            tuple(each["state"]),
+            item["role"],
+            _unquoted(item["text"]),
+            None if item["value"] is None else _value(item["value"]),
+            tuple(map(_unquoted, item.get("options", ()))),
+            tuple(item["state"]),
         )
-        for number, each in enumerate(described, start=1)
+        for number, item in enumerate(described, start=1)
     )
 
 
 def text_of(elements: Iterable[Element]) -> str:
+    """Returns the text of a screen."""
     return "\n".join(element.line() for element in elements)
 
 
 def read(text: str) -> tuple[Element, ...]:
-    """The elements in an observation's text; other lines are passed over."""
-    found = [match for line in text.splitlines() if (match := _LINE.fullmatch(line))]
+    """Returns the elements in an observation's text; other lines are skipped."""
+    matches = [match for line in text.splitlines() if (match := _LINE.fullmatch(line))]
     return tuple(
         Element(
             int(match["number"]),
@@ -69,15 +71,16 @@ def read(text: str) -> tuple[Element, ...]:
             tuple(re.findall(r'"([^"]*)"', match["options"] or "")),
             tuple(match["state"].split()),
         )
-        for match in found
+        for match in matches
     )
 
 
 def _value(text: str) -> str:
-    """Keeps spaces, which pages compare too."""
+    """Returns the text of a field with its spaces, which pages compare too."""
     return re.sub(r"\s", " ", text.replace('"', "'"))
 
 
 def _unquoted(text: str) -> str:
-    """On one line and without the mark that ends it; pages use both only to decorate."""
+    """Returns the text on one line, without the mark that ends it; pages use both only to
+    decorate."""
     return " ".join(text.replace('"', "'").split())

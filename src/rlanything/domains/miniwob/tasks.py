@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.miniwob.environment import Start
-from rlanything.domains.miniwob.pages import OOD, PAGES, TRAIN, Page, told
-from rlanything.domains.miniwob.rewriting import Setting
+from rlanything.domains.miniwob.environment import EpisodeSpec
+from rlanything.domains.miniwob.pages import OOD, PAGES, TRAIN, Page, page_parameters
+from rlanything.domains.miniwob.rewriting import PageSetting
 from rlanything.records import Task
 from rlanything.seeds import derive
 
@@ -22,34 +22,39 @@ SPLITS: Mapping[str, tuple[Page, ...]] = {
 """`in_domain`: the pages of `train` with seeds of its own; `ood`: pages held out."""
 
 
-def starts(split: str, count: int, seed: int) -> list[Start]:
-    """Every page of the split as often as the others. Raises `DomainError` for an unknown split."""
+def episode_specs(split: str, count: int, seed: int) -> list[EpisodeSpec]:
+    """Returns `count` episodes, every page of the split as often as the others. Raises
+    `DomainError` for an unknown split."""
     if split not in SPLITS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
     pages = SPLITS[split]
     rng = random.Random(derive(seed, "miniwob", split))
     order = [page for _ in range(-(-count // len(pages))) for page in rng.sample(pages, len(pages))]
     return [
-        Start(page.name, derive(seed, "miniwob", split, number) % 2**32)
+        EpisodeSpec(page.name, derive(seed, "miniwob", split, number) % 2**32)
         for number, page in enumerate(order[:count])
     ]
 
 
-def make_task(task_id: str, start: Start, utterance: str, hint: str = "") -> Task:
-    data = {"start": asdict(start), "utterance": utterance, "hint": hint}
+def make_task(task_id: str, spec: EpisodeSpec, utterance: str, hint: str = "") -> Task:
+    """Returns the task of an episode whose page asks for `utterance`; `hint`: empty for none."""
+    data = {"start": asdict(spec), "utterance": utterance, "hint": hint}
     instruction = f"{utterance} Hint: {hint}" if hint else utterance
-    return Task(task_id, instruction, start.page, data)
+    return Task(task_id, instruction, spec.page, data)
 
 
-def start_of(task: Task) -> Start:
-    return Start(**task.data["start"])
+def spec_of_task(task: Task) -> EpisodeSpec:
+    """Returns the episode that a task describes."""
+    return EpisodeSpec(**task.data["start"])
 
 
 def page_of(task: Task) -> Page:
+    """Returns the page that a task is about."""
     return PAGES[task.data["start"]["page"]]
 
 
-def changed(root: Task, setting: Setting) -> Start:
-    """The root's seed with another setting."""
-    start = start_of(root)
-    return Start(setting.page.name, start.seed, start.mode, told(setting.page, setting.values))
+def changed_spec(root: Task, setting: PageSetting) -> EpisodeSpec:
+    """Returns an episode of the root's seed with another setting."""
+    spec = spec_of_task(root)
+    parameters = page_parameters(setting.page, setting.values)
+    return EpisodeSpec(setting.page.name, spec.seed, spec.mode, parameters)

@@ -20,9 +20,9 @@ from rlanything.progress import Progress
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.runs.build import build_chat_model, build_judge, prepare_torch
 from rlanything.runs.checkpoint import latest_checkpoint
+from rlanything.runs.directory import CHECKPOINTS, RECIPE, STORE
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent, points
-from rlanything.runs.directory import CHECKPOINTS, RECIPE, STORE
 from rlanything.seeds import derive
 from rlanything.studies.judge_check.judge_check import MEASURES, draw, evaluate
 

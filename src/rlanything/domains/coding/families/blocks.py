@@ -1,4 +1,4 @@
-"""The building blocks of the embedded problems: each is a line of Python and the words for it.
+"""The building blocks of the embedded problems: lines of Python with the words for them.
 
 All families are made of these, so that what is learned from one serves the others. A program reads
 (`readers`), passes what it read through some blocks (`numbers`, `words`), and prints.
@@ -21,24 +21,25 @@ class Block:
     """One stage of a program. `{k}` in its texts stands for a constant."""
 
     name: str
-    """Also the word for it in a thought."""
+    """Its name, also the word for it in a thought."""
     role: Literal["keep", "map", "print"]
-    """Whether it leaves things out, changes each, or ends the program."""
+    """keep: leaves values out; map: changes every value; print: ends the program."""
     takes: Kind
     gives: Kind
     line: str
-    """Its code, from the variable of what it takes to that of what it gives."""
+    """Its code, from the variable of the kind it takes to that of the kind it gives."""
     phrases: tuple[str, ...]
-    """What it asks for: a clause for `keep` and `map`, a noun for `print`."""
+    """Its words in a question: a clause for `keep` and `map`, a noun for `print`."""
     slips: tuple[str, ...]
-    """Code that someone might write instead by mistake."""
+    """Code that might be written instead by mistake."""
     constants: tuple[Constant, ...] = ()
-    """What `{k}` may be, easier ones first; neighbours are easily taken for each other."""
+    """Values of `{k}`, easier ones first; neighbours are easily taken for each other."""
     empty: str = ""
-    """What a `print` block prints where nothing is left; "" where that goes without saying."""
+    """The output of a `print` block where nothing is left; "" where that needs no mention."""
 
     def code(self, line: str, constant: Constant | None) -> str:
-        """One of its lines with the constant, or with the variable `k` if that is None."""
+        """Returns one of the block's lines with the constant, or with the variable `k` if that is
+        None."""
         return line.replace("{k}", "k" if constant is None else repr(constant))
 
 
@@ -54,7 +55,7 @@ def stage(
     constants: Sequence[Constant] = (),
     empty: str = "",
 ) -> Block:
-    """A block whose line, and whose slips, are some core in the same frame."""
+    """Returns a block whose line and slips put different cores in the same frame."""
     line, *wrong = (frame.replace("...", text) for text in (core, *slips))
     return Block(
         name,

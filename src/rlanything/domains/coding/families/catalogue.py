@@ -1,9 +1,9 @@
 """The families of embedded problems, those to train on and those held out.
 
 Every stage is a choice of blocks. A problem of difficulty 1 has the stages of `core`; from 2 on the
-first of `more` stands before its last stage, from 4 on both. What a family of `OOD` keeps, changes
-and prints together is combined by no family of `TRAIN`, at no difficulty; its blocks are all used
-there.
+first of `more` stands before its last stage, from 4 on both. A combination of blocks that keep,
+change and print in a family of `OOD` occurs in no family of `TRAIN`, at no difficulty; its single
+blocks all occur there.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from rlanything.domains.coding.families.spec import BLOCKS, Spec, Stage
 
 DIFFICULTIES = range(1, 6)
 _ADDED = {1: 0, 2: 1, 3: 1, 4: 2, 5: 2}
-"""How many stages of `more` a difficulty has."""
+"""Number of stages of `more` by difficulty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Problems that are alike."""
+    """A family of similar problems."""
 
     name: str
     reader: Reader
     core: tuple[tuple[Block, ...], ...]
-    """[stages][choices]"""
+    """[stages][choices]."""
     more: tuple[tuple[Block, ...], ...]
-    """[1 or 2][choices]"""
+    """[1 or 2][choices], stages of greater difficulties."""
 
     def draw(self, difficulty: int, rng: random.Random) -> Spec:
-        """A spec; equally seeded `rng` give the same choices, whatever the difficulty."""
-        # Everything is drawn, and then left out what the difficulty does not have.
+        """Returns a spec; an `rng` of the same seed makes the same choices at every difficulty."""
+        # Everything is drawn; then the stages that the difficulty does not have are left out.
         drawn = [
             Stage(block, self._constant(block, difficulty, rng.random()))
             for block in (rng.choice(blocks) for blocks in (*self.core, *self.more))
@@ -51,14 +51,15 @@ class Family:
         return easy[int(fraction * len(easy))]
 
     def combinations(self) -> Iterator[Spec]:
-        """Every choice of blocks at any number of stages, constants apart."""
+        """Yields every choice of blocks at any number of stages, without constants."""
         for added in range(len(self.more) + 1):
             for blocks in product(*self.core[:-1], *self.more[:added], self.core[-1]):
                 yield Spec(self.reader, tuple(map(Stage, blocks)))
 
 
 def easy_constants(block: Block, difficulty: int) -> tuple[Constant, ...]:
-    """A fifth of a block's constants for each difficulty, and at least two."""
+    """Returns the first fifth of a block's constants for difficulty 1, two fifths for 2, ...; at
+    least two."""
     return block.constants[: max(2, ceil(len(block.constants) * difficulty / 5))]
 
 

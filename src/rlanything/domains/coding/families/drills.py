@@ -1,7 +1,7 @@
-"""Problems of random stages: what tiny models learn to combine blocks from.
+"""Problems of random stages, from which tiny models learn to combine blocks.
 
 The families of `TRAIN` show so few combinations that a model learns those by heart. Drills show all
-that fit together, but for those of `OOD`, which stay unseen.
+that fit together, except those of `OOD`, which stay unseen.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from functools import cache
 
 from rlanything.domains.coding.families.blocks import Block, Constant
 from rlanything.domains.coding.families.catalogue import OOD, easy_constants
-from rlanything.domains.coding.families.making import problem_of
+from rlanything.domains.coding.families.problem_generator import problem_of
 from rlanything.domains.coding.families.readers import READERS
 from rlanything.domains.coding.families.spec import BLOCKS, Spec, Stage
 from rlanything.domains.coding.problem import Problem
 
 DRILL = "drill"
-"""In the place of a family's name."""
+"""Stands in the place of a family's name."""
 _MOST_STAGES = 3
-"""Before the last one."""
+"""Most stages before the last one."""
 
 
 def drill(difficulty: int, rng: random.Random, tests: int = 8) -> Problem:
-    """A problem of no family, drawn by `rng`, with constants and inputs of the difficulty."""
+    """Returns a problem of no family, drawn by `rng`, with constants and inputs of the
+    difficulty."""
     while True:
         spec = _drawn(difficulty, rng)
         if spec is not None and spec.combination not in _held_out():
@@ -36,7 +37,8 @@ def _held_out() -> frozenset[object]:
 
 
 def _drawn(difficulty: int, rng: random.Random) -> Spec | None:
-    """None where what was drawn leaves something unused that the program reads."""
+    """Returns a random spec; None if the drawn blocks leave something unused that the program
+    reads."""
     reader = rng.choice(list(READERS.values()))
     kind, blocks = reader.gives, list[Block]()
     for number in range(rng.randint(0, _MOST_STAGES)):
@@ -61,7 +63,7 @@ def _drawn(difficulty: int, rng: random.Random) -> Spec | None:
 
 
 def _pairs(block: Block) -> bool:
-    """Whether it takes two rows of numbers."""
+    """Returns whether a block takes two rows of numbers."""
     return "zip(xs, ys)" in block.line
 
 

@@ -1,4 +1,4 @@
-"""What programs do with numbers, `xs`."""
+"""The blocks that work on numbers, `xs`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs as sequences of lines, and what happens when one runs.
+"""Programs as sequences of lines, and their execution.
 
 Only programs made of this package's own blocks run here, in this process; those that a model wrote
 belong in the sandbox.
@@ -18,7 +18,7 @@ class Line:
     """One step of a program."""
 
     says: str
-    """What it does, in a word or two."""
+    """The step in a word or two."""
     code: str
     shows: str
     """The variables that hold its result, with blanks between; "" for the one that prints it."""
@@ -28,11 +28,12 @@ Program: TypeAlias = tuple[Line, ...]
 
 
 def text_of(program: Program) -> str:
+    """Returns a program's source text."""
     return "\n".join(line.code for line in program)
 
 
 def output_of(program: Program, given: str) -> str | None:
-    """What the program prints for an input; None if it fails."""
+    """Returns what the program prints for an input; None if it fails."""
     try:
         *_, (_, printed) = trace(program, given)
     except Exception:  # whatever a mistake in a program may raise
@@ -41,7 +42,7 @@ def output_of(program: Program, given: str) -> str | None:
 
 
 def trace(program: Program, given: str) -> Iterator[tuple[str, str]]:
-    """What each step does and what comes of it. Raises what the program raises."""
+    """Yields what each line does and its result. Raises what the program raises."""
     lines = iter(given.split("\n"))
     printed: list[str] = []
     scope: dict[str, Any] = {

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from rlanything.domains.coding.families.blocks import Constant, Kind
 
 Draw: TypeAlias = Callable[[random.Random, int, Sequence[Constant]], str]
-"""(random source, difficulty, the constants of the problem) -> an input."""
+"""Maps (random source, difficulty, the constants of the problem) to an input."""
 
 # Short ones, many of them palindromes, words with a vowel in front, of equal length, or both.
 VOCABULARY = (
@@ -24,13 +24,13 @@ VOCABULARY = (
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """The beginning of a program."""
+    """The beginning of a program, which reads its input."""
 
     name: str
     gives: Kind
     line: str
     phrases: tuple[str, ...]
-    """A noun for what it reads."""
+    """Nouns for what it reads."""
     draw: Draw
     also: str = ""
     """A second variable that it reads into."""
@@ -39,7 +39,8 @@ class Reader:
 
 
 def numbers(rng: random.Random, difficulty: int, near: Sequence[Constant]) -> list[int]:
-    """2 to `difficulty` + 3 numbers: digits and a few signs, then 5 x `difficulty` on both sides.
+    """Returns 2 to `difficulty` + 3 numbers: digits and a few signs at 1, else up to 5 x
+    `difficulty` on both sides.
 
     From difficulty 2 on most have an edge: a single number, ties, one sign, or numbers close to the
     constants in `near` and multiples of them."""
@@ -61,7 +62,8 @@ def numbers(rng: random.Random, difficulty: int, near: Sequence[Constant]) -> li
 
 
 def words(rng: random.Random, difficulty: int, near: Sequence[Constant]) -> list[str]:
-    """2 to `difficulty` + 2 words; from difficulty 2 on also one, or some twice."""
+    """Returns 2 to `difficulty` + 2 words; from difficulty 2 on also a single one, or some
+    twice."""
     del near
     size = rng.randint(2, difficulty + 2)
     if difficulty == 1:
@@ -72,7 +74,7 @@ def words(rng: random.Random, difficulty: int, near: Sequence[Constant]) -> list
 
 
 def word(rng: random.Random, difficulty: int, near: Sequence[Constant]) -> str:
-    """A word; from difficulty 3 on also two as one, or one letter several times."""
+    """Returns a word; from difficulty 3 on also two joined, or one letter several times."""
     letters = [k for k in near if isinstance(k, str)]
     edge = rng.choice(("none", "joined", "repeated")) if difficulty > 2 else "none"
     if edge == "repeated":

@@ -24,9 +24,11 @@ class Stage:
 
     @property
     def says(self) -> str:
+        """The stage in a word or two, as thoughts name it."""
         return f"{self.block.name} {self._k()}".strip()
 
     def phrase(self, phrase: str) -> str:
+        """Returns a phrase with the constant filled in."""
         return phrase.replace("{k}", self._k())
 
     def _k(self) -> str:
@@ -35,13 +37,13 @@ class Stage:
         return "k" if self.constant is None else str(self.constant)
 
     def line(self, code: str | None = None) -> Line:
-        """Its line of a program, or a slip's in its place."""
+        """Returns the stage's line of a program, or that of a slip."""
         code = self.block.code(code or self.block.line, self.constant)
         ends = self.block.role == "print"
         return Line(self.says, code, "" if ends else VARIABLES[self.block.gives])
 
     def mistaken(self) -> Iterator[Line | None]:
-        """What one might write in its place; None: nothing at all."""
+        """Yields lines that might be written in its place by mistake; None: no line at all."""
         options = self.block.constants
         yield from map(self.line, self.block.slips)
         if self.constant is not None:
@@ -57,7 +59,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a program must do."""
+    """The task of a program: how it reads its input, and its stages."""
 
     reader: Reader
     stages: tuple[Stage, ...]
@@ -65,7 +67,7 @@ class Spec:
 
     @property
     def combination(self) -> tuple[frozenset[str], frozenset[str], str]:
-        """The names of what it keeps, of what it changes, and of what it prints."""
+        """The names of the blocks that keep, of those that change, and of the one that prints."""
         names = {
             role: frozenset(stage.block.name for stage in self.stages if stage.block.role == role)
             for role in ("keep", "map")
@@ -73,10 +75,11 @@ class Spec:
         return names["keep"], names["map"], self.stages[-1].block.name
 
     def program(self) -> Program:
+        """Returns a right program."""
         return (self._reading(), *(stage.line() for stage in self.stages))
 
     def rivals(self) -> Iterator[Program]:
-        """Programs with one typical mistake; some do the same as the right one all the same."""
+        """Yields programs with one typical mistake; some still do the same as the right one."""
         lines = self.program()
         for at, stage in enumerate(self.stages, start=1):
             for wrong in stage.mistaken():
@@ -87,6 +90,7 @@ class Spec:
         return Line("read", self.reader.line, shows)
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the spec as `from_json` reads it."""
         return {
             "reader": self.reader.name,
             "stages": [[stage.block.name, stage.constant] for stage in self.stages],
@@ -94,5 +98,6 @@ class Spec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Spec:
+        """Returns the spec that `to_json` described."""
         stages = tuple(Stage(BLOCKS[name], constant) for name, constant in data["stages"])
         return cls(READERS[data["reader"]], stages)

@@ -10,11 +10,12 @@ WAYS = 4
 
 
 def question(spec: Spec, rng: random.Random) -> str:
+    """Returns the question in a random way."""
     return worded(spec, rng.randrange(WAYS), rng)
 
 
 def worded(spec: Spec, way: int, rng: random.Random) -> str:
-    """The question in the given way, with phrases drawn by `rng`."""
+    """Returns the question in the given way, with phrases drawn by `rng`."""
     reads = rng.choice(spec.reader.phrases)
     *steps, result = (stage.phrase(rng.choice(stage.block.phrases)) for stage in spec.stages)
     if way == 0:

@@ -1,4 +1,4 @@
-"""What programs do with words, `ws`, and with a single word, `s`."""
+"""The blocks that work on words, `ws`, and on a single word, `s`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run by root: shows some files to another user, becomes that user, and goes on as a command.
+"""A script for root: shows some files to another user, becomes that user, then runs a command.
 
     python as_other_user.py '{"user": 64001, "staging": "/tmp", "shown": [[from, name], ...],
                               "command": [...]}'

@@ -1,4 +1,4 @@
-"""What an executor is asked and what it answers."""
+"""The terms of a sandbox: jobs and limits, verdicts and results, and the executor protocol."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any, Protocol
 
 
 class SandboxError(ValueError):
-    """What was asked of a sandbox cannot be done; one line that names place and remedy."""
+    """A request that a sandbox cannot carry out; one line that names place and remedy."""
 
 
 class SandboxUnavailable(SandboxError):
-    """Programs cannot be contained here; one line that says what to install or enable."""
+    """A machine on which programs cannot be contained; one line that says what to install or
+    enable."""
 
 
 class Verdict(StrEnum):
-    """What became of a program."""
+    """The verdict on one run of a program."""
 
     OK = "ok"
     """It ended cleanly, and printed what was expected where something was."""
@@ -34,7 +35,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one run may use."""
+    """Limits of one run."""
 
     cpu_seconds: float = 4.0
     wall_seconds: float | None = None
@@ -42,9 +43,9 @@ class Limits:
     memory_mb: int = 1024
     """Address space, in MiB, the interpreter's own 40 or so included."""
     output_bytes: int = 8 * 2**20
-    """Of stdout, and of stderr."""
+    """Most bytes of stdout, and of stderr."""
     threads: int = 32
-    """At once, the main thread included."""
+    """Most threads at once, the main thread included."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -54,7 +55,7 @@ class Limits:
 
     @property
     def wall(self) -> float:
-        """Wall-clock seconds, decided."""
+        """Wall-clock seconds, with the default filled in."""
         return self.wall_seconds or 2.5 * self.cpu_seconds + 1
 
 
@@ -69,27 +70,27 @@ class Job:
     """Python source."""
     stdin: str | bytes = b""
     expected: str | None = None
-    """What stdout must say, token by token; None: any output is well."""
+    """The expected stdout, compared token by token; None: any output will do."""
     tolerance: float | None = None
-    """How far numbers may lie apart, absolutely or relatively; None: not at all."""
+    """Largest difference of numbers, absolute or relative; None: they must be equal."""
     limits: Limits = DEFAULT_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came of a job."""
+    """The result of a job."""
 
     verdict: Verdict
     stdout: bytes = b""
-    """All of it, up to the limit, also where the program failed."""
+    """All of stdout up to the limit, also where the program failed."""
     stderr: str = ""
-    """Its last few kilobytes."""
+    """The last few kilobytes of stderr."""
     seconds: float = 0.0
     """Wall-clock time of the program."""
     peak_memory_mb: float | None = None
-    """Resident, in MiB; None: the executor cannot tell."""
+    """Peak resident memory in MiB; None: the executor cannot tell."""
     reason: str = ""
-    """Why, where the verdict alone does not say."""
+    """The reason, where the verdict alone does not say it."""
 
     @property
     def text(self) -> str:
@@ -97,12 +98,13 @@ class RunResult:
         return self.stdout.decode("utf-8", "replace")
 
     def line(self) -> str:
-        """The verdict in plain words."""
+        """Returns the verdict in one line of plain words."""
         memory = "" if self.peak_memory_mb is None else f", {self.peak_memory_mb:.0f} MiB"
         reason = f" ({self.reason})" if self.reason else ""
         return f"{self.verdict}{reason}: {self.seconds:.2f} s{memory}"
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the result as `--json` prints it."""
         return {
             "verdict": str(self.verdict),
             "reason": self.reason,
@@ -114,16 +116,16 @@ class RunResult:
 
 
 class Executor(Protocol):
-    """Runs programs that nobody vouches for."""
+    """Runs untrusted programs."""
 
     def run(self, job: Job) -> RunResult:
-        """May be called from several threads. Raises `SandboxUnavailable`."""
+        """Runs one job; may be called from several threads. Raises `SandboxUnavailable`."""
         ...
 
     def run_all(self, jobs: Sequence[Job]) -> list[RunResult]:
-        """Results in the order of the jobs, as many at once as the executor allows."""
+        """Returns the results in the order of the jobs, as many at once as the executor allows."""
         ...
 
     def close(self) -> None:
-        """Ends what it holds."""
+        """Ends the processes and threads that it holds."""
         ...

@@ -21,22 +21,22 @@ from rlanything.domains.coding.sandbox.zygote import REPLY, REQUEST
 
 START_SECONDS = 60.0
 GRACE_SECONDS = 10.0
-"""How much longer than a run's limit a box may take to say so."""
+"""Seconds beyond a run's limit within which the box must report."""
 CLOSE_SECONDS = 2.0
 
 
 class BoxDied(Exception):
-    """It ended or hung; another must take its place."""
+    """A box that ended or hung; another must take its place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended, as the kernel tells it."""
+    """The end of a run, as the kernel reports it."""
 
     status: int
-    """Of the process: negative for a signal, as `subprocess` gives it."""
+    """Exit status of the process: negative for a signal, as `subprocess` gives it."""
     exceeded: str
-    """"cpu" or "wall" where the box ended it, else nothing."""
+    """The limit for which the box ended the run, "cpu" or "wall"; "" for none."""
     seconds: float
     cpu_seconds: float
     peak_memory_mb: float
@@ -47,7 +47,8 @@ class Ended:
 
 
 class Box:
-    """Starts at once. Raises `SandboxUnavailable` with the reason where it cannot."""
+    """A box, started by its constructor. Raises `SandboxUnavailable` with the reason where it
+    cannot start."""
 
     def __init__(self, imports: Sequence[str], packages: Sequence[str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -80,11 +81,11 @@ class Box:
 
     @property
     def pid(self) -> int:
-        """Of its outermost process, which is also the id of its process group."""
+        """The outermost process of the box, whose id is also that of its process group."""
         return self._process.pid
 
     def run(self, job: Job) -> Ended:
-        """Raises `BoxDied`."""
+        """Runs a job in the box. Raises `BoxDied`."""
         program = job.program.encode("utf-8", "surrogatepass")
         stdin = job.stdin
         if isinstance(stdin, str):
@@ -151,8 +152,8 @@ class Box:
         self._channel.close()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGTERM)
-        _, said = self._process.communicate()
-        return said.decode("utf-8", "replace").strip()
+        _, stderr = self._process.communicate()
+        return stderr.decode("utf-8", "replace").strip()
 
 
 def _write(file: int, data: bytes) -> None:
@@ -162,8 +163,8 @@ def _write(file: int, data: bytes) -> None:
     os.lseek(file, 0, os.SEEK_SET)
 
 
-def _refusal(said: str) -> str:
-    last = said.splitlines()[-1] if said else "it said nothing"
+def _refusal(stderr: str) -> str:
+    last = stderr.splitlines()[-1] if stderr else "it printed nothing"
     return (
         f"bwrap cannot make a box here ({last}): allow unprivileged user namespaces (sysctl "
         "kernel.unprivileged_userns_clone, user.max_user_namespaces, "

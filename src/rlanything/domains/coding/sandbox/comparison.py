@@ -1,4 +1,4 @@
-"""Whether an output is the expected one, as competitive judges see it: token by token."""
+"""Compares an output with the expected one, token by token, as competitive judges do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlanything.domains.coding.sandbox.base import Verdict
 
 
 def verdict_on(stdout: bytes, expected: str | None, tolerance: float | None) -> Verdict:
-    """OK or WRONG, for a program that ended cleanly."""
+    """Returns OK or WRONG, for a program that ended cleanly."""
     if expected is None:
         return Verdict.OK
     said = stdout.decode("utf-8", "surrogateescape")
@@ -16,8 +16,8 @@ def verdict_on(stdout: bytes, expected: str | None, tolerance: float | None) -> 
 
 
 def same_tokens(said: str, expected: str, tolerance: float | None = None) -> bool:
-    """Equal but for white space; with a tolerance, finite numbers may differ by it, absolutely or
-    relative to the expected one."""
+    """Returns whether two texts are equal apart from white space; with a tolerance, finite numbers
+    may differ by it, absolutely or relative to the expected one."""
     ours, theirs = said.split(), expected.split()
     if ours == theirs:
         return True

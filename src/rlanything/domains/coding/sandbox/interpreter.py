@@ -1,4 +1,4 @@
-"""What a box shows: this Python's interpreter, its standard library, the libraries they need.
+"""The files that a box shows: this Python's interpreter, its standard library, their libraries.
 
 Everything lies under /python in the box, so that no path of the host shows.
 """
@@ -27,17 +27,17 @@ EXECUTABLE = HOME / "bin" / "python3"
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """Files and folders of the host that a box shows, and what it leaves empty."""
+    """The host's files and folders that a box shows, and those it leaves empty."""
 
     shown: tuple[tuple[Path, PurePosixPath], ...]
-    """Where a thing lies, and where it lies in the box."""
+    """Pairs of a path on the host and its path in the box."""
     hidden: tuple[PurePosixPath, ...]
-    """Folders within them: third-party packages."""
+    """Folders within them that the box leaves empty: third-party packages."""
 
 
 @cache
 def interpreter(packages: tuple[str, ...] = ()) -> Interpreter:
-    """This Python, with the named packages of the running environment.
+    """Returns this Python, with the named packages of the running environment.
 
     Raises `SandboxUnavailable` for a package that is not installed here."""
     executable = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
@@ -57,7 +57,7 @@ def interpreter(packages: tuple[str, ...] = ()) -> Interpreter:
 
 
 def _package(name: str, standard: Path) -> Iterator[Path]:
-    """The folder or file of a package, and that of the libraries which its wheel brought."""
+    """Yields the folder or file of a package, and that of the libraries which its wheel brought."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         raise SandboxUnavailable(
@@ -76,12 +76,12 @@ def _package(name: str, standard: Path) -> Iterator[Path]:
 
 
 def _libraries(binaries: Sequence[Path]) -> list[tuple[Path, PurePosixPath]]:
-    """The shared libraries that binaries need, as the loader of this machine finds them."""
+    """Returns the shared libraries that binaries need, as the loader of this machine finds them."""
     ldd = shutil.which("ldd")
     if ldd is None:
         raise SandboxUnavailable("ldd is not installed: install the C library's tools (libc-bin)")
     printed = subprocess.run([ldd, *map(str, binaries)], capture_output=True, text=True).stdout
-    found: dict[PurePosixPath, Path] = {}
+    sources: dict[PurePosixPath, Path] = {}
     for line in printed.splitlines():
         # "name => /path (address)", or "/path (address)" for the loader itself.
         match = re.fullmatch(r"\s+(?:(\S+) => )?(/\S+) \(0x[0-9a-f]+\)", line)
@@ -91,7 +91,7 @@ def _libraries(binaries: Sequence[Path]) -> list[tuple[Path, PurePosixPath]]:
         # The loader's place is written in the executable. Libraries are found by their names;
         # those that a wheel brought lie beside it, and are found from there.
         if name is None:
-            found[PurePosixPath(path)] = Path(path)
+            sources[PurePosixPath(path)] = Path(path)
         elif ".libs/" not in path:
-            found[LIBRARIES / name] = Path(path)
-    return [(source, target) for target, source in found.items()]
+            sources[LIBRARIES / name] = Path(path)
+    return [(source, target) for target, source in sources.items()]

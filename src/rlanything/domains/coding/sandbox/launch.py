@@ -1,4 +1,4 @@
-"""The command that starts a box: bubblewrap, and as root the change to a user of no account."""
+"""The command that starts a box: bubblewrap and, for root, the change to an unused user id."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ENVIRONMENT = {
 
 
 def bubblewrap() -> str:
-    """Its path. Raises `SandboxUnavailable`."""
+    """Returns the path of bwrap. Raises `SandboxUnavailable` where it is not installed."""
     path = shutil.which("bwrap")
     if path is None:
         raise SandboxUnavailable(
@@ -45,7 +45,7 @@ def bubblewrap() -> str:
 
 
 def box_command(python: Interpreter, channel: int) -> list[str]:
-    """The command of a box whose zygote talks over the inherited descriptor `channel`."""
+    """Returns the command of a box whose zygote talks over the inherited descriptor `channel`."""
     if os.geteuid() != 0:
         return _bubblewrap_command(bubblewrap(), python, channel)
     # Root's own processes are not counted against RLIMIT_NPROC, and root owns the host's files.
@@ -75,7 +75,7 @@ def _bubblewrap_command(program: str, python: Interpreter, channel: int) -> list
     for folder in python.hidden:
         command += ["--tmpfs", str(folder), "--remount-ro", str(folder)]
     # An empty folder that cannot be written: a file left there would be seen by the next run, and
-    # its memory would count for nobody.
+    # its memory would be counted nowhere.
     command += ["--dir", "/box", "--remount-ro", "/", "--chdir", "/box", "--"]
     # As -I, but for PYTHONHASHSEED, which -I ignores.
     zygote = (_HERE / "zygote.py").read_text(encoding="utf-8")
@@ -84,16 +84,17 @@ def _bubblewrap_command(program: str, python: Interpreter, channel: int) -> list
 
 @cache
 def _unused_user() -> int:
-    """An id that no account and no process has, within what a user namespace usually maps."""
+    """Returns an id that no account and no process has, within what a user namespace usually
+    maps."""
     taken = {each.pw_uid for each in pwd.getpwall()} | set(_owners(os.listdir("/proc")))
     return next(user for user in range(64001, 65000) if user not in taken)
 
 
 def _owners(names: Sequence[str]) -> list[int]:
-    found = []
+    owners = []
     for name in names:
         try:
-            found.append(os.stat(f"/proc/{name}").st_uid)
+            owners.append(os.stat(f"/proc/{name}").st_uid)
         except OSError:  # ended meanwhile
             continue
-    return found
+    return owners

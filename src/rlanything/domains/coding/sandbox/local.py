@@ -14,7 +14,7 @@ from rlanything.domains.coding.sandbox.box import Box, BoxDied, Ended
 from rlanything.domains.coding.sandbox.comparison import verdict_on
 
 TRIES = 3
-"""Of a run whose box died under it."""
+"""Most tries of a run whose box dies."""
 
 READY = (
     *("array", "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "fractions"),
@@ -25,18 +25,19 @@ READY = (
 
 
 class LocalExecutor:
-    """Contained by bubblewrap, seccomp and resource limits: see docs/sandbox.md.
+    """Runs programs on this machine, contained by bubblewrap, seccomp and resource limits: see
+    docs/sandbox.md.
 
-    boxes: runs at once; None: one per core.
-    imports: packages of this environment that programs may use, loaded before the first run."""
+    boxes: runs at once; None: one per core. imports: packages of this environment that programs may
+    use, loaded before the first run."""
 
     def __init__(self, boxes: int | None = None, imports: Sequence[str] = ()) -> None:
         self._imports = tuple(imports)
         count = boxes or len(os.sched_getaffinity(0))
         self.restarts = 0
-        """Boxes that were replaced."""
+        """Number of boxes that were replaced."""
         self._boxes: set[Box] = set()
-        # None: a place without its box, which is started when next used.
+        # None: a place without a box, which is started when next used.
         self._places: queue.SimpleQueue[Box | None] = queue.SimpleQueue()
         self._places.put(self._start())  # so that what is missing is found out at once
         for _ in range(count - 1):
@@ -84,7 +85,7 @@ class LocalExecutor:
                 self._end(box)
 
     def box_pids(self) -> list[int]:
-        """The outermost process of each box, which leads its process group."""
+        """Returns the outermost process of each box, which leads its process group."""
         return sorted(box.pid for box in self._boxes)
 
     def __enter__(self) -> LocalExecutor:
@@ -109,7 +110,7 @@ class LocalExecutor:
 
 
 def judge(job: Job, ended: Ended) -> RunResult:
-    """The verdict on a run."""
+    """Returns the verdict on a run."""
     verdict, reason = _verdict(job, ended)
     return RunResult(
         verdict,

@@ -1,4 +1,4 @@
-"""Runs programs on a server: the HTTP API of SandboxFusion, which others speak too."""
+"""Runs programs on a server: the HTTP API of SandboxFusion, which other servers speak too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlanything.domains.coding.sandbox.comparison import verdict_on
 
 TRIES = 5
 GRACE_SECONDS = 30.0
-"""What a server may take beyond a run's own limit: to queue, compile and answer."""
+"""Seconds that a server may take beyond a run's own limit: to queue, compile and answer."""
 LARGEST_ANSWER = 64 * 2**20
 TEMPORARY = (408, 429, 500, 502, 503, 504)
 
@@ -31,8 +31,8 @@ TEMPORARY = (408, 429, 500, 502, 503, 504)
 class RemoteExecutor:
     """POSTs every run to `url` (`http://host:8080`, to which `/run_code` is added).
 
-    The server decides what contains the programs, and about stdin that is no text. Outputs are
-    compared here: what is expected does not leave this process."""
+    The server decides how programs are contained, and how stdin that is no text is handled. Outputs
+    are compared here: the expected output does not leave this process."""
 
     def __init__(self, url: str, parallel: int = 16) -> None:
         if urlsplit(url).scheme not in ("http", "https"):
@@ -43,7 +43,8 @@ class RemoteExecutor:
         self._threads = ThreadPoolExecutor(parallel, "sandbox")
 
     def run(self, job: Job) -> RunResult:
-        """Raises `SandboxUnavailable` where the server refuses requests of this kind."""
+        """Runs one job on the server. Raises `SandboxUnavailable` where the server refuses such
+        requests."""
         body = json.dumps(_request(job)).encode()
         reason = ""
         for tries in range(1, TRIES + 1):

@@ -39,7 +39,7 @@ _PRCTL = (15, 16)  # PR_SET_NAME, PR_GET_NAME
 
 
 def compile_filter(machine: str | None = None) -> bytes:
-    """The `struct sock_filter` array for a machine, this one by default.
+    """Returns the `struct sock_filter` array for a machine, this one by default.
 
     Raises `SandboxUnavailable` for one whose system calls are not known."""
     machine = machine or platform.machine()
@@ -73,7 +73,8 @@ def _answer(action: int) -> tuple[int, int, int, int]:
 
 
 def _argument(index: int) -> tuple[int, int, int, int]:
-    """Loads the low half, which is all the kernel reads of an int."""
+    """Returns the instruction that loads the low half of an argument, which is all the kernel reads
+    of an int."""
     return (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * index)
 
 
@@ -83,7 +84,8 @@ def _one_of(index: int, values: Sequence[int]) -> Code:
 
 
 def _signal(index: int) -> Code:
-    """Process 1 ignores a SIGKILL from itself: this filter kills it in the signal's place."""
+    """Returns the check of a signal's number. Process 1 ignores a SIGKILL from itself: this filter
+    kills it in the signal's place."""
     return [_argument(index), (_EQUAL, 0, 1, _SIGKILL), _answer(_KILL), _answer(_ALLOW)]
 
 
@@ -118,14 +120,14 @@ _CHECKS: dict[str, Code] = {
 
 
 def _intervals(leaves: dict[int, Code]) -> list[tuple[int, Code]]:
-    """Where each run of neighbours with the same answer begins."""
+    """Returns the beginnings of runs of neighbouring numbers with the same answer."""
     refused: Code = [_answer(_REFUSE)]
-    found: list[tuple[int, Code]] = [(0, leaves.get(0, refused))]
+    intervals: list[tuple[int, Code]] = [(0, leaves.get(0, refused))]
     for number in sorted({0, *leaves, *(each + 1 for each in leaves)} - {0}):
         code = leaves.get(number, refused)
-        if code != found[-1][1]:
-            found.append((number, code))
-    return found
+        if code != intervals[-1][1]:
+            intervals.append((number, code))
+    return intervals
 
 
 def _tree(intervals: list[tuple[int, Code]]) -> Code:

@@ -1,6 +1,6 @@
 """The system calls that a program may make: numbers for x86-64 and aarch64 (None: has none).
 
-What reads, writes, waits, and manages the process's own memory, threads and signals. Missing on
+Those that read, write, wait, and manage the process's own memory, threads and signals. Missing on
 purpose, among others: fork, exec, sockets, files that are not there yet, namespaces, other
 processes, and memory that RLIMIT_AS does not count (memfd, System V).
 """

@@ -1,4 +1,4 @@
-"""Runs inside a box: a Python that is ready, and becomes a program by forking.
+"""The process inside a box: a Python that is ready, and becomes a program by forking.
 
 Its source is handed to the interpreter with -c, so that it imports nothing of the library. For
 every run it receives the limits and four descriptors (program, stdin, stdout, stderr), of which it
@@ -28,7 +28,8 @@ REQUEST = struct.Struct("<dd4Q")
 """CPU seconds, wall seconds; bytes of address space, bytes of output, threads, CPU seconds after
 which the kernel steps in."""
 REPLY = struct.Struct("<iBddQ")
-"""The status that wait gave; 1 if the CPU ran out, 2 if the time did; wall and CPU seconds; KiB."""
+"""The status from wait; 1 if the CPU seconds ran out, 2 if the wall seconds did; wall and CPU
+seconds; KiB."""
 
 NEW_PID_NAMESPACE = 0x20000000
 SET_SECCOMP, FILTER = 22, 2
@@ -47,6 +48,7 @@ class Program(ctypes.Structure):
 
 
 def checked(result: int, what: str) -> None:
+    """Raises `OSError` for a libc call that failed."""
     if result != 0:
         raise OSError(ctypes.get_errno(), what)
 
@@ -84,8 +86,8 @@ def serve(channel: socket.socket, capset: int) -> Program:
             confine(descriptors, limits, capset)
             return program
         checked(libc.setns(myself, NEW_PID_NAMESPACE), "setns")
-        for each in descriptors:
-            os.close(each)
+        for descriptor in descriptors:
+            os.close(descriptor)
         channel.send(supervise(pid, began, limits, channel))
 
 
@@ -119,7 +121,7 @@ def supervise(pid: int, began: float, limits: Limits, channel: socket.socket) ->
 
 
 def confine(descriptors: list[int], limits: Limits, capset: int) -> None:
-    """In the fork: only its four descriptors, its limits, no capability."""
+    """Leaves the forked process only its four descriptors and its limits, and no capability."""
     _, _, memory, output, threads, cpu = limits
     program, *streams = descriptors
     for number, descriptor in enumerate(streams):
@@ -151,7 +153,7 @@ def begin(program: Program) -> None:
 
 
 def stream(number: int, name: str) -> io.TextIOWrapper:
-    """A standard stream as the interpreter makes it."""
+    """Returns a standard stream as the interpreter makes it."""
     mode = "wb" if number else "rb"
     buffer: Any = open(number, mode, closefd=False)  # noqa: SIM115
     buffer.raw.name = f"<{name}>"
@@ -167,7 +169,7 @@ def stream(number: int, name: str) -> io.TextIOWrapper:
 
 
 def execute(source: bytes) -> int:
-    """The status with which the interpreter would end."""
+    """Runs a program and returns the status with which the interpreter would end."""
     main = types.ModuleType("__main__")
     main.__file__ = "program.py"
     main.__dict__["__builtins__"] = sys.modules["builtins"]
@@ -193,7 +195,7 @@ def execute(source: bytes) -> int:
 
 
 def leave(status: int) -> NoReturn:
-    """What the interpreter does at its end, as far as a program can tell."""
+    """Ends the process as the interpreter does, as far as a program can tell."""
     try:
         if "threading" in sys.modules:
             sys.modules["threading"]._shutdown()
@@ -201,9 +203,9 @@ def leave(status: int) -> NoReturn:
         # The last reference to the program's names: what they hold is finalized.
         sys.modules.pop("__main__", None)
         gc.collect()
-        for each in (sys.stderr, sys.stdout):
-            if each is not None and not each.closed:
-                each.flush()
+        for stream in (sys.stderr, sys.stdout):
+            if stream is not None and not stream.closed:
+                stream.flush()
     except BaseException:
         status = status or 120
     os._exit(status)

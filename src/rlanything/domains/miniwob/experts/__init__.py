@@ -1,4 +1,4 @@
-"""Scripted experts for pages of MiniWoB++, that read the screen as an agent does."""
+"""Scripted experts for pages of MiniWoB++, which read the screen as an agent does."""
 
 from collections.abc import Sequence
 
@@ -36,11 +36,12 @@ _THEMES = (
 EXPERTS: dict[str, Expert] = {
     page: expert for theme in _THEMES for page, expert in sorted(theme.EXPERTS.items())
 }
-"""By page."""
+"""Experts by page."""
 
 
 def right_actions(task: Task, screen: str, steps: Sequence[Step]) -> list[str]:
-    """The right next actions on a screen's text, the best one first; [] where the expert is lost.
+    """Returns the right next actions on a screen's text, the best one first; [] where the expert is
+    lost.
 
     Raises `DomainError` for a task on a page without expert."""
     page = task.data["start"]["page"]

@@ -47,7 +47,7 @@ def option(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def from_list(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Selecting again takes back, where several may be selected."""
+    """Clicks what differs: selecting again takes back, where several may be selected."""
     select = of_role(screen, "select")[0]
     wanted = _wanted(utterance)
     chosen = [name for name in (select.value or "").split(", ") if name]
@@ -57,7 +57,7 @@ def from_list(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def shades(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Red, green or blue is the one that a shade has most of."""
+    """Chooses shades by the one of red, green and blue that they have most of."""
     place = ("red", "green", "blue").index(part(r"shades of (\w+)", utterance))
 
     def is_shade(box: Element) -> bool:
@@ -69,7 +69,8 @@ def shades(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def odd_or_even(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Each number stands between its two buttons, of which one can be selected."""
+    """Chooses odd or even for numbers, which stand between their two buttons, of which one can be
+    selected."""
     numbers = [each for each in screen if re.fullmatch(r"-?\d+", each.text)]
     right = [screen[each.number - 2 if int(each.text) % 2 else each.number] for each in numbers]
     todo = [button for button in right if "selected" not in button.state]
@@ -84,7 +85,7 @@ def _other_is_selected(screen: Screen, button: Element) -> bool:
 
 
 def autocomplete(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Suggestions are listed after the Submit button."""
+    """Chooses a suggestion; suggestions are listed after the Submit button."""
     field = fields(screen)[0]
     start, end = [*quoted(utterance), ""][:2]
 
@@ -99,7 +100,7 @@ def autocomplete(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def spinner(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """The arrow keys do what the arrows do, while the field has the focus."""
+    """Sets a spinner. The arrow keys act like its arrows while the field has the focus."""
     field = fields(screen)[0]
     missing = int(part(r"Select (-?\d+)", utterance)) - int(field.value or 0)
     if missing == 0:
@@ -110,7 +111,8 @@ def spinner(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def dropdown_and_button(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """A drawn list: its choice, its arrow, and between them and the next field what it offers."""
+    """Chooses from a drawn list: its choice, its arrow, and its options between them and the next
+    field."""
     wanted = part(r"Choose (.*?) from", utterance)
     arrow = saying(screen, OPEN_LIST)[0]
     field = next(each for each in screen[arrow.number :] if each.role == "textbox")
@@ -132,7 +134,7 @@ def radio_and_field(utterance: str, screen: Screen, done: Done) -> list[str]:
         for place, field in enumerate(fields(screen), start=1)
     ]
     # What stands where nothing should comes first.
-    todo = fill(sorted(wanted, key=lambda each: each[1]))
+    todo = fill(sorted(wanted, key=lambda pair: pair[1]))
     if "checked" not in radio.state:
         todo += clicks([radio])
     return todo or submit(screen)

@@ -33,13 +33,13 @@ COLORS = {
     "magenta": "#ff00ff",
 }
 WIDGETS = {"text": "textbox"}
-"""Roles of widgets that are not called as the page calls them."""
+"""Roles of the widgets to which the page gives other names."""
 WAIT = "scroll down"
 """An action that changes nothing; each takes a second."""
 
 
 def named(role: str) -> Expert:
-    """Clicks whatever of a role has the quoted name."""
+    """Returns an expert that clicks elements of a role with the quoted name."""
 
     def expert(utterance: str, screen: Screen, done: Done) -> list[str]:
         return clicks(each for each in of_role(screen, role) if each.text in quoted(utterance))
@@ -56,7 +56,7 @@ def button_one_or_two(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def button_sequence(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Which buttons were clicked is to be seen nowhere."""
+    """Clicks the buttons in order; the screen does not show which were clicked."""
     wanted = [
         action
         for name in re.findall(r"button (\w+)", utterance)
@@ -100,7 +100,7 @@ def focus(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def first_element(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """For numbers that hide after the first click, but keep their order."""
+    """Clicks numbers, which hide after the first click, but keep their order."""
     return clicks(screen[:1])
 
 

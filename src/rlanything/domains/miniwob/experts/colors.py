@@ -36,7 +36,7 @@ NAMES = {
 
 
 def pick_color(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """The picker, while it is open, covers the button, which keys reach all the same."""
+    """Picks a color. The open picker covers the button, which keys still reach."""
     number = part(r"#([0-9a-f]{6})", utterance).upper()
     wanted = number or NAMES[part(r"Select (\w+) with", utterance)]
     field, button = fields(screen)[0], saying(screen, "Submit")[0]

@@ -20,7 +20,7 @@ MONTHS = list(calendar.month_name)
 
 
 def pick(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """A calendar that is open covers the button; choosing a day closes it."""
+    """Picks a date. An open calendar covers the button; choosing a day closes it."""
     date = part(r"(\d\d/\d\d/\d{4})", utterance)
     field = fields(screen)[0]
     if not saying(screen, "Prev"):
@@ -46,7 +46,7 @@ def enter_time(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def _enter(screen: Screen, text: str, value: str) -> list[str]:
-    """The field tells what was typed in a form of its own."""
+    """Types into a field, which shows the typed text in a form of its own."""
     field = fields(screen)[0]
     return submit(screen) if field.value == value else [f"type [{field.number}] {text}"]
 

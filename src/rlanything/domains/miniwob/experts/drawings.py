@@ -1,4 +1,4 @@
-"""Pages with drawings, that are told apart by kind, color and size."""
+"""Pages with drawings, which differ by kind, color and size."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def _drawn(screen: Screen) -> list[Element]:
 
 
 def _fits(drawing: Element, description: str) -> bool:
-    """The last word says what it is; a size and a color may come before."""
+    """Returns whether a drawing fits: the last word is its kind; a size and a color may come
+    before."""
     shape = SHAPES.get(drawing.role)
     if shape:
         names, color = ("item", "shape", shape), drawing.text
@@ -57,7 +58,7 @@ def _fits(drawing: Element, description: str) -> bool:
 
 
 def grid_coordinate(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Points are listed column by column, from the left, each from above."""
+    """Clicks a point. Points are listed column by column, from the left, each from above."""
     x, y = map(int, re.findall(r"-?\d+", utterance))
     points = of_role(screen, "circle")
     return clicks([points[(x + GRID // 2) * GRID + GRID // 2 - y]])

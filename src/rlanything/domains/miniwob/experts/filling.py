@@ -27,7 +27,7 @@ GUESSES = 10
 
 
 def one_text(answer: Callable[[str, Screen], str]) -> Expert:
-    """An answer goes into every field there is."""
+    """Types one answer into every field."""
 
     def expert(utterance: str, screen: Screen, done: Done) -> list[str]:
         text = answer(utterance, screen)
@@ -72,13 +72,13 @@ def _cell(utterance: str, screen: Screen) -> str:
 
 
 def _table(screen: Screen) -> dict[str, str]:
-    """Names and values take turns, up to the first field's label."""
+    """Returns values by their names, which take turns up to the first field's label."""
     texts = [each.text for each in of_role(screen, "text") if not each.text.endswith(":")]
     return dict(zip(texts[::2], texts[1::2], strict=False))
 
 
 def login(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """A message that asks whether to leave may come in between."""
+    """Fills in the form; a message that asks whether to leave may come in between."""
     if asked := saying(screen, "Cancel"):
         return clicks(asked)
     return fill(zip(fields(screen), quoted(utterance), strict=False)) or submit(
@@ -87,14 +87,14 @@ def login(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def table_form(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Each field follows its label."""
+    """Fills in fields, which follow their labels."""
     table = _table(screen)
     wanted = [(field, table[screen[field.number - 2].text.rstrip(":")]) for field in fields(screen)]
     return fill(wanted) or submit(screen)
 
 
 def movie_search(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Labels stand before their fields, or after."""
+    """Fills in fields whose labels stand before them, or after."""
     wanted = {
         "genre": part(r"for (\w+) movies", utterance),
         "director": part(r"by (\S+) from", utterance),
@@ -108,13 +108,13 @@ def movie_search(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def _asks(screen: Screen, place: int) -> str:
-    """What belongs into the field that is labelled by the element at the place."""
+    """Returns the text for the field that is labelled by the element at the place."""
     words = re.findall(r"[a-z]+", screen[place].text.lower()) if place >= 0 else []
     return next((LABELS[word] for word in words if word in LABELS), "")
 
 
 def copy(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """By keyboard, since texts may end in spaces, that cannot be typed; else typing will do."""
+    """Copies by keyboard, since texts may end in spaces, which cannot be typed; else types."""
     source = of_role(screen, "textarea")[(position(utterance) or 1) - 1]
     target = of_role(screen, "textbox")[0]
     text = source.value or ""
@@ -135,7 +135,7 @@ def copy(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def _copied(source: int, done: Done) -> bool:
-    """Whether the source was the last that had the focus when all was copied."""
+    """Returns whether the source was the last that had the focus when all was copied."""
     focus = copied = 0
     for before, action in zip(["", *done], done, strict=False):
         focus = int(part(r"\[(\d+)\]", action) or focus)
@@ -156,7 +156,8 @@ def guess(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def _bounds(said: str, guesses: list[int]) -> tuple[int, int]:
-    """The screen tells the last answer only; those before are in what was guessed thereafter."""
+    """Returns the bounds of the number. The screen shows the last answer only; earlier ones follow
+    from the guesses after them."""
     answer = re.search(r"is (higher|lower) than (\d)", said)
     if answer is None:
         return 0, GUESSES - 1
@@ -167,7 +168,7 @@ def _bounds(said: str, guesses: list[int]) -> tuple[int, int]:
     path = guesses[: len(guesses) - guesses[::-1].index(last)]
     lowest = max([low, *(one + 1 for one, after in pairwise(path) if after > one)])
     highest = min([high, *(one - 1 for one, after in pairwise(path) if after < one)])
-    if lowest > highest:  # somebody guessed against the answers
+    if lowest > highest:  # a guess contradicted the answers
         return low, high
     return lowest, highest
 

@@ -1,4 +1,4 @@
-"""The mailbox: find somebody's mail, then reply to it, forward, delete or star it."""
+"""The mailbox: find a sender's mail, then reply to it, forward, delete or star it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Errand:
     kind: str
     sender: str
     text: str = ""
-    """To reply with, or whom to forward to."""
+    """The reply, or the receiver of a forwarded mail."""
 
 
 def mail(utterance: str, screen: Screen, done: Done) -> list[str]:
@@ -61,12 +61,13 @@ def _errand(utterance: str) -> Errand:
 
 
 def _inbox(errand: Errand, screen: Screen) -> list[str]:
-    """Sender, subject, beginning and two icons a mail, after the heading and its icon."""
+    """Clicks in the list: sender, subject, beginning and two icons a mail, after the heading and
+    its icon."""
     rows = [screen[at : at + 5] for at in range(2, len(screen) - 4, 5)]
-    found = [row for row in rows if row[0].text == errand.sender]
+    matching = [row for row in rows if row[0].text == errand.sender]
     if errand.kind in ICONS:
-        return clicks(each for row in found for each in saying(row, *ICONS[errand.kind]))
-    return clicks(each for row in found for each in row[:3])
+        return clicks(each for row in matching for each in saying(row, *ICONS[errand.kind]))
+    return clicks(each for row in matching for each in row[:3])
 
 
 def _mail(errand: Errand, screen: Screen) -> list[str]:
@@ -87,7 +88,8 @@ def _letter(errand: Errand, screen: Screen) -> list[str]:
 
 
 def _fits(errand: Errand, screen: Screen) -> bool:
-    """Whom a letter forwards from is to be seen nowhere, but whom a reply goes to is."""
+    """Returns whether a letter is the right one. A reply shows to whom it goes; a forwarded mail
+    does not show from whom it came."""
     if errand.kind == "forward":
         return True
     to: Element = saying(screen, "to:")[0]

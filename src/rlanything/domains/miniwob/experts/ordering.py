@@ -1,4 +1,4 @@
-"""The menu of a restaurant."""
+"""The menu of a restaurant: dishes to be ordered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Dish:
 
 
 def order(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Either one each of some dishes, or so many of a kind in all."""
+    """Orders one each of some dishes, or a number of dishes of one kind in all."""
     dishes = _dishes(screen)
     names = part(r"each item: (.*)", utterance).split(", ")
     count, kind = part(r"Order (\d+) items", utterance), part(r"that are (\S+)", utterance)
@@ -43,17 +43,18 @@ def order(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def _dishes(screen: Screen) -> list[Dish]:
-    """A name, its kinds as pictures, and between two buttons how many are ordered, if any are."""
+    """Returns the dishes: a name, its kinds as pictures, and between two buttons the number
+    ordered, if any."""
     dishes: list[Dish] = []
-    for each in screen:
-        if each.role == "image":
-            dishes[-1].kinds.append(each.text)
-        elif each.text in ("-", "+"):
-            dishes[-1].buttons[each.text] = each
-        elif each.text.isdigit():
-            dishes[-1].ordered = int(each.text)
-        elif each.role == "text":
-            dishes.append(Dish(each.text))
+    for element in screen:
+        if element.role == "image":
+            dishes[-1].kinds.append(element.text)
+        elif element.text in ("-", "+"):
+            dishes[-1].buttons[element.text] = element
+        elif element.text.isdigit():
+            dishes[-1].ordered = int(element.text)
+        elif element.role == "text":
+            dishes.append(Dish(element.text))
     return dishes
 
 

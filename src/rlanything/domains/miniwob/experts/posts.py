@@ -21,7 +21,7 @@ BUTTONS = ("reply", "retweet", "like", "share", "more")
 
 
 def button_of_post(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Some buttons come to sight only where `more` was clicked."""
+    """Clicks a button of a post; some appear only after a click on `more`."""
     user, name = part(r"user (@\S+),", utterance), quoted(utterance)[0]
     posts = list(_posts(user, screen))
     if name.lower() in BUTTONS:
@@ -31,7 +31,7 @@ def button_of_post(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def button_of_posts(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """On all posts of a user, or on so many of them, and on no other."""
+    """Clicks a button on all posts of a user, or on a number of them, and on no other."""
     user, name = part(r"by (@\S+) and", utterance), quoted(utterance)[0].lower()
     mine = [each for post in _posts(user, screen) for each in saying(post, name)]
     count = int(part(r"on (\d+) post", utterance) or len(mine))
@@ -46,7 +46,7 @@ def button_of_posts(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def _posts(user: str, screen: Screen) -> Iterator[list[Element]]:
-    """A user's posts, from the line with the user's name to the one before the next."""
+    """Yields a user's posts, from the line with the user's name to the one before the next."""
     starts = [place for place, each in enumerate(screen) if each.text.startswith("@")]
     for start, end in zip(starts, [*starts[1:], len(screen)], strict=True):
         if screen[start].text == user:

@@ -27,11 +27,12 @@ CLOSED = "expandable-hitarea"
 
 
 def tabs(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Tabs stand first and keep their numbers, so that those are known that were looked at."""
+    """Opens tabs in turn: they stand first and keep their numbers, so that visited ones are
+    known."""
     links = of_role(screen, "link")
     titles = [link for link in links if re.fullmatch(r"(Tab #)?\d", link.text)]
-    if found := [link for link in links if link.text in quoted(utterance)]:
-        return clicks(found)
+    if wanted := [link for link in links if link.text in quoted(utterance)]:
+        return clicks(wanted)
     others = [title for title in titles if "selected" not in title.state]
     return [action for action in clicks(others) if action not in done] or clicks(others)
 
@@ -42,7 +43,8 @@ def section(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def sections(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """One section is open at a time; the first that was opened is known by its number."""
+    """Opens sections in turn: one is open at a time; the first that was opened is known by its
+    number."""
     links = [link for link in of_role(screen, "link") if link.text in quoted(utterance)]
     if links:
         return clicks(links)
@@ -57,15 +59,15 @@ def sections(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def tree(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """A folder is preceded by its sign."""
-    if found := [each for each in screen if each.text in quoted(utterance)]:
-        return clicks(found)
+    """Opens folders in turn: the sign of a folder stands before it."""
+    if wanted := [each for each in screen if each.text in quoted(utterance)]:
+        return clicks(wanted)
     signs = [each for each in screen if CLOSED in each.text.split()]
     return clicks(screen[sign.number] for sign in signs) + clicks(signs)
 
 
 def menu(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """By keyboard, since a click on an entry ends the task even where it opens a menu of its own.
+    """Chooses by keyboard: a click on an entry ends the task even where it opens a menu of its own.
 
     The entry that the keys would choose is selected, and so are those that it belongs to."""
     path = part(r"Select (.*)", utterance).split(">")
@@ -84,28 +86,28 @@ def menu(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def menu_button(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """An entry follows its icon; either may be clicked."""
+    """Clicks an entry or its icon, which stands before it."""
     if len(screen) == 1:
         return clicks(screen)
     label = [*quoted(utterance), ""][1]
     icon = part(r"with the (\S+) icon", utterance)
-    for place, each in enumerate(screen):
-        if label and each.text == label:
-            return clicks([each, screen[place - 1]])
-        if icon and each.text == icon:
-            return clicks([screen[place + 1], each])
+    for place, element in enumerate(screen):
+        if label and element.text == label:
+            return clicks([element, screen[place - 1]])
+        if icon and element.text == icon:
+            return clicks([screen[place + 1], element])
     parent = saying(screen, "Playback")
     return clicks([*parent, *(screen[each.number - 2] for each in parent)])
 
 
 def phone_book(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Each page of the book has one contact."""
+    """Turns the pages of the book, which have one contact each."""
     if screen[0].text == part(r"Find (.*?) in the contact", utterance):
         label = part(r"their (\w+)", utterance).capitalize() + ":"
         return clicks(screen[each.number] for each in saying(screen, label))
     page, seen, back = _walk(done)
     unseen = set(range(1, CONTACTS + 1)) - seen
-    near = sorted(unseen, key=lambda each: (abs(each - page), each < page))
+    near = sorted(unseen, key=lambda number: (abs(number - page), number < page))
     ways = list(dict.fromkeys("<" if each < page else ">" for each in near))
     if not ways:  # it was passed over: on in the same direction
         ways = ["<" if page == CONTACTS or (back and page > 1) else ">"]
@@ -113,10 +115,10 @@ def phone_book(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def _walk(done: Done) -> tuple[int, set[int], bool]:
-    """The page where these actions led, the pages seen, and whether the last step was back.
+    """Returns the page where these actions led, the pages seen, and whether the last step was back.
 
-    The arrow that leads on is the last thing on a page; that back, which the first page lacks, the
-    first after the contact."""
+    The arrow to the next page is the last element of a page; that to the page before, which the
+    first page lacks, is the first after the contact."""
     page, seen, back = 1, {1}, False
     for action in done:
         number = int(part(r"click \[(\d+)\]", action) or 0)
@@ -128,7 +130,8 @@ def _walk(done: Done) -> tuple[int, set[int], bool]:
 
 
 def search_engine(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """What is found belongs to what was in the field when the button was clicked last."""
+    """Searches, then turns to the result: results belong to the field's text when the button was
+    last clicked."""
     field, button = fields(screen)[0], saying(screen, "Search")[0]
     if todo := fill([(field, quoted(utterance)[0])]):
         return todo

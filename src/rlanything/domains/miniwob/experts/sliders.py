@@ -23,7 +23,7 @@ LEAP = 5
 
 
 def move(handle: Element, shown: Element, wanted: int, low: int, high: int) -> list[str]:
-    """Every key that is the first of a shortest way there; [] where it is there."""
+    """Returns every key that begins a shortest way to the value; [] at the value."""
     value = int(shown.text)
     if value == wanted:
         return []
@@ -59,7 +59,7 @@ def _presses_to(wanted: int, low: int, high: int) -> dict[int, int]:
 
 
 def sliders(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Each handle is followed by its value."""
+    """Moves sliders, whose handles are followed by their values."""
     wanted = [int(each) for each in re.findall(r"\d+", utterance)]
     todo = [
         action

@@ -1,4 +1,4 @@
-"""Words that mean the same, as far as a page asks for them."""
+"""Groups of synonyms, as far as a page asks for them."""
 
 from __future__ import annotations
 

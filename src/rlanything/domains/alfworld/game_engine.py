@@ -1,8 +1,8 @@
-"""AlfWorld's engine, stepped fast: the transcripts of the stock engine, byte for byte.
+"""AlfWorld's game engine, stepped fast: the transcripts of the stock engine, byte for byte.
 
-The state of the world lives where the stock engine keeps it, in Fast Downward's C library. What is
-ours is the way around it: the 25-60 ms of a stock step go into parsing and copying, not playing.
-A command's text is derived once per ground action, where it depends on nothing that can change.
+The state of the world lives where the stock engine keeps it, in Fast Downward's C library. The way
+around it is new: the 25-60 ms of a stock step go into parsing and copying, not playing. A command's
+text is derived once per ground action, where it depends on nothing that can change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from textworld.generator.game import EntityInfo
 
-from rlanything.domains.alfworld.facts import Assignment, Fact, FactStore, Typed
+from rlanything.domains.alfworld.fact_store import Assignment, Fact, FactStore, Typed
 from rlanything.domains.alfworld.grammar import Grammar, Scope, parse_grammar
 from rlanything.domains.alfworld.pddl import player_names
 from rlanything.domains.alfworld.planner import Operator, Planner
@@ -25,12 +25,12 @@ NOTHING_HAPPENS = "Nothing happens."
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What the engine shows."""
+class GameView:
+    """The text, the commands and the outcome that the engine shows after a step."""
 
     text: str
     commands: tuple[str, ...]
-    """The admissible ones, sorted."""
+    """The admissible commands, sorted."""
     won: bool
 
 
@@ -43,19 +43,19 @@ class _Action:
     assignment: Assignment
     variables: dict[str, EntityInfo]
     command: str | None = None
-    """Known once derived, and only where no action can change it."""
+    """Set once derived, and only where no action can change it."""
 
 
-class Engine:
-    """Plays one game at a time; `load` another at will. Engines that play the same game at the same
-    time share what they know of it. Not thread-safe."""
+class GameEngine:
+    """Plays one game at a time; `load` replaces it. Engines that play the same game at the same
+    time share the parsed game. Not thread-safe."""
 
     def __init__(self) -> None:
         self._game: _Game | None = None
         self._facts: FactStore
         self._state: int
         self._legal: dict[str, Operator]
-        self._view: View
+        self._view: GameView
 
     def load(self, game: Mapping[str, Any]) -> None:
         """Takes the content of a `game.tw-pddl`. Raises `ValueError` if it is damaged."""
@@ -64,17 +64,18 @@ class Engine:
             raise ValueError(f"the game lacks {', '.join(missing)}")
         self._game = _game(game["pddl_domain"], game["pddl_problem"], game["grammar"])
 
-    def reset(self) -> View:
+    def reset(self) -> GameView:
         """Starts the loaded game from the beginning."""
         game = self._loaded()
         self._state, self._facts = game.planner.start, game.start.copy()
         return self._show(game, game.grammar.derive("#intro#", game.scope(self._facts, {}, {})))
 
-    def step(self, command: str) -> View:
-        """Only the exact text of an admissible command changes anything."""
+    def step(self, command: str) -> GameView:
+        """Plays a command and returns the view after it. Only the exact text of an admissible
+        command changes anything."""
         operator = self._legal.get(command.strip())
         if operator is None:
-            return View(NOTHING_HAPPENS, self._view.commands, self._view.won)
+            return GameView(NOTHING_HAPPENS, self._view.commands, self._view.won)
         game = self._loaded()
         self._state, atoms = game.planner.apply(self._state, operator)
         for atom in atoms:
@@ -86,26 +87,26 @@ class Engine:
         return self._show(game, game.grammar.derive(action.feedback, scope))
 
     def close(self) -> None:
-        """Lets go of the game, so that others can have its place in memory."""
+        """Releases the game, so that its memory can be used by others."""
         self._game = None
 
     def _loaded(self) -> _Game:
         assert self._game is not None, "load a game first"
         return self._game
 
-    def _show(self, game: _Game, text: str) -> View:
+    def _show(self, game: _Game, text: str) -> GameView:
         self._legal = {}
         for operator in game.planner.operators(self._state):
             action = game.action(operator)
             command = action.command or game.derive_command(action, self._facts)
             # Of two actions with the same words the engine takes the first.
             self._legal.setdefault(command, operator)
-        self._view = View(text, tuple(sorted(self._legal)), game.planner.won(self._state))
+        self._view = GameView(text, tuple(sorted(self._legal)), game.planner.won(self._state))
         return self._view
 
 
 class _Game:
-    """What does not change while a game is played."""
+    """The parts of a game that do not change while it is played."""
 
     def __init__(self, translation: Translation, grammar: Grammar) -> None:
         self.grammar = grammar
@@ -143,7 +144,7 @@ class _Game:
         return Scope(self.grammar, facts, self._entities, assignment, variables)
 
     def fact(self, atom: str) -> Fact:
-        """From `Atom holds(agent1, apple_bar_...)` or `NegatedAtom ...`."""
+        """Returns the fact of an atom: `Atom holds(agent1, apple_bar_...)` or `NegatedAtom ...`."""
         kind, _, rest = atom.partition(" ")
         name, _, listed = rest.rstrip(")").partition("(")
         types = self._translation.object_types

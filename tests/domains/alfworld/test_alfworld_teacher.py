@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from rlanything.domains.alfworld.bootstrap import Teacher, describe_step
 from rlanything.domains.alfworld.expert import plan
 from rlanything.domains.alfworld.goal import KINDS
-from rlanything.domains.alfworld.oracle import step_labels
+from rlanything.domains.alfworld.step_labels import step_labels
 from rlanything.domains.alfworld.tasks import load_game, tasks
+from rlanything.domains.alfworld.teacher import AlfWorldTeacher, describe_step
 from rlanything.domains.alfworld.world import World
 from rlanything.records import Completion, Step, Task
 
@@ -66,4 +66,4 @@ def test_missing_and_refused_actions_are_named():
 
 def test_a_judgement_ends_with_its_score():
     (task,) = tasks("train", 1, 0)
-    assert Teacher().judgement(task, [step(None)], -1).endswith(": no action. \\boxed{-1}")
+    assert AlfWorldTeacher().judgement(task, [step(None)], -1).endswith(": no action. \\boxed{-1}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlanything.domains.alfworld.memory import Memory, condense, names_in
+from rlanything.domains.alfworld.player_memory import PlayerMemory, condense, names_in
 
 ROOM = (
     "You are in the middle of a room. Looking quickly around you, you see a drawer 10, a drawer 2, "
@@ -12,8 +12,8 @@ ROOM = (
 )
 
 
-def after(*observations: str, task: str = "put a hot mug in fridge") -> Memory:
-    memory = Memory.at_start(task, ROOM)
+def after(*observations: str, task: str = "put a hot mug in fridge") -> PlayerMemory:
+    memory = PlayerMemory.at_start(task, ROOM)
     for observation in observations:
         memory.read(observation)
     return memory

@@ -1,4 +1,4 @@
-"""Ground truth for single steps: did this one help, for all the agent could know?"""
+"""Ground truth for single steps: whether a step helped, given what the agent could know."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from rlanything.domains.alfworld.world import World
 
 
 def step_labels(game: Game, actions: Sequence[str | None], valid: Sequence[bool]) -> list[int]:
-    """+1 or -1 for each step of an episode.
+    """Returns +1 or -1 for each step of an episode.
 
     A step is good if it shortens the expert's plan, or if it explores while something the goal
     needs has not been shown yet: going to a receptacle for the first time, or opening one for the
-    first time. Everything else is not, invalid actions above all.
-    """
+    first time. All other steps are bad, invalid actions among them."""
     if len(actions) != len(valid):
         raise ValueError(f"{len(actions)} actions, but {len(valid)} validity flags")
     world = World(game.scene_pddl)
@@ -36,7 +35,7 @@ def step_labels(game: Game, actions: Sequence[str | None], valid: Sequence[bool]
 
 
 def needs_search(world: World, goal: Goal) -> bool:
-    """Whether the agent has not been shown everything the goal needs."""
+    """Returns whether something that the goal needs has not been shown to the agent yet."""
     shown = sum(name in world.seen for name in world.setting.objects_of(goal.object.lower()))
     if shown < goal.count:
         return True

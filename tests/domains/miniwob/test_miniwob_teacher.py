@@ -9,15 +9,15 @@ from collections.abc import Iterator
 import pytest
 
 from rlanything.domains.base import InvalidTask
-from rlanything.domains.miniwob.bootstrap import Teacher, target
 from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.domains.miniwob.pages import TRAIN
+from rlanything.domains.miniwob.teacher import MiniWobTeacher, target
 from rlanything.records import Task, Trajectory
 from rlanything.roles.judges.llm import parse_score
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 
-TEACHER = Teacher()
+TEACHER = MiniWobTeacher()
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Builds the nano models of a domain of episodes from a seed: demonstrate, teach, measure, save.
+"""Builds the nano models of a domain whose judge scores steps: demonstrate, teach, measure, save.
 
 The policy learns from a demonstrator that explores and slips; the judge from noisy oracle labels on
 the policy's own rollouts; the adapter from failures explained and goals chosen by rule. Each ends
@@ -7,44 +7,44 @@ useful but imperfect. What each reached is measured on the `tune` split, which n
 
 from __future__ import annotations
 
-import importlib
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
 
 from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
+from rlanything.domains.teaching import StepPlan, StepTeacher
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.evaluation.judge_eval import JudgeEvalSet
 from rlanything.evaluation.labels import oracle_labels
-from rlanything.nano.copying import practise_copying
-from rlanything.nano.lessons import LessonWriter
+from rlanything.nano.copying import pretrain_copying
 from rlanything.nano.making import (
     DIRECTIONS,
     ROLES,
     RoleName,
     Shape,
-    joined,
-    measured_before,
+    earlier_measurements,
+    merge_groups,
     new_model,
-    pupil_of,
     save_in_bfloat16,
+    student,
     teach,
     write_card,
 )
-from rlanything.nano.measuring import measure_adapter, measure_policy, some_of
-from rlanything.nano.pretrain import Renaming
+from rlanything.nano.measuring import measure_adapter, measure_policy, sample_critics
+from rlanything.nano.samples import SampleWriter
+from rlanything.nano.sft import Renaming
 from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.progress import Progress
-from rlanything.records import Direction, JudgedTrajectory, Sample, Step, Task, Trajectory
+from rlanything.records import JudgedTrajectory, Sample, Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
@@ -53,76 +53,14 @@ from rlanything.runs.build import build_policy, prepare_torch
 from rlanything.seeds import derive
 
 
-class Teacher(Protocol):
-    """A domain's examples for each role; found as `Teacher` in its `bootstrap` module."""
+class StepDomainBuilder:
+    """A build of the three models of a domain whose judge scores steps."""
 
-    def demonstrator(self, slip: float) -> Agent: ...
-
-    def interchangeable(self) -> list[list[str]]:
-        """Groups of words that may be swapped for one another throughout an episode."""
-        ...
-
-    def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str: ...
-
-    def critic(self, task: Task, steps: Sequence[Step], rejected: Sequence[int]) -> str: ...
-
-    def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything the models depend on."""
-
-    seed: int = 0
-    domain: str = "alfworld"
-    options: Mapping[str, Any] = field(
-        default_factory=lambda: {"receptacles": [4, 7], "objects": [5, 9]}
-    )
-    """Of the domain."""
-    decoding: Literal["choices", "free"] = "choices"
-    response_tokens: int = 32
-    thought_tokens: int = 12
-    judgement_tokens: int = 24
-    proposal_tokens: int = 48
-    max_steps: int = 16
-    games: int = 2200
-    """Tasks for demonstrations and for the policy's rollouts."""
-    demonstrations_per_game: int = 2
-    together: int = 1
-    """Episodes whose lessons share a pack, and so the instructions that all prompts begin with."""
-    copying_updates: int = 0
-    """Of the drill before the policy's lessons, for domains whose words are made up at random."""
-    slip: float = 0.3
-    """How often the demonstrator does anything at all."""
-    policy_epochs: int = 2
-    judged_games: int = 1000
-    """Games on which the judge is taught; the policy plays each twice."""
-    label_noise: float = 0.3
-    """Share of the oracle's labels that are flipped before the judge learns from them."""
-    judge_epochs: int = 2
-    criticised_games: int = 400
-    """Those among them on which the adapter is taught to explain failures."""
-    adapter_games: int = 7000
-    adapter_epochs: int = 2
-    hidden: int = 128
-    layers: int = 4
-    heads: int = 4
-    vocabulary: int = 1024
-    """Upper limit; byte-pair merging stops once every word is one token."""
-    spaces_apart: bool = False
-    """Whether the tokenizer keeps spaces from words, as `train_tokenizer` has it."""
-    learning_rate: float = 2e-3
-    episodes: int = 480
-    """Of each measurement."""
-
-
-class Builder:
-    """One build. `build` returns what was measured."""
-
-    def __init__(self, plan: Plan, out: Path, workers: int, progress: Progress) -> None:
-        self._plan, self._out, self._progress = plan, out, progress
+    def __init__(
+        self, plan: StepPlan, teacher: StepTeacher, out: Path, workers: int, progress: Progress
+    ) -> None:
+        self._plan, self._teacher, self._out, self._progress = plan, teacher, out, progress
         self._domain: Domain = load_domain(plan.domain, plan.options)
-        self._teacher = _teacher(self._domain)
         self._pool = EnvironmentPool(plan.domain, plan.options, workers, 120.0)
         self._config = PolicyConfig(
             decoding=plan.decoding,
@@ -131,10 +69,11 @@ class Builder:
         )
 
     def build(self, roles: Sequence[RoleName] = ROLES) -> dict[str, Any]:
-        """`roles`: those to make; the others are read from the folder, as they are."""
+        """Builds the models and returns what was measured. `roles`: those to make; the others are
+        read from the folder, as they are."""
         prepare_torch(0)
         begun = time.perf_counter()
-        plan, measured = self._plan, measured_before(self._out, roles)
+        plan, measured = self._plan, earlier_measurements(self._out, roles)
         with self._progress.live(), self._pool:
             games = self._domain.tasks("train", plan.games, derive(plan.seed, "games"))
             if "policy" in roles:
@@ -149,30 +88,29 @@ class Builder:
                 )
                 shape = Shape(plan.hidden, plan.layers, plan.heads)
                 policy = new_model(shape, tokenizer, derive(plan.seed, "policy"))
-                self._drill(policy)
-                writer = LessonWriter(policy, self._domain)
-                lessons = joined([writer.demonstration(t) for t in demonstrations], plan.together)
-                self._teach(policy, lessons, "policy")
+                self._pretrain_copying(policy)
+                writer = SampleWriter(policy, self._domain)
+                samples = [writer.demonstration(t) for t in demonstrations]
+                self._teach(policy, samples, "policy")
                 measured["policy"] = self._measure_policy(policy)
             else:
                 policy = load_model(self._out / "policy", "float32")
-                writer = LessonWriter(policy, self._domain)
+                writer = SampleWriter(policy, self._domain)
 
             rollouts: list[Trajectory] = []
             if "judge" in roles or "adapter" in roles:
                 agent = self._agent(policy, 1.0)
                 rollouts = self._play(agent, games[: plan.judged_games], 2, "rollouts")
             if "judge" in roles:
-                judge = pupil_of(policy)
-                lessons = joined(self._judgements(writer, rollouts), plan.together)
-                self._teach(judge, lessons, "judge")
+                judge = student(policy)
+                self._teach(judge, self._judgements(writer, rollouts), "judge")
                 measured["judge"] = self._measure_judge(judge, policy)
             if "adapter" in roles:
-                adapter = pupil_of(policy)
+                adapter = student(policy)
                 critics = self._critics(writer, rollouts[: 2 * plan.criticised_games])
-                explained = [sample.completion.text for each in critics for sample in each]
-                lessons = critics + self._proposals(writer, explained)
-                self._teach(adapter, joined(lessons, plan.together), "adapter")
+                explained = [sample.completion.text for group in critics for sample in group]
+                samples = critics + self._proposals(writer, explained)
+                self._teach(adapter, samples, "adapter")
                 measured["adapter"] = self._measure_adapter(adapter, explained)
         if set(roles) == set(ROLES):
             measured["minutes"] = (time.perf_counter() - begun) / 60
@@ -190,10 +128,10 @@ class Builder:
         return list(played.trajectories)
 
     def _texts(self, demonstrations: Sequence[Trajectory]) -> list[str]:
-        """Text of every kind the models will read or write."""
+        """Returns text of every kind the models will read or write, for the tokenizer."""
         rng = random.Random(self._plan.seed)
         words = [word for group in self._teacher.interchangeable() for word in group]
-        # Often enough that each becomes one token.
+        # Often enough that every word becomes one token.
         texts = [f"{word} {word}" for word in words] * 50
         for t in demonstrations[:: max(1, len(demonstrations) // 1200)]:
             last = t.steps[-1].next_observation
@@ -207,19 +145,19 @@ class Builder:
                 texts.append(self._teacher.proposal(t.task, direction, rng) or "")
         return texts
 
-    def _drill(self, model: LanguageModel) -> None:
+    def _pretrain_copying(self, model: LanguageModel) -> None:
         plan = self._plan
         if not plan.copying_updates:
             return
-        with self._progress.phase("drill", plan.copying_updates, "updates") as advance:
-            loss = practise_copying(
+        with self._progress.phase("copying", plan.copying_updates, "updates") as advance:
+            loss = pretrain_copying(
                 model,
                 plan.copying_updates,
                 plan.learning_rate,
                 derive(plan.seed, "drill"),
                 advance,
             )
-        self._progress.log(f"copying: loss {loss:.3f} of what can be known")
+        self._progress.log(f"copying: loss {loss:.3f} on predictable tokens")
 
     def _teach(
         self, model: LanguageModel, examples: Sequence[Sequence[Sample]], role: RoleName
@@ -230,11 +168,11 @@ class Builder:
             "judge": plan.judge_epochs,
             "adapter": plan.adapter_epochs,
         }[role]
-        # What can be heated, and where things may lie, is in their names.
+        # The adapter must learn names: what can be heated, and where things may lie, is in them.
         renamed = role != "adapter"
         teach(
             model,
-            examples,
+            merge_groups(examples, plan.together),
             role,
             epochs=epochs,
             learning_rate=plan.learning_rate,
@@ -245,7 +183,8 @@ class Builder:
         save_in_bfloat16(model, self._out / role)
 
     def _renaming(self, model: LanguageModel) -> Renaming:
-        """Over interchangeable words that are single tokens, with and without a space before."""
+        """Returns a renaming of the interchangeable words that are single tokens, with and without
+        a space before."""
         groups: list[list[int]] = []
         for words in self._teacher.interchangeable():
             for space in (" ", ""):
@@ -270,17 +209,17 @@ class Builder:
         )
 
     def _judgements(
-        self, writer: LessonWriter, rollouts: Sequence[Trajectory]
+        self, writer: SampleWriter, rollouts: Sequence[Trajectory]
     ) -> list[list[Sample]]:
-        """Every step judged by the oracle, some of its labels flipped.
+        """Returns judgements of every step by the oracle, some of its labels flipped.
 
-        Good and bad steps count alike: the surplus of the commoner kind is left out."""
+        Good and bad steps are balanced: the surplus of the commoner kind is left out."""
         rng = np.random.default_rng(derive(self._plan.seed, "noise"))
         labelled = [(t, self._domain.oracle(t.task, t.steps) or []) for t in rollouts]
         good = sum(label == 1 for _, labels in labelled for label in labels)
         bad = sum(label == -1 for _, labels in labelled for label in labels)
         keep = {1: min(1.0, bad / max(good, 1)), -1: min(1.0, good / max(bad, 1))}
-        lessons: list[list[Sample]] = []
+        samples: list[list[Sample]] = []
         for trajectory, labels in labelled:
             kept: list[Sample] = []
             for i, label in enumerate(labels):
@@ -290,24 +229,25 @@ class Builder:
                     text = self._teacher.judgement(trajectory.task, steps, score)
                     messages = self._domain.judge_prompt(trajectory.task, steps)
                     kept.append(writer.answer(f"{trajectory.id}/{i}", messages, text))
-            lessons.append(kept)
-        return lessons
+            samples.append(kept)
+        return samples
 
     def _measure_judge(self, judge: LanguageModel, policy: LanguageModel) -> dict[str, Any]:
         games = self._domain.tasks(
             "tune", min(200, self._plan.episodes), derive(self._plan.seed, "judged")
         )
         rollouts = self._play(self._agent(policy, 1.0), games, 1, "judged rollouts")
-        exam = JudgeEvalSet(rollouts, oracle_labels(self._domain, rollouts))
+        evaluation = JudgeEvalSet(rollouts, oracle_labels(self._domain, rollouts))
         chat_model = LocalChatModel(judge, embedded_engine(judge))
         role = LLMJudge(chat_model, self._domain, Sampling(0.8, self._plan.judgement_tokens), 3)
-        found = exam.evaluate(role, 1.0, self._plan.seed, self._progress).diagnostics
-        self._progress.log(f"judge: {found}")
-        return asdict(found)
+        diagnostics = evaluation.evaluate(role, 1.0, self._plan.seed, self._progress).diagnostics
+        self._progress.log(f"judge: {diagnostics}")
+        return asdict(diagnostics)
 
-    def _critics(self, writer: LessonWriter, rollouts: Sequence[Trajectory]) -> list[list[Sample]]:
-        """Failed rollouts explained, with the oracle's bad steps as the condemned ones."""
-        lessons: list[list[Sample]] = []
+    def _critics(self, writer: SampleWriter, rollouts: Sequence[Trajectory]) -> list[list[Sample]]:
+        """Returns explanations of the failed rollouts; the oracle's bad steps are the rejected
+        ones."""
+        samples: list[list[Sample]] = []
         for trajectory in rollouts:
             if trajectory.outcome == 1:
                 continue
@@ -316,29 +256,31 @@ class Builder:
             judged = JudgedTrajectory(trajectory, ())
             text = self._teacher.critic(trajectory.task, trajectory.steps, rejected)
             messages = self._domain.critic_prompt(judged, rejected)
-            lessons.append([writer.answer(trajectory.id, messages, text)])
-        return lessons
+            samples.append([writer.answer(trajectory.id, messages, text)])
+        return samples
 
-    def _proposals(self, writer: LessonWriter, critics: Sequence[str]) -> list[list[Sample]]:
-        """Harder and easier tasks by rule, with none, one or two of `critics`, whatever task they
-        are of: what is to be learned is to answer well whether there are any or not."""
+    def _proposals(self, writer: SampleWriter, critics: Sequence[str]) -> list[list[Sample]]:
+        """Returns harder and easier tasks by rule, with none, one or two of `critics`, from any
+        task: the adapter must learn to answer well with and without critics."""
         plan = self._plan
         rng = random.Random(derive(plan.seed, "proposals"))
-        lessons: list[list[Sample]] = []
+        samples: list[list[Sample]] = []
         for root in self._domain.tasks("train", plan.adapter_games, derive(plan.seed, "adapter")):
             answers: list[Sample] = []
             for direction in DIRECTIONS:
                 texts = {self._teacher.proposal(root, direction, rng) for _ in range(4)}
-                messages = self._domain.adapter_prompt(root, direction, some_of(critics, rng))
+                messages = self._domain.adapter_prompt(
+                    root, direction, sample_critics(critics, rng)
+                )
                 answers += [
                     writer.answer(root.id, messages, t) for t in sorted(filter(None, texts))
                 ]
             if answers:
-                lessons.append(answers)
-        return lessons
+                samples.append(answers)
+        return samples
 
     def _measure_adapter(self, adapter: LanguageModel, critics: Sequence[str]) -> dict[str, Any]:
-        """On unseen training rooms."""
+        """Returns the adapter's measurements on training tasks that it has not seen."""
         plan = self._plan
         seed = derive(plan.seed, "adapter check")
         roots = self._domain.tasks("train", min(240, plan.episodes), seed)
@@ -351,9 +293,3 @@ class Builder:
             seed=plan.seed,
             progress=self._progress,
         )
-
-
-def _teacher(domain: Domain) -> Teacher:
-    package = type(domain).__module__.rpartition(".")[0]
-    make: Callable[[], Teacher] = importlib.import_module(f"{package}.bootstrap").Teacher
-    return make()

@@ -1,4 +1,4 @@
-"""What tiny models are taught before the loop begins: supervised examples for the three roles.
+"""Teaches the nano models of MiniWoB++ before the loop begins: examples for the three roles.
 
 The demonstrator knows the pages' experts and slips, so that there is something left for
 reinforcement learning to improve.
@@ -23,15 +23,16 @@ from rlanything.domains.miniwob.pages import Page
 from rlanything.domains.miniwob.rewriting import family
 from rlanything.domains.miniwob.screen import Element, read
 from rlanything.domains.miniwob.tasks import page_of
+from rlanything.domains.teaching import StepPlan
 from rlanything.records import Completion, Direction, Step, Task
 
 LOST = "nothing"
-"""The target of what has none."""
+"""The target of an action that has none."""
 
 
-class Demonstrator:
-    """Does what an expert would; with probability `slip` something else that is possible. An
-    `Agent`: its responses have text and no tokens."""
+class MiniWobDemonstrator:
+    """Acts like an expert; with probability `slip` takes another possible action. An `Agent`: its
+    responses have text and no tokens."""
 
     def __init__(self, slip: float) -> None:
         self._slip = slip
@@ -55,7 +56,7 @@ class Demonstrator:
 
 
 def slip(elements: Sequence[Element], action: str, rng: random.Random) -> str:
-    """Something else: above all another element of the same role."""
+    """Returns another action: above all on another element of the same role."""
     if not elements:
         return "press Enter"
     meant = _element(elements, action)
@@ -68,10 +69,12 @@ def slip(elements: Sequence[Element], action: str, rng: random.Random) -> str:
 
 
 def target(screen: str, action: str | None) -> str:
-    """The element that an action is about, as the screen has it: what is written alike is found by
+    """Returns the element that an action is about, as the screen has it: equal text is found by
     looking back, which is the first thing a small model learns."""
-    found = _element(read(screen), action or "")
-    return LOST if found is None else f'{found.role} "{found.text}" [{found.number}]'
+    element = _element(read(screen), action or "")
+    if element is None:
+        return LOST
+    return f'{element.role} "{element.text}" [{element.number}]'
 
 
 def _element(elements: Sequence[Element], action: str) -> Element | None:
@@ -84,17 +87,34 @@ def _element(elements: Sequence[Element], action: str) -> Element | None:
     return elements[parsed.number - 1]
 
 
-class Teacher:
-    """What `rlanything nano build` asks of a domain of episodes."""
+class MiniWobTeacher:
+    """The teacher of MiniWoB++'s nano models (a `StepTeacher`)."""
 
-    def demonstrator(self, slip: float) -> Demonstrator:
-        return Demonstrator(slip)
+    plan = StepPlan(
+        decoding="free",
+        response_tokens=48,
+        judgement_tokens=48,
+        max_steps=10,
+        games=8000,
+        demonstrations_per_game=1,
+        together=3,
+        copying_updates=4000,
+        policy_epochs=3,
+        spaces_apart=True,
+        slip=0.2,
+        judged_games=1500,
+        label_noise=0.15,
+        adapter_games=2000,
+    )
+
+    def demonstrator(self, slip: float) -> MiniWobDemonstrator:
+        return MiniWobDemonstrator(slip)
 
     def interchangeable(self) -> list[list[str]]:
         return []  # the pages draw their words at random as it is
 
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
-        """Names what an expert would do, which is what the score hangs on."""
+        """Names the target of an expert, on which the score depends."""
         wanted = _wanted(task, steps, len(steps) - 1)
         said = "a right step" if score == 1 else "a wrong step"
         return f"{wanted} is next: {said}. \\boxed{{{score}}}"
@@ -105,28 +125,28 @@ class Teacher:
         return f"It did not go on with {_wanted(task, steps, at)}. It chose {chosen}."
 
     def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
-        """A later page of the family or a greater number is harder; an earlier page, a smaller
-        number or a hint easier."""
+        """Proposes a later page of the family or a greater number as harder; an earlier page, a
+        smaller number or a hint as easier."""
         options = _changes(page_of(root), direction, rng)
         return rng.choice(options) if options else None
 
 
 def _wanted(task: Task, steps: Sequence[Step], at: int) -> str:
-    """The target of an expert in the place of a step."""
+    """Returns the target of an expert at a step."""
     screen = steps[at].observation
     right = right_actions(task, screen, steps[:at])
     return target(screen, right[0]) if right else LOST
 
 
 def _changes(page: Page, direction: Direction, rng: random.Random) -> list[str]:
-    pages = sorted(family(page), key=lambda each: each.rank)
+    pages = sorted(family(page), key=lambda member: member.rank)
     harder = direction == "harder"
     others = [p for p in pages if (p.rank > page.rank if harder else p.rank < page.rank)]
-    found = [f"page: {each.name}\nhint: none" for each in others]
+    changes = [f"page: {each.name}\nhint: none" for each in others]
     for knob in page.knobs:
         middle = (knob.least + knob.most) // 2
         value = rng.randint(middle + 1, knob.most) if harder else rng.randint(knob.least, middle)
-        found.append(f"page: {page.name}\n{knob.name}: {value}\nhint: none")
+        changes.append(f"page: {page.name}\n{knob.name}: {value}\nhint: none")
     if not harder:
-        found.append(f"page: {page.name}\nhint: {page.hint}")
-    return found
+        changes.append(f"page: {page.name}\nhint: {page.hint}")
+    return changes

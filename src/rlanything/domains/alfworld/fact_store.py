@@ -1,7 +1,7 @@
 """The facts of one episode, and the conjunctive queries that a game's grammar asks of them.
 
 Gives the answers of `textworld.logic.State.all_assignments`, in its order, from plain tuples:
-TextWorld's own propositions are kept for ever by their class, which costs time and memory.
+TextWorld's own propositions are kept forever by their class, which costs time and memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ Query: TypeAlias = tuple[Fact, ...]
 
 @lru_cache(maxsize=1024)
 def parse_query(expression: str) -> Query:
-    """`holds(a:agent, o:object) & ishot(o:object)`; parsing one costs a millisecond or more."""
+    """Returns a query such as `holds(a:agent, o:object) & ishot(o:object)`; parsing one costs a
+    millisecond or more."""
     rule = Rule.parse_conjunctive_query(expression)
     return tuple(
         Fact(
@@ -61,7 +62,8 @@ def parse_query(expression: str) -> Query:
 
 
 class FactStore:
-    """What is true now. `queried` collects the names of the predicates that were asked for."""
+    """The facts that hold now. `queried` collects the names of the predicates that were asked
+    for."""
 
     def __init__(self, facts: Iterable[Fact], types: TypeHierarchy) -> None:
         self._types = types
@@ -82,7 +84,7 @@ class FactStore:
         return copied
 
     def names(self) -> set[str]:
-        """Of every object that takes part in a fact."""
+        """Returns the names of all objects that take part in a fact."""
         return {
             argument.name
             for known in self._arguments.values()
@@ -94,7 +96,8 @@ class FactStore:
         return next(self.assignments(query, given), None) is not None
 
     def assignments(self, query: Query, given: Mapping[Typed, Typed]) -> Iterator[Assignment]:
-        """Every way to fill the placeholders, `given` included; no object fills two of them."""
+        """Yields every way to fill the placeholders, `given` included; no object fills two of
+        them."""
         return self._extend(query, dict(given), set(given.values()))
 
     def _extend(self, query: Query, chosen: Assignment, used: set[Typed]) -> Iterator[Assignment]:

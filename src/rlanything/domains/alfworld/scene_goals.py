@@ -1,4 +1,4 @@
-"""Which goals a scene allows, and games asked for another of them."""
+"""Goals that a scene allows, and games that ask for another of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
     "KINDS",
     "Goal",
     "Inventory",
-    "objection",
+    "goal_objection",
     "rewrite",
     "scene_goals",
     "scene_inventory",
@@ -30,7 +30,7 @@ _VERBS = {"Cleanable": "clean", "Heatable": "heat", "Coolable": "cool"}
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What lies where at the start of a game, in the player's words."""
+    """Contents of a scene at the start of a game, in the player's words."""
 
     objects: Mapping[str, tuple[str, ...]]
     """Object type -> the receptacle of each instance: `{"mug": ("shelf 1", "fridge 1")}`."""
@@ -39,7 +39,7 @@ class Inventory:
 
 
 def scene_inventory(game: Game) -> Inventory:
-    """Everything in the game's scene, types in alphabetical order."""
+    """Returns everything in the game's scene, types in alphabetical order."""
     world = World(game.scene_pddl)
     where: defaultdict[str, list[str]] = defaultdict(list)
     for thing, place in sorted(world.inside):
@@ -50,8 +50,9 @@ def scene_inventory(game: Game) -> Inventory:
     )
 
 
-def objection(world: World, goal: Goal) -> str | None:
-    """Why the goal makes no task in this scene, or None. `world` is the state at the start."""
+def goal_objection(world: World, goal: Goal) -> str | None:
+    """Returns why the goal makes no task in this scene; None if it does. `world` is the state at
+    the start."""
     setting = world.setting
     thing, place = goal.object.lower(), goal.receptacle.lower()
     present = [name for name in setting.objects_of(thing) if name in setting.affords["pickupable"]]
@@ -82,7 +83,7 @@ def objection(world: World, goal: Goal) -> str | None:
 
 @lru_cache(maxsize=1024)
 def scene_goals(scene_pddl: str, kind: str) -> tuple[Goal, ...]:
-    """Every goal of a task type that the scene allows, in alphabetical order."""
+    """Returns every goal of a task type that the scene allows, in alphabetical order."""
     world = World(scene_pddl)
     things = _present(assets.pickable_types(), world.setting.objects.values())
     if kind == LOOK:
@@ -90,29 +91,30 @@ def scene_goals(scene_pddl: str, kind: str) -> tuple[Goal, ...]:
     else:
         places = _present(assets.receptacle_types(), world.setting.receptacles.values())
     goals = (Goal(kind, thing, place) for thing in things for place in places)
-    return tuple(goal for goal in goals if objection(world, goal) is None)
+    return tuple(goal for goal in goals if goal_objection(world, goal) is None)
 
 
-def _present(types: frozenset[str], found: Iterable[str]) -> list[str]:
-    lower = set(found)
+def _present(types: frozenset[str], names: Iterable[str]) -> list[str]:
+    lower = set(names)
     return sorted(kind for kind in types if kind.lower() in lower)
 
 
 def valid_goals(game: Game) -> tuple[Goal, ...]:
-    """Every goal the game could be rewritten to: its own task type, another object or place."""
+    """Returns every goal the game could be rewritten to: its own task type, another object or
+    place."""
     return tuple(goal for goal in scene_goals(game.scene_pddl, game.goal.kind) if goal != game.goal)
 
 
 def rewrite(game: Game, goal: Goal) -> Game:
-    """The same scene asked for another goal of the same task type.
+    """Returns the same scene with another goal of the same task type.
 
-    Raises `InvalidTask` with the reason why that is no task."""
+    Raises `InvalidTask` with the reason where that is no task."""
     if goal.kind != game.goal.kind:
         raise InvalidTask(f"the task type must stay {game.goal.kind}, not {goal.kind}")
     if goal == game.goal:
         raise InvalidTask("the goal is unchanged")
     world = World(game.scene_pddl)
-    reason = objection(world, goal)
+    reason = goal_objection(world, goal)
     if reason is not None:
         raise InvalidTask(reason)
     try:

@@ -10,7 +10,7 @@ from helpers.playable import BEDROOM, KITCHEN, games
 from rlanything.domains.alfworld.expert import plan
 from rlanything.domains.alfworld.generator import generate
 from rlanything.domains.alfworld.goal import CLEAN, COOL, HEAT, KINDS, LOOK, SIMPLE, TWO
-from rlanything.domains.alfworld.goals import (
+from rlanything.domains.alfworld.scene_goals import (
     Goal,
     rewrite,
     scene_goals,

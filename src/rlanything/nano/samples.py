@@ -1,4 +1,4 @@
-"""Turns demonstrated or judged episodes into supervised samples."""
+"""Supervised samples from demonstrated or judged episodes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from rlanything.records import Completion, Messages, Sample, Trajectory
 from rlanything.roles.chat_template import Chat, Prompt
 
 
-class LessonWriter:
-    """Writes what a model of this tokenizer should have answered."""
+class SampleWriter:
+    """Writes the answers that a model of this tokenizer should give, as samples."""
 
     def __init__(self, model: LanguageModel, domain: Domain) -> None:
         self._model = model
@@ -17,7 +17,7 @@ class LessonWriter:
         self._chat = Chat(model)
 
     def demonstration(self, trajectory: Trajectory) -> list[Sample]:
-        """The demonstrator's responses, each in its place in the chat."""
+        """Returns one sample a step: the demonstrator's response in its place in the chat."""
         samples: list[Sample] = []
         prompt: Prompt | None = None
         for i, step in enumerate(trajectory.steps):
@@ -32,6 +32,7 @@ class LessonWriter:
         return samples
 
     def answer(self, source: str, messages: Messages, text: str) -> Sample:
+        """Returns the sample in which `text` answers `messages`; `source` is its id."""
         return self._sample(source, self._chat.prompt(messages).ids, text)
 
     def _sample(self, source: str, prompt_ids: tuple[int, ...], text: str) -> Sample:

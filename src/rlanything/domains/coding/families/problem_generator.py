@@ -23,19 +23,19 @@ _POOL = 8
 
 
 def make_problem(family: str, difficulty: int, seed: int, tests: int = 8) -> Problem:
-    """A problem with at most so many tests; the same for the same arguments.
+    """Returns a problem with at most `tests` tests; the same for the same arguments.
 
-    With another difficulty, family and seed make the same choices, but for further stages, larger
+    At another difficulty, family and seed make the same choices, except for further stages, larger
     constants and larger inputs. Raises `DomainError` for an unknown family or difficulty."""
     if family not in FAMILIES:
         raise DomainError(f"unknown family {family!r}: use one of {', '.join(FAMILIES)}")
     if difficulty not in DIFFICULTIES:
-        raise DomainError(f"difficulty {difficulty} is none: use 1 to {DIFFICULTIES[-1]}")
+        raise DomainError(f"there is no difficulty {difficulty}: use 1 to {DIFFICULTIES[-1]}")
     return _made(family, difficulty, seed, tests, random.Random(derive(seed, family, difficulty)))
 
 
 def remade(problem: Problem, difficulty: int, rng: random.Random, tests: int = 8) -> Problem:
-    """A family's problem at another difficulty, with words and tests drawn by `rng`.
+    """Returns a family's problem at another difficulty, with words and tests drawn by `rng`.
 
     Raises `ValueError` for a problem that no family made."""
     spec_of(problem)
@@ -49,7 +49,8 @@ def _made(family: str, difficulty: int, seed: int, tests: int, rng: random.Rando
 
 
 def problem_of(spec: Spec, family: str, difficulty: int, tests: int, rng: random.Random) -> Problem:
-    """The spec in words, with at most so many tests; both drawn by `rng`."""
+    """Returns the problem of a spec: its question and at most `tests` tests, both drawn by
+    `rng`."""
     return Problem(
         question=question(spec, rng),
         tests=tuple(_telling(spec, difficulty, tests, rng)),
@@ -60,26 +61,28 @@ def problem_of(spec: Spec, family: str, difficulty: int, tests: int, rng: random
 
 
 def spec_of(problem: Problem) -> Spec:
-    """Raises `ValueError` for a problem that no family made."""
+    """Returns the spec of a problem. Raises `ValueError` for a problem that no family made."""
     if problem.spec is None:
-        raise ValueError("the problem was not made by a family, so nobody knows its solution")
+        raise ValueError("the problem was not made by a family: its solution is unknown")
     return Spec.from_json(problem.spec)
 
 
 def reference(problem: Problem) -> str:
-    """The text of a right program. Raises `ValueError` for a problem that no family made."""
+    """Returns the text of a right program. Raises `ValueError` for a problem that no family
+    made."""
     return text_of(spec_of(problem).program())
 
 
 def slips(problem: Problem, rng: random.Random) -> list[str]:
-    """Programs with one typical mistake, in random order. Each fails at least one of the tests."""
-    found = [text_of(rival) for rival in wrong_programs(problem)]
-    rng.shuffle(found)
-    return found
+    """Returns the texts of programs with one typical mistake, in random order; each fails a
+    test."""
+    texts = [text_of(rival) for rival in wrong_programs(problem)]
+    rng.shuffle(texts)
+    return texts
 
 
 def wrong_programs(problem: Problem) -> list[Program]:
-    """Programs with one typical mistake that fail at least one of the tests."""
+    """Returns the programs with one typical mistake that fail at least one of the tests."""
     return [
         rival
         for rival in spec_of(problem).rivals()
@@ -88,13 +91,13 @@ def wrong_programs(problem: Problem) -> list[Program]:
 
 
 def fresh_tests(problem: Problem, count: int, rng: random.Random) -> list[Example]:
-    """Further right tests, as many as wanted; their inputs may repeat."""
+    """Returns `count` more right tests; their inputs may repeat."""
     spec = spec_of(problem)
     return [_test(spec, _input(spec, problem.difficulty, rng)) for _ in range(count)]
 
 
 def _telling(spec: Spec, difficulty: int, count: int, rng: random.Random) -> list[Example]:
-    """Different tests, above all those that tell mistakes from the right program."""
+    """Returns different tests, above all those that tell mistakes from the right program."""
     drawn = (_input(spec, difficulty, rng) for _ in range(_POOL * count))
     pool = [_test(spec, given) for given in dict.fromkeys(drawn)]
     undetected: Sequence[Program] = list(spec.rivals())

@@ -1,4 +1,4 @@
-"""The optimizer that all nano models are taught with."""
+"""The optimizer that trains all nano models."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 import torch
 
 
-def descend(
+def run_updates(
     network: torch.nn.Module,
     rates: Sequence[float],
     losses_of: Callable[[int], tuple[torch.Tensor, torch.Tensor]],
     on_update: Callable[[int], None],
 ) -> float:
-    """AdamW, gradients clipped to norm 1, one update for each learning rate of `rates`.
+    """Runs one AdamW update for each learning rate of `rates`, gradients clipped to norm 1.
 
-    `losses_of` gives an update's loss (scalar) and what is to be reported of it (scalar), of which
-    the mean over the last tenth of the updates is returned. `on_update` hears of each update done.
-    Both are told the update's number."""
+    `losses_of` maps an update's number to its loss (scalar) and a reported loss (scalar); the mean
+    reported loss over the last tenth of the updates is returned. `on_update` is called with an
+    update's number when it is done."""
     network.train()
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=rates[0], betas=(0.9, 0.98), weight_decay=0.01

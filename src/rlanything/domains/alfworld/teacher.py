@@ -1,4 +1,4 @@
-"""What tiny models are taught before the loop begins: supervised examples for the three roles.
+"""Teaches the nano models of AlfWorld before the loop begins: examples for the three roles.
 
 The teacher is deliberately imperfect: it explores without knowing where things are and it slips, so
 that there is something left for reinforcement learning to improve.
@@ -15,17 +15,18 @@ from rlanything.domains.alfworld.environment import ACTION_MARKER
 from rlanything.domains.alfworld.expert import Subgoal, next_subgoal, plan
 from rlanything.domains.alfworld.game import Game
 from rlanything.domains.alfworld.goal import Goal
-from rlanything.domains.alfworld.goals import scene_inventory
-from rlanything.domains.alfworld.memory import Memory
+from rlanything.domains.alfworld.player_memory import PlayerMemory
+from rlanything.domains.alfworld.scene_goals import scene_inventory
 from rlanything.domains.alfworld.tasks import candidate_goals, load_game
 from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import Episode
+from rlanything.domains.teaching import StepPlan
 from rlanything.records import Completion, Direction, Step, Task
 
 
-class Demonstrator:
-    """Plays as a person would who knows the rules but not the room. With probability `slip` it does
-    anything at all that is possible. An `Agent`: its responses have text and no tokens."""
+class AlfWorldDemonstrator:
+    """Plays like a person who knows the rules but not the room. With probability `slip` it takes
+    any possible action. An `Agent`: its responses have text and no tokens."""
 
     def __init__(self, slip: float) -> None:
         self._slip = slip
@@ -50,7 +51,7 @@ class Demonstrator:
         return f"{subgoal.text()} {ACTION_MARKER} {action}"
 
     def _follow(self, episode: Episode) -> tuple[Game, World]:
-        """The hidden state of the episode, kept up to date with what was done."""
+        """Returns the game of an episode and its hidden state, kept up to date with the steps."""
         if not episode.steps:
             game = load_game(episode.task.data)
             self._worlds[episode.id] = (game, World(game.scene_pddl), 0)
@@ -80,7 +81,7 @@ def _pursue(
         targets = world.setting.receptacles_of(game.goal.receptacle.lower())
         needed = [each for each in known if game.goal.count == 1 or each[1] not in targets]
         if needed:
-            name, place = min(needed, key=lambda each: not world.here(each[1]))
+            name, place = min(needed, key=lambda item: not world.here(item[1]))
             if not world.here(place):
                 return f"go to {place}"
             return f"take {name} from {place}" if world.accessible(place) else f"open {place}"
@@ -88,17 +89,17 @@ def _pursue(
     return commands[0]
 
 
-def knowledge(task: str, steps: Sequence[Step], observation: str) -> Memory:
-    """What the agent knows after some steps."""
-    memory = Memory.at_start(task, steps[0].observation if steps else observation)
+def knowledge(task: str, steps: Sequence[Step], observation: str) -> PlayerMemory:
+    """Returns what the agent knows after some steps."""
+    memory = PlayerMemory.at_start(task, steps[0].observation if steps else observation)
     for step in steps:
         memory.read(step.next_observation)
     return memory
 
 
 def describe_step(task: Task, steps: Sequence[Step]) -> str:
-    """The last step in a judge's words: what was to be done, as far as could be known, and what was
-    done instead or indeed. `find mug: a known place.` Not whether that was good."""
+    """Returns the last step in a judge's words: the subgoal, as far as it could be known, and what
+    was done instead. `find mug: a known place.` It does not say whether that was good."""
     game = load_game(task.data)
     world = World(game.scene_pddl)
     for step in steps[:-1]:
@@ -131,7 +132,7 @@ def _deed(world: World, aim: Subgoal, step: Step) -> str:
 
 
 def _serves(world: World, aim: Subgoal, place: str) -> bool:
-    """Whether a place is where the next thing to do can be done, for all that was shown."""
+    """Returns whether the next thing to do can be done at a place, given what was shown."""
     if aim.receptacle and world.setting.receptacles.get(place) == aim.receptacle:
         return True
     wanted = {"take": aim.object, "use": aim.object}.get(aim.verb)
@@ -142,7 +143,7 @@ def _serves(world: World, aim: Subgoal, place: str) -> bool:
 
 
 def explain_failure(task: str, steps: Sequence[Step], rejected: Sequence[int]) -> str:
-    """Two short sentences on why an episode failed."""
+    """Returns two short sentences on why an episode failed."""
     end = knowledge(task, steps, steps[0].observation)
     held = end.holds if end.holds is not None and end.wanted(end.holds) else None
     seen = [name for names in end.contents.values() for name in names if end.wanted(name)]
@@ -157,9 +158,11 @@ def explain_failure(task: str, steps: Sequence[Step], rejected: Sequence[int]) -
 
 
 def propose_goal(root: Task, direction: Direction, rng: random.Random) -> str | None:
-    """A good answer to the adapter's question: a goal of the wanted difficulty, or None.
+    """Returns a good answer to the adapter's prompt: a goal of the wanted difficulty; None without
+    one.
 
-    Difficulty is the expert's plan plus the places that may have to be searched first."""
+    Difficulty is the length of the expert's plan plus the places that may have to be searched
+    first."""
     game = load_game(root.data)
     world = World(game.scene_pddl)
     inventory = scene_inventory(game)
@@ -181,15 +184,17 @@ def propose_goal(root: Task, direction: Direction, rng: random.Random) -> str | 
     return f"object: {goal.object.lower()} place: {goal.receptacle.lower()}"
 
 
-class Teacher:
-    """What `rlanything nano build` asks of a domain: examples for each role."""
+class AlfWorldTeacher:
+    """The teacher of AlfWorld's nano models (a `StepTeacher`)."""
 
-    def demonstrator(self, slip: float) -> Demonstrator:
-        return Demonstrator(slip)
+    plan = StepPlan(options={"receptacles": [4, 7], "objects": [5, 9]})
+
+    def demonstrator(self, slip: float) -> AlfWorldDemonstrator:
+        return AlfWorldDemonstrator(slip)
 
     def interchangeable(self) -> list[list[str]]:
-        """Things, apart from the lamp that a task type speaks of. Places keep their names: what can
-        be done there depends on them."""
+        """Returns the things that can be carried. Places keep their names: what can be done there
+        depends on them."""
         return [sorted(kind.lower() for kind in assets.pickable_types())]
 
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:

@@ -1,4 +1,4 @@
-"""Builds the nano models of a domain of programs and tests from a seed: teach, measure, save.
+"""Builds the nano models of a domain whose judge writes tests: teach, measure, save.
 
 The policy learns from solutions with typical mistakes in some; the judge from tests some of which
 are worked out wrongly; both of problems to train on and of drills, which combine the same parts in
@@ -9,38 +9,38 @@ and on held-out families.
 
 from __future__ import annotations
 
-import importlib
 import random
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import DomainError, UnitTestDomain
 from rlanything.domains.registry import load_domain
+from rlanything.domains.teaching import UnitTestPlan, UnitTestTeacher
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.evaluation.intervals import wilson
-from rlanything.nano.lessons import LessonWriter
 from rlanything.nano.making import (
     DIRECTIONS,
     ROLES,
     RoleName,
     Shape,
-    joined,
-    measured_before,
+    earlier_measurements,
+    merge_groups,
     new_model,
-    pupil_of,
     save_in_bfloat16,
+    student,
     teach,
     write_card,
 )
 from rlanything.nano.measuring import measure_adapter, measure_policy
-from rlanything.nano.pretrain import Renaming
+from rlanything.nano.samples import SampleWriter
+from rlanything.nano.sft import Renaming
 from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.progress import Progress
 from rlanything.records import (
@@ -59,81 +59,43 @@ from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_policy, prepare_torch
 from rlanything.seeds import derive
 
-
-class Teacher(Protocol):
-    """A domain's examples for each role; found as `Teacher` in its `bootstrap` module."""
-
-    def drills(self, count: int, difficulty: tuple[int, int], seed: int) -> list[Task]: ...
-
-    def solution(self, task: Task, rng: random.Random, slip: float) -> str: ...
-
-    def unit_test(self, task: Task, rng: random.Random, error: float) -> str: ...
-
-    def critic(self, task: Task, response: str, summary: str) -> str: ...
-
-    def proposal(
-        self, root: Task, direction: Direction, rng: random.Random, tests: int
-    ) -> str | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything the models depend on."""
-
-    seed: int = 0
-    domain: str = "coding"
-    difficulty: tuple[int, int] = (1, 4)
-    problems: int = 15_000
-    """Of the training split, and as many drills: with one solution each."""
-    tests: int = 2
-    """Of each problem."""
-    slip: float = 0.5
-    """Share of the solutions with a mistake."""
-    error: float = 0.4
-    """Share of the tests that are worked out wrongly."""
-    epochs: int = 2
-    together: int = 4
-    """Problems whose lessons share a pack, and so the instructions that all prompts begin with."""
-    adapter_problems: int = 6_000
-    rewritten_tests: int = 2
-    """In every problem that the adapter is shown to write."""
-    hidden: int = 128
-    layers: int = 4
-    heads: int = 4
-    vocabulary: int = 1024
-    learning_rate: float = 2e-3
-    episodes: int = 400
-    """Of each measurement."""
-
-
 TOKENIZED = 3_000
-"""Problems that the tokenizer is made for."""
+"""Problems whose texts train the tokenizer."""
 
 
-class Builder:
-    """One build. `build` returns what was measured."""
+class UnitTestDomainBuilder:
+    """A build of the three models of a domain whose judge writes tests."""
 
-    def __init__(self, plan: Plan, out: Path, workers: int, progress: Progress) -> None:
+    def __init__(
+        self,
+        plan: UnitTestPlan,
+        teacher: UnitTestTeacher,
+        out: Path,
+        workers: int,
+        progress: Progress,
+    ) -> None:
         """Raises `DomainError` for a domain whose judge does not write tests."""
-        self._plan, self._out, self._progress = plan, out, progress
+        self._plan, self._teacher, self._out, self._progress = plan, teacher, out, progress
         options = {
             "difficulty": list(plan.difficulty),
             "rewritten_tests": plan.rewritten_tests,
         }
         domain = load_domain(plan.domain, options)
         if not isinstance(domain, UnitTestDomain):
-            raise DomainError(f"domain {plan.domain} has no tests to write")
+            raise DomainError(
+                f"domain {plan.domain} has no run_tests(): implement UnitTestDomain, or let "
+                "nano_teacher() return a StepTeacher"
+            )
         self._domain: UnitTestDomain = domain
-        package = type(domain).__module__.rpartition(".")[0]
-        self._teacher: Teacher = importlib.import_module(f"{package}.bootstrap").Teacher()
         self._pool = EnvironmentPool(plan.domain, options, workers, 120.0)
         self._shape = Shape(plan.hidden, plan.layers, plan.heads)
 
     def build(self, roles: Sequence[RoleName] = ROLES) -> dict[str, Any]:
-        """`roles`: those to make; the others are read from the folder, as they are."""
+        """Builds the models and returns what was measured. `roles`: those to make; the others are
+        read from the folder, as they are."""
         prepare_torch(0)
         begun = time.perf_counter()
-        plan, measured = self._plan, measured_before(self._out, roles)
+        plan, measured = self._plan, earlier_measurements(self._out, roles)
         with self._progress.live(), self._pool:
             rng = random.Random(derive(plan.seed, "teacher"))
             tasks = [
@@ -149,25 +111,25 @@ class Builder:
             if "policy" in roles:
                 tokenizer = train_tokenizer(self._texts(tasks, solutions, tests), plan.vocabulary)
                 policy = new_model(self._shape, tokenizer, derive(plan.seed, "policy"))
-                writer = LessonWriter(policy, self._domain)
+                writer = SampleWriter(policy, self._domain)
                 asked = [self._domain.policy_prompt(t, (), t.instruction) for t in tasks]
-                lessons = joined(_lessons(writer, tasks, asked, solutions), plan.together)
-                self._teach(policy, lessons, "policy")
+                samples = merge_groups(_samples(writer, tasks, asked, solutions), plan.together)
+                self._teach(policy, samples, "policy")
                 measured["policy"] = self._measure_policy(policy)
             else:
                 policy = load_model(self._out / "policy", "float32")
-                writer = LessonWriter(policy, self._domain)
+                writer = SampleWriter(policy, self._domain)
 
             if "judge" in roles:
-                judge = pupil_of(policy)
+                judge = student(policy)
                 asked = [self._domain.judge_prompt(t, ()) for t in tasks]
-                lessons = joined(_lessons(writer, tasks, asked, tests), plan.together)
-                self._teach(judge, lessons, "judge")
+                samples = merge_groups(_samples(writer, tasks, asked, tests), plan.together)
+                self._teach(judge, samples, "judge")
                 measured["judge"] = self._measure_judge(judge)
 
             if "adapter" in roles:
-                adapter = pupil_of(policy)
-                self._teach(adapter, self._adapter_lessons(writer), "adapter")
+                adapter = student(policy)
+                self._teach(adapter, self._adapter_samples(writer), "adapter")
                 measured["adapter"] = self._measure_adapter(adapter)
         if set(roles) == set(ROLES):
             measured["minutes"] = (time.perf_counter() - begun) / 60
@@ -180,24 +142,24 @@ class Builder:
         solutions: Sequence[Sequence[str]],
         tests: Sequence[Sequence[str]],
     ) -> list[str]:
-        """Text of every kind the models will read or write."""
+        """Returns text of every kind the models will read or write, for the tokenizer."""
         rng = random.Random(self._plan.seed)
         texts: list[str] = []
         for task, *answers in zip(tasks[:TOKENIZED], solutions, tests, strict=False):
             texts += [m.content for m in self._domain.policy_prompt(task, (), task.instruction)]
             texts += [m.content for m in self._domain.judge_prompt(task, ())]
-            texts += [text for each in answers for text in each]
+            texts += [text for texts_of_kind in answers for text in texts_of_kind]
         for task in self._domain.tasks("train", TOKENIZED, derive(self._plan.seed, "texts")):
             texts += self._rewrites(task, rng).values()
         return texts
 
     def _rewrites(self, task: Task, rng: random.Random) -> dict[Direction, str]:
-        found: dict[Direction, str] = {}
+        proposals: dict[Direction, str] = {}
         for direction in DIRECTIONS:
             text = self._teacher.proposal(task, direction, rng, self._plan.rewritten_tests)
             if text is not None:
-                found[direction] = text
-        return found
+                proposals[direction] = text
+        return proposals
 
     def _teach(
         self, model: LanguageModel, examples: Sequence[Sequence[Sample]], role: RoleName
@@ -215,23 +177,24 @@ class Builder:
         )
         save_in_bfloat16(model, self._out / role)
 
-    def _adapter_lessons(self, writer: LessonWriter) -> list[list[Sample]]:
-        """Failures explained; and harder and easier problems, with and without explanations."""
+    def _adapter_samples(self, writer: SampleWriter) -> list[list[Sample]]:
+        """Returns failures explained, and harder and easier problems with and without
+        explanations."""
         plan, domain = self._plan, self._domain
         rng = random.Random(derive(plan.seed, "adapter"))
         environment = domain.environment()
-        lessons: list[list[Sample]] = []
+        samples: list[list[Sample]] = []
         tasks = domain.tasks("train", plan.adapter_problems, derive(plan.seed, "adapter"))
         with self._progress.phase("failures", len(tasks), "programs") as advance:
             for task in tasks:
                 answers: list[Sample] = []
                 response = self._teacher.solution(task, rng, 1.0)
-                seen = environment.reset(task)
+                observation = environment.reset(task)
                 result = environment.step(response)
                 critics: tuple[str, ...] = ()
                 if result.outcome == -1:
                     step = Step(
-                        seen.text,
+                        observation.text,
                         Completion.unsampled(response),
                         result.action,
                         result.valid,
@@ -248,9 +211,9 @@ class Builder:
                 for direction, text in self._rewrites(task, rng).items():
                     messages = domain.adapter_prompt(task, direction, critics)
                     answers.append(writer.answer(task.id, messages, text))
-                lessons.append(answers)
+                samples.append(answers)
                 advance(1)
-        return lessons
+        return samples
 
     def _measure_policy(self, policy: LanguageModel) -> dict[str, Any]:
         config = PolicyConfig(max_tokens=160)
@@ -266,16 +229,17 @@ class Builder:
         )
 
     def _measure_judge(self, judge: LanguageModel) -> dict[str, Any]:
-        """Share of single tests that the reference solution passes, and of unreadable ones."""
+        """Returns the share of single tests that the reference solution passes, and of unreadable
+        ones."""
         measured: dict[str, Any] = {}
         for split in ("tune", "ood"):
             seed = derive(self._plan.seed, "judged")
             tasks = self._domain.tasks(split, self._plan.episodes, seed)
             chat_model = LocalChatModel(judge, embedded_engine(judge))
-            questions = [
+            requests = [
                 ChatRequest(self._domain.judge_prompt(t, ()), (derive(seed, t.id),)) for t in tasks
             ]
-            answers = chat_model.answer(questions, Sampling(0.8, 192))
+            answers = chat_model.answer(requests, Sampling(0.8, 192))
             scores = Counter[int]()
             for task, (answer,) in zip(tasks, answers, strict=True):
                 right = self._domain.expert(task, ()) or ""
@@ -301,13 +265,13 @@ class Builder:
         )
 
 
-def _lessons(
-    writer: LessonWriter,
+def _samples(
+    writer: SampleWriter,
     tasks: Sequence[Task],
     asked: Sequence[Messages],
     answers: Sequence[Sequence[str]],
 ) -> list[list[Sample]]:
-    """Every answer to its question, those of a problem side by side."""
+    """Returns every answer to its prompt, those of a problem in one group."""
     return [
         [writer.answer(task.id, messages, text) for text in texts]
         for task, messages, texts in zip(tasks, asked, answers, strict=True)

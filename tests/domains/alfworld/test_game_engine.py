@@ -23,7 +23,7 @@ from rlanything.domains.alfworld.world import World
 pytest.importorskip("fast_downward", reason='pip install "rlanything[alfworld]"')
 
 from helpers.stock import Shown, StockEngine
-from rlanything.domains.alfworld.engine import Engine, View
+from rlanything.domains.alfworld.game_engine import GameEngine, GameView
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def stock() -> StockEngine:
     return StockEngine()
 
 
-def shown(view: View) -> Shown:
+def shown(view: GameView) -> Shown:
     return view.text, view.commands, view.won
 
 
@@ -46,7 +46,7 @@ def wandering(world: World, rng: random.Random, turns: int) -> Iterable[str]:
             world.play(command)
 
 
-def transcripts_agree(game: Game, fast: Engine, stock: StockEngine, turns: int) -> list[Shown]:
+def transcripts_agree(game: Game, fast: GameEngine, stock: StockEngine, turns: int) -> list[Shown]:
     """Random play, then the expert's plan to the end, compared as it goes."""
     world, rng = World(game.scene_pddl), random.Random(game.instruction)
     fast.load(game.json())
@@ -85,7 +85,7 @@ def test_transcripts_equal_the_stock_engines_in_full_rooms(room, engine, stock):
 
 def digest() -> str:
     """Of transcripts by both engines, which must agree."""
-    fast, stock = Engine(), StockEngine()
+    fast, stock = GameEngine(), StockEngine()
     seen = [transcripts_agree(game, fast, stock, turns=12) for game in games(SIMPLE, 2)]
     return hashlib.sha256(repr(seen).encode()).hexdigest()
 
@@ -126,18 +126,18 @@ def test_engines_in_the_same_game_do_not_disturb_each_other():
     (game,) = games(SIMPLE, 1)
     seeds = range(4)
 
-    def played(engine: Engine, rng: random.Random, view: View) -> View:
+    def played(engine: GameEngine, rng: random.Random, view: GameView) -> GameView:
         return engine.step(rng.choice(view.commands))
 
-    alone: list[list[View]] = []
+    alone: list[list[GameView]] = []
     for seed in seeds:
-        engine, rng = Engine(), random.Random(seed)
+        engine, rng = GameEngine(), random.Random(seed)
         engine.load(game.json())
         views = [engine.reset()]
         for _ in range(30):
             views.append(played(engine, rng, views[-1]))
         alone.append(views)
-    engines, rngs = [Engine() for _ in seeds], [random.Random(seed) for seed in seeds]
+    engines, rngs = [GameEngine() for _ in seeds], [random.Random(seed) for seed in seeds]
     for engine in engines:
         engine.load(game.json())
     together = [[engine.reset()] for engine in engines]
@@ -154,7 +154,7 @@ def test_only_admissible_commands_change_anything(engine):
     start = engine.reset()
     for command in ("", "go to", "go to the moon", start.commands[0].upper()):
         view = engine.step(command)
-        assert view == View("Nothing happens.", start.commands, start.won)
+        assert view == GameView("Nothing happens.", start.commands, start.won)
 
 
 def test_loading_leaves_the_process_as_it_was(engine, monkeypatch, tmp_path: Path):

@@ -1,4 +1,4 @@
-"""What tiny models are taught before the loop begins: good and bad answers of the three roles.
+"""Teaches the nano models for coding before the loop begins: answers of the three roles.
 
 All are about problems of the embedded families, whose solutions are known.
 """
@@ -11,7 +11,7 @@ import random
 from rlanything.domains.coding.answers import program_in
 from rlanything.domains.coding.families.catalogue import DIFFICULTIES
 from rlanything.domains.coding.families.drills import drill
-from rlanything.domains.coding.families.making import (
+from rlanything.domains.coding.families.problem_generator import (
     fresh_tests,
     remade,
     spec_of,
@@ -25,13 +25,14 @@ from rlanything.domains.coding.families.programs import (
 )
 from rlanything.domains.coding.fences import FENCE
 from rlanything.domains.coding.problem import Example, Problem
+from rlanything.domains.teaching import UnitTestPlan
 from rlanything.records import Direction, Task
 
 _TRIES = 16
 
 
 def solution(problem: Problem, rng: random.Random, slip: float = 0.0) -> str:
-    """A policy's response: the stages in words, then a program in a fence.
+    """Returns a policy's response: the stages in words, then a program in a fence.
 
     With probability `slip` the program has a typical mistake and fails some ground-truth test."""
     program = spec_of(problem).program()
@@ -43,10 +44,10 @@ def solution(problem: Problem, rng: random.Random, slip: float = 0.0) -> str:
 
 
 def unit_test(problem: Problem, rng: random.Random, error: float = 0.0) -> str:
-    """A judge's response: the program's stages worked out on an input, then the test in two fences.
+    """Returns a judge's response: the stages worked out on an input, then the test in two fences.
 
     With probability `error` one stage is worked out wrongly, so that the output is wrong; where no
-    typical mistake changes the output, the test is right all the same."""
+    typical mistake changes the output, the test is still right."""
     program = spec_of(problem).program()
     (test,) = fresh_tests(problem, 1, rng)
     if rng.random() < error:
@@ -58,7 +59,7 @@ def unit_test(problem: Problem, rng: random.Random, error: float = 0.0) -> str:
 
 
 def _mistaken(problem: Problem, rng: random.Random) -> tuple[Program, Example] | None:
-    """A wrong program with the test that it would write."""
+    """Returns a wrong program with the test that it would write; None where no mistake shows."""
     rivals = wrong_programs(problem)
     rng.shuffle(rivals)
     for rival in rivals:
@@ -72,16 +73,16 @@ def _mistaken(problem: Problem, rng: random.Random) -> tuple[Program, Example] |
 def rewrite(
     problem: Problem, direction: Direction, rng: random.Random, tests: int = 8
 ) -> str | None:
-    """An adapter's answer: the JSON of the same family's next problem that has another program.
+    """Returns an adapter's answer: the JSON of the family's next problem with another program.
 
     None where the family has nothing harder or easier."""
     here = problem.difficulty
     ways = {"harder": range(here + 1, DIFFICULTIES[-1] + 1), "easier": range(here - 1, 0, -1)}
     for difficulty in ways[direction]:
-        found = remade(problem, difficulty, rng, tests)
-        if found.spec != problem.spec:
-            listed = [{"input": test.input, "output": test.output} for test in found.tests]
-            return json.dumps({"question": found.question, "tests": listed})
+        other = remade(problem, difficulty, rng, tests)
+        if other.spec != problem.spec:
+            listed = [{"input": test.input, "output": test.output} for test in other.tests]
+            return json.dumps({"question": other.question, "tests": listed})
     return None
 
 
@@ -90,7 +91,7 @@ def _fenced(label: str, text: str) -> str:
 
 
 def explanation(problem: Problem, response: str, summary: str) -> str:
-    """Two short sentences on why a program fails."""
+    """Returns two short sentences on why a program fails."""
     program = program_in(response)
     if program is None:
         return "There is no program. It must stand in a fenced block."
@@ -100,8 +101,10 @@ def explanation(problem: Problem, response: str, summary: str) -> str:
     return f"{cause} {summary.partition('.')[0]}."
 
 
-class Teacher:
-    """What `rlanything nano build` asks of a domain whose judge writes tests."""
+class CodingTeacher:
+    """The teacher of the nano models for coding (a `UnitTestTeacher`)."""
+
+    plan = UnitTestPlan()
 
     def drills(self, count: int, difficulty: tuple[int, int], seed: int) -> list[Task]:
         rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""What an attentive player would remember: read from the game's own sentences, nothing hidden.
+"""The memory of an attentive player: read from the game's own sentences, with nothing hidden in it.
 
 The policy and the judge read it as one line after each observation, so that they need not search a
 long history for where things are and what is still unexplored.
@@ -22,12 +22,13 @@ _STATES = {"heat": "hot", "cool": "cool", "clean": "clean"}
 
 
 def names_in(listing: str) -> list[str]:
-    """`a mug 1, and a cup 2` -> [`mug 1`, `cup 2`]; `nothing` -> []."""
+    """Returns the names in a listing: `a mug 1, and a cup 2` -> [`mug 1`, `cup 2`]; `nothing` ->
+    []."""
     return _NAME.findall(listing)
 
 
 @dataclass
-class Memory:
+class PlayerMemory:
     """The state of knowledge after some steps of an episode."""
 
     task: str
@@ -36,37 +37,38 @@ class Memory:
     at: str | None = None
     holds: str | None = None
     contents: dict[str, list[str]] = field(default_factory=dict)
-    """What was last seen in each place that was looked into."""
+    """Objects last seen in each place that was looked into."""
     states: dict[str, str] = field(default_factory=dict)
-    """hot, cool or clean, by object."""
+    """The state of an object that was treated: hot, cool or clean."""
     lit: str | None = None
     closed: set[str] = field(default_factory=set)
 
     @classmethod
-    def at_start(cls, task: str, first_observation: str) -> Memory:
+    def at_start(cls, task: str, first_observation: str) -> PlayerMemory:
+        """Returns the memory after the first observation of a task."""
         listed = _ROOM.search(first_observation)
         return cls(task, sorted(names_in(listed[1]), key=_natural) if listed else [])
 
     def read(self, observation: str) -> None:
         """Takes in one observation."""
-        if found := _ARRIVE.search(observation):
-            self.at = found[1]
+        if match := _ARRIVE.search(observation):
+            self.at = match[1]
         for on, inside, listing in _LOOK.findall(observation):
             self.contents[on or inside] = names_in(listing)
             self.closed.discard(on or inside)
-        if found := _CLOSED.search(observation):
-            self.closed.add(found[1])
-        if found := _TAKE.search(observation):
-            self.holds = found[1]
-            held = self.contents.get(found[2], [])
-            self.contents[found[2]] = [name for name in held if name != found[1]]
-        if found := _MOVE.search(observation):
+        if match := _CLOSED.search(observation):
+            self.closed.add(match[1])
+        if match := _TAKE.search(observation):
+            self.holds = match[1]
+            held = self.contents.get(match[2], [])
+            self.contents[match[2]] = [name for name in held if name != match[1]]
+        if match := _MOVE.search(observation):
             self.holds = None
-            self.contents.setdefault(found[2], []).append(found[1])
-        if found := _CHANGE.search(observation):
-            self.states[found[2]] = _STATES[found[1]]
-        if found := _LIGHT.search(observation):
-            self.lit = found[2] if found[1] == "on" else None
+            self.contents.setdefault(match[2], []).append(match[1])
+        if match := _CHANGE.search(observation):
+            self.states[match[2]] = _STATES[match[1]]
+        if match := _LIGHT.search(observation):
+            self.lit = match[2] if match[1] == "on" else None
 
     @property
     def unseen(self) -> list[str]:
@@ -74,12 +76,13 @@ class Memory:
         return [place for place in self.places if place not in self.contents]
 
     def wanted(self, name: str) -> bool:
-        """Whether the task speaks of this kind of thing."""
+        """Returns whether the task mentions this kind of thing."""
         return name.rsplit(" ", 1)[0] in self.task.split()
 
     def line(self) -> str:
-        """One line: `[put a clean mug in shelf | at shelf 1 | hold mug 1 clean | saw nothing |
-        left drawer 1 drawer 2]`. The task is repeated: what matters now stands close together."""
+        """Returns one line: `[put a clean mug in shelf | at shelf 1 | hold mug 1 clean | saw
+        nothing | left drawer 1 drawer 2]`. The task is repeated: what matters now stands close
+        together."""
         where = f"at {self.at}" if self.at else "at start"
         held = (
             f"{self.holds} {self.states.get(self.holds, '')}".strip() if self.holds else "nothing"
@@ -119,7 +122,8 @@ _CONDENSED = (
 
 
 def condense(observation: str) -> str:
-    """The same facts in fewer words: `On the shelf 1, you see a mug 1.` -> `shelf 1: mug 1.`"""
+    """Returns the same facts in fewer words: `On the shelf 1, you see a mug 1.` -> `shelf 1: mug
+    1.`"""
     for pattern, replacement in _CONDENSED:
         observation = pattern.sub(replacement, observation)
     return " ".join(observation.split())

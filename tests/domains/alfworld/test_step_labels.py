@@ -9,7 +9,7 @@ import pytest
 from helpers.playable import games
 from rlanything.domains.alfworld.expert import plan
 from rlanything.domains.alfworld.goal import KINDS, LOOK, SIMPLE, TWO
-from rlanything.domains.alfworld.oracle import needs_search, step_labels
+from rlanything.domains.alfworld.step_labels import needs_search, step_labels
 from rlanything.domains.alfworld.world import World
 
 

@@ -1,0 +1,185 @@
+"""The protocols by which a domain teaches its own nano models.
+
+`rlanything nano build --domain NAME` asks the domain class for a teacher (`nano_teacher`). A
+teacher has a plan (sizes, epochs, ...) and writes the examples that policy, judge and adapter learn
+from before the loop begins. A domain without a teacher works in every other respect.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from rlanything.domains.base import Episode
+from rlanything.records import Completion, Direction, Step, Task
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """The settings of a build for a domain whose judge scores steps. The models depend on nothing
+    else."""
+
+    seed: int = 0
+    """Set by the build."""
+    domain: str = ""
+    """The name under which `load_domain` finds the domain. Set by the build."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The options that the domain is made with."""
+    decoding: Literal["choices", "free"] = "choices"
+    response_tokens: int = 32
+    thought_tokens: int = 12
+    judgement_tokens: int = 24
+    proposal_tokens: int = 48
+    max_steps: int = 16
+    games: int = 2200
+    """Tasks for demonstrations and for the policy's rollouts."""
+    demonstrations_per_game: int = 2
+    together: int = 1
+    """Episodes whose samples share a pack, and so the instructions that all prompts begin with."""
+    copying_updates: int = 0
+    """Updates of the copying exercise before the policy's own training, for domains whose words are
+    made up at random."""
+    slip: float = 0.3
+    """Probability that the demonstrator takes an arbitrary action instead of a good one."""
+    policy_epochs: int = 2
+    judged_games: int = 1000
+    """Games on which the judge is taught; the policy plays each twice."""
+    label_noise: float = 0.3
+    """Share of the oracle's labels that are flipped before the judge learns from them."""
+    judge_epochs: int = 2
+    criticised_games: int = 400
+    """The first of the judged games, on which the adapter is taught to explain failures."""
+    adapter_games: int = 7000
+    adapter_epochs: int = 2
+    hidden: int = 128
+    layers: int = 4
+    heads: int = 4
+    vocabulary: int = 1024
+    """Upper limit; byte-pair merging stops once every word is one token."""
+    spaces_apart: bool = False
+    """Whether the tokenizer makes every space a token of its own (see `train_tokenizer`)."""
+    learning_rate: float = 2e-3
+    episodes: int = 480
+    """Episodes of each measurement."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitTestPlan:
+    """The settings of a build for a domain whose judge writes tests. The models depend on nothing
+    else."""
+
+    seed: int = 0
+    """Set by the build."""
+    domain: str = ""
+    """The name under which `load_domain` finds the domain. Set by the build."""
+    difficulty: tuple[int, int] = (1, 4)
+    """The domain's option of that name: [least, most]."""
+    problems: int = 15_000
+    """Problems of the training split, and as many drills, with one solution each."""
+    tests: int = 2
+    """Tests written for each problem."""
+    slip: float = 0.5
+    """Share of the solutions with a mistake."""
+    error: float = 0.4
+    """Share of the tests that are worked out wrongly."""
+    epochs: int = 2
+    together: int = 4
+    """Problems whose samples share a pack, and so the instructions that all prompts begin with."""
+    adapter_problems: int = 6_000
+    rewritten_tests: int = 2
+    """Tests in every problem that the adapter is shown to write; the domain's option of that
+    name."""
+    hidden: int = 128
+    layers: int = 4
+    heads: int = 4
+    vocabulary: int = 1024
+    """Upper limit; byte-pair merging stops once every word is one token."""
+    learning_rate: float = 2e-3
+    episodes: int = 400
+    """Episodes of each measurement."""
+
+
+class DemonstratingAgent(Protocol):
+    """An agent whose responses have text and no tokens (`Completion.unsampled`)."""
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        """Returns one response for each episode, decided by the episode and its seed."""
+        ...
+
+    def release_cache(self) -> None:
+        """Forgets what was kept of the episodes, which have all ended."""
+        ...
+
+
+@runtime_checkable
+class StepTeacher(Protocol):
+    """The teacher of a domain whose judge scores steps."""
+
+    plan: StepPlan
+
+    def demonstrator(self, slip: float) -> DemonstratingAgent:
+        """Returns the agent that the policy imitates. With probability `slip` it takes an arbitrary
+        action, so that reinforcement learning has something left to improve."""
+        ...
+
+    def interchangeable(self) -> list[list[str]]:
+        """Returns groups of words that may be swapped for one another throughout an episode."""
+        ...
+
+    def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
+        """Returns the judge's text on the last of `steps`, ending in `score` (+1 or -1) as the
+        domain's judge prompt asks for it."""
+        ...
+
+    def critic(self, task: Task, steps: Sequence[Step], rejected: Sequence[int]) -> str:
+        """Returns a text that says why the episode failed; `rejected`: indices of its bad steps."""
+        ...
+
+    def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
+        """Returns an answer to the adapter's prompt that `parse_candidate` accepts; None where the
+        root task has nothing harder or easier."""
+        ...
+
+
+@runtime_checkable
+class UnitTestTeacher(Protocol):
+    """The teacher of a domain whose judge writes tests (a `UnitTestDomain`)."""
+
+    plan: UnitTestPlan
+
+    def drills(self, count: int, difficulty: tuple[int, int], seed: int) -> list[Task]:
+        """Returns `count` more tasks to learn from, beside those of the training split."""
+        ...
+
+    def solution(self, task: Task, rng: random.Random, slip: float) -> str:
+        """Returns a policy's response that solves the task; with probability `slip`, one that
+        does not."""
+        ...
+
+    def unit_test(self, task: Task, rng: random.Random, error: float) -> str:
+        """Returns a judge's response with a right test; with probability `error`, a wrong one."""
+        ...
+
+    def critic(self, task: Task, response: str, summary: str) -> str:
+        """Returns a text that says why `response` fails; `summary`: what the environment said."""
+        ...
+
+    def proposal(
+        self, root: Task, direction: Direction, rng: random.Random, tests: int
+    ) -> str | None:
+        """Returns an answer to the adapter's prompt, with so many tests; None where the root task
+        has nothing harder or easier."""
+        ...
+
+
+@runtime_checkable
+class TaughtDomain(Protocol):
+    """A domain class that brings a teacher for its nano models."""
+
+    @staticmethod
+    def nano_teacher() -> StepTeacher | UnitTestTeacher:
+        """Returns the teacher. It is asked of the class: the teacher's plan says with which options
+        the domain is then made."""
+        ...
