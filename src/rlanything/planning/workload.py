@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlanything.config.recipe import Recipe
-from rlanything.config.roles import RoleConfig
+from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.planning.assumptions import Assumptions
 from rlanything.planning.quantities import Quantity, brief
 from rlanything.planning.training import Conversations, TrainingWorkload, leaves, training_workload
@@ -110,7 +110,7 @@ def judge_conversations(recipe: Recipe, assumed: Assumptions, writes_tests: bool
 def _policy(recipe: Recipe, assumed: Assumptions) -> RoleWorkload:
     talk, tasks = policy_conversations(recipe, assumed), task_count(recipe, assumed)
     trained = round(tasks * assumed.policy_trained)
-    learned = training_workload(leaves(talk), trained, recipe.policy)
+    learned = _learning(talk, trained, recipe.policy, recipe.loop.max_steps)
     return _conversing("policy", recipe, talk, tasks, "one a step", learned)
 
 
@@ -121,8 +121,22 @@ def _judge(recipe: Recipe, assumed: Assumptions, writes_tests: bool) -> RoleWork
     if writes_tests:
         about = f"tests: {tasks} tasks x {talk.samples}, shared by the rollouts of each"
     trained = round(tasks * assumed.judge_trained)
-    learned = training_workload(leaves(talk), trained, judge) if judge.trains else None
+    learned = _learning(talk, trained, judge, recipe.loop.max_steps) if judge.trains else None
     return _conversing("judge", recipe, talk, tasks, about, learned)
+
+
+def _learning(
+    talk: Conversations, tasks: int, role: TrainedRoleConfig, max_steps: int
+) -> TrainingWorkload:
+    """Tokens are those of mean episodes; memory has to do for the longest."""
+    mean = training_workload(leaves(talk), tasks, role)
+    steps = talk.steps if talk.grown == 0 else max_steps
+    longest = training_workload(leaves(replace(talk, steps=steps)), 1, role)
+    return replace(
+        mean,
+        largest=max(mean.largest, longest.largest),
+        most_samples=max(mean.most_samples, longest.most_samples),
+    )
 
 
 def _conversing(
