@@ -1,4 +1,4 @@
-"""`rlanything ablate`, as the command line has it."""
+"""`rlanything ablate`: a recipe with parts of it left out, over several seeds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ablate(
     from rlanything.studies.ablation.ablate import ablate as run_ablation
 
     progress = Progress(Console(stderr=True))
-    found = run_ablation(
+    result = run_ablation(
         AblationRequest(
             recipe,
             overrides or [],
@@ -67,9 +67,9 @@ def ablate(
     from rlanything.studies.ablation.table import difference_lines, terminal, value_lines
 
     if as_json:
-        typer.echo(json.dumps(found.to_json()))
-    elif found.results.rows:
-        Console().print(terminal("After training", value_lines(found.results)))
-        Console().print(terminal("Paired differences", difference_lines(found.results)))
-    if found.failed:
+        typer.echo(json.dumps(result.to_json()))
+    elif result.results.rows:
+        Console().print(terminal("After training", value_lines(result.results)))
+        Console().print(terminal("Paired differences", difference_lines(result.results)))
+    if result.failed:
         raise typer.Exit(1)
