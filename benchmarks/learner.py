@@ -37,7 +37,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="two tasks, one round: a minute")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     parser.add_argument("--out", type=Path, help="write a page of Markdown there")
-    return parser.parse_args(words)
+    return parser.parse_intermixed_args(words)
 
 
 def main(words: Sequence[str]) -> None:

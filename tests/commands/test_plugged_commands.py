@@ -114,6 +114,16 @@ def test_an_unknown_command_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "No such command" in capsys.readouterr().err
 
 
+def test_an_installation_that_is_older_than_its_commands_is_told_to_the_user(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr(plugins, "entry_points", lambda group: EntryPoints([]))
+    assert call(monkeypatch, "train", "tiny") == 2
+    assert capsys.readouterr().err.startswith(
+        "error: no commands are registered: run `pip install`"
+    )
+
+
 def test_errors_that_derive_from_the_packages_own_are_one_line_and_others_are_raised(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured, plug: Plug
 ) -> None:

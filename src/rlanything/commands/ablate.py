@@ -1,4 +1,4 @@
-"""`rlanything ablate`, as the command line has it."""
+"""`rlanything ablate`: a recipe with parts of it left out, over several seeds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def ablate(
 
     progress = Progress(Console(stderr=True))
     file = find_recipe(recipe)
-    found = run_ablation(
+    result = run_ablation(
         AblationRequest(
             file,
             overrides or [],
@@ -70,9 +70,9 @@ def ablate(
     from rlanything.studies.ablation.table import difference_lines, terminal, value_lines
 
     if as_json:
-        typer.echo(json.dumps(found.to_json()))
-    elif found.results.rows:
-        Console().print(terminal("After training", value_lines(found.results)))
-        Console().print(terminal("Paired differences", difference_lines(found.results)))
-    if found.failed:
+        typer.echo(json.dumps(result.to_json()))
+    elif result.results.rows:
+        Console().print(terminal("After training", value_lines(result.results)))
+        Console().print(terminal("Paired differences", difference_lines(result.results)))
+    if result.failed:
         raise typer.Exit(1)

@@ -29,8 +29,11 @@ class Commands(TyperGroup):
     @cached_property
     def _names(self) -> list[str]:
         """Found once: to ask for entry points reads a file of every installed package."""
+        names = plugin_names("command")
+        if not names:  # a checkout that is newer than what pip knows of it
+            raise PluginError("no commands are registered: run `pip install` on rlanything again")
         places = {name: place for place, name in enumerate(ORDER)}
-        return sorted(plugin_names("command"), key=lambda name: places.get(name, len(ORDER)))
+        return sorted(names, key=lambda name: places.get(name, len(ORDER)))
 
     def list_commands(self, ctx: Any) -> list[str]:
         return self._names
