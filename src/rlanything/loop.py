@@ -28,7 +28,8 @@ from rlanything.seeds import derive
 class IterationResult:
     """What one iteration did, for the store and for those who watch."""
 
-    iteration: int
+    number: int
+    """The iteration, counted from 1."""
     groups: list[RolloutGroup] = field(default_factory=list)
     failures: tuple[EpisodeError, ...] = ()
     accepted: list[str] = field(default_factory=list)
@@ -97,7 +98,7 @@ class Loop:
         self, entries: Sequence[ScheduledTask], turn: IterationResult
     ) -> list[RolloutGroup]:
         """Rollouts and their judgements, with the signals of Eq. 1 and Eq. 2."""
-        seed, t, loop = self.recipe.seed, turn.iteration, self.recipe.loop
+        seed, t, loop = self.recipe.seed, turn.number, self.recipe.loop
         attempts = [
             RolloutRequest(
                 f"{t}/{entry.task.id}/{g}", entry.task, derive(seed, t, entry.task.id, g)
@@ -139,13 +140,13 @@ class Loop:
         for entry in entries:
             if entry.task.id in turn.quarantined:
                 reason = turn.quarantined[entry.task.id]
-                self.pool.quarantine(entry.slot, entry.task.id, reason, turn.iteration)
+                self.pool.quarantine(entry.slot, entry.task.id, reason, turn.number)
                 turn.rejected += [entry.slot] if entry.candidate else []
             elif entry.candidate:
                 # A candidate that could not be played at all was solved by nobody.
                 accuracy = accuracies.get(entry.task.id, 0.0)
                 accepted = self.pool.settle(
-                    entry.slot, accuracy, turn.iteration, objections.get(entry.task.id)
+                    entry.slot, accuracy, turn.number, objections.get(entry.task.id)
                 )
                 (turn.accepted if accepted else turn.rejected).append(entry.slot)
 
@@ -159,20 +160,20 @@ class Loop:
             if settings.adapt_tasks and wanted and slot.usable and group.entry.task == slot.active:
                 asks.append(RewriteRequest(slot.id, slot.root, slot.active, wanted, group.failed))
         with self.progress.phase("proposals", len(asks), "tasks") as advance:
-            seed = derive(self.recipe.seed, turn.iteration, "adapter")
-            turn.proposals = self.adapter.propose(asks, turn.iteration, seed)
+            seed = derive(self.recipe.seed, turn.number, "adapter")
+            turn.proposals = self.adapter.propose(asks, turn.number, seed)
             advance(len(asks))
         for ask, proposal in zip(asks, turn.proposals, strict=True):
             if proposal.task is not None:
                 accuracy = self.pool.slot(ask.slot).accuracy or 0.0
                 candidate = Candidate(
-                    proposal.task, ask.direction, accuracy, proposal.critics, turn.iteration
+                    proposal.task, ask.direction, accuracy, proposal.critics, turn.number
                 )
                 self.pool.propose(ask.slot, candidate)
 
     def _train(self, turn: IterationResult) -> None:
         """Both learners, on everything but the rollouts of rejected candidates."""
-        seed = derive(self.recipe.seed, turn.iteration, "minibatches")
+        seed = derive(self.recipe.seed, turn.number, "minibatches")
         policy = [
             (g.entry.task.id, sample)
             for g in turn.trainable_groups

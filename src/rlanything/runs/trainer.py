@@ -25,9 +25,8 @@ from rlanything.algorithm.curriculum import Pool
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
-from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.drift import find_embedder
-from rlanything.evaluation.judge_eval import JudgeEvalSet, diagnose_judged
+from rlanything.evaluation.judge_eval import JudgeEvalSet
 from rlanything.evaluation.labels import oracle_labels
 from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.loop import IterationResult, Loop
@@ -40,9 +39,10 @@ from rlanything.runs.build import RunComponents, build_components, build_labelle
 from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint, sync
 from rlanything.runs.checks import run_checks
 from rlanything.runs.lock import RunLock, find_holder
-from rlanything.runs.metrics import drift_metrics, evaluation_metrics, iteration_metrics
+from rlanything.runs.metrics.measuring import Meter
 from rlanything.runs.recovery import Position, recover
 from rlanything.runs.report.writing import Reporter
+from rlanything.runs.results import EvaluationRecord, IterationRecord
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import closing_lines, evaluation_line, iteration_line, judge_line
@@ -108,6 +108,7 @@ class Run:
         """Domain and held-out tasks, and pool, models and optimizers as they stand at `_at`."""
         recipe, checkpoint = self._recipe, self._at.checkpoint
         check_trackers(recipe.tracker)
+        self._meter = Meter(self._progress.warn)
         self._domain: Domain = load_domain(recipe.domain.name, recipe.domain.options)
         self._held_out = self._load_held_out()
         self._embedder = find_embedder()
@@ -273,25 +274,28 @@ class Run:
             played = [trajectory for each in evaluations for trajectory in each.trajectories]
             played = played[: recipe.evaluation.judged_episodes]
         labels = self._labels(played) if played else self._store.judge_eval_labels()
-        exam = JudgeEvalSet(played or self._store.judge_eval_episodes(), labels)
+        judge_eval = JudgeEvalSet(played or self._store.judge_eval_episodes(), labels)
         seed = derive(recipe.seed, "examination")
-        found = exam.evaluate(self._cast.critic, recipe.feedback.judge_lambda, seed, progress)
-        if exam.trajectories:
-            progress.log(judge_line(iteration, found.diagnostics, pooled(found.counts)))
+        judge = judge_eval.evaluate(self._cast.critic, recipe.feedback.judge_lambda, seed, progress)
         usage = self._cast.pop_usage()
         if self._labeller is not None:
             usage |= self._labeller.pop_usage()
             self._labeller = None  # and with it its model: nobody asks again
-        metrics = evaluation_metrics(evaluations, found, usage)
-        rows = {
-            result.split: [
-                (t.task.id, t.task.kind, t.outcome, len(t.steps)) for t in result.trajectories
-            ]
-            for result in evaluations
-        }
+        record = self._meter.measure(
+            EvaluationRecord(
+                number=iteration,
+                evaluations=evaluations,
+                judge=judge,
+                usage=usage,
+                judge_episodes=played,
+                labels=labels,
+            )
+        )
+        if judge_eval.trajectories:
+            progress.log(judge_line(record))
         with self._stopper.deferred():
-            self._store.record_evaluation(iteration, rows, found.counts, metrics, played, labels)
-        self._track(iteration, metrics)
+            self._store.record_evaluation(record)
+        self._track(iteration, record.metrics)
 
     def _labels(self, played: Sequence[Trajectory]) -> dict[str, list[int]]:
         """Of the steps that the judge will always be examined on."""
@@ -314,56 +318,40 @@ class Run:
             rollouts=recipe.evaluation.rollouts_per_task,
         )
 
-    def _keep(self, turn: IterationResult, seconds_left: float) -> None:
-        """Checkpoint first, then one transaction that names it, then older ones may go."""
-        recipe, folder = self._recipe, self._directory / CHECKPOINTS
-        judged = [each for group in turn.groups for each in group.judged]
-        labels = oracle_labels(self._domain, [each.trajectory for each in judged])
-        diagnostics = diagnose_judged(judged, labels, recipe.feedback.judge_lambda)
+    def _keep(self, result: IterationResult, seconds_left: float) -> IterationRecord:
+        """Checkpoint first, then one transaction that names it, then older ones may go. Returns
+        what was kept."""
+        recipe, iteration = self._recipe, result.number
+        judged = [judged for group in result.groups for judged in group.judged]
+        labels = oracle_labels(self._domain, [one.trajectory for one in judged])
         with self._progress.phase("checkpoint", 1, "checkpoint"):
             checkpoint = save_checkpoint(
-                folder, turn.iteration, self._cast.trained_models, self._pool
+                self._directory / CHECKPOINTS, iteration, self._cast.trained_models, self._pool
             )
-        # The store's own seconds are counted with the next iteration's.
-        metrics = iteration_metrics(
-            turn,
-            diagnostics,
-            recipe.feedback.settings(),
-            pooled(self._cast.critic.counts(judged)),
-            self._cast.pop_usage(),
-            self._progress.pop_seconds(),
-        )
-        if self._embedder is not None:
-            metrics |= drift_metrics(self._pool, self._embedder.distance)
-        with self._progress.phase("store", 1, "transaction"):
-            self._store.record_iteration(
-                turn.iteration,
-                groups=turn.groups,
-                labels=labels,
-                samples={"policy": turn.policy_samples, "judge": turn.judge_samples},
-                proposals=[
-                    (
-                        p.slot,
-                        p.task.id if p.task else None,
-                        p.critics,
-                        [f"{each.stage}: {each.text}" for each in p.refused],
-                    )
-                    for p in turn.proposals
-                ],
-                failures=[(failure.task_id, failure.reason) for failure in turn.failures],
+        record = self._meter.measure(
+            IterationRecord(
+                result=result,
                 pool=self._pool,
-                metrics=metrics,
+                feedback=recipe.feedback.settings(),
+                labels=labels,
+                judge_counts=self._cast.critic.counts(judged),
+                usage=self._cast.pop_usage(),
+                # The store's own seconds are counted with the next iteration's.
+                seconds=self._progress.pop_seconds(),
+                distance=self._embedder.distance if self._embedder else None,
                 checkpoint=checkpoint,
                 finished=_now(),
             )
-        self._track(turn.iteration, metrics)
-        self._retain(turn.iteration)
-        self._progress.log(
-            iteration_line(turn.iteration, recipe.loop.iterations, metrics, seconds_left)
         )
+        with self._progress.phase("store", 1, "transaction"):
+            self._store.record_iteration(record)
+        self._track(iteration, record.metrics)
+        self._retain(iteration)
+        self._progress.log(iteration_line(record, recipe.loop.iterations, seconds_left))
         for check in run_checks(self._store.history()):
-            if check.iteration == turn.iteration:
+            if check.iteration == iteration:
                 self._progress.warn(check.line())
+        return record
 
     def _retain(self, iteration: int) -> None:
         """Lets go of what the recipe does not keep, after an iteration that is kept."""

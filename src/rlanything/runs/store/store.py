@@ -8,26 +8,17 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from rlanything.algorithm.curriculum import Pool
-from rlanything.evaluation.counts import Counts
-from rlanything.records import Sample, Trajectory
-from rlanything.rollout.groups import RolloutGroup
+from rlanything.records import Trajectory
+from rlanything.runs.results import EvaluationRecord, IterationRecord
 from rlanything.runs.store.database import Database, StoreError
-from rlanything.runs.store.episode_json import from_json, to_json
-from rlanything.runs.store.rows import (
-    Trained,
-    storable,
-    write_evaluation,
-    write_metrics,
-    write_pool,
-    write_trajectory,
-)
+from rlanything.runs.store.episode_json import from_json
+from rlanything.runs.store.rows import write_evaluation, write_iteration, write_pool
 from rlanything.runs.store.schema import BY_ITERATION, CONTENT, SCHEMA_VERSION, TABLES
 from rlanything.runs.store.stored import StoredTrajectory, read_trajectory, transcript_digests
 
@@ -75,92 +66,18 @@ class Store:
         with self._db.transaction() as db:
             db.executemany("INSERT OR REPLACE INTO run VALUES (?, ?)", facts.items())
 
-    def record_iteration(
-        self,
-        iteration: int,
-        *,
-        groups: Sequence[RolloutGroup],
-        labels: Mapping[str, Sequence[int]],
-        samples: Mapping[str, Sequence[Sample]],
-        proposals: Sequence[tuple[str, str | None, Sequence[str], Sequence[str]]],
-        failures: Sequence[tuple[str, str]],
-        pool: Pool,
-        metrics: Mapping[str, float | None],
-        checkpoint: str,
-        finished: str,
-    ) -> None:
-        """One transaction: an iteration is here entirely or not at all.
-
-        `labels`: the oracle's, by trajectory. `samples`: of the `policy` and of the `judge`, as the
-        learners were given them. `proposals`: (slot, candidate, critics, refused tries).
-        `failures`: (task, reason).
+    def record_iteration(self, record: IterationRecord) -> None:
+        """Writes an iteration in one transaction: it is here entirely or not at all.
 
         Raises ValueError for a sample that is not of this iteration, or whose tokens are not those
         that were sampled."""
-        trained = Trained(samples)
         with self._db.transaction() as db:
-            db.execute("INSERT INTO iterations VALUES (?, ?, ?)", (iteration, finished, checkpoint))
-            write_pool(db, pool, iteration)
-            for group in groups:
-                entry = group.entry
-                db.execute(
-                    "INSERT INTO groups VALUES (?, ?, ?, ?, ?)",
-                    (iteration, entry.task.id, entry.slot, entry.candidate, group.accuracy),
-                )
-                written: set[int] = set()
-                for judged in group.judged:
-                    write_trajectory(db, iteration, judged, labels, trained, written)
-            trained.check_all_taken()
-            db.executemany(
-                "INSERT INTO proposals VALUES (?, ?, ?, ?, ?)",
-                [
-                    (iteration, slot, task, json.dumps(critics), json.dumps(refused))
-                    for slot, task, critics, refused in proposals
-                ],
-            )
-            db.executemany(
-                "INSERT INTO failures VALUES (?, ?, ?)",
-                [(iteration, task, storable(reason)) for task, reason in failures],
-            )
-            write_metrics(db, iteration, metrics)
+            write_iteration(db, record)
 
-    def record_evaluation(
-        self,
-        iteration: int,
-        judged: Mapping[str, Sequence[tuple[str, str, int, int]]],
-        counts: Mapping[str, Counts],
-        metrics: Mapping[str, float | None],
-        judge_episodes: Sequence[Trajectory] = (),
-        labels: Mapping[str, Sequence[int]] = MappingProxyType({}),
-    ) -> None:
-        """An evaluation of policy and judge after an iteration (0: before training), in one
-        transaction.
-
-        `judged`: rows of (task, kind, outcome, steps) by split. `counts`: what the judge got right
-        on each of its held-out episodes, hits and of how many by measure. `judge_episodes`: those
-        episodes, where they are new, and `labels` of their steps by episode."""
+    def record_evaluation(self, record: EvaluationRecord) -> None:
+        """Writes an evaluation of policy and judge in one transaction."""
         with self._db.transaction() as db:
-            for split, rows in judged.items():
-                write_evaluation(db, iteration, split, rows)
-            db.executemany(
-                "INSERT INTO judge_eval_counts VALUES (?, ?, ?, ?, ?)",
-                [
-                    (iteration, item, measure, *pair)
-                    for item, found in counts.items()
-                    for measure, pair in found.items()
-                ],
-            )
-            db.executemany(
-                "INSERT INTO judge_eval_episodes (episode, labels) VALUES (?, ?)",
-                [
-                    (
-                        to_json(each),
-                        json.dumps(list(labels[each.id])) if each.id in labels else None,
-                    )
-                    for each in judge_episodes
-                ],
-            )
-            write_metrics(db, iteration, metrics)
+            write_evaluation(db, record)
 
     def take_beginning(self, other: Store) -> None:
         """Copies the evaluation before training from another run's store, and the episodes of its
