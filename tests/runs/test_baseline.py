@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from helpers.paths import TINY
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -10,11 +9,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from helpers.paths import TINY
 from rlanything.config.recipe import RecipeError, load_recipe
+from rlanything.progress import Progress
 from rlanything.runs.baseline import has_baseline
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Run
-from rlanything.progress import Progress
 
 SMALL = (
     "loop.iterations=1",

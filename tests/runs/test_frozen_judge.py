@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from helpers.paths import TINY
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from helpers.paths import TINY
 from rlanything.config.recipe import load_recipe
+from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Run
-from rlanything.progress import Progress
 
 SMALL = (
     "judge.train=false",

@@ -166,8 +166,8 @@ def drift(record: IterationRecord) -> Numbers:
     IterationRecord,
     "Judge: what its scores are worth",
     JUDGE,
-    "Over all judged steps, rejected candidates' too. Tests are scores where the judge writes tests."
-    "\nWhat a judge of your own counts stands here as well, under the names of its measures.",
+    "Over all judged steps, rejected candidates' too. Tests are scores where the judge writes\n"
+    "tests. What a judge of your own counts stands here as well, under the names of its measures.",
 )
 def judge(record: IterationRecord) -> Numbers:
     diagnostics = diagnose_judged(record.judged, record.labels, record.feedback.judge_lambda)
