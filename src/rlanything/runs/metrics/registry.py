@@ -85,8 +85,8 @@ def metrics(
 @cache
 def find_metric(name: str) -> Metric:
     """Returns the metric of a name. Raises KeyError where nobody registered it."""
-    for each in REGISTERED.values():
-        for metric in each.metrics:
+    for one in REGISTERED.values():
+        for metric in one.metrics:
             if metric.matches(name):
                 return metric
     raise KeyError(f"no metric is called {name}; docs/metrics.md lists them")

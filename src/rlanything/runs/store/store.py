@@ -1,4 +1,4 @@
-"""What a run remembers, in one SQLite file: readable while it grows, one commit an iteration.
+"""The store of a run, one SQLite file: readable while it grows, one commit an iteration.
 
 Everything the feedback is computed from is here: outcomes, scores, and the advantages that trained;
 and everything that was written, with its tokens and log-probs, as long as the recipe keeps it.
@@ -56,13 +56,14 @@ class Store:
         return self._db.query(sql, *values)
 
     def check(self) -> list[str]:
-        """What is wrong with the file, in plain words; nothing if it is sound. Reads all of it."""
+        """Returns what is wrong with the file, in plain words; nothing if it is sound. Reads all of
+        it."""
         return self._db.check()
 
     # --- writing
 
     def describe(self, facts: Mapping[str, str]) -> None:
-        """Facts about the run as a whole."""
+        """Writes facts about the run as a whole."""
         with self._db.transaction() as db:
             db.executemany("INSERT OR REPLACE INTO run VALUES (?, ?)", facts.items())
 
@@ -128,7 +129,7 @@ class Store:
     # --- reading
 
     def finished(self) -> bool:
-        """Whether the run is at its end."""
+        """Returns whether the run is at its end."""
         return bool(self.query("SELECT value FROM run WHERE key = 'finished'"))
 
     def trajectory(self, trajectory_id: str) -> StoredTrajectory:
@@ -137,23 +138,23 @@ class Store:
         return read_trajectory(self._db, trajectory_id)
 
     def metrics(self, iteration: int) -> dict[str, float | None]:
-        """By name."""
+        """Returns the metrics of an iteration by name."""
         return dict(self.query("SELECT name, value FROM metrics WHERE iteration = ?", iteration))
 
     def history(self) -> dict[int, dict[str, float | None]]:
-        """All metrics by iteration (0: before training) and name."""
-        found: dict[int, dict[str, float | None]] = defaultdict(dict)
+        """Returns all metrics by iteration (0: before training) and name."""
+        history: dict[int, dict[str, float | None]] = defaultdict(dict)
         for iteration, name, value in self.query("SELECT iteration, name, value FROM metrics"):
-            found[iteration][name] = value
-        return dict(sorted(found.items()))
+            history[iteration][name] = value
+        return dict(sorted(history.items()))
 
     def evaluated_iterations(self) -> list[int]:
-        """The iterations after which policy and judge were evaluated, in order."""
+        """Returns the iterations after which policy and judge were evaluated, in order."""
         rows = self.query("SELECT DISTINCT iteration FROM evaluations ORDER BY 1")
         return [iteration for (iteration,) in rows]
 
     def outcomes(self, iteration: int, split: str) -> list[tuple[str, int]]:
-        """Of an evaluation, each attempt's task and outcome; those of one task in their order."""
+        """Returns task and outcome of each attempt of an evaluation; those of one task in order."""
         return self.query(
             "SELECT task, outcome FROM evaluations WHERE iteration = ? AND split = ?"
             " ORDER BY task, attempt",
@@ -162,15 +163,16 @@ class Store:
         )
 
     def judge_eval_counts(self, iteration: int) -> dict[str, dict[str, tuple[int, int]]]:
-        """What the judge got right in a sitting: by item and measure, hits and of how many."""
-        found: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+        """Returns what the judge got right in an evaluation, by item and measure: hits and of how
+        many."""
+        counts: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
         for item, measure, hits, total in self.query(
             "SELECT item, measure, hits, total FROM judge_eval_counts WHERE iteration = ?"
             " ORDER BY 1, 2",
             iteration,
         ):
-            found[item][measure] = (hits, total)
-        return dict(found)
+            counts[item][measure] = (hits, total)
+        return dict(counts)
 
     def judge_eval_episodes(self) -> list[Trajectory]:
         """The held-out episodes that the judge is evaluated on, as far as a judge reads them."""
@@ -187,8 +189,9 @@ class Store:
         return {from_json(episode).id: json.loads(labels) for episode, labels in rows}
 
     def dump(self) -> list[str]:
-        """Everything the run did, a line for each row, in an order that depends on nothing else:
-        runs that did the same have equal dumps. Clocks are left out, and what the run was told.
+        """Returns everything the run did, a line for each row, in an order that depends on nothing
+        else: runs that did the same have equal dumps. Clocks are left out, and what the run was
+        told.
 
         Of a transcript there are digests: of its texts, tokens, log-probs and prompts."""
         lines = [
