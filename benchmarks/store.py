@@ -41,18 +41,24 @@ from synthetic import (
 
 from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.algorithm.feedback import FeedbackSettings
-from rlanything.evaluation.judge_eval import BAD, GOOD
-from rlanything.records import JudgedTrajectory, Task, Trajectory
+from rlanything.evaluation.counts import Counts
+from rlanything.evaluation.diagnostics import diagnose
+from rlanything.evaluation.judge_eval import BAD, GOOD, JudgeEvaluation
+from rlanything.evaluation.success import Evaluation
+from rlanything.loop import IterationResult
+from rlanything.records import Completion, JudgedTrajectory, Step, Task, Trajectory
+from rlanything.roles.adapter import Proposal
 from rlanything.roles.judges.base import StepJudge
 from rlanything.rollout.groups import ScheduledTask, grouped
 from rlanything.runs.lineage import lineage_table, read_lineage
+from rlanything.runs.results import EvaluationRecord, IterationRecord
 from rlanything.runs.store.store import Store
 
 REPORT = Path(__file__).with_name("store.md")
 SLOTS = 3500
 PROPOSALS = 6
 """A run of 200 iterations then rewrites 1,200 tasks, and tries each once."""
-SITTING_EVERY = 10
+EVALUATION_EVERY = 10
 SHARES = (0.2, 1.0, PROSE)
 KEPT = 5
 """Iterations whose texts are kept where retention is measured."""
@@ -90,7 +96,7 @@ def median(costs: Sequence[Cost]) -> Cost:
 
 
 def live(store: Store, iteration: int, pool: Pool, played: Sequence[JudgedTrajectory]) -> Cost:
-    """One turn of the loop as the store sees it, and what its commit cost."""
+    """One iteration as the store sees it, and what its commit cost."""
     rng = np.random.default_rng(iteration)
     for slot in pool.pending():
         pool.settle(slot.id, float(rng.integers(0, 9) / 8), iteration)
@@ -101,35 +107,56 @@ def live(store: Store, iteration: int, pool: Pool, played: Sequence[JudgedTrajec
         for i, each in enumerate(played)
     ]
     groups = grouped(entries, judged, lambda group: StepJudge().signals(group, FeedbackSettings()))
-    critics = ["The agent searched the same drawer twice and never opened the fridge."] * 2
+    critics = ("The agent searched the same drawer twice and never opened the fridge.",) * 2
     for slot in slots[:PROPOSALS]:
         task = replace(slot.root, id=f"{slot.id}@{iteration}", instruction="put two mugs away")
-        pool.propose(slot.id, Candidate(task, "harder", 0.9, tuple(critics), iteration))
-    given: dict[str, Any] = {
-        "groups": groups,
-        "labels": {each.trajectory.id: [1] * STEPS for each in judged},
-        "samples": {
-            "policy": [sample for group in groups for sample in group.policy_samples()],
-            "judge": [sample for group in groups for sample in group.judge_samples()],
-        },
-        "proposals": [(s.id, f"{s.id}@{iteration}", critics, []) for s in slots[:PROPOSALS]],
-        "failures": [],
-        "pool": pool,
-        "metrics": {f"room/quantity_{i}": float(rng.random()) for i in range(60)},
-        "checkpoint": f"iter-{iteration:05d}",
-        "finished": "2026-01-01T00:00:00+00:00",
-    }
+        pool.propose(slot.id, Candidate(task, "harder", 0.9, critics, iteration))
+    result = IterationResult(
+        iteration,
+        groups=groups,
+        proposals=[
+            Proposal(slot.id, Task(f"{slot.id}@{iteration}", "put two mugs away"), critics, ())
+            for slot in slots[:PROPOSALS]
+        ],
+        policy_samples=[sample for group in groups for sample in group.policy_samples()],
+        judge_samples=[sample for group in groups for sample in group.judge_samples()],
+    )
+    record = IterationRecord(
+        result=result,
+        pool=pool,
+        labels={each.trajectory.id: [1] * STEPS for each in judged},
+        metrics={f"room/quantity_{i}": float(rng.random()) for i in range(60)},
+        checkpoint=f"iter-{iteration:05d}",
+        finished="2026-01-01T00:00:00+00:00",
+    )
     begun = time.process_time()
-    _, seconds = timed(lambda: store.record_iteration(iteration, **given))
+    _, seconds = timed(lambda: store.record_iteration(record))
     cost = Cost(seconds, time.process_time() - begun)
-    if iteration % SITTING_EVERY == 0:
-        rows = [
-            (f"held out {i}", f"kind {i % 6}", int(rng.choice((1, -1))), 20) for i in range(140)
-        ]
-        counts = {f"exam {i}": {GOOD: (9, 18), BAD: (11, 22)} for i in range(64)}
-        metrics = {f"evaluation/judge/quantity_{i}": 0.5 for i in range(10)}
-        store.record_evaluation(iteration, {"in_domain": rows, "ood": rows}, counts, metrics)
+    if iteration % EVALUATION_EVERY == 0:
+        _evaluate(store, iteration, rng)
     return cost
+
+
+def _evaluate(store: Store, iteration: int, rng: np.random.Generator) -> None:
+    step = Step("", Completion.unsampled(""), "go", True, "")
+    held_out = tuple(
+        Trajectory(
+            f"{i}",
+            Task(f"held out {i}", "", f"kind {i % 6}"),
+            (step,) * 20,
+            int(rng.choice((1, -1))),
+        )
+        for i in range(140)
+    )
+    counts: dict[str, Counts] = {f"judged {i}": {GOOD: (9, 18), BAD: (11, 22)} for i in range(64)}
+    store.record_evaluation(
+        EvaluationRecord(
+            number=iteration,
+            evaluations=[Evaluation(split, held_out, 0, 0.0) for split in ("in_domain", "ood")],
+            judge=JudgeEvaluation(diagnose([], [], [], 1.0), counts),
+            metrics={f"evaluation/judge/quantity_{i}": 0.5 for i in range(10)},
+        )
+    )
 
 
 def _attempt(trajectory: Trajectory, task: Task, iteration: int) -> Trajectory:

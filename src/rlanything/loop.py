@@ -27,16 +27,17 @@ from rlanything.seeds import derive
 
 @dataclass(slots=True)
 class IterationResult:
-    """What one iteration did, for the store and for those who watch."""
+    """The results of one iteration."""
 
-    iteration: int
+    number: int
+    """The iteration, counted from 1."""
     groups: list[RolloutGroup] = field(default_factory=list)
     failures: tuple[EpisodeError, ...] = ()
     accepted: list[str] = field(default_factory=list)
     """Slots whose candidate became their active task."""
     rejected: list[str] = field(default_factory=list)
     quarantined: dict[str, str] = field(default_factory=dict)
-    """Tasks that killed their workers, and how: nobody meets them again."""
+    """Tasks that killed their workers, and how: they are not played again."""
     proposals: list[Proposal] = field(default_factory=list)
     policy_samples: list[Sample] = field(default_factory=list)
     judge_samples: list[Sample] = field(default_factory=list)
@@ -113,7 +114,7 @@ class Loop:
         self, scheduled: Sequence[ScheduledTask], result: IterationResult
     ) -> list[RolloutGroup]:
         """Plays and judges the rollouts, with the signals of Eq. 1 and Eq. 2."""
-        seed, t, loop = self.recipe.seed, result.iteration, self.recipe.loop
+        seed, t, loop = self.recipe.seed, result.number, self.recipe.loop
         requests = [
             RolloutRequest(f"{t}/{s.task.id}/{g}", s.task, derive(seed, t, s.task.id, g))
             for s in scheduled
@@ -155,13 +156,13 @@ class Loop:
         for item in scheduled:
             if item.task.id in result.quarantined:
                 reason = result.quarantined[item.task.id]
-                self.pool.quarantine(item.slot, item.task.id, reason, result.iteration)
+                self.pool.quarantine(item.slot, item.task.id, reason, result.number)
                 result.rejected += [item.slot] if item.candidate else []
             elif item.candidate:
                 # A candidate that could not be played at all was solved by nobody.
                 accuracy = accuracies.get(item.task.id, 0.0)
                 accepted = self.pool.settle(
-                    item.slot, accuracy, result.iteration, objections.get(item.task.id)
+                    item.slot, accuracy, result.number, objections.get(item.task.id)
                 )
                 (result.accepted if accepted else result.rejected).append(item.slot)
 
@@ -178,20 +179,20 @@ class Loop:
                     RewriteRequest(slot.id, slot.root, slot.active, wanted, group.failed)
                 )
         with self.progress.phase("proposals", len(requests), "tasks") as advance:
-            seed = derive(self.recipe.seed, result.iteration, "adapter")
-            result.proposals = self.adapter.propose(requests, result.iteration, seed)
+            seed = derive(self.recipe.seed, result.number, "adapter")
+            result.proposals = self.adapter.propose(requests, result.number, seed)
             advance(len(requests))
         for request, proposal in zip(requests, result.proposals, strict=True):
             if proposal.task is not None:
                 accuracy = self.pool.slot(request.slot).accuracy or 0.0
                 candidate = Candidate(
-                    proposal.task, request.direction, accuracy, proposal.critics, result.iteration
+                    proposal.task, request.direction, accuracy, proposal.critics, result.number
                 )
                 self.pool.propose(request.slot, candidate)
 
     def _train(self, result: IterationResult) -> None:
         """Updates both learners, on everything but the rollouts of rejected candidates."""
-        seed = derive(self.recipe.seed, result.iteration, "minibatches")
+        seed = derive(self.recipe.seed, result.number, "minibatches")
         groups = result.trainable_groups
         policy = [(g.scheduled.task.id, sample) for g in groups for sample in g.policy_samples()]
         judge = [(g.scheduled.task.id, sample) for g in groups for sample in g.judge_samples()]

@@ -8,8 +8,10 @@ import pytest
 
 from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.evaluation.drift import MODULE, find_embedder
+from rlanything.loop import IterationResult
 from rlanything.records import Task
-from rlanything.runs.metrics import drift_metrics
+from rlanything.runs.metrics.iteration import drift
+from rlanything.runs.results import IterationRecord
 
 
 def test_without_the_package_nobody_measures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,11 +26,12 @@ def test_only_rewritten_tasks_count() -> None:
         assert (one, other) == ("put a mug", "put a vase")
         return 0.25
 
-    assert drift_metrics(pool, distance) == {"tasks/drift": None}
+    record = IterationRecord(result=IterationResult(1), pool=pool, distance=distance)
+    assert drift(record) == {"tasks/drift": None}
     pool.record("a", "a", 0.1)
     pool.propose("a", Candidate(Task("a@1", "put a vase"), "easier", 0.1, (), 1))
     assert pool.settle("a", 0.5, 2, None)
-    assert drift_metrics(pool, distance) == {"tasks/drift": 0.25}
+    assert drift(record) == {"tasks/drift": 0.25}
 
 
 @pytest.mark.slow

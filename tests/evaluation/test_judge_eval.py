@@ -1,4 +1,4 @@
-"""The judge's exam: the same episodes each time, intervals over episodes."""
+"""The evaluation of the judge: the same episodes each time, intervals over episodes."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def episodes(count: int, steps: int) -> list[Trajectory]:
     return [Trajectory(str(i), Task(str(i), ""), (step,) * steps, 1) for i in range(count)]
 
 
-def exam_of(domain: object, played: list[Trajectory]) -> JudgeEvalSet:
+def eval_set(domain: object, played: list[Trajectory]) -> JudgeEvalSet:
     return JudgeEvalSet(played, oracle_labels(cast(Domain, domain), played))
 
 
-def evaluate(exam: JudgeEvalSet, right: int) -> Any:
-    return exam.evaluate(
+def evaluate(judge_eval: JudgeEvalSet, right: int) -> Any:
+    return judge_eval.evaluate(
         cast(LLMJudge, ScriptedJudge(right)), 1.0, 0, Progress(Console(quiet=True))
     )
 
@@ -93,9 +93,9 @@ def test_a_label_is_the_majority_and_even_votes_are_none() -> None:
     assert (counted[GOOD][1], counted[BAD][1]) == (1, 1), "a step without a label is not counted"
 
 
-def test_balanced_accuracy_gain_is_the_difference_of_two_sittings() -> None:
-    exam = exam_of(LabelledDomain(), episodes(20, 4))
-    before, after = evaluate(exam, 2), evaluate(exam, 4)
+def test_balanced_accuracy_gain_is_the_difference_of_two_evaluations() -> None:
+    judge_eval = eval_set(LabelledDomain(), episodes(20, 4))
+    before, after = evaluate(judge_eval, 2), evaluate(judge_eval, 4)
     assert before.diagnostics.balanced_process_accuracy == 0.5
     assert after.diagnostics.balanced_process_accuracy == 1.0
     change = gain(before.counts, after.counts, (GOOD, BAD))
@@ -105,8 +105,8 @@ def test_balanced_accuracy_gain_is_the_difference_of_two_sittings() -> None:
 
 
 def test_no_change_has_an_interval_that_holds_zero() -> None:
-    exam = exam_of(LabelledDomain(), episodes(20, 4))
-    change = gain(evaluate(exam, 3).counts, evaluate(exam, 3).counts, (GOOD, BAD))
+    judge_eval = eval_set(LabelledDomain(), episodes(20, 4))
+    change = gain(evaluate(judge_eval, 3).counts, evaluate(judge_eval, 3).counts, (GOOD, BAD))
     assert change is not None
     assert change.low <= 0 <= change.high
 
@@ -116,17 +116,17 @@ def test_without_an_oracle_there_is_no_gain_to_report() -> None:
         def oracle(self, task: Task, steps: Sequence[Step]) -> None:  # type: ignore[override]
             del task, steps
 
-    exam = exam_of(Unlabelled(), episodes(3, 2))
-    sitting = evaluate(exam, 1)
-    assert sitting.diagnostics.process_accuracy is None
-    assert sitting.diagnostics.outcome_accuracy is not None
-    assert gain(sitting.counts, sitting.counts, (GOOD, BAD)) is None
-    assert pooled(sitting.counts) == {AGREEING: sitting.diagnostics.outcome_accuracy}
+    judge_eval = eval_set(Unlabelled(), episodes(3, 2))
+    evaluated = evaluate(judge_eval, 1)
+    assert evaluated.diagnostics.process_accuracy is None
+    assert evaluated.diagnostics.outcome_accuracy is not None
+    assert gain(evaluated.counts, evaluated.counts, (GOOD, BAD)) is None
+    assert pooled(evaluated.counts) == {AGREEING: evaluated.diagnostics.outcome_accuracy}
 
 
 def test_what_is_counted_by_episode_adds_up_to_the_accuracies() -> None:
-    sitting = evaluate(exam_of(LabelledDomain(), episodes(3, 4)), 3)
-    assert sitting.counts["0"] == {GOOD: (2, 2), BAD: (1, 2), AGREEING: (3, 4)}
-    shares, found = pooled(sitting.counts), sitting.diagnostics
+    evaluated = evaluate(eval_set(LabelledDomain(), episodes(3, 4)), 3)
+    assert evaluated.counts["0"] == {GOOD: (2, 2), BAD: (1, 2), AGREEING: (3, 4)}
+    shares, found = pooled(evaluated.counts), evaluated.diagnostics
     assert shares[AGREEING] == found.outcome_accuracy
     assert (shares[GOOD] + shares[BAD]) / 2 == found.balanced_process_accuracy

@@ -14,6 +14,12 @@ from pathlib import Path
 import yaml
 
 from rlanything.config.recipe import load_recipe
+from rlanything.evaluation.counts import Counts
+from rlanything.evaluation.diagnostics import diagnose
+from rlanything.evaluation.judge_eval import JudgeEvaluation
+from rlanything.evaluation.success import Evaluation
+from rlanything.records import Task, Trajectory
+from rlanything.runs.results import EvaluationRecord
 from rlanything.runs.store.store import Store
 
 
@@ -23,11 +29,18 @@ def won(arm: str, seed: int, task: int) -> int:
 
 
 def evaluate(store: Store, iteration: int, arm: str, seed: int) -> None:
-    rows = {"in_domain": [(f"t{i}", "", won(arm, seed, i), 3) for i in range(10)]}
-    counts = {
+    played = tuple(Trajectory(f"t{i}", Task(f"t{i}", ""), (), won(arm, seed, i)) for i in range(10))
+    counts: dict[str, Counts] = {
         f"in_domain/t{i}": {"good steps": (int(arm[-1]), 10), "bad steps": (5, 10)} for i in (0, 1)
     }
-    store.record_evaluation(iteration, rows, counts, {"evaluation/in_domain/success": 0.5})
+    store.record_evaluation(
+        EvaluationRecord(
+            number=iteration,
+            evaluations=[Evaluation("in_domain", played, 0, 0.0)],
+            judge=JudgeEvaluation(diagnose([], [], [], 1.0), counts),
+            metrics={"evaluation/in_domain/success": 0.5},
+        )
+    )
 
 
 def main(command: str, what: str, *overrides: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from helpers.results import evaluation_record, iteration_record
 from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.evaluation.judge_eval import BAD, GOOD
@@ -20,6 +21,7 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
+from rlanything.roles.adapter import Proposal
 from rlanything.roles.judges.base import StepJudge
 from rlanything.rollout.groups import ScheduledTask, grouped
 from rlanything.runs.store.store import Store
@@ -40,7 +42,7 @@ def make_run(
     evaluated_iterations: bool = True,
     image: str | None = None,
 ) -> Path:
-    """A run as a trained one leaves it: rollouts, judgements, rewrites, metrics, sittings."""
+    """A run as a trained one leaves it: rollouts, judgements, rewrites, metrics, evaluations."""
     directory.mkdir()
     store = Store.create(directory / "run.sqlite")
     recipe = {
@@ -53,23 +55,24 @@ def make_run(
     roots = [Task(f"root-{i}", say(f"find the key number {i}"), "key") for i in range(4 * tasks)]
     pool = Pool(roots, 0.2, 0.8)
     if evaluated_iterations:
-        _sit(store, 0, 0.3)
+        _evaluate(store, 0, 0.3)
     for iteration in range(1, iterations + 1):
         _iterate(store, pool, iteration, (tasks, episodes, steps, judgements), say, image)
         if evaluated_iterations and (iteration == iterations or iteration % 10 == 0):
-            _sit(store, iteration, 0.3 + 0.5 * iteration / iterations)
+            _evaluate(store, iteration, 0.3 + 0.5 * iteration / iterations)
     if iterations:
         store.describe({"finished": "2026-01-01T01:00:00+00:00"})
     store.close()
     return directory
 
 
-def _sit(store: Store, iteration: int, share: float) -> None:
+def _evaluate(store: Store, iteration: int, share: float) -> None:
     rows = [(f"held-{i}", "key", 1 if i < 40 * share else -1, 5) for i in range(40)]
     right = round(10 * share)
-    counts = {f"exam-{i}": {GOOD: (right, 10), BAD: (right, 10)} for i in range(20)}
+    counts = {f"judged-{i}": {GOOD: (right, 10), BAD: (right, 10)} for i in range(20)}
     metrics: dict[str, float | None] = {"evaluation/judge/positive_rate": 0.5}
-    store.record_evaluation(iteration, {"in_domain": rows, "ood": rows}, counts, metrics)
+    rows_of = {"in_domain": rows, "ood": rows}
+    store.record_evaluation(evaluation_record(iteration, rows_of, counts, metrics))
 
 
 def _iterate(
@@ -98,14 +101,14 @@ def _iterate(
         task = replace(slot.root, id=f"{slot.id}@{iteration}", instruction=say("find two keys"))
         critics = (say("The agent never opened the drawer."),)
         pool.propose(slot.id, Candidate(task, "harder", 0.9, critics, iteration))
-        proposals.append((slot.id, task.id, critics, ()))
+        proposals.append(Proposal(slot.id, task, critics, ()))
     trained = [group for group in groups if not group.scheduled.candidate]
     metrics: dict[str, float | None] = {
         f"room/quantity_{i}": float(rng.random()) for i in range(40)
     }
     metrics |= {"judge/mu": 1.1, "judge/p_plus": 0.6, "judge/p_minus": 0.5, "policy/kl": 0.01}
     metrics |= {"tasks/accepted": float(len(pending)), "seconds/rollouts": 3.0, "judge/ut": None}
-    store.record_iteration(
+    record = iteration_record(
         iteration,
         groups=groups,
         labels={each.trajectory.id: [1] * steps for each in judged},
@@ -120,6 +123,7 @@ def _iterate(
         checkpoint=f"iter-{iteration:05d}",
         finished="2026-01-01T00:30:00+00:00",
     )
+    store.record_iteration(record)
 
 
 def _episode(

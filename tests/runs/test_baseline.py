@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from helpers.paths import TINY
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -10,11 +9,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from helpers.paths import TINY
 from rlanything.config.recipe import RecipeError, load_recipe
+from rlanything.progress import Progress
 from rlanything.runs.baseline import has_baseline
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
-from rlanything.progress import Progress
 
 SMALL = (
     "loop.iterations=1",
@@ -87,7 +87,7 @@ def test_a_run_that_began_otherwise_is_refused_before_anything_is_written(
     assert not (tmp_path / "second").exists()
 
 
-def test_what_is_no_run_or_was_not_examined_is_refused(first: Path, tmp_path: Path) -> None:
+def test_what_is_no_run_or_was_not_evaluated_is_refused(first: Path, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"evaluation.baseline: .*no such recipe"):
         trained(tmp_path / "second", f"evaluation.baseline={tmp_path / 'nothing'}")
     bare = tmp_path / "bare"
@@ -96,7 +96,7 @@ def test_what_is_no_run_or_was_not_examined_is_refused(first: Path, tmp_path: Pa
     with pytest.raises(RecipeError, match=r"evaluation.baseline: .*is not a run directory"):
         trained(tmp_path / "second", f"evaluation.baseline={bare}")
     Store.create(bare / "run.sqlite").close()
-    with pytest.raises(RecipeError, match="was not examined before training; leave it out"):
+    with pytest.raises(RecipeError, match="was not evaluated before training; leave it out"):
         trained(tmp_path / "second", f"evaluation.baseline={bare}")
     damaged = tmp_path / "damaged"
     shutil.copytree(first, damaged)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from helpers.paths import TINY
-from pathlib import Path
-
 import pytest
 
-from rlanything.runs.build import build_components
+from helpers.paths import TINY
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.domains.registry import load_domain
 from rlanything.roles.adapter import RewriteRequest
-
+from rlanything.runs.build import build_components
 
 
 def cast_of(*overrides: str):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlanything.runs.checks import RULES, Row, run_checks
+from rlanything.runs.checks import RULES, run_checks
+from rlanything.runs.results import Numbers
 
-WELL: Row = {
+WELL: Numbers = {
     "rollouts/episodes": 128.0,
     "rollouts/success": 0.5,
     "judge/commonest_share": 0.6,
@@ -36,7 +37,7 @@ WELL: Row = {
 }
 
 
-def raised(*changes: Row) -> dict[str, int]:
+def raised(*changes: Numbers) -> dict[str, int]:
     """Name and iteration of the checks of a run that is well but for these changes."""
     rows = {i: {**WELL, **change} for i, change in enumerate(changes, start=1)}
     return {check.name: check.iteration for check in run_checks(rows)}
@@ -71,7 +72,9 @@ def test_what_was_evaluated_before_training_is_no_iteration() -> None:
         ("task drift", {"tasks/drift": 0.85}, 1),
     ],
 )
-def test_a_bad_state_is_called_once_it_has_lasted(name: str, change: Row, iterations: int) -> None:
+def test_a_bad_state_is_called_once_it_has_lasted(
+    name: str, change: Numbers, iterations: int
+) -> None:
     start = 4
     lasted = raised(*[{}] * start, *[change] * 10)
     if name == "proposal funnel":  # it counts over several iterations, the good ones too
@@ -126,7 +129,7 @@ def test_noise_raises_an_check_in_hardly_any_run() -> None:
 
 
 def test_every_check_is_one_line_with_a_remedy() -> None:
-    bad: Row = {
+    bad: Numbers = {
         "policy/mismatch_kl": 1.0,
         "policy/skipped_updates": 2.0,
         "tasks/drift": 0.9,
@@ -136,4 +139,4 @@ def test_every_check_is_one_line_with_a_remedy() -> None:
     for check in checks:
         assert "\n" not in check.line()
         assert check.remedy in check.line()
-        assert check.remedy == RULES[check.name][1]
+        assert check.remedy == RULES[check.name].remedy

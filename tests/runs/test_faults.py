@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from helpers.paths import TESTS, TINY
 import math
 import shutil
 import signal
@@ -16,22 +15,23 @@ import pytest
 import torch
 from rich.console import Console
 
-from rlanything.config.recipe import load_recipe
+from helpers.paths import TESTS, TINY
+from helpers.tiny import completion_of, tiny_model
 from rlanything.algorithm.curriculum import Candidate, Pool
+from rlanything.config.recipe import load_recipe
+from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.deadline import GenerationTimeout, TimedEngine
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.base import ModelError
 from rlanything.learning.learner import DivergedError, Learner
+from rlanything.progress import Progress
 from rlanything.records import Completion, Sample, Task
-from rlanything.config.roles import TrainedRoleConfig
 from rlanything.runs.checkpoint import CheckpointError
 from rlanything.runs.lineage import read_lineage
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
-from rlanything.progress import Progress
-from helpers.tiny import completion_of, tiny_model
 
 QUIET = Progress(Console(quiet=True))
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from helpers.paths import TINY
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from helpers.paths import TINY
 from rlanything.config.recipe import load_recipe
+from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
-from rlanything.progress import Progress
 
 SMALL = (
     "judge.train=false",
@@ -30,14 +30,14 @@ def run_frozen(folder: Path, *overrides: str) -> Store:
     return Store(folder / "run.sqlite")
 
 
-def examined(store: Store, iteration: int) -> float | None:
+def judged_right(store: Store, iteration: int) -> float | None:
     return store.metrics(iteration)["evaluation/judge/positive_rate"]
 
 
 def test_a_frozen_judge_scores_and_is_examined_and_has_no_checkpoint(tmp_path: Path) -> None:
     store = run_frozen(tmp_path / "run", "loop.iterations=1")
     assert store.query("SELECT COUNT(*) FROM judgements")[0][0] > 0
-    assert examined(store, 0) == examined(store, 1) is not None
+    assert judged_right(store, 0) == judged_right(store, 1) is not None
     assert not store.query("SELECT * FROM samples WHERE role = 'judge'")
     roles = [each.name for each in (tmp_path / "run/checkpoints/iter-00001").iterdir()]
     assert "policy" in roles
@@ -75,6 +75,6 @@ def test_where_nobody_reads_its_scores_the_judge_is_examined_only(tmp_path: Path
     )
     assert store.query("SELECT COUNT(*) FROM judgements")[0][0] == 0
     assert store.query("SELECT COUNT(*) FROM steps")[0][0] > 0
-    assert examined(store, 1) is not None
+    assert judged_right(store, 1) is not None
     assert store.metrics(1)["judge/positive_rate"] is None
     store.close()

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rlanything.algorithm.curriculum import Candidate, Pool, PoolError
-from rlanything.rollout.lines import RolloutsError, read_rollouts
 from rlanything.records import Task
+from rlanything.rollout.lines import RolloutsError, read_rollouts
 
 LINES = 1000
 POOLS = 500

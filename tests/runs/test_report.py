@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from helpers.paths import TINY
 import base64
 import json
 import os
@@ -19,8 +18,10 @@ import pytest
 from rich.console import Console
 
 from helpers.command import call
+from helpers.paths import TINY
 from helpers.report_runs import make_run
 from rlanything.config.recipe import load_recipe
+from rlanything.progress import Progress
 from rlanything.runs.checks import Check
 from rlanything.runs.report import writing
 from rlanything.runs.report.facts import Reader
@@ -30,8 +31,6 @@ from rlanything.runs.report.sampling import choose, reasons, spread
 from rlanything.runs.report.writing import Reporter, ReportError, write_report
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
-from rlanything.progress import Progress
-
 
 
 def facts_in(page: str) -> dict[str, Any]:
@@ -110,7 +109,7 @@ def test_the_report_says_what_the_closing_lines_say(trained: Path) -> None:
         assert f"{each['gain']['after']['estimate']:.1%}" in line
 
 
-def test_curves_have_a_point_and_an_interval_for_every_sitting_and_iteration(made: Path) -> None:
+def test_curves_have_a_point_and_an_interval_for_every_evaluation_and_iteration(made: Path) -> None:
     (run,) = facts_in(report(made))["runs"]
     curves = {curve["name"]: curve for curve in run["policy_curves"] + run["judge_curves"]}
     assert [p["iteration"] for p in curves["in_domain"]["points"]] == [0, 5]
@@ -129,13 +128,13 @@ def test_disagreement_counts_what_the_store_holds(made: Path) -> None:
         " WHERE iteration = 5 GROUP BY number, step"
     )
     store.close()
-    assert counts["won_praised"] == sum(o == 1 and s > 0 for o, s in rows)
-    assert counts["won_condemned"] == sum(o == 1 and s < 0 for o, s in rows)
-    assert counts["lost_praised"] == sum(o == -1 and s > 0 for o, s in rows)
-    assert counts["lost_condemned"] == sum(o == -1 and s < 0 for o, s in rows)
-    # All steps are labelled good here: where the two differ, the oracle is with the praise.
-    assert counts["labelled"] == counts["won_condemned"] + counts["lost_praised"]
-    assert counts["sided"] == counts["lost_praised"]
+    assert counts["won_approved"] == sum(o == 1 and s > 0 for o, s in rows)
+    assert counts["won_rejected"] == sum(o == 1 and s < 0 for o, s in rows)
+    assert counts["lost_approved"] == sum(o == -1 and s > 0 for o, s in rows)
+    assert counts["lost_rejected"] == sum(o == -1 and s < 0 for o, s in rows)
+    # All steps are labelled good here: where the two differ, the oracle is with the approval.
+    assert counts["labelled"] == counts["won_rejected"] + counts["lost_approved"]
+    assert counts["sided"] == counts["lost_approved"]
 
 
 def test_lineage_tells_why_and_by_which_critics(made: Path) -> None:
@@ -225,7 +224,8 @@ def test_forgotten_texts_are_counted_and_the_numbers_stay(tmp_path: Path) -> Non
 def test_a_run_killed_while_it_writes_still_has_a_report(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 3)
     writer = (
-        "import os, sys\nfrom pathlib import Path\nfrom rlanything.runs.store.database import Database\n"
+        "import os, sys\nfrom pathlib import Path\n"
+        "from rlanything.runs.store.database import Database\n"
         "db = Database(Path(sys.argv[1]) / 'run.sqlite')\n"
         "with db.transaction() as connection:\n"
         "    connection.execute('DELETE FROM metrics')\n"

@@ -240,7 +240,11 @@ def test_hostile_text_is_shown_and_does_nothing(chromium: Any, tmp_path: Path) -
 def test_an_empty_run_says_so(chromium: Any, tmp_path: Path, evaluated_iterations: bool) -> None:
     run = make_run(tmp_path / "run", 0, evaluated_iterations=evaluated_iterations)
     opened = open_report(chromium, report_of(tmp_path, run))
-    said = "Not known yet: measured once so far." if evaluated_iterations else "Not measured in this run."
+    said = (
+        "Not known yet: measured once so far."
+        if evaluated_iterations
+        else "Not measured in this run."
+    )
     assert said in opened.text("#answer-policy")
     assert "No iteration is kept yet." in opened.text("#tasks")
     assert opened.complaints == []

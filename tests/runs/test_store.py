@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_strategies
 from rich.console import Console
 
+from helpers.results import evaluation_record, iteration_record
 from rlanything.algorithm.curriculum import Candidate, Pool
-from rlanything.rollout.groups import ScheduledTask, RolloutGroup, grouped
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.records import (
     Completion,
@@ -34,10 +34,12 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
+from rlanything.roles.adapter import Proposal, Refusal
 from rlanything.roles.judges.base import StepJudge
+from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped
+from rlanything.runs.lineage import lineage_table, read_lineage
 from rlanything.runs.store import database
 from rlanything.runs.store.codec import pack, pack_numbers, prompt_hash, unpack, unpack_numbers
-from rlanything.runs.lineage import lineage_table, read_lineage
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 
@@ -99,7 +101,9 @@ def record(
             "policy": [sample for group in groups for sample in group.policy_samples()],
             "judge": [sample for group in groups for sample in group.judge_samples()],
         },
-        "proposals": [("t0", None, ["it looked twice"], ["'x': no task"])],
+        "proposals": [
+            Proposal("t0", None, ("it looked twice",), (Refusal("invalid", "'x': no task"),))
+        ],
         "failures": [("t1", "the worker died")],
         "pool": pool,
         "metrics": {"rollouts/success": 0.5, "judge/kl": None, "seconds/rollouts": 1.5},
@@ -107,7 +111,7 @@ def record(
         "finished": "2026-01-01T00:00:00+00:00",
     }
     change(given)
-    store.record_iteration(iteration, **given)
+    store.record_iteration(iteration_record(iteration, **given))
     return given
 
 
@@ -253,7 +257,6 @@ def drop_tokens(samples: dict[str, list[Sample]]) -> None:
         (lambda s: s["policy"].append(replace(s["policy"][0], source="9/t0/0/0")), "9/t0/0/0"),
         (lambda s: s["policy"].append(s["judge"][0]), "no trajectory"),
         (lambda s: s["judge"].append(s["judge"][0]), "twice"),
-        (lambda s: s.update(adapter=[]), "adapter"),
         (drop_tokens, "other tokens"),
     ],
 )
@@ -265,7 +268,7 @@ def test_a_sample_that_is_not_what_was_sampled_is_refused(
     assert not any(counts(store).values())
 
 
-def test_a_sitting_is_read_back(store: Store) -> None:
+def test_an_evaluation_is_read_back(store: Store) -> None:
     rows = [("a", "pick", 1, 4), ("b", "look", -1, 9)]
     assert store.evaluated_iterations() == []
     held_out = episode("e1", ROOTS[0], 1, 0).trajectory
@@ -273,7 +276,10 @@ def test_a_sitting_is_read_back(store: Store) -> None:
     counted = {"good steps": (1, 2), "bad steps": (3, 4)}
     more = episode("e2", ROOTS[0], 1, 0).trajectory
     labels = {"e1": [1] * len(held_out.steps)}
-    store.record_evaluation(0, {"ood": rows}, {"e1": counted}, metrics, [held_out, more], labels)
+    episodes = [held_out, more]
+    store.record_evaluation(
+        evaluation_record(0, {"ood": rows}, {"e1": counted}, metrics, episodes, labels)
+    )
     assert store.judge_eval_labels() == labels
     read, _ = store.judge_eval_episodes()
     assert (read.id, read.task, read.outcome) == (held_out.id, held_out.task, held_out.outcome)
@@ -281,14 +287,14 @@ def test_a_sitting_is_read_back(store: Store) -> None:
         replace(step, completion=None) for step in held_out.steps
     ]
     assert [s.response for s in read.steps] == [s.response for s in held_out.steps]
-    store.record_evaluation(3, {"ood": rows[:1]}, {}, {})
+    store.record_evaluation(evaluation_record(3, {"ood": rows[:1]}, {}, {}))
     assert store.evaluated_iterations() == [0, 3]
     assert store.outcomes(0, "ood") == [("a", 1), ("b", -1)]
     assert store.outcomes(0, "in_domain") == []
     assert store.judge_eval_counts(0) == {"e1": counted}
     assert store.metrics(0) == {"evaluation/ood/success": 0.5}
     with pytest.raises(sqlite3.IntegrityError):
-        store.record_evaluation(3, {"other": rows, "ood": rows}, {}, {})
+        store.record_evaluation(evaluation_record(3, {"other": rows, "ood": rows}, {}, {}))
     assert store.outcomes(3, "other") == []
 
 
@@ -469,10 +475,12 @@ def live(store: Store, pool: Pool, iteration: int) -> None:
         pool.quarantine("t0", "t0", "it hung twice", iteration)
     record(store, iteration, pool)
     store.record_evaluation(
-        iteration,
-        {"ood": [("a", "pick", 1, 4)]},
-        {"e": {"good steps": (1, 2), "bad steps": (3, 4)}},
-        {"m": 1},
+        evaluation_record(
+            iteration,
+            {"ood": [("a", "pick", 1, 4)]},
+            {"e": {"good steps": (1, 2), "bad steps": (3, 4)}},
+            {"m": 1},
+        )
     )
 
 
@@ -504,10 +512,12 @@ def test_what_is_forgotten_was_never_there(tmp_path: Path) -> None:
 
 def test_the_evaluation_before_training_is_not_forgotten(store: Store) -> None:
     store.record_evaluation(
-        0,
-        {"ood": [("a", "pick", 1, 4)]},
-        {"e": {"good steps": (1, 2), "bad steps": (3, 4)}},
-        {"m": 1.0},
+        evaluation_record(
+            0,
+            {"ood": [("a", "pick", 1, 4)]},
+            {"e": {"good steps": (1, 2), "bad steps": (3, 4)}},
+            {"m": 1.0},
+        )
     )
     before = store.dump()
     live(store, new_pool(), 1)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.results import evaluation_record
 from rlanything.algorithm.curriculum import Pool
 from rlanything.records import Task
 from rlanything.runs.store.store import Store
@@ -30,8 +31,8 @@ def closing(
             "evaluation/judge/balanced_process_accuracy": 0.5 if iteration == 0 else 0.9,
             "evaluation/judge/positive_rate": positive,
         }
-        exam = {str(i): counts for i in range(20) if counts is not None}
-        store.record_evaluation(iteration, {"in_domain": rows}, exam, metrics)
+        judged = {str(i): counts for i in range(20) if counts is not None}
+        store.record_evaluation(evaluation_record(iteration, {"in_domain": rows}, judged, metrics))
     pool = Pool([Task("root", "", "", {})], 0.2, 0.8)
     lines = closing_lines(folder, store, ["in_domain"], pool, 60.0)
     store.close()
@@ -75,8 +76,9 @@ def test_a_judge_without_ground_truth_is_not_spoken_of(tmp_path):
 def test_a_judge_that_writes_tests_is_spoken_of_by_what_they_are_counted_by(tmp_path):
     store = Store.create(tmp_path / "run.sqlite")
     for iteration, passed in ((0, 2), (7, 6)):
-        exam = {str(i): {"UT": (passed, 8), "Detect": (1, 8)} for i in range(20)}
-        store.record_evaluation(iteration, {"in_domain": [("a", "", 1, 1)]}, exam, {})
+        judged = {str(i): {"UT": (passed, 8), "Detect": (1, 8)} for i in range(20)}
+        rows = {"in_domain": [("a", "", 1, 1)]}
+        store.record_evaluation(evaluation_record(iteration, rows, judged, {}))
     lines = closing_lines(tmp_path, store, ["in_domain"], Pool([Task("r", "")], 0.2, 0.8), 60.0)
     store.close()
     assert lines[1:3] == [

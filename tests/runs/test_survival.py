@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from helpers.paths import TESTS, TINY
 import hashlib
 import json
 import signal
@@ -15,12 +14,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from helpers.paths import TESTS, TINY
 from rlanything.config.recipe import RecipeError, load_recipe
+from rlanything.progress import Progress
 from rlanything.runs.checkpoint import CheckpointError, problems
 from rlanything.runs.lock import LockedError, RunLock
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
-from rlanything.progress import Progress
 
 HERE = TESTS / "helpers"
 QUIET = Progress(Console(quiet=True))

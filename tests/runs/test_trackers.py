@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from helpers.events import points
+from helpers.results import evaluation_record
 from rlanything.config.recipe import Recipe, TrackerConfig, make_recipe
 from rlanything.runs.store.store import Store
 from rlanything.runs.trackers import TrackerError, check_trackers, tracking
@@ -31,7 +32,7 @@ def recipe(tracker: dict[str, Any]) -> Recipe:
 
 def record(store: Store, iteration: int, **metrics: float | None) -> dict[str, float | None]:
     named = {f"room/{name}": value for name, value in metrics.items()}
-    store.record_evaluation(iteration, {}, {}, named)
+    store.record_evaluation(evaluation_record(iteration, {}, {}, named))
     return named
 
 

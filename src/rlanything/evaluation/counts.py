@@ -1,5 +1,5 @@
 """What a judge got right, counted item by item (an episode, a task), and what changed between two
-sittings."""
+evaluations."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from rlanything.evaluation.intervals import Interval, percentile_interval, wilson
 
 Counts: TypeAlias = Mapping[str, tuple[int, int]]
-"""Of one item, by measure: hits, and of how many."""
+"""Hits of one item, and of how many, by measure."""
 
 
 def pooled(items: Mapping[str, Counts]) -> dict[str, float]:
-    """By measure, hits over all items as a share of all there could have been."""
+    """Returns by measure the hits over all items as a share of all there could have been."""
     hits, totals = dict[str, int](), dict[str, int]()
     for counts in items.values():
         for measure, (hit, total) in counts.items():
@@ -25,48 +25,48 @@ def pooled(items: Mapping[str, Counts]) -> dict[str, float]:
 
 
 def level(items: Mapping[str, Counts], measures: Sequence[str]) -> Interval | None:
-    """The pooled shares, meaned over the measures and bootstrapped over the items; None where a
-    measure has nothing to count. Where nothing or everything was hit, which leaves a bootstrap no
-    width, Wilson's interval with every item as one trial."""
-    found = _resampled([items], measures)
-    if found is None:
+    """Returns the pooled shares, meaned over the measures and bootstrapped over the items; None
+    where a measure has nothing to count. Where nothing or everything was hit, which leaves a
+    bootstrap no width, Wilson's interval with every item as one trial."""
+    drawn = _resampled([items], measures)
+    if drawn is None:
         return None
-    estimate = float(found[0][0])
+    estimate = float(drawn[0][0])
     if estimate in (0, 1):
         counted = sum(_counted(counts, measures) for counts in items.values())
         return wilson(counted if estimate else 0, counted)
-    return percentile_interval(estimate, found[1][0])
+    return percentile_interval(estimate, drawn[1][0])
 
 
 def gain(
     before: Mapping[str, Counts], after: Mapping[str, Counts], measures: Sequence[str]
 ) -> Interval | None:
-    """The pooled shares after minus before, meaned over the measures and bootstrapped over the
-    items that both have; None where a measure has nothing to count."""
-    found = _resampled([before, after], measures)
-    if found is None:
+    """Returns the pooled shares after minus before, meaned over the measures and bootstrapped over
+    the items that both have; None where a measure has nothing to count."""
+    drawn = _resampled([before, after], measures)
+    if drawn is None:
         return None
-    (one, two), (before_drawn, after_drawn) = found
+    (one, two), (before_drawn, after_drawn) = drawn
     return percentile_interval(float(two - one), after_drawn - before_drawn)
 
 
 def _resampled(
-    evaluated_iterations: Sequence[Mapping[str, Counts]], measures: Sequence[str]
+    evaluations: Sequence[Mapping[str, Counts]], measures: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Of each sitting the pooled share [sittings], and as many of resampled items as the bootstrap
-    draws [sittings, 2000]; the same items are drawn for all."""
+    """Returns the pooled share of each evaluation [evaluations], and as many of resampled items as
+    the bootstrap draws [evaluations, 2000]; the same items are drawn for all."""
     nothing = (0, 0)
     shared = [
         name
-        for name in sorted(set[str].intersection(*(set(each) for each in evaluated_iterations)))
-        if _counted(evaluated_iterations[0][name], measures)
+        for name in sorted(set[str].intersection(*(set(each) for each in evaluations)))
+        if _counted(evaluations[0][name], measures)
     ]
     if not shared:
         return None
     table = np.array(
         [
-            [[sitting[name].get(measure, nothing) for measure in measures] for name in shared]
-            for sitting in evaluated_iterations
+            [[evaluated[name].get(measure, nothing) for measure in measures] for name in shared]
+            for evaluated in evaluations
         ]
     )
     # Items are resampled, not steps or tests: those of one item stand or fall together.
@@ -80,5 +80,5 @@ def _resampled(
 
 
 def _counted(counts: Counts, measures: Sequence[str]) -> bool:
-    """Whether there was anything to count in an item."""
+    """Returns whether there was anything to count in an item."""
     return any(counts[measure][1] for measure in measures if measure in counts)

@@ -1,8 +1,8 @@
 """Intervals where two things vary independently: seeds of training, and items measured.
 
 Every seed of an arm is measured on the same items: held-out tasks, or episodes and tasks of the
-judge's exam. So the bootstrap is crossed (Owen 2007, the pigeonhole bootstrap): each resample draws
-seeds with replacement and, apart from that, items with replacement, the same ones for all its
+judge's evaluation. So the bootstrap is crossed (Owen 2007, the pigeonhole bootstrap): each resample
+draws seeds with replacement and, apart from that, items with replacement, the same ones for all its
 seeds. What is compared is resampled together: a difference is taken within each resample, between
 the same seeds on the same items.
 
@@ -24,7 +24,7 @@ from rlanything.evaluation.intervals import Interval, percentile_interval
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Hits: TypeAlias = Sequence[tuple[int, int]]
-"""Of one item, by kind: hits, and of how many."""
+"""Hits of one item, and of how many, by kind."""
 RESAMPLES = 10_000
 
 
@@ -38,22 +38,22 @@ class Counted:
 
 
 def counted(by_seed: Sequence[Mapping[str, Hits]], items: Sequence[str], kinds: int) -> Counted:
-    """From each seed's items; one that a seed lacks counts as nothing there."""
+    """Returns the table of each seed's items; one that a seed lacks counts as nothing there."""
     nothing = [(0, 0)] * kinds
     table = np.array(
-        [[found.get(item, nothing) for item in items] for found in by_seed], dtype=np.float64
+        [[seed.get(item, nothing) for item in items] for seed in by_seed], dtype=np.float64
     ).reshape(len(by_seed), len(items), kinds, 2)
     return Counted(table[..., 0], table[..., 1])
 
 
-def crossed_mean(found: Counted) -> Interval | None:
-    """The measure's value with its interval; None where nothing was counted."""
-    return _interval(lambda seeds, items: _values(found, seeds, items), found)
+def crossed_mean(measured: Counted) -> Interval | None:
+    """Returns the measure's value with its interval; None where nothing was counted."""
+    return _interval(lambda seeds, items: _values(measured, seeds, items), measured)
 
 
 def crossed_difference(before: Counted, after: Counted) -> Interval | None:
-    """After minus before, for the same seeds and items in the same order; None where nothing was
-    counted. Raises ValueError where the shapes differ."""
+    """Returns after minus before, for the same seeds and items in the same order; None where
+    nothing was counted. Raises ValueError where the shapes differ."""
     if before.hits.shape != after.hits.shape:
         raise ValueError(f"cannot pair {before.hits.shape} with {after.hits.shape}")
     return _interval(
@@ -61,8 +61,8 @@ def crossed_difference(before: Counted, after: Counted) -> Interval | None:
     )
 
 
-def _interval(value: Callable[[Floats, Floats], Floats], found: Counted) -> Interval | None:
-    seeds, items, _ = found.hits.shape
+def _interval(value: Callable[[Floats, Floats], Floats], measured: Counted) -> Interval | None:
+    seeds, items, _ = measured.hits.shape
     if not seeds or not items:
         return None
     [estimate] = value(np.ones((1, seeds)), np.ones((1, items)))
@@ -74,7 +74,8 @@ def _interval(value: Callable[[Floats, Floats], Floats], found: Counted) -> Inte
 
 @lru_cache(maxsize=8)
 def _draws(seeds: int, items: int) -> tuple[Floats, Floats]:
-    """How often each resample has each seed [resamples, seeds] and each item [resamples, items]."""
+    """Returns how often each resample has each seed [resamples, seeds] and each item [resamples,
+    items]."""
     rng = np.random.default_rng(0)
 
     def draw(count: int) -> Floats:
@@ -83,9 +84,9 @@ def _draws(seeds: int, items: int) -> tuple[Floats, Floats]:
     return draw(seeds), draw(items)
 
 
-def _values(found: Counted, seeds: Floats, items: Floats) -> Floats:
+def _values(measured: Counted, seeds: Floats, items: Floats) -> Floats:
     """[resamples], not a number where a resample has nothing to count."""
-    hits, totals = (np.tensordot(items, each, (1, 1)) for each in (found.hits, found.totals))
+    hits, totals = (np.tensordot(items, each, (1, 1)) for each in (measured.hits, measured.totals))
     with np.errstate(invalid="ignore"):
         shares = (hits / totals).mean(axis=2)
         known = ~np.isnan(shares)

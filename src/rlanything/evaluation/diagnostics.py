@@ -1,4 +1,5 @@
-"""What is watched as the loop runs: the quantities of Theorems 1 and 2, and the judge's accuracy.
+"""The diagnostics of a judge, watched as the loop runs: the quantities of Theorems 1 and 2, and the
+judge's accuracy.
 
 Pure functions on arrays with one row per judged step: `scores` [steps, m] in {-1, 0, +1} (0: no
 score could be parsed), `outcomes` [steps] in {-1, +1}, the outcome of the episode the step belongs
@@ -141,7 +142,8 @@ class Diagnostics:
 def diagnose(
     scores: npt.ArrayLike, outcomes: npt.ArrayLike, labels: npt.ArrayLike, weight: float
 ) -> Diagnostics:
-    """Watches one set of judged steps: scores [steps, m], outcomes [steps], labels [steps].
+    """Returns the diagnostics of one set of judged steps: scores [steps, m], outcomes [steps],
+    labels [steps].
 
     `weight` is the judge's lambda. Raises ValueError where shapes or values are not as the head of
     this file says."""
@@ -178,7 +180,7 @@ def diagnose(
 
 
 def _answer_shares(scores: Integers) -> npt.NDArray[np.float64]:
-    """Of those answers that were given."""
+    """Returns the shares of those answers that were given."""
     return np.unique(scores, return_counts=True)[1] / scores.size
 
 

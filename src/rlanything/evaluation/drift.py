@@ -1,7 +1,7 @@
 """How far rewritten tasks have moved from their roots, by what their sentences mean.
 
 The model is all-MiniLM-L6-v2 (a sentence-transformers model: mean of the last hidden states), from
-a package that carries its weights. It is an extra: without it nobody measures drift.
+a package that carries its weights. It is an extra: without it drift is not measured.
 """
 
 from __future__ import annotations

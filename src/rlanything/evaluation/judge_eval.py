@@ -1,4 +1,5 @@
-"""How good is the judge? It judges the same recorded episodes each time it is asked."""
+"""The evaluation of the judge: how good is it? It judges the same recorded episodes each time it is
+asked."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ AGREEING = "steps like the outcome"
 
 @dataclass(frozen=True, slots=True)
 class JudgeEvaluation:
-    """One sitting: what the judge's answers say of it, and what it got right."""
+    """What the judge's answers say of it, and what it got right."""
 
     diagnostics: Diagnostics
     counts: dict[str, Counts]
@@ -47,15 +48,15 @@ class JudgeEvalSet:
             judged = judge.judge(self.trajectories, seed, advance)
         # A judge that writes tests is counted by what they are; one of steps by its verdicts.
         counts: dict[str, Counts] = {**judge.counts(judged)} or {
-            each.trajectory.id: _recognised(each, self._labels.get(each.trajectory.id))
-            for each in judged
-            if each.scores
+            one.trajectory.id: _recognised(one, self._labels.get(one.trajectory.id))
+            for one in judged
+            if one.scores
         }
         return JudgeEvaluation(diagnose_judged(judged, self._labels, weight), counts)
 
 
 def _recognised(judged: JudgedTrajectory, known: Sequence[int] | None) -> Counts:
-    """`known`: the labels of its steps, where there are any."""
+    """Counts one episode. `known`: the labels of its steps, where there are any."""
     verdict = majority(np.array(judged.scores))
     agreeing = {AGREEING: (int((verdict == judged.trajectory.outcome).sum()), len(verdict))}
     if known is None:
@@ -71,7 +72,7 @@ def _recognised(judged: JudgedTrajectory, known: Sequence[int] | None) -> Counts
 def diagnose_judged(
     judged: Sequence[JudgedTrajectory], labels: Mapping[str, Sequence[int]], weight: float
 ) -> Diagnostics:
-    """All judged steps in one table. `weight` is the judge's lambda."""
+    """Returns the diagnostics of all judged steps in one table. `weight` is the judge's lambda."""
     judged = [each for each in judged if all(each.scores)]  # nobody was asked about the others
     scores = [step for each in judged for step in each.scores]
     outcomes = [each.trajectory.outcome for each in judged for _ in each.scores]

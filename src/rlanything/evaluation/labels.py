@@ -1,4 +1,5 @@
-"""Which steps are good: ground truth where a domain has it, else what a stronger model says."""
+"""Labels of steps, which say whether they are good: ground truth where a domain has it, else what a
+stronger model says."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from rlanything.roles.judges.llm import LLMJudge
 
 
 def oracle_labels(domain: Domain, trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:
-    """The oracle's step labels by trajectory; those it cannot label are missing."""
+    """Returns the oracle's step labels by trajectory; those it cannot label are missing."""
     labels: dict[str, list[int]] = {}
-    for each in trajectories:
-        found = domain.oracle(each.task, each.steps)
-        if found is not None:
-            labels[each.id] = found
+    for trajectory in trajectories:
+        of_steps = domain.oracle(trajectory.task, trajectory.steps)
+        if of_steps is not None:
+            labels[trajectory.id] = of_steps
     return labels
 
 
@@ -36,16 +37,16 @@ class Labeller:
     def label(
         self, trajectories: Sequence[Trajectory], seed: int, progress: Progress
     ) -> dict[str, list[int]]:
-        """[steps] in {-1, 0, +1} by trajectory; 0 where its votes are even."""
+        """Returns [steps] in {-1, 0, +1} by trajectory; 0 where its votes are even."""
         count = sum(len(each.steps) for each in trajectories) * self._judge.samples
         with progress.phase("eval labels", count, "judgements") as advance:
             judged = self._judge.judge(trajectories, seed, advance)
         return {
-            each.trajectory.id: majority(np.array(each.scores)).tolist()
-            for each in judged
-            if each.scores
+            one.trajectory.id: majority(np.array(one.scores)).tolist()
+            for one in judged
+            if one.scores
         }
 
     def pop_usage(self) -> dict[str, int]:
-        """What was asked of it since the last call, as `labeller/quantity`."""
+        """Returns what was asked of it since the last call, as `labeller/quantity`."""
         return {f"labeller/{name}": count for name, count in self._chat_model.pop_usage().items()}

@@ -26,15 +26,15 @@ class Selection:
 
 
 def best_of_n(judged: Sequence[JudgedTrajectory]) -> Selection | None:
-    """Of each task's attempts the one with the highest mean score, the first of equals; None
+    """Takes of each task's attempts the one with the highest mean score, the first of equals; None
     without any."""
     groups: dict[str, list[JudgedTrajectory]] = defaultdict(list)
-    for each in judged:
-        groups[each.trajectory.task.id].append(each)
+    for one in judged:
+        groups[one.trajectory.task.id].append(one)
     if not groups:
         return None
     shares = [
-        sum(each.trajectory.outcome == 1 for each in group) / len(group)
+        sum(attempt.trajectory.outcome == 1 for attempt in group) / len(group)
         for group in groups.values()
     ]
     chosen = [max(group, key=_preference).trajectory.outcome == 1 for group in groups.values()]

@@ -1,4 +1,4 @@
-"""How good is an agent on tasks it never trains on?"""
+"""The evaluation of an agent on tasks it never trains on."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Evaluation:
 
 
 def success_interval(tasks: Sequence[str], outcomes: Sequence[int]) -> Interval | None:
-    """Of the share of won episodes, given the task [episodes] and the outcome [episodes] of each:
-    Wilson's where no task occurs twice, else over tasks."""
+    """Returns the share of won episodes, given the task [episodes] and the outcome [episodes] of
+    each: Wilson's where no task occurs twice, else over tasks."""
     shares = won_shares(tasks, outcomes)
     if len(shares) == len(tasks):
         return wilson(sum(outcome == 1 for outcome in outcomes), len(outcomes))
@@ -46,7 +46,7 @@ def success_interval(tasks: Sequence[str], outcomes: Sequence[int]) -> Interval 
 
 
 def won_shares(tasks: Sequence[str], outcomes: Sequence[int]) -> dict[str, float]:
-    """By task, the share of its episodes that were won."""
+    """Returns by task the share of its episodes that were won."""
     played: dict[str, list[bool]] = defaultdict(list)
     for task, outcome in zip(tasks, outcomes, strict=True):
         played[task].append(outcome == 1)

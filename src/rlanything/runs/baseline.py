@@ -1,7 +1,7 @@
-"""The examination before training, taken over from a run that began alike.
+"""The evaluation before training, taken over from a run that began alike.
 
 Runs that are compared have the same models, tasks and seed before their first iteration: what one
-of them found there holds for all.
+of them measured there holds for all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEARNING = set(TrainedRoleConfig.model_fields) - set(RoleConfig.model_fields) | 
 
 
 def beginning(recipe: Recipe) -> dict[str, Any]:
-    """All that the examination before training depends on, as the recipe has it."""
+    """Returns all that the evaluation before training depends on, as the recipe has it."""
     return {
         "seed": recipe.seed,
         "threads": recipe.threads,
@@ -34,7 +34,7 @@ def beginning(recipe: Recipe) -> dict[str, Any]:
 
 
 def has_baseline(folder: Path, recipe: Recipe) -> bool:
-    """Whether `open_baseline` would find one there."""
+    """Returns whether `open_baseline` would open one there."""
     try:
         open_baseline(folder, recipe).close()
     except RecipeError:
@@ -43,7 +43,8 @@ def has_baseline(folder: Path, recipe: Recipe) -> bool:
 
 
 def open_baseline(folder: Path, recipe: Recipe) -> Store:
-    """The store of a run that began as `recipe` does and was examined. Raises `RecipeError`."""
+    """Returns the store of a run that began as `recipe` does and was evaluated. Raises
+    `RecipeError`."""
     key = "evaluation.baseline"
     try:
         there = load_recipe(folder / "recipe.yaml")
@@ -54,12 +55,12 @@ def open_baseline(folder: Path, recipe: Recipe) -> Store:
         raise RecipeError(f"{key}: {folder} began otherwise ({differing} differs); leave it out")
     try:
         store = Store(folder / "run.sqlite")
-        examined = 0 in store.evaluated_iterations()
+        evaluated = 0 in store.evaluated_iterations()
     except StoreError as error:
         raise RecipeError(f"{key}: {error}; leave it out") from None
-    if not examined:
+    if not evaluated:
         store.close()
-        raise RecipeError(f"{key}: {folder} was not examined before training; leave it out")
+        raise RecipeError(f"{key}: {folder} was not evaluated before training; leave it out")
     return store
 
 

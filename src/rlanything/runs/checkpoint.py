@@ -87,16 +87,16 @@ def problems(checkpoint: Path) -> list[str]:
         digests: dict[str, str] = dict(manifest["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         return [f"{checkpoint.name}: no readable {MANIFEST}"]
-    found: list[str] = []
+    damage: list[str] = []
     for file, digest in digests.items():
         try:
             intact = _digest(checkpoint / file) == digest
         except OSError:
-            found.append(f"{checkpoint.name}: {file} is missing")
+            damage.append(f"{checkpoint.name}: {file} is missing")
         else:
             if not intact:
-                found.append(f"{checkpoint.name}: {file} is not as it was written")
-    return found
+                damage.append(f"{checkpoint.name}: {file} is not as it was written")
+    return damage
 
 
 def load_pool(checkpoint: Path) -> Pool:
@@ -110,8 +110,8 @@ def saved_iterations(folder: Path) -> list[int]:
 
 def latest_checkpoint(folder: Path) -> Path | None:
     """The newest complete checkpoint of a run, or None."""
-    found = saved_iterations(folder)
-    return folder / checkpoint_name(found[-1]) if found else None
+    saved = saved_iterations(folder)
+    return folder / checkpoint_name(saved[-1]) if saved else None
 
 
 def prune(folder: Path, keep: int, every: int) -> None:

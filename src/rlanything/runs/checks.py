@@ -1,7 +1,7 @@
-"""What in a run's numbers should worry whoever watches it, and what to try.
+"""Warnings: what in a run's metrics is a reason to worry, and what to try.
 
 Pure functions of the metrics by iteration, as the store has them; `docs/metrics.md` explains the
-names. An alarm is raised once, at the iteration at which its rule first holds.
+names. A warning is given once, at the iteration at which its rule first holds.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from rlanything.evaluation.trends import fitted_change, trend
+from rlanything.runs.metrics.measuring import read
+from rlanything.runs.results import Numbers
 
-Row: TypeAlias = Mapping[str, float | None]
-"""The metrics of an iteration."""
-Past: TypeAlias = Sequence[Row]
+Past: TypeAlias = Sequence[Numbers]
 """The iterations so far, the latest last."""
 
 PATIENCE = 3
@@ -43,6 +43,7 @@ LOPSIDED = 4.0
 quarter of the other's weight."""
 LOPSIDED_ITERATIONS = 5
 """It moves with the tasks that were drawn."""
+WEIGHT_RATIO = "judge/weight_ratio"
 MISMATCH_KL = 0.01
 """Per token; float32 gives 1e-12, bfloat16 in another engine some 1e-3."""
 MISMATCH_OUTSIDE = 0.05
@@ -75,33 +76,34 @@ class Check:
         return f"warning, {self.name}: {self.message}; {self.remedy}"
 
 
-def run_checks(history: Mapping[int, Row]) -> list[Check]:
-    """Each alarm once, in the order in which they were first raised."""
-    past: list[Row] = []
-    found: dict[str, Check] = {}
+def run_checks(history: Mapping[int, Numbers]) -> list[Check]:
+    """Returns each warning once, in the order in which the rules first held; `history`: the metrics
+    by iteration."""
+    past: list[Numbers] = []
+    checks: dict[str, Check] = {}
     for iteration in sorted(history):
-        if "rollouts/episodes" not in history[iteration]:
+        if read(history[iteration], "rollouts/episodes") is None:
             continue  # evaluated before training
         past.append(history[iteration])
-        for name, (rule, remedy) in RULES.items():
-            if name not in found and (message := rule(past)) is not None:
-                found[name] = Check(iteration, name, message, remedy)
-    return list(found.values())
+        for name, rule in RULES.items():
+            if name not in checks and (message := rule.check(past)) is not None:
+                checks[name] = Check(iteration, name, message, rule.remedy)
+    return list(checks.values())
 
 
 def _lately(past: Past, name: str, count: int) -> list[float] | None:
-    """The values of the latest iterations; None unless all are known."""
-    values = [value for row in past[-count:] if (value := row.get(name)) is not None]
+    """Returns the values of the latest iterations; None unless all are known."""
+    values = [value for row in past[-count:] if (value := read(row, name)) is not None]
     return values if len(values) == count else None
 
 
-def _known(past: Past, *names: str) -> list[list[float]]:
-    """[names][iterations]: of the latest iterations, those in which all are known."""
-    rows = [[row.get(name) for name in names] for row in past[-TREND_ITERATIONS:]]
-    known = [[value for value in row if value is not None] for row in rows]
-    return [
-        list(each) for each in zip(*(row for row in known if len(row) == len(names)), strict=True)
-    ]
+def _trend_values(past: Past, *names: str) -> list[tuple[float, ...]]:
+    """Returns [names][iterations], of the latest iterations those in which all are known; nothing
+    where they are too few for a trend."""
+    rows = [tuple(read(row, name) for name in names) for row in past[-TREND_ITERATIONS:]]
+    known = [tuple(value for value in row if value is not None) for row in rows]
+    known = [row for row in known if len(row) == len(names)]
+    return list(zip(*known, strict=True)) if len(known) >= LEAST_ITERATIONS else []
 
 
 def _judge_collapse(past: Past) -> str | None:
@@ -111,7 +113,7 @@ def _judge_collapse(past: Past) -> str | None:
         return None
     if not all(MIXED[0] <= share <= MIXED[1] for share in success):
         return None
-    entropy = past[-1].get("judge/answer_entropy") or 0.0
+    entropy = read(past[-1], "judge/answer_entropy") or 0.0
     return (
         f"{shares[-1]:.0%} of the judge's answers are one and the same (entropy {entropy:.2f} "
         f"nats) while {success[-1]:.0%} of the episodes are won"
@@ -127,9 +129,9 @@ def _judge_unreadable(past: Past) -> str | None:
 
 def _judge_worse(past: Past) -> str | None:
     for name, said in JUDGE_ACCURACIES.items():
-        values = [value for row in past[-TREND_ITERATIONS:] if (value := row.get(name)) is not None]
-        if len(values) < LEAST_ITERATIONS:
+        if not (known := _trend_values(past, name)):
             continue
+        [values] = known
         fall = -fitted_change(values)
         if trend(values) <= -TREND and fall >= ACCURACY_FALL:
             return f"{said} fell by {fall:.1%} over {len(values)} iterations"
@@ -155,7 +157,7 @@ def _mu(past: Past) -> str | None:
 def _weights(past: Past) -> str | None:
     rows = past[-LOPSIDED_ITERATIONS:]
     # None: |f-| is 0, nothing was lost.
-    ratios = [row.get("judge/weight_ratio") for row in rows if "judge/weight_ratio" in row]
+    ratios = [read(row, WEIGHT_RATIO) for row in rows if WEIGHT_RATIO in row]
     if len(ratios) < LOPSIDED_ITERATIONS:
         return None
     heavy = all(ratio is None or ratio > LOPSIDED for ratio in ratios)
@@ -171,8 +173,8 @@ def _weights(past: Past) -> str | None:
 
 
 def _hacking(past: Past) -> str | None:
-    known = _known(past, "judge/mean_score", "rollouts/success")
-    if not known or len(known[0]) < LEAST_ITERATIONS:
+    known = _trend_values(past, "judge/mean_score", "rollouts/success")
+    if not known:
         return None
     scores, success = known
     rise, gained = fitted_change(scores), fitted_change(success)
@@ -186,8 +188,8 @@ def _hacking(past: Past) -> str | None:
 
 def _mismatch(past: Past) -> str | None:
     for role in ("policy", "judge"):
-        kl = past[-1].get(f"{role}/mismatch_kl") or 0.0
-        outside = past[-1].get(f"{role}/mismatch_outside") or 0.0
+        kl = read(past[-1], f"{role}/mismatch_kl") or 0.0
+        outside = read(past[-1], f"{role}/mismatch_outside") or 0.0
         if kl > MISMATCH_KL or outside > MISMATCH_OUTSIDE:
             return (
                 f"the {role}'s sampler and learner differ by a KL of {kl:.2g} a token, "
@@ -206,7 +208,7 @@ def _clipping(past: Past) -> str | None:
 
 def _skipped(past: Past) -> str | None:
     for role in ("policy", "judge"):
-        if skipped := past[-1].get(f"{role}/skipped_updates"):
+        if skipped := read(past[-1], f"{role}/skipped_updates"):
             return f"{skipped:.0f} updates of the {role} were not finite and were skipped"
     return None
 
@@ -221,7 +223,7 @@ def _nothing_trains(past: Past) -> str | None:
 
 def _funnel(past: Past) -> str | None:
     asked, parsed, valid, proposed, accepted, rejected = (
-        sum(row.get(f"tasks/{stage}") or 0 for row in past[-FUNNEL_ITERATIONS:])
+        sum(read(row, f"tasks/{stage}") or 0 for row in past[-FUNNEL_ITERATIONS:])
         for stage in ("asked", "parsed", "valid", "proposed", "accepted", "rejected")
     )
     if asked >= FUNNEL_ASKED and not proposed:
@@ -235,14 +237,14 @@ def _funnel(past: Past) -> str | None:
 
 
 def _drift(past: Past) -> str | None:
-    distance = past[-1].get("tasks/drift")
+    distance = read(past[-1], "tasks/drift")
     if distance is None or distance <= DRIFT:
         return None
     return f"rewritten tasks lie at a mean cosine distance of {distance:.2f} from their roots"
 
 
 def _entropy(past: Past) -> str | None:
-    reference = [v for row in past[:PATIENCE] if (v := row.get("policy/entropy"))]
+    reference = [value for row in past[:PATIENCE] if (value := read(row, "policy/entropy"))]
     lately = _lately(past, "policy/entropy", PATIENCE)
     if len(reference) < PATIENCE or lately is None:
         return None
@@ -252,64 +254,88 @@ def _entropy(past: Past) -> str | None:
     return f"the policy's entropy fell from {before:.3g} to {lately[-1]:.3g} nats a token"
 
 
-RULES: Mapping[str, tuple[Callable[[Past], str | None], str]] = {
-    "judge collapse": (
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A warning that may be given."""
+
+    check: Callable[[Past], str | None]
+    """Returns what was measured where the rule holds, else None."""
+    holds_when: str
+    """In words."""
+    remedy: str
+
+
+RULES: Mapping[str, Rule] = {
+    "judge collapse": Rule(
         _judge_collapse,
+        "nearly all its answers are one and the same while episodes end both ways",
         "try judge.learning_rate lower, feedback.judge_balance=outcome, or a higher "
         "judge.temperature; `rlanything judge-check` asks it more",
     ),
-    "judge unreadable": (
+    "judge unreadable": Rule(
         _judge_unreadable,
+        "many judgements hold no score",
         "raise judge.max_tokens, or have the judge's prompt end with the form of the answer",
     ),
-    "judge accuracy": (
+    "judge accuracy": Rule(
         _judge_worse,
+        "balanced Process Acc (or UT, or Outcome Acc) falls, significantly",
         "try judge.learning_rate lower, or go back to a checkpoint before the fall",
     ),
-    "mu": (
+    "mu": Rule(
         _mu,
+        "mu is at most 1 for several iterations",
         "more judgements cannot help such a judge: try a stronger judge.model, or "
         "feedback.policy_reward=outcome until it is better than chance",
     ),
-    "weight ratio": (
+    "weight ratio": Rule(
         _weights,
+        "the weight ratio is far from 1 for several iterations",
         "see that curriculum.adapt_tasks is on and its candidates are accepted, or choose other "
         "tasks; feedback.judge_balance=outcome evens it out",
     ),
-    "reward hacking": (
+    "reward hacking": Rule(
         _hacking,
+        "the mean score rises, significantly, and success does not",
         "run `rlanything judge-check`, try feedback.policy_lambda lower, and train the judge "
         "(judge.learning_rate) if it is frozen",
     ),
-    "mismatch": (
+    "mismatch": Rule(
         _mismatch,
+        "sampler and learner disagree on what was sampled",
         "set old_logprobs: recomputed with an importance_cap in the role's section, or the same "
         "dtype for sampler and learner",
     ),
-    "clipping": (
+    "clipping": Rule(
         _clipping,
+        "much of what should train leaves the clip range",
         "try the role's learning_rate lower, or fewer updates_per_iteration",
     ),
-    "skipped updates": (
+    "skipped updates": Rule(
         _skipped,
+        "an update was not finite",
         "try the role's learning_rate lower; with max_skipped_updates in a row the run stops",
     ),
-    "nothing trains": (
+    "nothing trains": Rule(
         _nothing_trains,
+        "no task lies in a window for several iterations",
         "choose tasks that are solved sometimes, raise loop.rollouts_per_task, or widen "
         "feedback.policy_window and feedback.judge_window",
     ),
-    "proposal funnel": (
+    "proposal funnel": Rule(
         _funnel,
+        "many slots were asked for and none got a candidate, or no candidate is accepted",
         "see what was refused and why (table `proposals` of run.sqlite), then try a stronger "
         "adapter.model, more adapter.tries, or another adapter prompt",
     ),
-    "task drift": (
+    "task drift": Rule(
         _drift,
+        "rewritten tasks are far from their roots",
         "see `rlanything tasks`; make the adapter's prompt keep closer to the root task",
     ),
-    "entropy": (
+    "entropy": Rule(
         _entropy,
+        "the policy's entropy is nearly gone",
         "try policy.learning_rate lower, policy.kl_weight or policy.temperature higher",
     ),
 }

@@ -1,4 +1,4 @@
-"""What improved between two sittings, by how much, and how sure that is: the same tasks and the
+"""What improved between two evaluations, by how much, and how sure that is: the same tasks and the
 same judged episodes, compared in pairs."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OF_STEPS = {GOOD, BAD, AGREEING}
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """One measure at two sittings."""
+    """One measure at the first and at the latest evaluation."""
 
     name: str
     """The split that the policy was measured on, or the measure of the judge."""
@@ -31,44 +31,63 @@ class Gain:
     change: Interval | None
     """Paired; None where the two have nothing in common."""
 
+    @property
+    def verdict(self) -> str:
+        """The change in words, by whether its 95% interval holds 0."""
+        if self.change is None:
+            return "not compared"
+        if self.change.low > 0:
+            return "improved"
+        if self.change.high < 0:
+            return "got worse"
+        return "not clearly improved (the 95% interval holds 0)"
 
-def verdict(change: Interval) -> str:
-    """In words, by whether the 95% interval holds 0."""
-    if change.low > 0:
-        return "improved"
-    if change.high < 0:
-        return "got worse"
-    return "not clearly improved (the 95% interval holds 0)"
+
+def first_and_last(store: Store) -> tuple[int, int] | None:
+    """Returns the iterations of the first and of the latest evaluation; None before any."""
+    iterations = store.evaluated_iterations()
+    return (iterations[0], iterations[-1]) if iterations else None
 
 
 def success(played: Sequence[tuple[str, int]]) -> Interval | None:
-    """Of tasks and outcomes [episodes], as the store has them."""
+    """Returns the share of won episodes; `played`: tasks and outcomes [episodes]."""
     return success_interval([task for task, _ in played], [outcome for _, outcome in played])
 
 
 def paired(before: Sequence[tuple[str, int]], after: Sequence[tuple[str, int]]) -> Interval | None:
-    """The change of success over the tasks that both played; each (task, outcome) [episodes]."""
+    """Returns the change of success over the tasks that both played; each (task, outcome)
+    [episodes]."""
     one, two = (won_shares([t for t, _ in each], [o for _, o in each]) for each in (before, after))
     shared = sorted(one.keys() & two.keys())
     return paired_difference([one[task] for task in shared], [two[task] for task in shared])
 
 
-def policy_gain(store: Store, split: str, first: int, last: int) -> Gain:
-    """Between the sittings after two iterations."""
-    before, after = store.outcomes(first, split), store.outcomes(last, split)
-    return Gain(split, success(before), success(after), paired(before, after))
+def policy_gains(store: Store, splits: Sequence[str]) -> list[Gain]:
+    """Returns how success changed, split by split; nothing before the first evaluation."""
+    iterations = first_and_last(store)
+    if iterations is None:
+        return []
+    played = [[store.outcomes(iteration, split) for iteration in iterations] for split in splits]
+    return [
+        Gain(split, success(before), success(after), paired(before, after))
+        for split, (before, after) in zip(splits, played, strict=True)
+    ]
 
 
 def judge_measures(counts: Mapping[str, Counts]) -> dict[str, tuple[str, ...]]:
-    """By the name of each measure that a sitting has, what is counted for it."""
+    """Returns what is counted for each measure that an evaluation has, by the measure's name."""
     counted = pooled(counts)
     measures = {BALANCED: (GOOD, BAD)} if {GOOD, BAD} <= counted.keys() else {}
     measures |= {name: (name,) for name in sorted(counted.keys() - OF_STEPS, reverse=True)}
     return measures | ({OUTCOME: (AGREEING,)} if AGREEING in counted else {})
 
 
-def judge_gains(before: Mapping[str, Counts], after: Mapping[str, Counts]) -> list[Gain]:
-    """Of every measure that both sittings have."""
+def judge_gains(store: Store) -> list[Gain]:
+    """Returns how every measure changed that both evaluations of the judge have."""
+    iterations = first_and_last(store)
+    if iterations is None:
+        return []
+    before, after = (store.judge_eval_counts(iteration) for iteration in iterations)
     later = judge_measures(after)
     return [
         Gain(name, level(before, counted), level(after, counted), gain(before, after, counted))
@@ -78,6 +97,6 @@ def judge_gains(before: Mapping[str, Counts], after: Mapping[str, Counts]) -> li
 
 
 def level_of(counts: Mapping[str, Counts], measure: str) -> Interval | None:
-    """A judge's measure at one sitting; None where it was not counted."""
+    """Returns a judge's measure at one evaluation; None where it was not counted."""
     counted = judge_measures(counts).get(measure)
     return level(counts, counted) if counted else None

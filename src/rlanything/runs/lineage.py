@@ -12,7 +12,7 @@ from rlanything.runs.store.store import Store
 
 
 def read_lineage(store: Store) -> list[dict[str, Any]]:
-    """One record per slot, in the order of their ids; empty before the first iteration.
+    """Returns one record per slot, in the order of their ids; empty before the first iteration.
 
     `quarantined`: why the slot's active task is not met any more, or None; in the history, why the
     candidate is not."""
@@ -61,13 +61,14 @@ def read_lineage(store: Store) -> list[dict[str, Any]]:
 
 
 def lineage_table(slots: list[dict[str, Any]]) -> Table:
-    """Slots with a history first; what was accepted, rejected and why."""
+    """Builds a table of the slots, those with a history first: what was accepted, rejected and
+    why."""
     table = Table(title=f"{len(slots)} slots", show_lines=True)
     table.add_column("root task")
     table.add_column("active task")
     table.add_column("accuracy", justify="right")
     table.add_column("history")
-    for slot in sorted(slots, key=lambda each: -len(each["history"])):
+    for slot in sorted(slots, key=lambda slot: -len(slot["history"])):
         accuracy = "-" if slot["accuracy"] is None else f"{slot['accuracy']:.2f}"
         same = slot["active"] == slot["slot"]
         active = "as root" if same else str(slot["instruction"])

@@ -46,11 +46,11 @@ def recover(directory: Path, store: Store, say: Callable[[str], None]) -> Positi
     saved = saved_iterations(folder)
     chosen = 0
     for iteration in reversed([each for each in saved if each <= committed]):
-        found = problems(folder / checkpoint_name(iteration))
-        if not found:
+        damage = problems(folder / checkpoint_name(iteration))
+        if not damage:
             chosen = iteration
             break
-        say(f"damaged: {'; '.join(found)}. Going back to the checkpoint before it.")
+        say(f"damaged: {'; '.join(damage)}. Going back to the checkpoint before it.")
     if committed and not chosen:
         raise CheckpointError(
             f"{folder}: none of its checkpoints is intact, so iteration {committed} cannot be gone "

@@ -1,20 +1,30 @@
-"""What a run says: one line an iteration, and at the end what improved and what did not."""
+"""The lines of a run: one an iteration, and at the end what improved and what did not."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rlanything.algorithm.curriculum import Pool
-from rlanything.evaluation.diagnostics import Diagnostics
+from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.intervals import Interval
 from rlanything.evaluation.success import Evaluation
 from rlanything.evaluation.trends import growth
-from rlanything.runs.gains import BALANCED, OF_STEPS, Gain, judge_gains, policy_gain, verdict
+from rlanything.runs.gains import (
+    BALANCED,
+    OF_STEPS,
+    OUTCOME,
+    Gain,
+    first_and_last,
+    judge_gains,
+    policy_gains,
+)
+from rlanything.runs.metrics.measuring import read
+from rlanything.runs.results import EvaluationRecord, IterationRecord, Numbers
 from rlanything.runs.store.store import Store
 
-ACCEPTED = "tasks/accepted"
+ACCEPTED, POSITIVE_RATE = "tasks/accepted", "evaluation/judge/positive_rate"
 
 
 def percent(interval: Interval | None) -> str:
@@ -31,72 +41,81 @@ def points(interval: Interval) -> str:
 
 
 def evaluation_line(iteration: int, result: Evaluation) -> str:
-    when = "before training" if iteration == 0 else f"after iteration {iteration}"
+    """`in_domain, before training: success 41.2% [36.0, 46.6] over 140 episodes (12 s)`"""
     unplayable = f", {result.unplayable} unplayable" if result.unplayable else ""
     return (
-        f"{result.split}, {when}: success {percent(result.success)} over "
+        f"{result.split}, {_when(iteration)}: success {percent(result.success)} over "
         f"{len(result.trajectories)} episodes{unplayable} ({result.seconds:.0f} s)"
     )
 
 
-def judge_line(iteration: int, found: Diagnostics, counted: Mapping[str, float]) -> str:
-    """What is known of the judge; `counted`: the shares of its exam, by measure."""
-    when = "before training" if iteration == 0 else f"after iteration {iteration}"
+def judge_line(record: EvaluationRecord) -> str:
+    """Says what is known of the judge."""
+
+    def value(name: str) -> float | None:
+        return read(record.metrics, f"evaluation/judge/{name}")
+
+    counted = pooled(record.judge.counts)
     known = {
-        "balanced Process Acc": found.balanced_process_accuracy,
-        "Process Acc": found.process_accuracy,
-        **{name: value for name, value in counted.items() if name not in OF_STEPS},
-        "Outcome Acc": found.outcome_accuracy,
+        BALANCED: value("balanced_process_accuracy"),
+        "Process Acc": value("process_accuracy"),
+        **{measure: counted[measure] for measure in counted if measure not in OF_STEPS},
+        OUTCOME: value("outcome_accuracy"),
     }
-    said = [f"{name} {share(value)}" for name, value in known.items() if value is not None]
-    said.append(f"says +1 on {share(found.positive_rate)}")
-    return f"judge, {when}: {', '.join(said)}"
+    parts = [
+        f"{name} {share(accuracy)}" for name, accuracy in known.items() if accuracy is not None
+    ]
+    parts.append(f"says +1 on {share(value('positive_rate'))}")
+    return f"judge, {_when(record.number)}: {', '.join(parts)}"
 
 
-def iteration_line(
-    iteration: int, iterations: int, metrics: Mapping[str, float | None], seconds_left: float
-) -> str:
-    """One line that tells how an iteration went."""
+def iteration_line(record: IterationRecord, iterations: int, seconds_left: float) -> str:
+    """Tells in one line how an iteration went."""
+
+    def value(name: str) -> float:
+        return read(record.metrics, name) or 0.0
+
     return (
-        f"iteration {iteration}/{iterations}: success {share(metrics['rollouts/success'])}, "
-        f"judge {_judged(metrics)}, "
-        f"{metrics['tasks/proposed']:.0f} proposed, {metrics['tasks/accepted']:.0f} accepted, "
-        f"{metrics['tasks/rejected']:.0f} rejected, "
-        f"kl {metrics['policy/kl'] or 0:.4f}/{metrics.get('judge/kl') or 0:.4f}, "
-        f"sampler off by {metrics.get('policy/mismatch_mean') or 0:.0e}/"
-        f"{metrics.get('judge/mismatch_mean') or 0:.0e}, "
+        f"iteration {record.number}/{iterations}: "
+        f"success {share(read(record.metrics, 'rollouts/success'))}, "
+        f"judge {_judge_accuracy(record.metrics)}, "
+        f"{value('tasks/proposed'):.0f} proposed, {value(ACCEPTED):.0f} accepted, "
+        f"{value('tasks/rejected'):.0f} rejected, "
+        f"kl {value('policy/kl'):.4f}/{value('judge/kl'):.4f}, "
+        f"sampler off by {value('policy/mismatch_mean'):.0e}/{value('judge/mismatch_mean'):.0e}, "
         f"{seconds_left / 60:.1f} min left"
     )
 
 
-def _judged(metrics: Mapping[str, float | None]) -> str:
-    """How good the judge was, by whatever it can be measured by."""
+def _judge_accuracy(metrics: Numbers) -> str:
+    """Says how good the judge was, by whatever it can be measured by."""
     if "judge/ut" in metrics:
-        return f"UT {share(metrics['judge/ut'])} Detect {share(metrics.get('judge/detect'))}"
-    mu = metrics.get("judge/mu")
+        tests, detected = (read(metrics, f"judge/{name}") for name in ("ut", "detect"))
+        return f"UT {share(tests)} Detect {share(detected)}"
+    mu = read(metrics, "judge/mu")
     said = "" if mu is None else f" mu {mu:.2f}"
-    return f"{share(metrics['judge/balanced_process_accuracy'])} balanced{said}"
+    return f"{share(read(metrics, 'judge/balanced_process_accuracy'))} balanced{said}"
+
+
+def _when(iteration: int) -> str:
+    return "before training" if iteration == 0 else f"after iteration {iteration}"
 
 
 def share(value: float | None) -> str:
+    """`41.2%`"""
     return "-" if value is None else f"{value:.1%}"
 
 
 def closing_lines(
     directory: Path, store: Store, splits: Sequence[str], pool: Pool, seconds: float
 ) -> list[str]:
-    """What improved, by how much, where the run lies and what to try next: the first sitting
-    against the latest, as the store has them."""
-    evaluated_iterations = store.evaluated_iterations()
-    lines: list[str] = []
-    if evaluated_iterations:
-        first, last = evaluated_iterations[0], evaluated_iterations[-1]
-        lines += [_policy_line(policy_gain(store, split, first, last)) for split in splits]
-        lines += [
-            _judge_line(each, store.metrics(first), store.metrics(last))
-            for each in judge_gains(store.judge_eval_counts(first), store.judge_eval_counts(last))
-            if each.change is not None
-        ]
+    """Says what improved, by how much, where the run lies and what to try next: the first
+    evaluation against the latest, as the store has them."""
+    lines = [_policy_line(gain) for gain in policy_gains(store, splits)]
+    before, after = (store.metrics(iteration) for iteration in first_and_last(store) or (0, 0))
+    lines += [
+        _judge_line(gain, before, after) for gain in judge_gains(store) if gain.change is not None
+    ]
     events = Counter(event.kind for slot in pool.slots for event in slot.history)
     lines.append(
         f"tasks: {events['proposed']} candidates proposed, {events['accepted']} accepted, "
@@ -116,8 +135,8 @@ def closing_lines(
 
 
 def _growth_line(store: Store) -> list[str]:
-    """How fast tasks are accepted; nothing where none were."""
-    accepted = [row[ACCEPTED] or 0 for row in store.history().values() if ACCEPTED in row]
+    """Says how fast tasks are accepted; nothing where none were."""
+    accepted = [read(row, ACCEPTED) or 0 for row in store.history().values() if ACCEPTED in row]
     rate = growth(accepted) if any(accepted) else None
     if rate is None:
         return []
@@ -126,32 +145,28 @@ def _growth_line(store: Store) -> list[str]:
     ]
 
 
-def _policy_line(found: Gain) -> str:
-    change = f": {points(found.change)}, {verdict(found.change)}" if found.change else ""
-    return f"policy, {found.name}: {percent(found.before)} -> {percent(found.after)}{change}"
+def _policy_line(gain: Gain) -> str:
+    return f"policy, {gain.name}: {percent(gain.before)} -> {percent(gain.after)}{_change(gain)}"
+
+
+def _judge_line(gain: Gain, before: Numbers, after: Numbers) -> str:
+    one, two = (level.estimate if level else None for level in (gain.before, gain.after))
+    line = f"judge, {gain.name}: {share(one)} -> {share(two)}{_change(gain)}"
+    if gain.name != BALANCED:
+        return line
+    rates = [read(metrics, POSITIVE_RATE) for metrics in (before, after)]
+    collapsed = ", collapsed to one answer" if has_collapsed(rates[1]) else ""
+    return f"{line}; says +1 on {share(rates[0])} -> {share(rates[1])}{collapsed}"
+
+
+def _change(gain: Gain) -> str:
+    return f": {points(gain.change)}, {gain.verdict}" if gain.change else ""
 
 
 COLLAPSED = 0.1
 """A judge that gives one of its two answers less often than this tells nothing apart."""
 
 
-def _judge_line(
-    found: Gain, before: Mapping[str, float | None], after: Mapping[str, float | None]
-) -> str:
-    one, two = (each.estimate if each else None for each in (found.before, found.after))
-    change = f": {points(found.change)}, {verdict(found.change)}" if found.change else ""
-    line = f"judge, {found.name}: {share(one)} -> {share(two)}{change}"
-    if found.name != BALANCED:
-        return line
-    positive = "evaluation/judge/positive_rate"
-    says = after.get(positive)
-    collapsed = has_collapsed(says)
-    return (
-        f"{line}; says +1 on {share(before.get(positive))} -> {share(says)}"
-        f"{', collapsed to one answer' if collapsed else ''}"
-    )
-
-
 def has_collapsed(positive_rate: float | None) -> bool:
-    """Whether a judge tells nothing apart any more."""
+    """Returns whether a judge tells nothing apart any more."""
     return positive_rate is not None and not COLLAPSED <= positive_rate <= 1 - COLLAPSED

@@ -50,8 +50,8 @@ def tracking(recipe: Recipe, directory: Path, store: Store) -> Iterator[Track]:
             tracks.append(stack.enter_context(opened))
 
         def track(iteration: int, metrics: Metrics) -> None:
-            for each in tracks:
-                each(iteration, metrics)
+            for tell in tracks:
+                tell(iteration, metrics)
 
         yield track
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
@@ -19,14 +19,11 @@ from rlanything.algorithm.losses.base import Loss
 from rlanything.config.recipe import Overrides, Recipe, RecipeError, Source, load_recipe
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
-from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.drift import find_embedder
-from rlanything.evaluation.judge_eval import JudgeEvalSet, diagnose_judged
 from rlanything.evaluation.labels import oracle_labels
-from rlanything.evaluation.success import Evaluation, evaluate
+from rlanything.evaluation.success import Evaluation
 from rlanything.loop import IterationResult, Loop
 from rlanything.progress import Progress, progress_of
-from rlanything.records import Task, Trajectory
 from rlanything.roles.adapter import Adapter
 from rlanything.roles.judges.base import Judge, NullJudge
 from rlanything.rollout.workers import EnvironmentPool
@@ -43,14 +40,16 @@ from rlanything.runs.directory import (
     create_run,
     now,
 )
+from rlanything.runs.held_out import HeldOut
 from rlanything.runs.lock import RunLock, find_holder
-from rlanything.runs.metrics import drift_metrics, evaluation_metrics, iteration_metrics
+from rlanything.runs.metrics.measuring import Meter
 from rlanything.runs.parts import Parts
 from rlanything.runs.recovery import Position, last_position, recover
 from rlanything.runs.report.writing import Reporter
+from rlanything.runs.results import IterationRecord
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.store import Store
-from rlanything.runs.summary import closing_lines, evaluation_line, iteration_line, judge_line
+from rlanything.runs.summary import closing_lines, iteration_line, judge_line
 from rlanything.runs.trackers import check_trackers, tracking
 from rlanything.seeds import derive
 
@@ -104,7 +103,7 @@ class Trainer:
             open_baseline(self._recipe.evaluation.baseline, self._recipe).close()
         self._position = Position(0, None)
         self._set_up()
-        self._labeller = build_labeller(self._recipe, self._domain)
+        self._held_out.labeller = build_labeller(self._recipe, self._domain)
         self._fresh = True
         self._environments: EnvironmentPool | None = None
         self._lines: list[str] | None = None
@@ -166,7 +165,7 @@ class Trainer:
         assert self._lines is not None
         return self._lines
 
-    def __iter__(self) -> Iterator[IterationResult]:
+    def __iter__(self) -> Iterator[IterationRecord]:
         """Yields each iteration once it is kept: `.number`, `.metrics`, `.groups`. Whoever leaves
         early may iterate again, or resume later. Raises as `train`."""
         if self._lines is not None:
@@ -189,7 +188,7 @@ class Trainer:
         tasks = self._domain.tasks(split, episodes, seed)
         with ExitStack() as stack:
             environments = self._environments or stack.enter_context(self._open_environments())
-            return self._play(environments, split, tasks, seed, 1)
+            return self._held_out.play(self._components, environments, split, tasks, seed, 1)
 
     def _set_up(self) -> None:
         """Loads domain and held-out tasks, and pool, models and optimizers as they stand at the
@@ -199,8 +198,9 @@ class Trainer:
         self._domain: Domain = self._parts.domain or load_domain(
             recipe.domain.name, recipe.domain.options
         )
-        self._held_out = self._load_held_out()
+        self._held_out = HeldOut(recipe, self._domain, self._progress)
         self._embedder = find_embedder()
+        self._meter = Meter(self._progress.warn)
         self._components: RunComponents = build_components(
             recipe, self._domain, checkpoint, self._parts
         )
@@ -212,13 +212,6 @@ class Trainer:
             self._pool = load_pool(checkpoint)
             for role, trained in self._components.trained_models.items():
                 trained.learner.load_state(checkpoint / role / OPTIMIZER)
-
-    def _load_held_out(self) -> dict[str, Sequence[Task]]:
-        # Not the run's own seed: runs are compared on the same tasks.
-        wanted = self._recipe.evaluation
-        if not wanted.episodes:
-            return {}
-        return {s: self._domain.tasks(s, wanted.episodes, wanted.seed) for s in wanted.splits}
 
     def _open_environments(self, images: Path | None = None) -> EnvironmentPool:
         recipe = self._recipe
@@ -265,8 +258,8 @@ class Trainer:
         """Goes back to the last iteration that is whole, as the store is told too."""
         self._position = recover(self._directory, self._store, self._progress.log)
         self._set_up()
-        evaluated = 0 in self._store.evaluated_iterations()
-        self._labeller = None if evaluated else build_labeller(self._recipe, self._domain)
+        if 0 not in self._store.evaluated_iterations():
+            self._held_out.labeller = build_labeller(self._recipe, self._domain)
         self._store.write_pool(self._pool)
         self._retain(self._position.iteration)
         self._progress.log(f"resuming after iteration {self._position.iteration}")
@@ -287,9 +280,9 @@ class Trainer:
             progress=self._progress,
         )
 
-    def _iterations(self, loop: Loop) -> Iterator[IterationResult]:
+    def _iterations(self, loop: Loop) -> Iterator[IterationRecord]:
         done, iterations = self._position.iteration, self._recipe.loop.iterations
-        self._sit(done)
+        self._evaluate_all(done)
         self._report()
         begun = time.perf_counter()
         with self._progress.phase("iterations", iterations, "iterations") as advance:
@@ -298,11 +291,11 @@ class Trainer:
                 result = loop.iterate(iteration)
                 seconds = (time.perf_counter() - begun) / (iteration - done)
                 with self._stopper.deferred():
-                    self._keep(result, seconds * (iterations - iteration))
+                    record = self._keep(result, seconds * (iterations - iteration))
                 advance(1)
-                self._sit(iteration)
+                self._evaluate_all(iteration)
                 self._report()
-                yield result
+                yield record
 
     def _report(self) -> None:
         with self._progress.phase("report", 1, "page"):
@@ -314,133 +307,67 @@ class Trainer:
         self._lines = closing_lines(self._directory, self._store, splits, self._pool, seconds)
         self._store.describe({"closing": json.dumps(self._lines), "finished": now()})
 
-    def _sit(self, iteration: int) -> None:
-        """Policy and judge are examined on what they never train on, if it is time; stored and
-        said. The judge always reads the episodes that were played before training."""
-        recipe, progress = self._recipe, self._progress
+    def _evaluate_all(self, iteration: int) -> None:
+        """Evaluates policy and judge, if it is time, and keeps and says what came of it."""
+        recipe, log = self._recipe, self._progress.log
         last, every = recipe.loop.iterations, recipe.evaluation.every
         due = iteration in (0, last) or (every and iteration % every == 0)
-        if not due or not self._held_out or iteration in self._store.evaluated_iterations():
+        if not due or not self._held_out.tasks or iteration in self._store.evaluated_iterations():
             return
         if iteration == 0 and recipe.evaluation.baseline:
             take_baseline(self._store, recipe)
             self._track(0, self._store.metrics(0))
-            return progress.log(f"before training: as {recipe.evaluation.baseline} found it")
-        evaluations = [self._evaluate(split) for split in self._held_out]
-        for each in evaluations:
-            progress.log(evaluation_line(iteration, each))
-        played: list[Trajectory] = []
-        if iteration == 0:
-            played = [trajectory for each in evaluations for trajectory in each.trajectories]
-            played = played[: recipe.evaluation.judged_episodes]
-        labels = self._labels(played) if played else self._store.judge_eval_labels()
-        exam = JudgeEvalSet(played or self._store.judge_eval_episodes(), labels)
-        seed = derive(recipe.seed, "examination")
-        found = exam.evaluate(self._components.scorer, recipe.feedback.judge_lambda, seed, progress)
-        if exam.trajectories:
-            progress.log(judge_line(iteration, found.diagnostics, pooled(found.counts)))
-        usage = self._components.pop_usage()
-        if self._labeller is not None:
-            usage |= self._labeller.pop_usage()
-            self._labeller = None  # and with it its model: nobody asks again
-        metrics = evaluation_metrics(evaluations, found, usage)
-        rows = {
-            result.split: [
-                (t.task.id, t.task.kind, t.outcome, len(t.steps)) for t in result.trajectories
-            ]
-            for result in evaluations
-        }
-        with self._stopper.deferred():
-            self._store.record_evaluation(iteration, rows, found.counts, metrics, played, labels)
-        self._track(iteration, metrics)
-
-    def _labels(self, played: Sequence[Trajectory]) -> dict[str, list[int]]:
-        """Of the steps that the judge will always be examined on."""
-        if self._labeller is None:
-            return oracle_labels(self._domain, played)
-        return self._labeller.label(played, derive(self._recipe.seed, "labels"), self._progress)
-
-    def _evaluate(self, split: str) -> Evaluation:
-        """Plays the held-out tasks of a split."""
+            return log(f"before training: as {recipe.evaluation.baseline} has it")
         assert self._environments is not None
-        seed = derive(self._recipe.seed, "evaluation")
-        rollouts = self._recipe.evaluation.rollouts_per_task
-        return self._play(self._environments, split, self._held_out[split], seed, rollouts)
-
-    def _play(
-        self,
-        environments: EnvironmentPool,
-        split: str,
-        tasks: Sequence[Task],
-        seed: int,
-        rollouts: int,
-    ) -> Evaluation:
-        recipe = self._recipe
-        return evaluate(
-            self._components.eval_policy,
-            environments,
-            tasks,
-            split,
-            max_steps=recipe.evaluation.max_steps or recipe.loop.max_steps,
-            parallel_episodes=recipe.environment.parallel_episodes,
-            seed=seed,
-            progress=self._progress,
-            rollouts=rollouts,
+        record = self._meter.measure(
+            self._held_out.evaluate(iteration, self._components, self._environments, self._store)
         )
+        if record.judge.diagnostics.positive_rate is not None:
+            log(judge_line(record))
+        with self._stopper.deferred():
+            self._store.record_evaluation(record)
+        self._track(iteration, record.metrics)
 
-    def _keep(self, turn: IterationResult, seconds_left: float) -> None:
-        """Checkpoint first, then one transaction that names it, then older ones may go."""
-        recipe, folder = self._recipe, self._directory / CHECKPOINTS
-        judged = [each for group in turn.groups for each in group.judged]
-        labels = oracle_labels(self._domain, [each.trajectory for each in judged])
-        diagnostics = diagnose_judged(judged, labels, recipe.feedback.judge_lambda)
+    def _keep(self, result: IterationResult, seconds_left: float) -> IterationRecord:
+        """Writes the checkpoint, then one transaction that names it, and lets older ones go.
+        Returns what was kept."""
+        recipe, iteration = self._recipe, result.number
+        judged = [judged for group in result.groups for judged in group.judged]
+        labels = oracle_labels(self._domain, [one.trajectory for one in judged])
         with self._progress.phase("checkpoint", 1, "checkpoint"):
             checkpoint = save_checkpoint(
-                folder, turn.iteration, self._components.trained_models, self._pool
+                self._directory / CHECKPOINTS,
+                iteration,
+                self._components.trained_models,
+                self._pool,
             )
-        # The store's own seconds are counted with the next iteration's.
-        metrics = iteration_metrics(
-            turn,
-            diagnostics,
-            recipe.feedback.settings(),
-            pooled(self._components.scorer.counts(judged)),
-            self._components.pop_usage(),
-            self._progress.pop_seconds(),
-        )
-        if self._embedder is not None:
-            metrics |= drift_metrics(self._pool, self._embedder.distance)
-        with self._progress.phase("store", 1, "transaction"):
-            self._store.record_iteration(
-                turn.iteration,
-                groups=turn.groups,
-                labels=labels,
-                samples={"policy": turn.policy_samples, "judge": turn.judge_samples},
-                proposals=[
-                    (
-                        p.slot,
-                        p.task.id if p.task else None,
-                        p.critics,
-                        [f"{each.stage}: {each.text}" for each in p.refused],
-                    )
-                    for p in turn.proposals
-                ],
-                failures=[(failure.task_id, failure.reason) for failure in turn.failures],
+        record = self._meter.measure(
+            IterationRecord(
+                result=result,
                 pool=self._pool,
-                metrics=metrics,
+                feedback=recipe.feedback.settings(),
+                labels=labels,
+                judge_counts=self._components.scorer.counts(judged),
+                usage=self._components.pop_usage(),
+                # The store's own seconds are counted with the next iteration's.
+                seconds=self._progress.pop_seconds(),
+                distance=self._embedder.distance if self._embedder else None,
                 checkpoint=checkpoint,
                 finished=now(),
             )
-        self._track(turn.iteration, metrics)
-        self._retain(turn.iteration)
-        self._progress.log(
-            iteration_line(turn.iteration, recipe.loop.iterations, metrics, seconds_left)
         )
+        with self._progress.phase("store", 1, "transaction"):
+            self._store.record_iteration(record)
+        self._track(iteration, record.metrics)
+        self._retain(iteration)
+        self._progress.log(iteration_line(record, recipe.loop.iterations, seconds_left))
         for check in run_checks(self._store.history()):
-            if check.iteration == turn.iteration:
+            if check.iteration == iteration:
                 self._progress.warn(check.line())
+        return record
 
     def _retain(self, iteration: int) -> None:
-        """Lets go of what the recipe does not keep, after an iteration that is kept."""
+        """Deletes what the recipe does not keep, after an iteration that is kept."""
         recipe = self._recipe
         prune(self._directory / CHECKPOINTS, recipe.checkpoints.keep, recipe.checkpoints.every)
         if recipe.store.keep_iterations:

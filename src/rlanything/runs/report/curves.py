@@ -1,4 +1,4 @@
-"""How policy and judge went: their levels, with 95% intervals, iteration by iteration."""
+"""Learning curves of policy and judge: levels with 95% intervals, iteration by iteration."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Curves:
         return [curve for curve in curves if curve.points]
 
     def judge(self, iterations: Sequence[int]) -> list[Curve]:
-        """Every measure of its exam, and what the rollouts say of it."""
+        """Every measure of the judge's evaluation, and what the rollouts say of it."""
         evaluated_iterations = self._store.evaluated_iterations()
         measures = dict.fromkeys(
             name
@@ -68,7 +68,7 @@ class Curves:
             self._curve(
                 name,
                 True,
-                [(t, ("exam", name, t)) for t in evaluated_iterations],
+                [(t, ("judge eval", name, t)) for t in evaluated_iterations],
                 lambda t, name=name: level_of(self._store.judge_eval_counts(t), name),
             )
             for name in measures
@@ -95,9 +95,9 @@ class Curves:
         for iteration, key in keys:
             if key not in self._known:
                 self._known[key] = measure(iteration)
-            found = self._known[key]
-            if found is not None:
-                points.append(Point(iteration, found.estimate, found.low, found.high))
+            interval = self._known[key]
+            if interval is not None:
+                points.append(Point(iteration, interval.estimate, interval.low, interval.high))
         return Curve(name, held_out, tuple(points))
 
     def _accuracy(self, iteration: int) -> Interval | None:

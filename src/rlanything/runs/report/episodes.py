@@ -61,20 +61,20 @@ def index_episodes(
     """Adds a chunk for each rollout group that is shown. Returns the tasks, each once, and a row
     for each episode; columns as in `columns`."""
     groups: dict[tuple[int, str], list[Shown]] = defaultdict(list)
-    for each in shown:
-        groups[each.episode.iteration, each.episode.task].append(each)
+    for pick in shown:
+        groups[pick.episode.iteration, pick.episode.task].append(pick)
     tasks = list(dict.fromkeys(task for _, task in groups))
     numbers = {task: i for i, task in enumerate(tasks)}
     rows: list[list[Any]] = []
     for (iteration, task), members in groups.items():
         shared = _shared_judgements(store, iteration, task)
-        chunk = pages.add([_episode(store, each.episode, rewards, shared) for each in members])
-        for place, each in enumerate(members):
-            e = each.episode
+        chunk = pages.add([_episode(store, pick.episode, rewards, shared) for pick in members])
+        for place, pick in enumerate(members):
+            e = pick.episode
             attempt = e.id.removeprefix(f"{iteration}/{task}/")
             where = (chunk, place, iteration, numbers[task], attempt)
-            rows.append([*where, e.outcome, e.reward, e.steps, e.judged, e.differs, each.reason])
-    _add_images(store, directory, [each.episode for each in shown], pages)
+            rows.append([*where, e.outcome, e.reward, e.steps, e.judged, e.differs, pick.reason])
+    _add_images(store, directory, [pick.episode for pick in shown], pages)
     known = {
         task: {"slot": slot, "instruction": instruction, "kind": kind}
         for task, slot, instruction, kind in store.query(
@@ -147,10 +147,10 @@ def _shared_judgements(store: Store, iteration: int, task: str) -> list[list[str
 
 def _add_images(store: Store, directory: Path, episodes: Sequence[Episode], pages: Pages) -> None:
     """The screenshots of the newest episodes first, as long as the budget allows."""
-    for each in reversed(episodes):
+    for episode in reversed(episodes):
         for (name,) in store.query(
             "SELECT image FROM steps WHERE trajectory = ? AND image IS NOT NULL ORDER BY step",
-            each.number,
+            episode.number,
         ):
             path = directory / "images" / name
             if name in pages.images or not path.is_file():

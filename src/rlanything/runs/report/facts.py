@@ -1,4 +1,4 @@
-"""Everything that a report says of a run, but for its texts: read from the store, once."""
+"""The facts of a report: all it says of a run but for its texts, read from the store once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rlanything.runs.checks import Check, run_checks
-from rlanything.runs.gains import Gain, judge_gains, policy_gain, verdict
+from rlanything.runs.gains import Gain, first_and_last, judge_gains, policy_gains
 from rlanything.runs.lock import find_holder
+from rlanything.runs.metrics.measuring import read
 from rlanything.runs.report.curves import Curve, Curves
 from rlanything.runs.report.history import Disagreement, History, disagreement
 from rlanything.runs.store.store import Store
-from rlanything.runs.summary import has_collapsed
+from rlanything.runs.summary import POSITIVE_RATE, has_collapsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,12 @@ class Verdict:
 
     gain: Gain
     verdict: str
+
+    @classmethod
+    def of(cls, gain: Gain, alone: bool) -> Self:
+        """`alone`: there is one evaluation, and nothing to compare it with."""
+        gain = replace(gain, change=None) if alone else gain
+        return cls(gain, gain.verdict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ class Facts:
     policy: tuple[Verdict, ...]
     judge: tuple[Verdict, ...]
     positive_rate: tuple[float | None, float | None]
-    """The share of steps that the judge calls good, at the first and the latest sitting."""
+    """The share of steps that the judge calls good, at the first and the latest evaluation."""
     collapsed: bool
     tasks: TaskCounts
     policy_curves: tuple[Curve, ...]
@@ -108,20 +115,12 @@ class Reader:
         iterations, evaluated_iterations = self.iterations(), store.evaluated_iterations()
         planned = recipe.get("loop", {}).get("iterations")
         splits = [s for (s,) in store.query("SELECT DISTINCT split FROM evaluations ORDER BY 1")]
-        policy: list[Gain] = []
-        judge: list[Gain] = []
-        if evaluated_iterations:
-            first, last = evaluated_iterations[0], evaluated_iterations[-1]
-            policy = [policy_gain(store, split, first, last) for split in splits]
-            judge = judge_gains(store.judge_eval_counts(first), store.judge_eval_counts(last))
-        if len(evaluated_iterations) == 1:  # nothing to compare it with
-            policy, judge = ([replace(each, change=None) for each in g] for g in (policy, judge))
+        alone = len(evaluated_iterations) == 1
         history = store.history()
         rates = [
-            history.get(t, {}).get("evaluation/judge/positive_rate")
-            for t in (evaluated_iterations[:1] + evaluated_iterations[-1:])
+            read(history[t], POSITIVE_RATE) if t in history else None
+            for t in first_and_last(store) or (None, None)
         ]
-        one, two = rates if rates else (None, None)
         episodes, kept = (
             store.query(f"SELECT COUNT(*) FROM {table}")[0][0]
             for table in ("trajectories", "transcripts")
@@ -147,10 +146,10 @@ class Reader:
             iterations=iterations[-1] if iterations else 0,
             planned=planned,
             evaluated_iterations=tuple(evaluated_iterations),
-            policy=tuple(map(_judged, policy)),
-            judge=tuple(map(_judged, judge)),
-            positive_rate=(one, two),
-            collapsed=has_collapsed(two),
+            policy=tuple(Verdict.of(gain, alone) for gain in policy_gains(store, splits)),
+            judge=tuple(Verdict.of(gain, alone) for gain in judge_gains(store)),
+            positive_rate=(rates[0], rates[1]),
+            collapsed=has_collapsed(rates[1]),
             tasks=self._tasks(),
             policy_curves=tuple(self._curves.policy(splits, iterations)),
             judge_curves=tuple(self._curves.judge(iterations)),
@@ -185,7 +184,3 @@ class Reader:
             pending=pending,
             quarantined=query("SELECT COUNT(*) FROM quarantine")[0][0],
         )
-
-
-def _judged(gain: Gain) -> Verdict:
-    return Verdict(gain, verdict(gain.change) if gain.change else "not compared")

@@ -1,4 +1,4 @@
-"""What the judge said of every episode, counted; an iteration never changes, and is read once."""
+"""Counts of what the judge said of every episode; an iteration never changes, and is read once."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class History:
         self._read: dict[int, list[Episode]] = {}
 
     def episodes(self, iteration: int) -> list[Episode]:
-        """In the order of the store."""
+        """Returns an iteration's episodes in the order of the store."""
         if iteration not in self._read:
             self._read[iteration] = [
                 Episode(*row[:7], *(count or 0 for count in row[7:]))
@@ -79,20 +79,21 @@ class History:
         return self._read[iteration]
 
     def counts(self, iteration: int) -> dict[str, dict[str, tuple[int, int]]]:
-        """What the judge got right in the rollouts, by task and measure: hits and of how many."""
+        """Returns what the judge got right in the rollouts, by task and measure: hits and of how
+        many."""
         groups: dict[str, list[Episode]] = defaultdict(list)
-        for each in self.episodes(iteration):
-            groups[each.task].append(each)
+        for episode in self.episodes(iteration):
+            groups[episode.task].append(episode)
         return {task: _counts(members) for task, members in groups.items()}
 
 
 def _counts(members: Sequence[Episode]) -> dict[str, tuple[int, int]]:
-    found = {
+    counts = {
         AGREEING: (sum(e.agrees for e in members), sum(e.judged for e in members)),
         GOOD: (sum(e.good_seen for e in members), sum(e.good for e in members)),
         BAD: (sum(e.bad_seen for e in members), sum(e.bad for e in members)),
     }
-    return {measure: counts for measure, counts in found.items() if counts[1]}
+    return {measure: (hits, total) for measure, (hits, total) in counts.items() if total}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +101,12 @@ class Disagreement:
     """Judge against outcome, over some episodes; all but the first count steps."""
 
     episodes: int
-    won_praised: int
+    won_approved: int
     """Steps of won episodes that the judge's majority calls good,"""
-    won_condemned: int
+    won_rejected: int
     won_undecided: int
-    lost_praised: int
-    lost_condemned: int
+    lost_approved: int
+    lost_rejected: int
     lost_undecided: int
     labelled: int
     """Steps on which judge and outcome differ and the oracle has a word,"""
@@ -118,11 +119,11 @@ def disagreement(episodes: Sequence[Episode]) -> Disagreement:
     won, lost = ([e for e in episodes if e.outcome == outcome] for outcome in (1, -1))
     return Disagreement(
         episodes=len(episodes),
-        won_praised=sum(e.agrees for e in won),
-        won_condemned=sum(e.differs for e in won),
+        won_approved=sum(e.agrees for e in won),
+        won_rejected=sum(e.differs for e in won),
         won_undecided=sum(e.judged - e.agrees - e.differs for e in won),
-        lost_praised=sum(e.differs for e in lost),
-        lost_condemned=sum(e.agrees for e in lost),
+        lost_approved=sum(e.differs for e in lost),
+        lost_rejected=sum(e.agrees for e in lost),
         lost_undecided=sum(e.judged - e.agrees - e.differs for e in lost),
         labelled=sum(e.labelled for e in episodes),
         sided=sum(e.sided for e in episodes),

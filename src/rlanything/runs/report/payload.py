@@ -1,14 +1,16 @@
-"""What a page carries: the facts of its runs, their lineage and episodes, within a budget."""
+"""The contents of a page: the facts of its runs, their lineage and episodes, within a budget."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rlanything.evaluation.intervals import Interval
 from rlanything.runs.gains import paired
 from rlanything.runs.lineage import read_lineage
+from rlanything.runs.metrics.measuring import find_metric
 from rlanything.runs.report.episodes import Pages, Rewards, index_episodes
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.sampling import Shown, choose, reasons, size_of
@@ -30,15 +32,31 @@ class Payload:
 
 
 def build(readers: Sequence[Reader]) -> Payload:
-    """Of one run, or of several to be compared; these share the budget evenly."""
+    """Builds the contents of one run's page, or of several runs to be compared; these share the
+    budget evenly."""
     pages = Pages(image_budget=IMAGES_BYTES)
-    runs = [_run(each, TEXT_BYTES // len(readers), pages) for each in readers]
-    return Payload({"runs": runs, "against": _against_first(readers)}, pages)
+    runs = [_run(reader, TEXT_BYTES // len(readers), pages) for reader in readers]
+    meanings = _meanings({name for run in runs for name in run["metrics"]})
+    facts = {"runs": runs, "against": _against_first(readers), "meanings": meanings}
+    return Payload(facts, pages)
+
+
+def _meanings(names: Iterable[str]) -> dict[str, str]:
+    """Returns what each metric means, with its unit; those of plug-ins that are not here are
+    missing."""
+    meanings: dict[str, str] = {}
+    for name in names:
+        with suppress(KeyError):
+            metric = find_metric(name)
+            meanings[name] = f"{metric.meaning} ({metric.unit})"
+    return meanings
 
 
 def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
     feedback = reader.recipe().get("feedback", {})
-    rewards = Rewards(feedback.get("weight", 1.0), feedback.get("policy_reward", "integrated"))
+    rewards = Rewards(
+        feedback.get("policy_lambda", 1.0), feedback.get("policy_reward", "integrated")
+    )
     facts = asdict(reader.facts())
     changed = [slot for slot in read_lineage(reader.store) if slot["history"]]
     changed.sort(key=lambda slot: (-_accepted(slot), -slot["history"][-1]["iteration"]))
@@ -57,7 +75,7 @@ def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
 
 
 def _fitting(reader: Reader, rewards: Rewards, budget: int) -> tuple[Shown, ...]:
-    """Episodes that take about `budget` bytes in the page.
+    """Returns episodes that take about `budget` bytes in the page.
 
     There the episodes of a group are compressed together, and so better than in the store; how much
     better, as many of them show as a tenth of the budget holds."""
@@ -65,7 +83,7 @@ def _fitting(reader: Reader, rewards: Rewards, budget: int) -> tuple[Shown, ...]
     few = choose(store, reader.history, iterations, budget / 10)
     trial = Pages(image_budget=0)
     index_episodes(store, reader.directory, few, rewards, trial)
-    as_stored = sum(size_of(store, each.episode) for each in few)
+    as_stored = sum(size_of(store, shown.episode) for shown in few)
     as_packed = sum(map(len, trial.chunks))
     scale = max(1.0, as_stored / as_packed) if as_packed else 1.0
     return choose(store, reader.history, iterations, budget * scale)
@@ -76,16 +94,16 @@ def _accepted(slot: dict[str, Any]) -> int:
 
 
 def _against_first(readers: Sequence[Reader]) -> list[list[dict[str, Any]]]:
-    """Of each further run, by split, the latest sitting's success minus the first run's, over the
-    held-out tasks that both played."""
-    latest = [_latest(each) for each in readers]
-    found: list[list[dict[str, Any]]] = []
+    """Returns for each further run, by split, the latest evaluation's success minus the first
+    run's, over the held-out tasks that both played."""
+    latest = [_latest(reader) for reader in readers]
+    comparisons: list[list[dict[str, Any]]] = []
     for other in latest[1:]:
         changes: list[tuple[str, Interval | None]] = [
             (split, paired(latest[0][split], other[split])) for split in latest[0] if split in other
         ]
-        found.append([{"split": s, "change": asdict(c)} for s, c in changes if c is not None])
-    return found
+        comparisons.append([{"split": s, "change": asdict(c)} for s, c in changes if c is not None])
+    return comparisons
 
 
 def _latest(reader: Reader) -> dict[str, list[tuple[str, int]]]:

@@ -1,4 +1,4 @@
-"""Which episodes a report shows where it cannot show all: fairly, and the same ones each time."""
+"""The choice of episodes for a report that cannot show all: fair, and the same each time."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Shown:
 def choose(
     store: Store, history: History, iterations: Sequence[int], budget: float
 ) -> tuple[Shown, ...]:
-    """Episodes whose texts are still there, up to `budget` bytes as the store keeps them: in turns
-    one of the latest iteration, of the first, of those where judge and outcome differ most, of
-    rewritten tasks, and of everything, spread evenly. In the order of the store."""
+    """Returns episodes whose texts are still there, up to `budget` bytes as the store keeps them:
+    by and by one of the latest iteration, of the first, of those where judge and outcome differ
+    most, of rewritten tasks, and of everything, spread evenly. In the order of the store."""
     looked_at = spread(iterations, ITERATIONS)
     sizes = {
         number: length + ENTRY_BYTES
@@ -43,16 +43,16 @@ def choose(
         )
     }
     by_iteration = {
-        t: found
+        t: kept
         for t in looked_at
-        if (found := [e for e in history.episodes(t) if e.number in sizes])
+        if (kept := [e for e in history.episodes(t) if e.number in sizes])
     }
     rewritten = {
         task for (task,) in store.query("SELECT DISTINCT task FROM groups WHERE task <> slot")
     }
     taken: dict[int, Shown] = {}
     spent = 0
-    for shown in _in_turns(_queues(by_iteration, rewritten)):
+    for shown in _alternately(_queues(by_iteration, rewritten)):
         number = shown.episode.number
         if number in taken or spent + sizes[number] > budget:
             continue
@@ -62,13 +62,14 @@ def choose(
 
 
 def size_of(store: Store, episode: Episode) -> int:
-    """Bytes, by which `choose` counts."""
+    """Returns the bytes by which `choose` counts an episode."""
     query = "SELECT LENGTH(texts) FROM transcripts WHERE trajectory = ?"
     return store.query(query, episode.number)[0][0] + ENTRY_BYTES
 
 
 def spread(iterations: Sequence[int], count: int) -> list[int]:
-    """At most `count` of them: the first, the latest third of `count`, others evenly between."""
+    """Returns at most `count` of them: the first, the latest third of `count`, others evenly
+    between."""
     if len(iterations) <= count:
         return list(iterations)
     latest = count // 3
@@ -85,23 +86,23 @@ def _queues(
         return {}
     order = sorted(by_iteration)
     every = [each for t in order for each in by_iteration[t]]
-    by_turns = {t: _task_by_task(by_iteration[t]) for t in order}
+    by_attempt = {t: _task_by_task(by_iteration[t]) for t in order}
     return {
-        "latest": by_turns[order[-1]],
-        "first": by_turns[order[0]],
+        "latest": by_attempt[order[-1]],
+        "first": by_attempt[order[0]],
         "disagreement": sorted(
             (e for e in every if e.differs), key=lambda e: (-e.disagreement, -e.number)
         ),
-        "rewritten": [e for t in reversed(order) for e in by_turns[t] if e.task in rewritten],
-        "spread": _interleaved(by_turns.values()),
+        "rewritten": [e for t in reversed(order) for e in by_attempt[t] if e.task in rewritten],
+        "spread": _interleaved(by_attempt.values()),
     }
 
 
 def _task_by_task(episodes: Iterable[Episode]) -> list[Episode]:
-    """The first attempt at every task, then the second at each, and so on."""
+    """Returns the first attempt at every task, then the second at each, and so on."""
     groups: dict[str, list[Episode]] = defaultdict(list)
-    for each in episodes:
-        groups[each.task].append(each)
+    for episode in episodes:
+        groups[episode.task].append(episode)
     return _interleaved(groups.values())
 
 
@@ -109,13 +110,13 @@ def _interleaved(rows: Iterable[Sequence[Episode]]) -> list[Episode]:
     return [each for column in zip_longest(*rows) for each in column if each is not None]
 
 
-def _in_turns(queues: Mapping[str, Sequence[Episode]]) -> Iterable[Shown]:
+def _alternately(queues: Mapping[str, Sequence[Episode]]) -> Iterable[Shown]:
     for column in zip_longest(*queues.values()):
-        for reason, each in zip(queues, column, strict=True):
-            if each is not None:
-                yield Shown(each, reason)
+        for reason, episode in zip(queues, column, strict=True):
+            if episode is not None:
+                yield Shown(episode, reason)
 
 
 def reasons(shown: Sequence[Shown]) -> dict[str, int]:
-    """How many were taken for what."""
+    """Returns how many were taken for what."""
     return dict(Counter(each.reason for each in shown))

@@ -1,4 +1,4 @@
-"""What was written in an episode, as bytes: texts, token ids and log-probs, each once, compressed.
+"""An episode as bytes: texts, token ids and log-probs, each once, compressed.
 
 An episode is compressed as a whole, since its texts repeat one another. Log-probs are kept as
 float32: the engines compute them so and the learner compares them so, which makes what is read back
@@ -97,11 +97,11 @@ def unpack(packed: Packed) -> Transcript:
     """The inverse of `pack`."""
     observations, responses, judgements = unpack_texts(packed.texts)
     completions = _written(packed, responses, judgements)
-    found = [(next(completions), tuple(next(completions) for _ in row)) for row in judgements]
+    completed = [(next(completions), tuple(next(completions) for _ in row)) for row in judgements]
     return Transcript(
         tuple(observations),
-        tuple(response for response, _ in found),
-        tuple(row for _, row in found),
+        tuple(response for response, _ in completed),
+        tuple(row for _, row in completed),
     )
 
 
@@ -157,11 +157,11 @@ def _in_order(judged: JudgedTrajectory) -> Iterator[Completion]:
 def _prompt_hashes(completions: Sequence[Completion]) -> Iterator[bytes]:
     """The judgements of a step answer one prompt: it is hashed once."""
     before: tuple[int, ...] | None = None
-    found = b""
-    for each in completions:
-        if each.prompt_ids is not before:
-            before, found = each.prompt_ids, prompt_hash(each.prompt_ids)
-        yield found
+    hashed = b""
+    for completion in completions:
+        if completion.prompt_ids is not before:
+            before, hashed = completion.prompt_ids, prompt_hash(completion.prompt_ids)
+        yield hashed
 
 
 def _written(

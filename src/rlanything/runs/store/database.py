@@ -79,11 +79,11 @@ class Database:
     def check(self) -> list[str]:
         """What is wrong with the file, in plain words; nothing if it is sound. Reads all of it."""
         try:
-            found = self.query("PRAGMA integrity_check(10)")
+            lines = self.query("PRAGMA integrity_check(10)")
             orphans = self.query("PRAGMA foreign_key_check")
         except StoreError as error:
             return [str(error)]
-        damage = [f"{self.path}: {line}; restore a copy" for (line,) in found if line != "ok"]
+        damage = [f"{self.path}: {line}; restore a copy" for (line,) in lines if line != "ok"]
         missing = Counter((table, parent) for table, _, parent, _ in orphans)
         return damage + [
             f"{self.path}: {count} rows of {table} refer to rows of {parent} that are not there; "

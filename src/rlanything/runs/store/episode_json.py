@@ -1,5 +1,5 @@
-"""Episodes as text, as far as a judge reads them: those of its exam, which it judges again and
-again."""
+"""Episodes as text, as far as a judge reads them: those of its evaluation, which it judges again
+and again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlanything.records import Completion, Step, Task, Trajectory
 
 
 def to_json(trajectory: Trajectory) -> str:
-    """Texts, actions and outcome; no tokens, for nobody trains on these."""
+    """Returns texts, actions and outcome as JSON; no tokens, for nobody trains on these."""
     task = trajectory.task
     return json.dumps(
         {
@@ -31,7 +31,7 @@ def to_json(trajectory: Trajectory) -> str:
 
 
 def from_json(text: str) -> Trajectory:
-    """The inverse of `to_json`, but for the tokens."""
+    """Returns the episode of a JSON text: the inverse of `to_json`, but for the tokens."""
     saved = json.loads(text)
     steps = tuple(
         Step(observation, Completion.unsampled(response), action, valid, after)

@@ -1,39 +1,38 @@
-"""What an iteration leaves, as rows. The caller has the transaction."""
+"""An iteration and an evaluation as rows of the store. The caller has the transaction."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import astuple
 
 from rlanything.algorithm.curriculum import Pool
-from rlanything.records import Completion, JudgedTrajectory, Judgement, Sample
+from rlanything.loop import IterationResult
+from rlanything.records import Completion, JudgedTrajectory, Judgement
+from rlanything.runs.results import EvaluationRecord, IterationRecord, Numbers
 from rlanything.runs.store.codec import pack
+from rlanything.runs.store.episode_json import to_json
 
 
 def storable(text: str) -> str:
-    """Halves of surrogate pairs, which SQLite takes in no text, become question marks. In the
-    transcripts they stay what they are."""
+    """Returns the text with question marks for halves of surrogate pairs, which SQLite takes in no
+    text. In the transcripts they stay what they are."""
     return text.encode("utf-8", "replace").decode()
 
 
 class Trained:
     """The samples of both roles, until each is found at the step or judgement it is of."""
 
-    def __init__(self, samples: Mapping[str, Sequence[Sample]]) -> None:
-        if unknown := samples.keys() - {"policy", "judge"}:
-            raise ValueError(
-                f"samples of {', '.join(sorted(unknown))}: only policy and judge learn"
-            )
+    def __init__(self, result: IterationResult) -> None:
+        samples = {"policy": result.policy_samples, "judge": result.judge_samples}
         self._left = {(role, s.source): s for role, given in samples.items() for s in given}
         if len(self._left) < sum(map(len, samples.values())):
             raise ValueError("a response or judgement trained twice")
 
     def advantage(self, role: str, source: str, completion: Completion) -> float | None:
-        """None: the role did not train on it."""
+        """Returns the advantage of a completion; None: the role did not train on it."""
         sample = self._left.pop((role, source), None)
         if sample is None:
             return None
@@ -47,8 +46,48 @@ class Trained:
             raise ValueError(f"{role} sample {source} is of no trajectory of this iteration")
 
 
+def write_iteration(db: sqlite3.Connection, record: IterationRecord) -> None:
+    """Writes everything that the iteration leaves. Raises ValueError as `Store.record_iteration`
+    does."""
+    result, iteration = record.result, record.number
+    trained = Trained(result)
+    db.execute(
+        "INSERT INTO iterations VALUES (?, ?, ?)", (iteration, record.finished, record.checkpoint)
+    )
+    write_pool(db, record.pool, iteration)
+    for group in result.groups:
+        entry = group.scheduled
+        db.execute(
+            "INSERT INTO groups VALUES (?, ?, ?, ?, ?)",
+            (iteration, entry.task.id, entry.slot, entry.candidate, group.accuracy),
+        )
+        written: set[int] = set()
+        for judged in group.judged:
+            write_trajectory(db, record, judged, trained, written)
+    trained.check_all_taken()
+    db.executemany(
+        "INSERT INTO proposals VALUES (?, ?, ?, ?, ?)",
+        [
+            (
+                iteration,
+                proposal.slot,
+                proposal.task.id if proposal.task else None,
+                json.dumps(proposal.critics),
+                json.dumps([f"{refusal.stage}: {refusal.text}" for refusal in proposal.refused]),
+            )
+            for proposal in result.proposals
+        ],
+    )
+    db.executemany(
+        "INSERT INTO failures VALUES (?, ?, ?)",
+        [(iteration, failure.task_id, storable(failure.reason)) for failure in result.failures],
+    )
+    write_metrics(db, iteration, record.metrics)
+
+
 def write_pool(db: sqlite3.Connection, pool: Pool, iteration: int) -> None:
-    """Slots, their history and tasks; and what is quarantined, by this iteration if it is new."""
+    """Writes slots, their history and tasks; and what is quarantined, by this iteration if it is
+    new."""
     recorded = {task for (task,) in db.execute("SELECT id FROM tasks")}
     for slot in pool.slots:
         tasks = [slot.root, slot.active, *([slot.pending.task] if slot.pending else [])]
@@ -70,7 +109,7 @@ def write_pool(db: sqlite3.Connection, pool: Pool, iteration: int) -> None:
     )
     db.executemany(
         "INSERT OR IGNORE INTO quarantine VALUES (?, ?, ?)",
-        [(task, iteration, why) for s in pool.slots for task, why in s.quarantined.items()],
+        [(task, iteration, reason) for s in pool.slots for task, reason in s.quarantined.items()],
     )
     db.execute("DELETE FROM slot_events")
     db.executemany(
@@ -95,22 +134,22 @@ def write_pool(db: sqlite3.Connection, pool: Pool, iteration: int) -> None:
 
 def write_trajectory(
     db: sqlite3.Connection,
-    iteration: int,
+    record: IterationRecord,
     judged: JudgedTrajectory,
-    labels: Mapping[str, Sequence[int]],
     trained: Trained,
     written: set[int],
 ) -> None:
-    """`written`: the judgements of its group that have been written, by the identity of what was
-    said: a judgement that several trajectories share is written with the first of them."""
+    """Writes an episode of an iteration. `written`: the judgements of its group that have been
+    written, by the identity of the completion: a judgement that several trajectories share is
+    written with the first of them."""
     trajectory = judged.trajectory
-    name, known = trajectory.id, labels.get(trajectory.id)
+    name, labels = trajectory.id, record.labels.get(trajectory.id)
     number = db.execute(
         "INSERT INTO trajectories (id, iteration, task, outcome, steps, reward)"
         " VALUES (?, ?, ?, ?, ?, ?)",
         (
             name,
-            iteration,
+            record.number,
             trajectory.task.id,
             trajectory.outcome,
             len(trajectory.steps),
@@ -125,7 +164,7 @@ def write_trajectory(
                 i,
                 storable(step.action) if step.action is not None else None,
                 step.valid,
-                known[i] if known is not None else None,
+                labels[i] if labels is not None else None,
                 trained.advantage("policy", f"{name}/{i}", step.completion),
                 step.image,
             )
@@ -139,11 +178,11 @@ def write_trajectory(
                 number,
                 i,
                 j,
-                each.score,
-                trained.advantage("judge", f"{name}/{i}/{j}", each.completion),
+                judgement.score,
+                trained.advantage("judge", f"{name}/{i}/{j}", judgement.completion),
             )
             for i, judgements in enumerate(judged.judgements)
-            for j, each in enumerate(judgements)
+            for j, judgement in enumerate(judgements)
         ],
     )
     packed = pack(_without(judged, written))
@@ -154,36 +193,48 @@ def write_trajectory(
 def _without(judged: JudgedTrajectory, written: AbstractSet[int]) -> JudgedTrajectory:
     """The trajectory with empty texts for the judgements that are written already."""
 
-    def once(each: Judgement) -> Judgement:
-        again = id(each.completion) in written
-        return Judgement(Completion.unsampled(""), each.score) if again else each
+    def once(judgement: Judgement) -> Judgement:
+        again = id(judgement.completion) in written
+        return Judgement(Completion.unsampled(""), judgement.score) if again else judgement
 
     return JudgedTrajectory(
-        judged.trajectory, tuple(tuple(once(each) for each in step) for step in judged.judgements)
+        judged.trajectory, tuple(tuple(map(once, step)) for step in judged.judgements)
     )
 
 
-def write_evaluation(
-    db: sqlite3.Connection,
-    iteration: int,
-    split: str,
-    judged: Sequence[tuple[str, str, int, int]],
-) -> None:
-    """The rows of one task are its attempts, in order."""
-    before = Counter[str]()
-    rows: list[tuple[str, int, str, int, int]] = []
-    for task, kind, outcome, steps in judged:
-        rows.append((task, before[task], kind, outcome, steps))
-        before[task] += 1
+def write_evaluation(db: sqlite3.Connection, record: EvaluationRecord) -> None:
+    """Writes everything that the evaluation leaves. The rows of one task are its attempts, in
+    order."""
+    for evaluation in record.evaluations:
+        attempts = Counter[str]()
+        rows: list[tuple[int, str, str, int, str, int, int]] = []
+        for played in evaluation.trajectories:
+            task = played.task
+            row = (task.id, attempts[task.id], task.kind, played.outcome, len(played.steps))
+            rows.append((record.number, evaluation.split, *row))
+            attempts[task.id] += 1
+        db.executemany("INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
     db.executemany(
-        "INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [(iteration, split, *row) for row in rows],
+        "INSERT INTO judge_eval_counts VALUES (?, ?, ?, ?, ?)",
+        [
+            (record.number, item, measure, *hits_and_total)
+            for item, counts in record.judge.counts.items()
+            for measure, hits_and_total in counts.items()
+        ],
     )
+    labels = record.labels
+    db.executemany(
+        "INSERT INTO judge_eval_episodes (episode, labels) VALUES (?, ?)",
+        [
+            (to_json(played), json.dumps(list(labels[played.id])) if played.id in labels else None)
+            for played in record.judge_episodes
+        ],
+    )
+    write_metrics(db, record.number, record.metrics)
 
 
-def write_metrics(
-    db: sqlite3.Connection, iteration: int, metrics: Mapping[str, float | None]
-) -> None:
+def write_metrics(db: sqlite3.Connection, iteration: int, metrics: Numbers) -> None:
+    """Writes metrics of an iteration, over what stands there under their names."""
     db.executemany(
         "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?)",
         [(iteration, name, value) for name, value in sorted(metrics.items())],

@@ -80,8 +80,8 @@ CREATE TABLE judge_eval_counts (
   iteration INTEGER NOT NULL, item TEXT NOT NULL, measure TEXT NOT NULL,
   hits INTEGER NOT NULL, total INTEGER NOT NULL,
   PRIMARY KEY (iteration, item, measure)) WITHOUT ROWID;
--- The held-out episodes that every sitting of the judge is about, with a JSON list of the labels of
--- their steps where there are any.
+-- The held-out episodes that every evaluation of the judge is about, with a JSON list of the labels
+-- of their steps where there are any.
 CREATE TABLE judge_eval_episodes (number INTEGER PRIMARY KEY, episode TEXT NOT NULL, labels TEXT);
 """
 
@@ -116,4 +116,4 @@ CONTENT = {
     "judgements": "SELECT id, step, judgement, score, advantage FROM judgements"
     " JOIN trajectories ON number = trajectory ORDER BY 1, 2, 3",
 }
-"""What a run did, without clocks, row numbers and transcripts; a query for each table."""
+"""The queries that say what a run did, without clocks, row numbers and transcripts; one a table."""

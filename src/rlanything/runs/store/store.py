@@ -1,4 +1,4 @@
-"""What a run remembers, in one SQLite file: readable while it grows, one commit an iteration.
+"""The store of a run, one SQLite file: readable while it grows, one commit an iteration.
 
 Everything the feedback is computed from is here: outcomes, scores, and the advantages that trained;
 and everything that was written, with its tokens and log-probs, as long as the recipe keeps it.
@@ -8,26 +8,17 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from rlanything.algorithm.curriculum import Pool
-from rlanything.evaluation.counts import Counts
-from rlanything.records import Sample, Trajectory
-from rlanything.rollout.groups import RolloutGroup
+from rlanything.records import Trajectory
+from rlanything.runs.results import EvaluationRecord, IterationRecord
 from rlanything.runs.store.database import Database, StoreError
-from rlanything.runs.store.episode_json import from_json, to_json
-from rlanything.runs.store.rows import (
-    Trained,
-    storable,
-    write_evaluation,
-    write_metrics,
-    write_pool,
-    write_trajectory,
-)
+from rlanything.runs.store.episode_json import from_json
+from rlanything.runs.store.rows import write_evaluation, write_iteration, write_pool
 from rlanything.runs.store.schema import BY_ITERATION, CONTENT, SCHEMA_VERSION, TABLES
 from rlanything.runs.store.stored import StoredTrajectory, read_trajectory, transcript_digests
 
@@ -65,102 +56,29 @@ class Store:
         return self._db.query(sql, *values)
 
     def check(self) -> list[str]:
-        """What is wrong with the file, in plain words; nothing if it is sound. Reads all of it."""
+        """Returns what is wrong with the file, in plain words; nothing if it is sound. Reads all of
+        it."""
         return self._db.check()
 
     # --- writing
 
     def describe(self, facts: Mapping[str, str]) -> None:
-        """Facts about the run as a whole."""
+        """Writes facts about the run as a whole."""
         with self._db.transaction() as db:
             db.executemany("INSERT OR REPLACE INTO run VALUES (?, ?)", facts.items())
 
-    def record_iteration(
-        self,
-        iteration: int,
-        *,
-        groups: Sequence[RolloutGroup],
-        labels: Mapping[str, Sequence[int]],
-        samples: Mapping[str, Sequence[Sample]],
-        proposals: Sequence[tuple[str, str | None, Sequence[str], Sequence[str]]],
-        failures: Sequence[tuple[str, str]],
-        pool: Pool,
-        metrics: Mapping[str, float | None],
-        checkpoint: str,
-        finished: str,
-    ) -> None:
-        """One transaction: an iteration is here entirely or not at all.
-
-        `labels`: the oracle's, by trajectory. `samples`: of the `policy` and of the `judge`, as the
-        learners were given them. `proposals`: (slot, candidate, critics, refused tries).
-        `failures`: (task, reason).
+    def record_iteration(self, record: IterationRecord) -> None:
+        """Writes an iteration in one transaction: it is here entirely or not at all.
 
         Raises ValueError for a sample that is not of this iteration, or whose tokens are not those
         that were sampled."""
-        trained = Trained(samples)
         with self._db.transaction() as db:
-            db.execute("INSERT INTO iterations VALUES (?, ?, ?)", (iteration, finished, checkpoint))
-            write_pool(db, pool, iteration)
-            for group in groups:
-                entry = group.scheduled
-                db.execute(
-                    "INSERT INTO groups VALUES (?, ?, ?, ?, ?)",
-                    (iteration, entry.task.id, entry.slot, entry.candidate, group.accuracy),
-                )
-                written: set[int] = set()
-                for judged in group.judged:
-                    write_trajectory(db, iteration, judged, labels, trained, written)
-            trained.check_all_taken()
-            db.executemany(
-                "INSERT INTO proposals VALUES (?, ?, ?, ?, ?)",
-                [
-                    (iteration, slot, task, json.dumps(critics), json.dumps(refused))
-                    for slot, task, critics, refused in proposals
-                ],
-            )
-            db.executemany(
-                "INSERT INTO failures VALUES (?, ?, ?)",
-                [(iteration, task, storable(reason)) for task, reason in failures],
-            )
-            write_metrics(db, iteration, metrics)
+            write_iteration(db, record)
 
-    def record_evaluation(
-        self,
-        iteration: int,
-        judged: Mapping[str, Sequence[tuple[str, str, int, int]]],
-        counts: Mapping[str, Counts],
-        metrics: Mapping[str, float | None],
-        judge_episodes: Sequence[Trajectory] = (),
-        labels: Mapping[str, Sequence[int]] = MappingProxyType({}),
-    ) -> None:
-        """An evaluation of policy and judge after an iteration (0: before training), in one
-        transaction.
-
-        `judged`: rows of (task, kind, outcome, steps) by split. `counts`: what the judge got right
-        on each of its held-out episodes, hits and of how many by measure. `judge_episodes`: those
-        episodes, where they are new, and `labels` of their steps by episode."""
+    def record_evaluation(self, record: EvaluationRecord) -> None:
+        """Writes an evaluation of policy and judge in one transaction."""
         with self._db.transaction() as db:
-            for split, rows in judged.items():
-                write_evaluation(db, iteration, split, rows)
-            db.executemany(
-                "INSERT INTO judge_eval_counts VALUES (?, ?, ?, ?, ?)",
-                [
-                    (iteration, item, measure, *pair)
-                    for item, found in counts.items()
-                    for measure, pair in found.items()
-                ],
-            )
-            db.executemany(
-                "INSERT INTO judge_eval_episodes (episode, labels) VALUES (?, ?)",
-                [
-                    (
-                        to_json(each),
-                        json.dumps(list(labels[each.id])) if each.id in labels else None,
-                    )
-                    for each in judge_episodes
-                ],
-            )
-            write_metrics(db, iteration, metrics)
+            write_evaluation(db, record)
 
     def take_beginning(self, other: Store) -> None:
         """Copies the evaluation before training from another run's store, and the episodes of its
@@ -211,7 +129,7 @@ class Store:
     # --- reading
 
     def finished(self) -> bool:
-        """Whether the run is at its end."""
+        """Returns whether the run is at its end."""
         return bool(self.query("SELECT value FROM run WHERE key = 'finished'"))
 
     def trajectory(self, trajectory_id: str) -> StoredTrajectory:
@@ -220,23 +138,23 @@ class Store:
         return read_trajectory(self._db, trajectory_id)
 
     def metrics(self, iteration: int) -> dict[str, float | None]:
-        """By name."""
+        """Returns the metrics of an iteration by name."""
         return dict(self.query("SELECT name, value FROM metrics WHERE iteration = ?", iteration))
 
     def history(self) -> dict[int, dict[str, float | None]]:
-        """All metrics by iteration (0: before training) and name."""
-        found: dict[int, dict[str, float | None]] = defaultdict(dict)
+        """Returns all metrics by iteration (0: before training) and name."""
+        history: dict[int, dict[str, float | None]] = defaultdict(dict)
         for iteration, name, value in self.query("SELECT iteration, name, value FROM metrics"):
-            found[iteration][name] = value
-        return dict(sorted(found.items()))
+            history[iteration][name] = value
+        return dict(sorted(history.items()))
 
     def evaluated_iterations(self) -> list[int]:
-        """The iterations after which policy and judge were evaluated, in order."""
+        """Returns the iterations after which policy and judge were evaluated, in order."""
         rows = self.query("SELECT DISTINCT iteration FROM evaluations ORDER BY 1")
         return [iteration for (iteration,) in rows]
 
     def outcomes(self, iteration: int, split: str) -> list[tuple[str, int]]:
-        """Of an evaluation, each attempt's task and outcome; those of one task in their order."""
+        """Returns task and outcome of each attempt of an evaluation; those of one task in order."""
         return self.query(
             "SELECT task, outcome FROM evaluations WHERE iteration = ? AND split = ?"
             " ORDER BY task, attempt",
@@ -245,15 +163,16 @@ class Store:
         )
 
     def judge_eval_counts(self, iteration: int) -> dict[str, dict[str, tuple[int, int]]]:
-        """What the judge got right in a sitting: by item and measure, hits and of how many."""
-        found: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+        """Returns what the judge got right in an evaluation, by item and measure: hits and of how
+        many."""
+        counts: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
         for item, measure, hits, total in self.query(
             "SELECT item, measure, hits, total FROM judge_eval_counts WHERE iteration = ?"
             " ORDER BY 1, 2",
             iteration,
         ):
-            found[item][measure] = (hits, total)
-        return dict(found)
+            counts[item][measure] = (hits, total)
+        return dict(counts)
 
     def judge_eval_episodes(self) -> list[Trajectory]:
         """The held-out episodes that the judge is evaluated on, as far as a judge reads them."""
@@ -270,8 +189,9 @@ class Store:
         return {from_json(episode).id: json.loads(labels) for episode, labels in rows}
 
     def dump(self) -> list[str]:
-        """Everything the run did, a line for each row, in an order that depends on nothing else:
-        runs that did the same have equal dumps. Clocks are left out, and what the run was told.
+        """Returns everything the run did, a line for each row, in an order that depends on nothing
+        else: runs that did the same have equal dumps. Clocks are left out, and what the run was
+        told.
 
         Of a transcript there are digests: of its texts, tokens, log-probs and prompts."""
         lines = [

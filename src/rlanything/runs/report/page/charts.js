@@ -179,7 +179,7 @@ function frame({ title, what, small, width, height, shapes, places, read, legend
     if (numbers.open && numbers.childElementCount === 1) numbers.append(el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${title}, numbers` }, rows()));
   });
   return el("figure", small ? null : { class: "card" },
-    el(small ? "h4" : "h3", null, title), small ? null : el("p", { class: "what" }, what),
+    el(small ? "h4" : "h3", { title: small ? what : null }, title), small ? null : el("p", { class: "what" }, what),
     legend.length ? el("ul", { class: "legend" }, legend.map((each) =>
       el("li", { class: `c${each.color}` }, el("i", { class: each.block ? "block" : each.dashed ? "dashed" : null }), each.name))) : null,
     svg, readout, numbers);

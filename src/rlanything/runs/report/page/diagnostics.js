@@ -53,7 +53,7 @@ function plots(runs) {
   return el("div", { class: "charts" }, found.map((each) => lineChart(each)));
 }
 
-function diagnostics(run) {
+function diagnostics(run, meanings) {
   const large = new Set(PLOTS.flatMap((plot) => Object.keys(plot.metrics)));
   const groups = new Map();
   for (const name of Object.keys(run.metrics)) {
@@ -66,7 +66,7 @@ function diagnostics(run) {
     details.addEventListener("toggle", () => {
       if (!details.open || details.childElementCount > 1) return;
       details.append(el("div", { class: "charts few" }, names.map((name) => lineChart({
-        title: quantity(name), small: true, series: [{ name, color: 0, points: metricPoints(run, name), dots: room === "evaluation" }] }))));
+        title: quantity(name), what: meanings[name], small: true, series: [{ name, color: 0, points: metricPoints(run, name), dots: room === "evaluation" }] }))));
     });
     return details;
   });

@@ -26,7 +26,7 @@ function section(id, title, lead, ...children) {
     el("h2", { id: `${id}-title` }, title), lead && el("p", { class: "lead" }, lead), children);
 }
 
-// What is shown a piece at a time: `make` turns an item into an element.
+// Shows items a piece at a time: `make` builds the element of an item.
 function growing(container, items, make, piece) {
   let shown = 0;
   const more = el("button", { type: "button", class: "more" });

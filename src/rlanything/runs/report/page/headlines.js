@@ -72,14 +72,14 @@ function differing(run, browser) {
   const latest = run.disagreements.at(-1);
   if (!latest) return el("p", { class: "answer" }, "No iteration is kept yet.");
   const c = latest.counts;
-  const won = c.won_praised + c.won_condemned + c.won_undecided;
-  const lost = c.lost_praised + c.lost_condemned + c.lost_undecided;
+  const won = c.won_approved + c.won_rejected + c.won_undecided;
+  const lost = c.lost_approved + c.lost_rejected + c.lost_undecided;
   if (!won && !lost) return el("p", { class: "answer" }, "Nothing was judged.");
-  const differs = c.won_condemned + c.lost_praised;
+  const differs = c.won_rejected + c.lost_approved;
   return el("div", null,
     el("p", { class: "answer" }, `On ${percent(differs / (won + lost))} of the steps of iteration ${latest.iteration}.`),
-    el("p", { class: "small" }, `Its majority praises ${whole(c.lost_praised)} of ${counted(lost, "step")} of lost episodes (${lost ? percent(c.lost_praised / lost) : "–"})`
-      + ` and condemns ${whole(c.won_condemned)} of ${counted(won, "step")} of won ones (${won ? percent(c.won_condemned / won) : "–"}).`),
+    el("p", { class: "small" }, `Its majority approves ${whole(c.lost_approved)} of ${counted(lost, "step")} of lost episodes (${lost ? percent(c.lost_approved / lost) : "–"})`
+      + ` and rejects ${whole(c.won_rejected)} of ${counted(won, "step")} of won ones (${won ? percent(c.won_rejected / won) : "–"}).`),
     c.labelled ? el("p", { class: "small" }, `Where the two differ, the oracle's step labels side with the judge ${percent(c.sided / c.labelled)} of the time: good steps happen in lost episodes, so to differ is no error in itself.`) : null,
     browser.links(run));
 }

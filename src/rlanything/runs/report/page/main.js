@@ -34,7 +34,7 @@ function head(run) {
 const menu = (sections) => el("nav", { class: "places", "aria-label": "Sections" },
   sections.map((each) => el("a", { href: `#${each.id}` }, each.querySelector("h2").textContent)));
 
-function page({ runs, against }) {
+function page({ runs, against, meanings }) {
   const main = document.getElementById("main");
   runs.forEach((run, i) => { run.label = runs.filter((other) => other.name === run.name).length > 1 ? `${run.name} (${run.directory.split("/").at(-1) || i + 1})` : run.name; });
   const browser = trajectories(runs);
@@ -44,7 +44,7 @@ function page({ runs, against }) {
   } else {
     const [run] = runs;
     const summary = section("summary", "Summary", null, headlines(run, browser));
-    const parts = [summary, curves(run), warnings(run), lineage(run, browser), diagnostics(run), times(run), browser.home].filter(Boolean);
+    const parts = [summary, curves(run), warnings(run), lineage(run, browser), diagnostics(run, meanings), times(run), browser.home].filter(Boolean);
     main.replaceChildren(head(run), menu(parts), ...parts);
   }
   browser.start();

@@ -1,0 +1,108 @@
+"""Evaluation of a run's policy and judge on held-out tasks, which never train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlanything.config.recipe import Recipe
+from rlanything.domains.base import Domain
+from rlanything.evaluation.judge_eval import JudgeEvalSet
+from rlanything.evaluation.labels import Labeller, oracle_labels
+from rlanything.evaluation.success import Evaluation, evaluate
+from rlanything.progress import Progress
+from rlanything.records import Task, Trajectory
+from rlanything.rollout.workers import EnvironmentPool
+from rlanything.runs.build import RunComponents
+from rlanything.runs.results import EvaluationRecord
+from rlanything.runs.store.store import Store
+from rlanything.runs.summary import evaluation_line
+from rlanything.seeds import derive
+
+
+class HeldOut:
+    """The held-out tasks of a run: the same for every run of the same evaluation settings."""
+
+    def __init__(self, recipe: Recipe, domain: Domain, progress: Progress) -> None:
+        """Raises `DomainError` for a split that the domain does not have."""
+        self._recipe, self._domain, self._progress = recipe, domain, progress
+        self.labeller: Labeller | None = None
+        """Labels the steps of the judge's episodes, once; None: the domain's oracle does."""
+        wanted = recipe.evaluation
+        # Not the run's own seed: runs are compared on the same tasks.
+        self.tasks: dict[str, Sequence[Task]] = (
+            {s: domain.tasks(s, wanted.episodes, wanted.seed) for s in wanted.splits}
+            if wanted.episodes
+            else {}
+        )
+
+    def evaluate(
+        self,
+        iteration: int,
+        components: RunComponents,
+        environments: EnvironmentPool,
+        store: Store,
+    ) -> EvaluationRecord:
+        """Returns the success of the policy on every split, and what the judge gets right. The
+        judge always reads the episodes that were played before training, which `store` keeps."""
+        recipe = self._recipe
+        seed = derive(recipe.seed, "evaluation")
+        rollouts = recipe.evaluation.rollouts_per_task
+        evaluations = [
+            self.play(components, environments, split, tasks, seed, rollouts)
+            for split, tasks in self.tasks.items()
+        ]
+        for evaluation in evaluations:
+            self._progress.log(evaluation_line(iteration, evaluation))
+        played: list[Trajectory] = []
+        if iteration == 0:
+            played = [t for evaluation in evaluations for t in evaluation.trajectories]
+            played = played[: recipe.evaluation.judged_episodes]
+        labels = self._labels(played) if played else store.judge_eval_labels()
+        episodes = JudgeEvalSet(played or store.judge_eval_episodes(), labels)
+        judge = episodes.evaluate(
+            components.scorer,
+            recipe.feedback.judge_lambda,
+            derive(recipe.seed, "examination"),
+            self._progress,
+        )
+        usage = components.pop_usage()
+        if self.labeller is not None:
+            usage |= self.labeller.pop_usage()
+            self.labeller = None  # and with it its model, which is not needed again
+        return EvaluationRecord(
+            number=iteration,
+            evaluations=evaluations,
+            judge=judge,
+            usage=usage,
+            judge_episodes=played,
+            labels=labels,
+        )
+
+    def play(
+        self,
+        components: RunComponents,
+        environments: EnvironmentPool,
+        split: str,
+        tasks: Sequence[Task],
+        seed: int,
+        rollouts: int,
+    ) -> Evaluation:
+        """Returns the success of the policy as it is now on the given tasks of a split."""
+        recipe = self._recipe
+        return evaluate(
+            components.eval_policy,
+            environments,
+            tasks,
+            split,
+            max_steps=recipe.evaluation.max_steps or recipe.loop.max_steps,
+            parallel_episodes=recipe.environment.parallel_episodes,
+            seed=seed,
+            progress=self._progress,
+            rollouts=rollouts,
+        )
+
+    def _labels(self, played: Sequence[Trajectory]) -> dict[str, list[int]]:
+        """Returns the labels of the steps that the judge will always be evaluated on."""
+        if self.labeller is None:
+            return oracle_labels(self._domain, played)
+        return self.labeller.label(played, derive(self._recipe.seed, "labels"), self._progress)

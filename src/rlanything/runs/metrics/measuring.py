@@ -1,0 +1,54 @@
+"""Metrics of a record, from every registered function; and a metric read by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from rlanything.plugins import PluginError, load_plugin, plugin_names
+from rlanything.runs.metrics import evaluation, iteration
+from rlanything.runs.metrics.registry import REGISTERED, Record, find_metric
+from rlanything.runs.results import Numbers
+
+BUILT_IN = (iteration, evaluation)
+"""Importing them registered their functions."""
+
+
+class Meter:
+    """Measures records. A function that fails is reported once and its metrics are left out."""
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        """Imports the metrics that other packages bring; `warn` gets one line for what fails."""
+        self._warn = warn
+        self._failed: set[str] = set()
+        for name in plugin_names("metric"):
+            try:
+                load_plugin("metric", name)
+            except PluginError as error:
+                warn(str(error))
+
+    def measure(self, record: Record) -> Record:
+        """Returns the record with its metrics."""
+        measured: dict[str, float | None] = {}
+        for one in list(REGISTERED.values()):
+            if isinstance(record, one.of):
+                try:
+                    measured |= one.function(record)
+                except Exception as error:
+                    self._report(one.origin, error)
+        return replace(record, metrics=measured)
+
+    def _report(self, origin: str, error: Exception) -> None:
+        if origin not in self._failed:
+            self._failed.add(origin)
+            self._warn(
+                f"metrics of {origin} are left out: {type(error).__name__}: {error}; mend it, or "
+                "do without them"
+            )
+
+
+def read(row: Numbers, name: str) -> float | None:
+    """Returns a metric of an iteration; None where it was not measured. Raises KeyError for a name
+    that nobody registered: a typing mistake must not read as a metric that is missing."""
+    find_metric(name)
+    return row.get(name)

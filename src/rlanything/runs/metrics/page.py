@@ -1,0 +1,66 @@
+"""The page `docs/metrics.md`, written from the registry and the checks."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from rlanything.runs.checks import RULES
+from rlanything.runs.metrics.registry import REGISTERED, Metric
+
+HEAD = """# Metrics
+
+Every iteration leaves one number under each of these names: in the run's store (table `metrics` of
+`run.sqlite`, iteration 0 is before training), in TensorBoard and, where the recipe says so, in
+Weights & Biases. A metric that has nothing to be measured on (success of no episodes, labels where
+there is no oracle) is null in the store and left out elsewhere.
+
+ROLE stands for `policy`, `judge` or `adapter`, SPLIT for a held-out split such as `in_domain`. A
+share lies between 0 and 1. "Judged steps" are those of the iteration's rollouts; m judgements are
+made of each.
+
+This page is written by `python -m rlanything.runs.metrics`. A metric of your own is a function of
+an iteration, or of an evaluation, that says what it measures:
+
+```python
+from rlanything.runs.metrics.registry import metrics
+from rlanything.runs.results import IterationRecord
+
+
+@metrics(IterationRecord, "Mine", {"mine/longest": ("steps", "the longest episode")})
+def longest(record):
+    return {"mine/longest": max(len(one.trajectory.steps) for one in record.judged)}
+```
+
+Import its module before the run, or name it as an entry point of the group `rlanything.metrics`:
+it is then in the store, in the trackers and in the report. One that raises is reported once and
+left out; the run goes on.
+"""
+WARNINGS = """## Warnings
+
+A run prints a warning the first time one of these holds (`runs/checks.py` has the thresholds and
+their reasons), with what was measured and what to try.
+
+| warning | holds when |
+|---|---|
+"""
+
+
+def write_page() -> str:
+    """Returns the page, metrics of imported plug-ins included."""
+    parts = [HEAD]
+    for title in dict.fromkeys(one.section for one in REGISTERED.values()):
+        sets = [one for one in REGISTERED.values() if one.section == title]
+        notes = [one.note for one in sets if one.note]
+        rows = _rows([metric for one in sets for metric in one.metrics])
+        table = "\n".join(["| name | unit | meaning |", "|---|---|---|", *rows])
+        parts.append("\n\n".join([f"## {title}", *notes, table]) + "\n")
+    holds = [f"| {name} | {rule.holds_when} |" for name, rule in RULES.items()]
+    return "\n".join([*parts, WARNINGS]) + "\n".join(holds) + "\n"
+
+
+def _rows(listed: list[Metric]) -> list[str]:
+    """Returns a row for each metric; neighbours that mean the same share one."""
+    return [
+        f"| {', '.join(f'`{metric.name}`' for metric in alike)} | {unit} | {meaning} |"
+        for (unit, meaning), alike in groupby(listed, lambda metric: (metric.unit, metric.meaning))
+    ]

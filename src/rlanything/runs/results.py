@@ -1,0 +1,77 @@
+"""The results of an iteration and of an evaluation, one object each for all who read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from rlanything.algorithm.curriculum import Pool
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.evaluation.counts import Counts
+from rlanything.evaluation.judge_eval import JudgeEvaluation
+from rlanything.evaluation.success import Evaluation
+from rlanything.loop import IterationResult
+from rlanything.records import JudgedTrajectory, Trajectory
+from rlanything.rollout.groups import RolloutGroup
+
+Numbers: TypeAlias = Mapping[str, float | None]
+"""Metrics by name; None: there was nothing to measure it on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationRecord:
+    """One iteration of the loop, and what is known about it."""
+
+    result: IterationResult
+    pool: Pool
+    """As the iteration left it."""
+    feedback: FeedbackSettings = field(default_factory=FeedbackSettings)
+    labels: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """The oracle's, of the steps of each trajectory that it can label: [steps] in {-1, 0, +1}."""
+    judge_counts: Mapping[str, Counts] = field(default_factory=dict)
+    """What the judge got right by its own measures, by task."""
+    usage: Mapping[str, int] = field(default_factory=dict)
+    """Of the models, as `role/quantity`."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """By phase."""
+    distance: Callable[[str, str], float] | None = None
+    """Cosine distance of two sentences; None without the extra `drift`."""
+    checkpoint: str = ""
+    """Its name."""
+    finished: str = ""
+    """When, in ISO 8601."""
+    metrics: Numbers = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """The iteration, counted from 1."""
+        return self.result.number
+
+    @property
+    def groups(self) -> list[RolloutGroup]:
+        """The rollout groups, with their judgements and signals."""
+        return self.result.groups
+
+    @property
+    def judged(self) -> list[JudgedTrajectory]:
+        """All judged trajectories, group by group."""
+        return [judged for group in self.groups for judged in group.judged]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRecord:
+    """One evaluation of policy and judge on what never trains."""
+
+    number: int
+    """The iteration after which it was made; 0: before training."""
+    evaluations: Sequence[Evaluation]
+    """Of the policy, one a split."""
+    judge: JudgeEvaluation
+    usage: Mapping[str, int] = field(default_factory=dict)
+    """Of the models, as `role/quantity`."""
+    judge_episodes: Sequence[Trajectory] = ()
+    """The episodes that the judge is evaluated on, where they are new."""
+    labels: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Of the steps of those episodes, by episode."""
+    metrics: Numbers = field(default_factory=dict)
