@@ -21,7 +21,7 @@ FILES = sorted((SOURCE / "rlanything").rglob("*.py"))
 
 # Rooms from the ground up; a room may import itself and those before it.
 ROOMS = (
-    "seeds records surrogates backoff plugins",
+    "seeds records surrogates backoff plugins version",
     "progress algorithm",
     "config",
     "domains",

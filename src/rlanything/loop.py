@@ -85,21 +85,17 @@ class Loop:
 
     def iterate(self, iteration: int) -> IterationResult:
         """Runs one iteration; the same iteration of the same pool and weights gives the same."""
-        # What an engine remembers changes no answer but for rounding; a resumed run's remembers
-        # nothing.
-        self._sync_engines()
+        for engine in self.engines:  # a resumed run's remember nothing, so neither do these
+            engine.sync_weights()
         result = IterationResult(iteration)
         scheduled = self._schedule(iteration)
         result.groups = self._collect_rollouts(scheduled, result)
         self._resolve_candidates(scheduled, result)
         self._adapt_tasks(result)
         self._train(result)
-        self._sync_engines()
-        return result
-
-    def _sync_engines(self) -> None:
         for engine in self.engines:
             engine.sync_weights()
+        return result
 
     def _schedule(self, iteration: int) -> list[ScheduledTask]:
         """Returns every pending candidate, and a sample of the active tasks."""
@@ -143,11 +139,9 @@ class Loop:
         """Accepts or rejects candidates by the accuracy of their rollouts."""
         accuracies = {group.scheduled.task.id: group.accuracy for group in result.groups}
         objections = {
-            group.scheduled.task.id: self.domain.objection(
-                group.scheduled.task, [member.trajectory for member in group.judged]
-            )
-            for group in result.groups
-            if group.scheduled.candidate
+            g.scheduled.task.id: self.domain.objection(g.scheduled.task, g.trajectories)
+            for g in result.groups
+            if g.scheduled.candidate
         }
         result.quarantined = {f.task_id: f.reason for f in result.failures if f.deadly}
         for item in scheduled:
@@ -161,9 +155,8 @@ class Loop:
             elif item.candidate:
                 # A candidate that could not be played at all was solved by nobody.
                 accuracy = accuracies.get(item.task.id, 0.0)
-                accepted = self.pool.settle(
-                    item.slot, accuracy, result.number, objections.get(item.task.id)
-                )
+                objection = objections.get(item.task.id)
+                accepted = self.pool.settle(item.slot, accuracy, result.number, objection)
                 (result.accepted if accepted else result.rejected).append(item.slot)
 
     def _adapt_tasks(self, result: IterationResult) -> None:
@@ -175,9 +168,8 @@ class Loop:
             wanted = direction(group.accuracy, settings.alpha_low, settings.alpha_high)
             active = group.scheduled.task == slot.active
             if settings.adapt_tasks and wanted and slot.usable and active:
-                requests.append(
-                    RewriteRequest(slot.id, slot.root, slot.active, wanted, group.failed)
-                )
+                request = RewriteRequest(slot.id, slot.root, slot.active, wanted, group.failed)
+                requests.append(request)
         with self.progress.phase("proposals", len(requests), "tasks") as advance:
             seed = derive(self.recipe.seed, result.number, "adapter")
             result.proposals = self.adapter.propose(requests, result.number, seed)

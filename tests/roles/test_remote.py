@@ -210,7 +210,7 @@ REFUSED = [
     ("evaluation.labeller", ("evaluation.judged_episodes=0",), "labeller: nothing is judged that"),
     ("evaluation.labeller", ("evaluation.labeller.engine.key_variable=NO_KEY",), "holds no key"),
     ("evaluation.labeller", CODING, "this domain's judge writes tests"),
-    ("policy", (), "policy: engine: openai gives no tokens or log-probs to train on"),
+    ("policy", (), "policy: engine: an endpoint gives no tokens or log-probs to train on"),
     ("policy", (), "`rlanything eval RECIPE`"),
     ("judge", (), "with judge.train=false"),
     ("adapter", ("adapter.model=nano",), "adapter: model: give the endpoint's name of its model"),
@@ -223,7 +223,7 @@ REFUSED = [
     ("adapter", (f"adapter.engine.key_variable={KEY}",), "adapter.engine.key_variable: string"),
     ("adapter", ("adapter.engine.model=x",), "adapter.engine.model: unknown key; known here: conc"),
     ("adapter", ("adapter.engine={name: openai}",), "adapter.engine.url: missing; add it"),
-    ("adapter", ("adapter.engine={name: mainframe}",), "'embedded', 'vllm', 'openai'"),
+    ("adapter", ("adapter.engine={name: mainframe}",), "embedded, openai, vllm"),
     ("adapter", ("adapter.engine={url: x}",), "adapter.engine: missing its name"),
     ("adapter", ("adapter.engine.concurrency=0",), "adapter.engine.concurrency: input should be"),
 ]
@@ -261,7 +261,7 @@ def test_a_lost_endpoint_stops_the_run_with_one_line_that_says_how_to_go_on(
     assert call(monkeypatch, "train", str(TINY), *overrides) == 2
     [line] = capfd.readouterr().err.strip().splitlines()
     assert "answered 401 (Incorrect API key provided: [key]); put a key" in line
-    assert f"go on with `rlanything resume {run}`" in line
+    assert f"continue with `rlanything resume {run}`" in line
     assert not any(KEY.encode() in each for each in everything_in(run))
 
 

@@ -177,7 +177,7 @@ def test_a_full_disk_stops_the_run_with_one_line_and_a_store_that_opens(small_di
         Trainer(TINY, overrides=changes, progress=QUIET).train()
     assert "\n" not in str(caught.value)
     assert str(run) in str(caught.value)
-    assert caught.value.__notes__ == [f"go on with `rlanything resume {run}`"]
+    assert caught.value.__notes__ == [f"continue with `rlanything resume {run}`"]
     store = Store(run / "run.sqlite")
     kept = store.last_iteration()
     assert store.check() == []

@@ -147,7 +147,7 @@ def test_a_run_whose_vllm_hangs_stops_with_one_line_and_resumes_to_the_same_end(
     [line] = complaint.decode().strip().splitlines()
     assert "policy: " in line
     assert "took vLLM longer than 30 s" in line
-    assert f"go on with `rlanything resume {tmp_path / 'run'}`" in line
+    assert f"continue with `rlanything resume {tmp_path / 'run'}`" in line
     assert not Path(f"/proc/{worker}").exists()
     Trainer.resume(tmp_path / "run", progress=QUIET).train()
     assert fingerprint(tmp_path / "run") == fingerprint(undisturbed[0])

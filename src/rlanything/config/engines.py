@@ -134,8 +134,10 @@ def parse_engine(value: Any) -> Any:
     if not isinstance(value, dict):
         return value  # an object already, or for pydantic to refuse
     name = value.get("name")
-    if not isinstance(name, str):
+    if "name" not in value:
         raise ValueError("missing its name; say which one it is, such as {name: embedded}")
+    if not isinstance(name, str):
+        return EngineConfig.model_validate(value)  # which says what is wrong with the name
     try:
         kind = load_plugin("engine", name)
     except PluginError as error:

@@ -233,7 +233,12 @@ class AdapterConfig(RoleConfig):
     def _as_the_role_it_shares(self) -> AdapterConfig:
         # Not `model_fields_set`: a run's own recipe writes every key, and must load again.
         keys = ("device", "dtype", "engine", "timeout_seconds")
-        given = [k for k in keys if getattr(self, k) != type(self).model_fields[k].default]
+        fields = type(self).model_fields
+        given = [
+            key
+            for key in keys
+            if getattr(self, key) != fields[key].get_default(call_default_factory=True)
+        ]
         if self.shares and given:
             raise ValueError(
                 f"with model: {self.model} the {self.model}'s own {', '.join(given)} hold: "

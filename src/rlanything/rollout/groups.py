@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rlanything.algorithm.feedback import TaskSignals
-from rlanything.records import JudgedTrajectory, Sample, Task
+from rlanything.records import JudgedTrajectory, Sample, Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,11 @@ class RolloutGroup:
     judged: tuple[JudgedTrajectory, ...]
     accuracy: float
     signals: TaskSignals
+
+    @property
+    def trajectories(self) -> list[Trajectory]:
+        """The trajectories without their judgements."""
+        return [member.trajectory for member in self.judged]
 
     @property
     def failed(self) -> tuple[JudgedTrajectory, ...]:

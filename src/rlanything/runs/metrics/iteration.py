@@ -20,10 +20,14 @@ UPDATE = {
     "grad_norm": ("-", "mean norm of the gradient before it is cut to `max_grad_norm`"),
     "ratio_mean": (
         "ratio",
-        "mean over tokens of the probability now over the probability when sampled",
+        "mean over tokens of the probability now over the probability when sampled; "
+        "with `loss: gspo` of whole samples",
     ),
     "ratio_max": ("ratio", "the largest of them"),
-    "clip_share": ("share", "tokens whose gradient the clip range cuts off"),
+    "clip_share": (
+        "share",
+        "tokens whose gradient the clip range cuts off; 0 for a loss without a clip",
+    ),
     "kl": ("nats a token", "k3 estimate of the KL to the weights that sampled"),
     "reference_kl": (
         "nats a token",

@@ -7,7 +7,7 @@ judgements are millions.
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Raise it when a change makes older stores unreadable."""
 
 TABLES = """
