@@ -1,4 +1,4 @@
-"""The Python in README and docs is what it says it is: every page of it runs, in order."""
+"""The documentation: its Python runs, page by page; its links find their headings; lines fit."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import rlanything
-from helpers.paths import ROOT, SOURCE
+from helpers.paths import RECIPES, ROOT, SOURCE
 
-PAGES = ("README.md", "docs/python.md", "docs/plugins.md")
+DOCUMENTATION = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+SCRIPTS = ("README.md", "docs/python.md", "docs/plugins.md")
 BLOCK = re.compile(r"(<!-- not run: .*-->\n)?```python\n(.*?)```", re.DOTALL)
 """A block of Python, and the comment before those that are shown only."""
 FILE = re.compile(r"# (\w+\.py)\n")
@@ -47,8 +47,7 @@ def blocks(page: str) -> list[str]:
     return [code for shown_only, code in BLOCK.findall(text) if not shown_only]
 
 
-@pytest.mark.skipif(not hasattr(rlanything, "Trainer"), reason="rlanything has no Trainer yet")
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", SCRIPTS)
 def test_the_python_of_a_page_runs_as_one_script(page: str, tmp_path: Path) -> None:
     script = [SMALL]
     for code in blocks(page):
@@ -66,3 +65,34 @@ def test_the_python_of_a_page_runs_as_one_script(page: str, tmp_path: Path) -> N
         timeout=300,
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
+
+
+@pytest.mark.parametrize("page", DOCUMENTATION, ids=lambda page: page.name)
+def test_lines_of_the_documentation_end_within_100_characters(page: Path) -> None:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    generated = page.name == "metrics.md"  # one row a metric, whose meaning may be long
+    assert generated or [line for line in lines if len(line) > 100] == []
+
+
+@pytest.mark.parametrize("page", DOCUMENTATION, ids=lambda page: page.name)
+def test_links_to_headings_lead_to_one(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    gone = [
+        f"{other}#{anchor}"
+        for other, anchor in links
+        if anchor not in anchors((page.parent / other) if other else page)
+    ]
+    assert gone == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that a page's headings have in links, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_recipe_begins_with_a_sentence_that_says_what_it_is(recipe: Path) -> None:
+    first, *lines = recipe.read_text(encoding="utf-8").splitlines()
+    assert re.fullmatch(r"# [A-Z].{20,88}\.", first)
+    assert [line for line in lines if len(line) > 100] == []
