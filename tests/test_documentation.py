@@ -1,0 +1,98 @@
+"""The documentation: its Python runs, page by page; its links find their headings; lines fit."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.paths import RECIPES, ROOT, SOURCE
+
+DOCUMENTATION = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+SCRIPTS = ("README.md", "docs/python.md", "docs/plugins.md")
+BLOCK = re.compile(r"(<!-- not run: .*-->\n)?```python\n(.*?)```", re.DOTALL)
+"""A block of Python, and the comment before those that are shown only."""
+FILE = re.compile(r"# (\w+\.py)\n")
+"""The first line of a block that is a file of its own."""
+
+SMALL = """\
+import rlanything.runs.trainer as trainer
+from rlanything.config.recipe import load_recipe
+
+TINY = ["threads=1", "loop.tasks=4", "loop.tasks_per_iteration=2", "loop.rollouts_per_task=2"]
+TINY += ["policy.updates_per_iteration=1", "adapter.tries=1", "evaluation.judged_episodes=1"]
+
+
+def load_small(source, overrides=()):
+    recipe = load_recipe(source, overrides)
+    if str(source).startswith("runs"):  # a run that is resumed: small already
+        return recipe
+    episodes = min(recipe.evaluation.episodes, 2)
+    return load_recipe(recipe, [*TINY, f"evaluation.episodes={episodes}"])
+
+
+trainer.load_recipe = load_small
+"""
+"""What every script begins with: recipes have fewer episodes than a reader wants, so that a page
+takes seconds and not minutes."""
+
+
+def blocks(page: str) -> list[str]:
+    """The Python of a page that is run."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [code for shown_only, code in BLOCK.findall(text) if not shown_only]
+
+
+@pytest.mark.parametrize("page", SCRIPTS)
+def test_the_python_of_a_page_runs_as_one_script(page: str, tmp_path: Path) -> None:
+    script = [SMALL]
+    for code in blocks(page):
+        if named := FILE.match(code):
+            (tmp_path / named[1]).write_text(code, encoding="utf-8")
+        else:
+            script.append(code)
+    (tmp_path / "page.py").write_text("\n\n".join(script), encoding="utf-8")
+    finished = subprocess.run(
+        [sys.executable, "page.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+
+
+@pytest.mark.parametrize("page", DOCUMENTATION, ids=lambda page: page.name)
+def test_lines_of_the_documentation_end_within_100_characters(page: Path) -> None:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    generated = page.name == "metrics.md"  # one row a metric, whose meaning may be long
+    assert generated or [line for line in lines if len(line) > 100] == []
+
+
+@pytest.mark.parametrize("page", DOCUMENTATION, ids=lambda page: page.name)
+def test_links_to_headings_lead_to_one(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    gone = [
+        f"{other}#{anchor}"
+        for other, anchor in links
+        if anchor not in anchors((page.parent / other) if other else page)
+    ]
+    assert gone == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that a page's headings have in links, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_recipe_begins_with_a_sentence_that_says_what_it_is(recipe: Path) -> None:
+    first, *lines = recipe.read_text(encoding="utf-8").splitlines()
+    assert re.fullmatch(r"# [A-Z].{20,88}\.", first)
+    assert [line for line in lines if len(line) > 100] == []
