@@ -1,7 +1,4 @@
-"""The closed loop: an iteration plays, judges, and improves policy, judge and tasks by what it saw.
-
-It reads like Algorithms 1 and 2 of the paper (arXiv 2602.02488); everything else is elsewhere.
-"""
+"""The closed loop, as Algorithms 1 and 2 of the paper (arXiv 2602.02488) have it."""
 
 from __future__ import annotations
 
