@@ -180,20 +180,22 @@ def _lines(
     scores = [read_scores(packed) for packed in group.scores]
     signals = task_signals(group.outcomes, scores, settings)
     summary.single_trajectory_tasks += len(scores) == 1
-    for trajectory, policy, judge in zip(group.ids, signals.policy, signals.judge, strict=True):
+    for trajectory, own, judged in zip(group.ids, signals.policy, signals.judge, strict=True):
+        policy, judge = _numbers(own), [_numbers(step) for step in judged]
         summary.steps += len(policy)
         summary.judgements += sum(map(len, judge))
-        summary.policy_samples += int((policy != 0).sum())
-        summary.judge_samples += sum(int((step != 0).sum()) for step in judge)
+        summary.policy_samples += len(policy) - policy.count(None)
+        summary.judge_samples += sum(len(step) - step.count(None) for step in judge)
         entry = {
             "task": task,
             "trajectory": trajectory,
             "accuracy": signals.accuracy,
-            "policy": _numbers(policy),
-            "judge": [_numbers(step) for step in judge],
+            "policy": policy,
+            "judge": judge,
         }
         yield json.dumps(entry).encode() + b"\n"
 
 
 def _numbers(advantages: Floats) -> list[float | None]:
+    """Returns the advantages with None for each 0, which does not train."""
     return [advantage or None for advantage in advantages.tolist()]
