@@ -88,7 +88,7 @@ class FeedbackSettings:
 
 @dataclass(frozen=True, slots=True)
 class TaskSignals:
-    """What the rollout group of one task teaches. An advantage of exactly 0 does not train."""
+    """The advantages of the rollout group of one task. An advantage of exactly 0 does not train."""
 
     accuracy: float
     policy: tuple[Floats, ...]
@@ -154,7 +154,7 @@ def consistency_feedback(feedback: npt.ArrayLike, scores: npt.ArrayLike) -> Floa
 
 
 def unit_test_feedback(outcomes: npt.ArrayLike, scores: npt.ArrayLike) -> Floats:
-    """What each of m generated tests earned [m], from O [G] and the scores [G, m] of programs on
+    """The reward of each of m generated tests [m], from O [G] and the scores [G, m] of programs on
     tests: 1 - p if all correct programs pass it, else -p, with p the share of the wrong ones that
     do; -2 for a test that cannot be read. It equals p_c + p_d - 1, the mu of Theorem 1.
 
@@ -229,14 +229,14 @@ def policy_advantages(
     if comparison == "trajectory":
         over = moments(np.concatenate(feedback))
         return tuple(standardize(steps, over) for steps in feedback)
-    if states is None or [len(each) for each in states] != [len(each) for each in feedback]:
+    if states is None or list(map(len, states)) != list(map(len, feedback)):
         raise ValueError("to compare steps by their states, give the state of every step")
     values: dict[Hashable, list[float]] = defaultdict(list)
     for own, steps in zip(states, feedback, strict=True):
         for state, value in zip(own, steps.tolist(), strict=True):
             values[state].append(value)
     # Sorted, so that rounding does not depend on whose rollout comes first.
-    known = {state: moments(sorted(each)) for state, each in values.items()}
+    known = {state: moments(sorted(met)) for state, met in values.items()}
     return tuple(
         standardize(
             steps,
@@ -271,12 +271,12 @@ def judge_advantages(
 
 
 def outcome_balance(won_steps: int, lost_steps: int) -> dict[int, float]:
-    """By outcome, the weight that gives the steps of a task's won and lost episodes equal totals.
+    """Returns by outcome the weight that makes a task's won and lost episodes count the same.
 
-    Not in the paper. Lost episodes are longer and, with a weak policy, more: at lambda = 1 the sign
-    of R_i is the outcome's, so that "always -1" agrees with most steps. Twice the share of the
-    *other* outcome's steps bounds the weights by 2, and is 0 where a task has one outcome only:
-    there is then nothing to tell apart."""
+    The steps of either have the same total. Not in the paper. Lost episodes are longer and, with a
+    weak policy, more: at lambda = 1 the sign of R_i is the outcome's, so that "always -1" agrees
+    with most steps. Twice the share of the *other* outcome's steps bounds the weights by 2, and is
+    0 where a task has one outcome only: there is then nothing to tell apart."""
     total = max(won_steps + lost_steps, 1)
     return {1: 2 * lost_steps / total, -1: 2 * won_steps / total}
 
@@ -365,7 +365,7 @@ def unit_test_signals(
     settings: FeedbackSettings,
     rewards: Sequence[float | None] | None = None,
 ) -> TaskSignals:
-    """As `task_signals` for episodes of one step whose m judgements are tests that all of them
+    """Does as `task_signals` for episodes of one step whose m judgements are tests that all of them
     share: scores [G, m]. The judge's advantages, `unit_test_feedback` standardized over the task's
     tests, stand with the first trajectory; the others have 0."""
     table = np.asarray(scores)

@@ -33,7 +33,7 @@ class EndpointError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the endpoint said, its separate reasoning left out."""
+    """An answer of the endpoint, its separate reasoning left out."""
 
     text: str
     stop_reason: Literal["stop", "length"]
@@ -41,7 +41,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Usage:
-    """What was asked of an endpoint."""
+    """Counts of what was asked of an endpoint."""
 
     requests: int = 0
     """Sent, further tries included."""
@@ -53,7 +53,7 @@ class Usage:
 
 
 class _Fault(Exception):
-    """Why one try brought no answer, and what helps against it."""
+    """One try brought no answer: the reason, and what helps against it."""
 
     def __init__(
         self, what: str, remedy: str, passing: bool, asked_seconds: float | None = None
@@ -81,7 +81,7 @@ class Endpoint:
         self._limit = "max_tokens"
 
     def ask(self, chats: Sequence[tuple[Messages, int]], sampling: Sampling) -> list[Answer]:
-        """One answer for each chat and seed, one request each.
+        """Returns one answer for each chat and seed, by one request each.
 
         Raises `EndpointError` for the first request that fails for good, `GenerationTimeout` if all
         of them take too long; whatever interrupts it ends the requests under way."""
@@ -95,7 +95,7 @@ class Endpoint:
             ) from None
 
     def pop_usage(self) -> dict[str, int]:
-        """What was asked since the last call, by name."""
+        """Returns what was asked since the last call, by name."""
         taken, self._usage = self._usage, Usage()
         return asdict(taken)
 
@@ -164,7 +164,7 @@ class Endpoint:
     async def _try(
         self, client: openai.AsyncOpenAI, messages: Messages, seed: int, sampling: Sampling
     ) -> Answer:
-        """One request. Raises `_Fault`."""
+        """Sends one request. Raises `_Fault`."""
         config, role, limit = self._config, self._role, self._limit
         self._usage.requests += 1
         try:
@@ -219,7 +219,8 @@ class Endpoint:
         return _Fault(what, remedy, passing, asked_seconds(error.response.headers))
 
     def _read(self, content: bytes) -> Answer:
-        """The answer in a reply, its tokens counted. Raises `_Fault` if there is none in it."""
+        """Returns the answer in a reply, its tokens counted. Raises `_Fault` if there is none in
+        it."""
         try:
             reply = json.loads(content)
             [choice, *_] = reply["choices"]
@@ -245,7 +246,7 @@ def _turn(role: str, content: str) -> Any:
 
 
 def _words(body: object) -> str:
-    """What an endpoint said of its refusal, in one short line."""
+    """Returns what an endpoint said of its refusal, in one short line."""
     if isinstance(body, dict):
         body = body.get("message") or body.get("detail") or ""
     line = " ".join(str(body or "").split())
@@ -253,7 +254,7 @@ def _words(body: object) -> str:
 
 
 def _interruptible(work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """The result of `work`, whose event loop runs in a thread of its own.
+    """Returns the result of `work`, whose event loop runs in a thread of its own.
 
     In the main thread a loop may swallow what a signal's handler raises. Here that thread only
     waits, so that Ctrl-C takes effect at once. Raises TimeoutError after `seconds`."""
