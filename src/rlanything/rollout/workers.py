@@ -25,8 +25,8 @@ from typing import Any, Self
 from rlanything.domains.base import Domain, DomainError, EpisodeError, Observation, StepResult
 from rlanything.domains.registry import DomainSource
 from rlanything.records import Task
-from rlanything.rollout import worker
-from rlanything.rollout.worker import Answer, EpisodeHost, Play
+from rlanything.rollout import episode_host
+from rlanything.rollout.episode_host import Answer, EpisodeHost, Play
 
 MAX_DEATHS = 3
 """Deaths in a row at the same episode that make it the culprit."""
@@ -242,7 +242,7 @@ class _Worker:
         self._limit(socket.SO_SNDTIMEO, timeout_seconds)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", worker.__name__, str(theirs.fileno())],
+                [sys.executable, "-m", episode_host.__name__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(p or os.curdir for p in sys.path)},
                 stdin=subprocess.DEVNULL,

@@ -11,14 +11,13 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import openai
 
 from rlanything.backoff import asked_seconds, backoff_seconds
 from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
-from rlanything.engines.openai.config import OpenAIEngineConfig
 from rlanything.records import Messages
 from rlanything.surrogates import whole_characters
 
@@ -29,6 +28,21 @@ _PASSING = frozenset({408, 429})
 
 class EndpointError(ValueError):
     """An endpoint does not answer; one line with role, address, reason and remedy."""
+
+
+class EndpointSettings(Protocol):
+    """The address of an endpoint and how to ask it, as `OpenAIEngineConfig` documents them."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def key_variable(self) -> str | None: ...
+    @property
+    def concurrency(self) -> int: ...
+    @property
+    def retries(self) -> int: ...
+    @property
+    def timeout_seconds(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +83,7 @@ class _Fault(Exception):
 class Endpoint:
     """One model of one endpoint, for one role."""
 
-    def __init__(self, role: str, model: str, config: OpenAIEngineConfig, seconds: float) -> None:
+    def __init__(self, role: str, model: str, config: EndpointSettings, seconds: float) -> None:
         """`seconds`: how long one call of `ask` may take. Reads the key from the environment;
         raises `EndpointError` if it is not there."""
         self._role = role
