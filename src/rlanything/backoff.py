@@ -1,4 +1,4 @@
-"""How long to wait before a request is tried again."""
+"""The wait before a request is tried again."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ LONGEST_WAIT_SECONDS = 30.0
 
 
 def backoff_seconds(tries: int, asked_seconds: float | None) -> float:
-    """Before the next try, after so many: doubled each time, and between half and all of it by
-    chance, so that those who were refused together do not return together.
+    """Returns the seconds to wait after `tries` tries: doubled each time, and between half and all
+    of that by chance, so that clients refused together do not return together.
 
-    `asked_seconds`: the wait that the server asked for; never less than that."""
+    `asked_seconds`: the wait that the server asked for; the result is never less. None: it asked
+    for none."""
     wait = min(FIRST_WAIT_SECONDS * 2 ** min(tries - 1, 16), LONGEST_WAIT_SECONDS)
     return max(wait * random.uniform(0.5, 1.0), asked_seconds or 0.0)
 
 
 def asked_seconds(headers: Mapping[str, str]) -> float | None:
-    """What a Retry-After header asks for, in seconds or as a date; None: nothing readable."""
+    """Returns the seconds that a Retry-After header asks for, itself in seconds or a date; None:
+    there is none that can be read."""
     said = headers.get("retry-after", "").strip()
     try:
         seconds = float(said)

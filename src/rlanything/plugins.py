@@ -1,6 +1,6 @@
 """Plug-ins by name: an entry point of a group, or `module:name` for something of your own.
 
-Domains, judges, engines, losses, metrics and commands that others bring are all found here.
+Domains, judges, engines, adapters, losses, metrics and commands of other packages are found here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a run is watched: live bars in a terminal, plain lines elsewhere."""
+"""The progress of a run: live bars in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Progress:
 
     @contextmanager
     def live(self) -> Iterator[None]:
-        """Bars are drawn inside this context."""
+        """Draws bars inside this context."""
         with self._bars:
             yield
 
     @contextmanager
     def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-        """A phase of `total` units; yields what to call with each number of units done."""
+        """Shows a phase of `total` units; yields what to call with each number of units done."""
         begun = time.perf_counter()
         task = self._bars.add_task(name, total=total, unit=unit, rate="")
         done = 0
@@ -71,21 +71,21 @@ class Progress:
 
     @contextmanager
     def bytes_phase(self, name: str) -> Iterator[Callable[[int, int], None]]:
-        """A phase that knows how many bytes of how many it has done."""
+        """Shows a phase in bytes; yields what to call with (bytes done, bytes in total)."""
         with self.phase(name, 0, "bytes") as _:
             task = self._bars.task_ids[-1]
             yield lambda done, total: self._bars.update(task, completed=done, total=total)
 
     def log(self, line: str) -> None:
-        """A line that stays."""
+        """Prints a line that stays."""
         self.console.print(line, highlight=False)
 
     def warn(self, line: str) -> None:
-        """A line that should be seen."""
+        """Prints a line that should be seen."""
         self.console.print(line, highlight=False, markup=False, style="bold yellow")
 
     def pop_seconds(self) -> dict[str, float]:
-        """Seconds by phase since the last call."""
+        """Returns the seconds by phase since the last call."""
         taken, self.seconds = self.seconds, {}
         return taken
 

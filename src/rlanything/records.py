@@ -1,4 +1,4 @@
-"""What flows through every room of the house. All of it is immutable.
+"""The records that flow through the whole package. All of them are immutable.
 
 A `Task` is attempted in an episode; its `Trajectory` is a sequence of `Step`s with an outcome; the
 judge writes m `Judgement`s per step; a `Completion` that trains becomes a `Sample`.
@@ -42,7 +42,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a language model answered, as it was sampled. Nothing is ever tokenised again."""
+    """An answer of a language model, as it was sampled. Nothing is ever tokenised again."""
 
     prompt_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
@@ -55,12 +55,12 @@ class Completion:
     text: str
     """The response without its end-of-turn token, all that was reasoned included."""
     answer_at: int = 0
-    """Where in the text the answer begins; at its end if the reasoning never ended. Whoever asked
-    says so: part of the block may stand in the prompt."""
+    """Where in the text the answer begins; at its end if the reasoning never ended. The chat model
+    sets it: part of the block may stand in the prompt."""
 
     @property
     def answer(self) -> str:
-        """What others may read and parse: the response without the reasoning before it."""
+        """The part that others may read and parse: the response without the reasoning before it."""
         return self.text[self.answer_at :]
 
     @property
@@ -72,21 +72,21 @@ class Completion:
     def unsampled(
         cls, text: str, stop_reason: Literal["stop", "length"] = "stop", answer_at: int = 0
     ) -> Completion:
-        """A response whose tokens nobody has: it cannot train."""
+        """Returns a completion whose tokens are unknown: it cannot train."""
         return cls((), (), (), (), stop_reason, text, answer_at)
 
 
 def answer_start(text: str, opened: bool = False) -> int:
-    """Where the answer begins after `<think>` blocks at the start of a response; the length of the
-    text where a block never ends.
+    """Returns where the answer begins after `<think>` blocks at the start of a response; the length
+    of the text where a block never ends.
 
-    `opened`: the prompt ended with the first mark. Where nobody knows (a template may be out of
+    `opened`: the prompt ended with the first mark. Where that is unknown (a template may be out of
     sight), a last mark without a first tells as much."""
     reasoning, closed, _ = text.partition("</think>")
     written_before = "<think>" if opened or (closed and "<think>" not in reasoning) else ""
     whole = written_before + text
-    found = _REASONING.match(whole)
-    start = found.end() if found else 0
+    blocks = _REASONING.match(whole)
+    start = blocks.end() if blocks else 0
     if whole[start:].lstrip().startswith("<think>"):
         start = len(whole)
     return max(start - len(written_before), 0)
@@ -110,7 +110,7 @@ class Step:
 
     @property
     def response(self) -> str:
-        """What was said aloud: environment, later prompts and judge get this and no more."""
+        """The answer alone: environment, later prompts and judge get this and no more."""
         return self.completion.answer
 
 

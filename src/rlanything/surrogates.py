@@ -1,4 +1,4 @@
-"""Text that others can take: environments and models may bring half of a surrogate pair."""
+"""Repairs text: environments and models may bring half of a surrogate pair."""
 
 from __future__ import annotations
 
@@ -8,5 +8,6 @@ _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 def whole_characters(text: str) -> str:
-    """Halves of surrogate pairs, which no tokenizer and no UTF-8 takes, become U+FFFD."""
+    """Returns the text with U+FFFD for halves of surrogate pairs, which neither tokenizers nor
+    UTF-8 take."""
     return _HALF_CHARACTER.sub("\ufffd", text)

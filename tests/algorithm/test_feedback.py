@@ -1,5 +1,6 @@
 import math
 from collections import defaultdict
+from dataclasses import replace
 from fractions import Fraction
 from statistics import fmean, pstdev
 
@@ -382,6 +383,7 @@ def test_a_setting_without_meaning_is_refused_by_name(wrong):
 
 
 def test_no_judgements_at_all_standardize_to_nothing():
-    advantages = judge_advantages([[np.zeros(0)], []], "task")
-    assert advantages[0][0].shape == (0,)
-    assert advantages[1] == ()
+    assert judge_advantages(np.zeros(0), np.array([0]), "task").shape == (0,)
+    signals = task_signals([1, -1], [[[]], []], replace(EVERYTHING, judge_normalization="task"))
+    assert signals.judge[0][0].shape == (0,)
+    assert signals.judge[1] == ()

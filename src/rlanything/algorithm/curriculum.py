@@ -19,11 +19,11 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from rlanything.records import Direction, Task
 
 _FORMAT = 2
-"""Of the pool's JSON; raise it when a change makes old checkpoints unreadable."""
+"""The version of the pool's JSON; raise it when a change makes old checkpoints unreadable."""
 
 
 def direction(accuracy: float, alpha_low: float, alpha_high: float) -> Direction | None:
-    """Where a task of this accuracy should move; None: it is neither trivial nor hopeless."""
+    """Returns where a task of this accuracy should move; None: nowhere, it lies between."""
     if accuracy >= alpha_high:
         return "harder"
     if accuracy <= alpha_low:
@@ -38,7 +38,7 @@ def rejection(
     alpha_low: float,
     alpha_high: float,
 ) -> str | None:
-    """Why a candidate is rejected, in words; None: it is accepted.
+    """Returns why a candidate is rejected, in words; None: it is accepted.
 
     Harder needs alpha_low < acc(q') < acc(q), easier acc(q) < acc(q') < alpha_high."""
     if candidate_accuracy == 0:
@@ -77,7 +77,7 @@ class Candidate:
     parent_accuracy: float
     """acc(q): of the slot's active task when the candidate was proposed."""
     critics: tuple[str, ...]
-    """What the adapter was told about the failures."""
+    """The critics that the adapter read: why rollouts failed."""
     proposed_iteration: int
 
 
@@ -105,10 +105,10 @@ class Slot:
     """The root, or the candidate accepted last."""
     pending: Candidate | None = None
     accuracy: float | None = None
-    """Of the active task when it was last rolled out; None: never yet."""
+    """The active task's when it was last rolled out; None: it never was."""
     history: tuple[Event, ...] = ()
     quarantined: Mapping[str, str] = field(default_factory=dict)
-    """Task id -> why: tasks of this slot that nobody shall meet again."""
+    """Task id -> why: tasks of this slot that are not to be played again."""
 
     @property
     def id(self) -> str:
@@ -143,8 +143,8 @@ class Pool:
     """All slots. Every method that names a slot raises KeyError if there is none of that id."""
 
     def __init__(self, roots: Sequence[Task], alpha_low: float, alpha_high: float) -> None:
-        """One slot per root task. Raises ValueError without tasks, on an id that occurs twice, or
-        unless 0 <= alpha_low < alpha_high <= 1."""
+        """Makes one slot per root task. Raises ValueError without tasks, on an id that occurs
+        twice, or unless 0 <= alpha_low < alpha_high <= 1."""
         if not 0 <= alpha_low < alpha_high <= 1:
             raise ValueError(
                 f"alpha_low {alpha_low:g}, alpha_high {alpha_high:g}: "
@@ -166,12 +166,12 @@ class Pool:
         return tuple(self._slots.values())
 
     def slot(self, slot_id: str) -> Slot:
-        """The slot as it is now."""
+        """Returns the slot as it is now."""
         return self._slots[slot_id]
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Slot]:
-        """`count` different slots whose active tasks are to be rolled out, all equally likely; or
-        as many as quarantine leaves.
+        """Returns `count` different slots whose active tasks are to be rolled out, all equally
+        likely; or as many as quarantine leaves.
 
         Raises ValueError if the pool has fewer, or if every slot is quarantined."""
         if not 0 <= count <= len(self._slots):
@@ -186,7 +186,7 @@ class Pool:
         return [slots[i] for i in rng.choice(len(slots), size=count, replace=False)]
 
     def pending(self) -> list[Slot]:
-        """The slots whose candidates wait for their rollouts."""
+        """Returns the slots whose candidates wait for their rollouts."""
         return [slot for slot in self._slots.values() if slot.pending is not None]
 
     def record(self, slot_id: str, task_id: str, accuracy: float) -> None:
@@ -268,7 +268,7 @@ class Pool:
         self._slots[slot_id] = replace(slot, quarantined=banned)
 
     def to_json(self) -> str:
-        """The whole pool; `from_json` makes an equal one of it."""
+        """Returns the whole pool; `from_json` makes an equal one of it."""
         return json.dumps(asdict(_Saved(_FORMAT, self.alpha_low, self.alpha_high, self.slots)))
 
     @classmethod

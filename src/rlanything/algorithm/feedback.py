@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -87,7 +88,7 @@ class FeedbackSettings:
 
 @dataclass(frozen=True, slots=True)
 class TaskSignals:
-    """What the rollout group of one task teaches. An advantage of exactly 0 does not train."""
+    """The advantages of the rollout group of one task. An advantage of exactly 0 does not train."""
 
     accuracy: float
     policy: tuple[Floats, ...]
@@ -153,7 +154,7 @@ def consistency_feedback(feedback: npt.ArrayLike, scores: npt.ArrayLike) -> Floa
 
 
 def unit_test_feedback(outcomes: npt.ArrayLike, scores: npt.ArrayLike) -> Floats:
-    """What each of m generated tests earned [m], from O [G] and the scores [G, m] of programs on
+    """The reward of each of m generated tests [m], from O [G] and the scores [G, m] of programs on
     tests: 1 - p if all correct programs pass it, else -p, with p the share of the wrong ones that
     do; -2 for a test that cannot be read. It equals p_c + p_d - 1, the mu of Theorem 1.
 
@@ -168,17 +169,16 @@ def unit_test_feedback(outcomes: npt.ArrayLike, scores: npt.ArrayLike) -> Floats
     return np.where((score == 0).all(axis=0), UNPARSABLE, earned)
 
 
-def moments(values: npt.ArrayLike, counts: npt.ArrayLike | None = None) -> Moments:
-    """Mean and population std of `values` [n], each occurring `counts` [n] times (default: once).
+def moments(values: npt.ArrayLike) -> Moments:
+    """Mean and population std [...] of `values` [..., n] over their last axis.
 
-    Nothing at all has mean 0 and std 0."""
+    Nothing at all (n = 0) has mean 0 and std 0."""
     value = np.asarray(values, dtype=np.float64)
-    count = np.ones_like(value) if counts is None else np.asarray(counts, dtype=np.float64)
-    total = count.sum()
-    if total == 0:
-        return Moments(np.zeros(()), np.zeros(()))
-    mean = np.asarray((value * count).sum() / total)
-    return Moments(mean, np.sqrt(((value - mean) ** 2 * count).sum() / total))
+    n = value.shape[-1]
+    if n == 0:
+        return Moments(np.zeros(value.shape[:-1]), np.zeros(value.shape[:-1]))
+    mean = np.asarray(value.sum(axis=-1) / n)
+    return Moments(mean, np.sqrt(((value - mean[..., None]) ** 2).sum(axis=-1) / n))
 
 
 def step_moments(feedback: Sequence[Floats]) -> Moments:
@@ -229,14 +229,14 @@ def policy_advantages(
     if comparison == "trajectory":
         over = moments(np.concatenate(feedback))
         return tuple(standardize(steps, over) for steps in feedback)
-    if states is None or [len(each) for each in states] != [len(each) for each in feedback]:
+    if states is None or list(map(len, states)) != list(map(len, feedback)):
         raise ValueError("to compare steps by their states, give the state of every step")
     values: dict[Hashable, list[float]] = defaultdict(list)
     for own, steps in zip(states, feedback, strict=True):
         for state, value in zip(own, steps.tolist(), strict=True):
             values[state].append(value)
     # Sorted, so that rounding does not depend on whose rollout comes first.
-    known = {state: moments(sorted(each)) for state, each in values.items()}
+    known = {state: moments(sorted(met)) for state, met in values.items()}
     return tuple(
         standardize(
             steps,
@@ -250,29 +250,50 @@ def policy_advantages(
 
 
 def judge_advantages(
-    consistency: Sequence[Sequence[Floats]], normalization: Normalization
-) -> tuple[tuple[Floats, ...], ...]:
+    consistency: Floats, counts: npt.NDArray[np.integer], normalization: Normalization
+) -> Floats:
     """R^S_ij standardized over the m judgements of its step, or over all of one task's judgements.
 
-    [G][steps] arrays [m] in and out. The population std; where it is 0 there is no signal: 0."""
-    if normalization == "step":
-        return tuple(
-            tuple(standardize(step, moments(step)) for step in steps) for steps in consistency
-        )
-    every = [step for steps in consistency for step in steps]
-    over = moments(np.concatenate(every) if every else [])
-    return tuple(tuple(standardize(step, over) for step in steps) for steps in consistency)
+    `consistency` [judgements] has those of all steps end to end, `counts` [steps] the m of each
+    step; advantages [judgements] in the same order. The population std; where it is 0 there is no
+    signal: 0."""
+    if normalization == "task":
+        return standardize(consistency, moments(consistency))
+    advantages = np.zeros_like(consistency)
+    m_of_step = np.repeat(counts, counts)
+    # All steps with the same m at once, a row each: numpy costs by the call.
+    for m in np.unique(m_of_step).tolist():
+        steps = consistency[m_of_step == m].reshape(-1, m)
+        over = moments(steps)
+        by_row = Moments(over.mean[:, None], over.std[:, None])
+        advantages[m_of_step == m] = standardize(steps, by_row).ravel()
+    return advantages
 
 
 def outcome_balance(won_steps: int, lost_steps: int) -> dict[int, float]:
-    """By outcome, the weight that gives the steps of a task's won and lost episodes equal totals.
+    """Returns by outcome the weight that makes a task's won and lost episodes count the same.
 
-    Not in the paper. Lost episodes are longer and, with a weak policy, more: at lambda = 1 the sign
-    of R_i is the outcome's, so that "always -1" agrees with most steps. Twice the share of the
-    *other* outcome's steps bounds the weights by 2, and is 0 where a task has one outcome only:
-    there is then nothing to tell apart."""
+    The steps of either have the same total. Not in the paper. Lost episodes are longer and, with a
+    weak policy, more: at lambda = 1 the sign of R_i is the outcome's, so that "always -1" agrees
+    with most steps. Twice the share of the *other* outcome's steps bounds the weights by 2, and is
+    0 where a task has one outcome only: there is then nothing to tell apart."""
     total = max(won_steps + lost_steps, 1)
     return {1: 2 * lost_steps / total, -1: 2 * won_steps / total}
+
+
+def check_rollouts(
+    outcomes: Sequence[int] | npt.NDArray[np.integer], scores: Sequence[TrajectoryScores]
+) -> None:
+    """Raises ValueError with the place of what `task_signals` cannot take of O [G] and S_ij."""
+    if len(outcomes) != len(scores):
+        raise ValueError(f"{len(outcomes)} outcomes but scores of {len(scores)} trajectories")
+    for row, (outcome, steps) in enumerate(zip(outcomes, scores, strict=True)):
+        if outcome not in (-1, 1):
+            raise ValueError(f"trajectory {row}: outcome {outcome} is neither -1 nor +1")
+        flat = list(chain.from_iterable(steps))
+        if sum(map(flat.count, (-1, 0, 1))) < len(flat):
+            i = next(i for i, step in enumerate(steps) if any(s not in (-1, 0, 1) for s in step))
+            raise ValueError(f"trajectory {row}, step {i}: a score is not -1, 0 or +1")
 
 
 def task_signals(
@@ -289,14 +310,9 @@ def task_signals(
     there. A step without judgements (m = 0) has R_i = O. Raises ValueError where outcomes, scores
     and states disagree in length, where an outcome is not -1 or +1, or where a score is not -1, 0
     or +1."""
-    if len(outcomes) != len(scores):
-        raise ValueError(f"{len(outcomes)} outcomes but scores of {len(scores)} trajectories")
-    for row, (outcome, steps) in enumerate(zip(outcomes, scores, strict=True)):
-        if outcome not in (-1, 1):
-            raise ValueError(f"trajectory {row}: outcome {outcome} is neither -1 nor +1")
-        for i, step in enumerate(steps):
-            if not all(score in (-1, 0, 1) for score in step):
-                raise ValueError(f"trajectory {row}, step {i}: a score is not -1, 0 or +1")
+    # Python's numbers, which are read one by one faster than numpy's.
+    scores = [steps.tolist() if isinstance(steps, np.ndarray) else steps for steps in scores]
+    check_rollouts(outcomes, scores)
     accuracy = task_accuracy(outcomes)
     mean_scores = [np.array([mean_score(step) for step in steps]) for steps in scores]
 
@@ -312,29 +328,35 @@ def task_signals(
         )
     else:
         policy = tuple(np.zeros(len(steps)) for steps in scores)
+    counts = np.array([len(step) for steps in scores for step in steps], dtype=np.intp)
     if in_window(accuracy, settings.judge_window):
-        agreed = [
-            integrated_feedback(int(outcome), mean, settings.judge_lambda)
-            for outcome, mean in zip(outcomes, mean_scores, strict=True)
-        ]
-        consistency = [
-            [consistency_feedback(float(r), step) for r, step in zip(own, steps, strict=True)]
-            for own, steps in zip(agreed, scores, strict=True)
-        ]
-        judge = judge_advantages(consistency, settings.judge_normalization)
+        # R_i of all steps and S_ij of all judgements, end to end.
+        agreed = np.concatenate(
+            [
+                integrated_feedback(int(outcome), mean, settings.judge_lambda)
+                for outcome, mean in zip(outcomes, mean_scores, strict=True)
+            ]
+        )
+        judged = list(chain.from_iterable(chain.from_iterable(scores)))
+        consistency = consistency_feedback(np.repeat(agreed, counts), judged)
+        judge = judge_advantages(consistency, counts, settings.judge_normalization)
         if settings.judge_balance == "outcome":
-            steps_of = {
-                o: sum(len(s) for s, p in zip(scores, outcomes, strict=True) if p == o)
-                for o in (1, -1)
-            }
-            weights = outcome_balance(steps_of[1], steps_of[-1])
-            judge = tuple(
-                tuple(weights[int(outcome)] * step for step in steps)
-                for outcome, steps in zip(outcomes, judge, strict=True)
-            )
+            outcome_of_step = np.repeat(outcomes, [len(steps) for steps in scores])
+            won = outcome_of_step == 1
+            weights = outcome_balance(int(won.sum()), int((~won).sum()))
+            judge *= np.repeat(np.where(won, weights[1], weights[-1]), counts)
     else:
-        judge = tuple(tuple(np.zeros(len(step)) for step in steps) for steps in scores)
-    return TaskSignals(accuracy, policy, judge)
+        judge = np.zeros(counts.sum())
+    return TaskSignals(accuracy, policy, _nested(judge, counts, scores))
+
+
+def _nested(
+    values: Floats, counts: npt.NDArray[np.integer], scores: Sequence[TrajectoryScores]
+) -> tuple[tuple[Floats, ...], ...]:
+    """Cuts values [judgements] of all steps, end to end, into [G][steps] arrays [m] as `scores`."""
+    ends = np.cumsum(counts).tolist()
+    cut = (values[end - m : end] for end, m in zip(ends, counts.tolist(), strict=True))
+    return tuple(tuple(islice(cut, len(steps))) for steps in scores)
 
 
 def unit_test_signals(
@@ -343,7 +365,7 @@ def unit_test_signals(
     settings: FeedbackSettings,
     rewards: Sequence[float | None] | None = None,
 ) -> TaskSignals:
-    """As `task_signals` for episodes of one step whose m judgements are tests that all of them
+    """Does as `task_signals` for episodes of one step whose m judgements are tests that all of them
     share: scores [G, m]. The judge's advantages, `unit_test_feedback` standardized over the task's
     tests, stand with the first trajectory; the others have 0."""
     table = np.asarray(scores)

@@ -1,4 +1,4 @@
-"""What a recipe says under `engine:`: the base class of engines' settings, and how one is found."""
+"""The `engine:` section of a recipe: the base class of engines' settings, and how one is found."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ConfigSection(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class EngineSetting:
-    """What a role asks of its engine, beside the engine's own settings."""
+    """The settings of a role that its engine needs, beside the engine's own."""
 
     role: str
     """The role it serves (`policy`, `judge`, ...), for messages."""
@@ -53,16 +53,16 @@ class EngineSetting:
 
 @dataclass(frozen=True, slots=True)
 class EngineWorkload:
-    """What a role asks of its engine in an iteration: plain numbers, for `EngineConfig.memory`."""
+    """The work of an engine in an iteration: plain numbers, for `EngineConfig.memory`."""
 
     parameters: int
-    """Of the model, its adapters among them."""
+    """Those of the model, its adapters included."""
     parameter_bytes: int
-    """Of one parameter in the type that the role computes in: 2 or 4."""
+    """Bytes of one parameter in the type that the role computes in: 2 or 4."""
     cache_bytes_per_token: int
     """Keys and values of one token in all layers."""
     pass_bytes_per_token: int
-    """Of one token's activations in a layer, while a prompt is computed."""
+    """Bytes of one token's activations in a layer, while a prompt is computed."""
     vocabulary: int
     """Logits of one answer."""
     conversations: int
@@ -88,7 +88,7 @@ class MemoryPart:
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """What an engine needs on its role's device."""
+    """The memory that an engine needs on its role's device."""
 
     parts: tuple[MemoryPart, ...]
     freed_between_phases: bool = False

@@ -41,8 +41,8 @@ def first_problem(error: ValidationError, data: object) -> str:
 
 
 def _written(location: Sequence[int | str], data: Any) -> list[int | str]:
-    """The key that pydantic means, as far as the recipe has it: pydantic also names the member of a
-    union that it tried, a level that no recipe has."""
+    """Returns the key that pydantic means, as far as the recipe has it: pydantic also names the
+    member of a union that it tried, a level that no recipe has."""
     key: list[int | str] = []
     for part in location:
         try:

@@ -132,8 +132,8 @@ class CheckpointsConfig(ConfigSection):
 
 
 class StoreConfig(ConfigSection):
-    """What a run's `run.sqlite` keeps. Outcomes, actions, scores, labels, advantages and metrics it
-    always keeps."""
+    """The contents of a run's `run.sqlite`, which always keeps outcomes, actions, scores, labels,
+    advantages and metrics."""
 
     keep_iterations: Annotated[int, Field(ge=0)] = 0
     """Texts, tokens and log-probs of so many latest iterations are kept; 0: of all."""
@@ -161,8 +161,8 @@ class EvaluationConfig(ConfigSection):
     episodes: Annotated[int, Field(ge=0)] = 240
     """Held-out episodes per split, the same ones each time; 0 turns evaluation off."""
     rollouts_per_task: Count = 1
-    """How often each is played. More than once, `episodes` counts tasks; the judge's exam needs
-    several programs of a task where judgements are tests."""
+    """How often each is played. More than once, `episodes` counts tasks; to evaluate a judge that
+    writes tests, several programs of a task are needed."""
     seed: int = 0
     """Chooses the held-out tasks: runs that share it are compared on the same ones."""
     every: Annotated[int, Field(ge=0)] = 0
@@ -172,12 +172,12 @@ class EvaluationConfig(ConfigSection):
     max_steps: Count | None = None
     """Step limit of evaluation; as in training if left out."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
-    """Of the policy in evaluation; 0 takes the most likely token."""
+    """The policy's in evaluation; 0 takes the most likely token."""
     judged_episodes: Annotated[int, Field(ge=0)] = 64
     """How many of those episodes the judge scores, to measure its Process Acc and Outcome Acc."""
     labeller: LabellerConfig | None = None
-    """Whose majority says which steps of those episodes are good, once, before training: for
-    domains without an oracle, or in its place. None: the oracle, where there is one."""
+    """The model whose majority says which steps of those episodes are good, once, before training:
+    for domains without an oracle, or in its place. None: the oracle, where there is one."""
     baseline: File | None = None
     """A run that began alike: its evaluation before training is taken over, not made again."""
 
@@ -216,8 +216,8 @@ class Recipe(ConfigSection):
 
     @property
     def reads_scores(self) -> bool:
-        """Whether anything in training depends on what the judge says: otherwise nobody asks it,
-        and it is only examined."""
+        """Whether anything in training depends on what the judge says: otherwise it is not asked,
+        only evaluated."""
         return (
             self.judge.trains
             or self.feedback.policy_reward != "outcome"
@@ -296,7 +296,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _with_neighbours(recipe: Recipe, folder: Path) -> Recipe:
-    """The recipe with full paths in place of what lies beside its file."""
+    """Returns the recipe with full paths in place of what lies beside its file."""
     domain, changes = recipe.domain, dict[str, Any]()
     prompts = domain.options.get("prompts")
     if isinstance(prompts, str) and prompts and (folder / prompts).is_dir():

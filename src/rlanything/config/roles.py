@@ -1,4 +1,4 @@
-"""What a recipe says of the three roles: model, engine, sampling, and how it learns."""
+"""The sections of a recipe for the three roles: model, engine, sampling, and how it learns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RoleConfig(ConfigSection):
     device: str = "cpu"
     """A torch device: `cpu`, `cuda`, `cuda:1`."""
     temperature: Annotated[float, Field(gt=0, le=2)] = 1.0
-    """Of sampling; training compares log-probs at the same temperature."""
+    """The sampling temperature; training compares log-probs at the same temperature."""
     max_tokens: Count = 48
     """Longest response, in tokens: reasoning and answer. What a `<think>` block holds is sampled,
     trained on and stored, but no one else reads it; a block that is cut off leaves no answer."""
@@ -60,7 +60,7 @@ class LoraSettings(ConfigSection):
     """Adapters that train beside frozen weights (arXiv 2106.09685)."""
 
     rank: Count = 16
-    """Of each adapter's two matrices."""
+    """The rank of each adapter's two matrices."""
     alpha: Count = 32
     """What an adapter adds is scaled by alpha / rank."""
     targets: Literal["all-linear"] | list[str] = "all-linear"
@@ -80,9 +80,9 @@ class TrainedRoleConfig(RoleConfig):
     lora: LoraSettings | None = None
     """If given, only adapters train, and checkpoints hold only them; otherwise every weight."""
     learning_rate: Annotated[float, Field(ge=0)] = 1e-6
-    """Of AdamW. 0 leaves the weights as they are."""
+    """AdamW's. 0 leaves the weights as they are."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Of AdamW."""
+    """AdamW's."""
     updates_per_iteration: Count = 1
     """Optimizer steps per iteration: into how many minibatches its samples are divided."""
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
@@ -157,11 +157,11 @@ class PolicyConfig(TrainedRoleConfig):
 
 class JudgeConfig(TrainedRoleConfig):
     temperature: Annotated[float, Field(gt=0, le=2)] = 0.8
-    """Of sampling; training compares log-probs at the same temperature."""
+    """The sampling temperature; training compares log-probs at the same temperature."""
     samples_per_step: Count = 3
     """m, the judgements of each step."""
     train: bool = True
-    """Whether it learns. If not it has no optimizer and no checkpoints; it scores and is examined
+    """Whether it learns. If not it has no optimizer and no checkpoints; it scores and is evaluated
     as it is."""
     name: str = "llm"
     """`llm`: the language model of this section, which scores steps, or writes unit tests where the
@@ -198,7 +198,7 @@ class LabellerConfig(RoleConfig):
     """A model stronger than the judge, which never trains. `model` must be given."""
 
     temperature: Annotated[float, Field(gt=0, le=2)] = 0.8
-    """Of its judgements."""
+    """The sampling temperature of its judgements."""
     max_tokens: Count = 512
     """Longest judgement, in tokens: reasoning and score."""
     samples_per_step: Count = 8

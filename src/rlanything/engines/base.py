@@ -50,7 +50,7 @@ class Sampling:
     temperature: float
     """0 takes the most likely token."""
     max_tokens: int
-    """Of a response; longer ones stop with `stop_reason` "length"."""
+    """Limit of a response; longer ones stop with `stop_reason` "length"."""
 
 
 class Engine(Protocol):
@@ -61,13 +61,13 @@ class Engine(Protocol):
     """
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
-        """[requests][n] completions."""
+        """Returns completions [requests][n]."""
         ...
 
     def sync_weights(self) -> None:
-        """Forget everything computed with the old weights."""
+        """Forgets everything computed with the old weights."""
         ...
 
     def release_cache(self) -> None:
-        """Nothing is asked for a while: others may need the memory."""
+        """Gives memory back that others may need: nothing is asked for a while."""
         ...

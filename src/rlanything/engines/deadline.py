@@ -1,4 +1,4 @@
-"""A generation call that hangs must not hang the run."""
+"""A time limit for generation: a call that hangs must not hang the run."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.seeds import derive
 
 STAGES: tuple[Refused, ...] = get_args(Refused)
-"""In the order in which an answer is examined."""
+"""In the order in which an answer is checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What the adapter answered for one slot."""
+    """The adapter's answer for one slot."""
 
     slot: str
     task: Task | None
@@ -50,7 +50,8 @@ class Proposal:
 
     @property
     def reached(self) -> int:
-        """How far the best of its tries came: 0 unreadable, 1 read, 2 valid, 3 a candidate."""
+        """The stage that the best of its tries reached: 0 unreadable, 1 read, 2 valid, 3 a
+        candidate."""
         if self.task is not None:
             return len(STAGES)
         return max((STAGES.index(each.stage) for each in self.refused), default=0)
@@ -105,7 +106,8 @@ class LLMAdapter:
         return proposals
 
     def _summarize(self, requests: Sequence[RewriteRequest], seed: int) -> list[tuple[str, ...]]:
-        """Critics per request, from failed rollouts and the steps all m judgements condemned."""
+        """Returns critics per request, from failed rollouts and the steps that all m judgements
+        rejected."""
         chats: list[ChatRequest] = []
         owners: list[int] = []
         for number, request in enumerate(requests):
@@ -142,7 +144,7 @@ class LLMAdapter:
 
 
 def rejected_steps(judged: JudgedTrajectory) -> list[int]:
-    """The steps that every one of the m judgements scored -1."""
+    """Returns the steps that every one of the m judgements scored -1."""
     return [
         i
         for i, scores in enumerate(judged.scores)

@@ -11,11 +11,11 @@ from rlanything.records import Completion
 
 class _Forgetful:
     def release_cache(self) -> None:
-        """Nothing is remembered."""
+        """Does nothing: nothing is remembered."""
 
 
 class RandomAgent(_Forgetful):
-    """Any admissible action, all equally likely."""
+    """Plays any admissible action, all equally likely."""
 
     def __init__(self, domain: Domain) -> None:
         self._marker = domain.action_marker
@@ -34,7 +34,7 @@ class RandomAgent(_Forgetful):
 
 
 class ExpertAgent(_Forgetful):
-    """Whoever the domain knows to play with full knowledge."""
+    """The domain's expert, which plays with full knowledge."""
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain

@@ -1,4 +1,4 @@
-"""How a role speaks with a language model: chats in, answers out, wherever the model is."""
+"""Chat models: a role asks with a chat and gets answers, wherever the language model runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ChatRequest:
 
     messages: Messages
     seeds: tuple[int, ...]
-    """Of the answers wanted (n = len(seeds))."""
+    """A seed for each answer wanted (n = len(seeds))."""
     conversation: str = ""
     """Questions of one conversation may well begin alike."""
     after: Completion | None = None
@@ -43,7 +43,7 @@ class ChatModel(Protocol):
     def answer(
         self, questions: Sequence[ChatRequest], sampling: Sampling
     ) -> list[list[Completion]]:
-        """[questions][n] completions."""
+        """Returns completions [questions][n]."""
         ...
 
     def check_marker(self, marker: str) -> None:
@@ -51,17 +51,18 @@ class ChatModel(Protocol):
         ...
 
     def release_cache(self) -> None:
-        """Nothing is asked for a while: what was remembered may go."""
+        """Forgets what was remembered: nothing is asked for a while."""
         ...
 
     def pop_usage(self) -> dict[str, int]:
-        """What was asked since the last call, by name: `requests`, `prompt_tokens` (a prompt counts
-        with every answer, as endpoints count it) and `completion_tokens` among them."""
+        """Returns what was asked since the last call, by name: `requests`, `prompt_tokens` (a
+        prompt counts with every answer, as endpoints count it) and `completion_tokens` among
+        them."""
         ...
 
 
 class LocalChatModel:
-    """Speaks through an engine in token ids: what was sampled stays as it was sampled."""
+    """A model asked through an engine in token ids: what was sampled stays as it was sampled."""
 
     def __init__(self, model: LanguageModel, engine: Engine) -> None:
         self._model = model
@@ -72,13 +73,14 @@ class LocalChatModel:
         self._usage = _unused()
 
     def counted_separately(self) -> LocalChatModel:
-        """The same model for another role, which counts its own tokens."""
+        """Returns the same model for another role, which counts its own tokens."""
         return LocalChatModel(self._model, self.engine)
 
     def answer(
         self, questions: Sequence[ChatRequest], sampling: Sampling
     ) -> list[list[Completion]]:
-        """[questions][n]; remembers each conversation's prompt, so that the next can continue it.
+        """Returns [questions][n]; remembers each conversation's prompt, so that the next can
+        continue it.
 
         Raises what the engine raises."""
         prompts = [self._prompt(question) for question in questions]
@@ -88,8 +90,8 @@ class LocalChatModel:
             if question.conversation
         }
         requests = [
-            Request(prompt.ids, each.seeds, self._choices(each.actions), each.conversation)
-            for each, prompt in zip(questions, prompts, strict=True)
+            Request(prompt.ids, chat.seeds, self._choices(chat.actions), chat.conversation)
+            for chat, prompt in zip(questions, prompts, strict=True)
         ]
         groups = self.engine.generate(requests, sampling)
         for completion in (each for group in groups for each in group):
@@ -133,7 +135,7 @@ class LocalChatModel:
         return Choices(marker, options, actions.thought_tokens)
 
     def _encoded(self, word: str) -> tuple[int, ...]:
-        """The tokens of a marker or an action, which follow a space."""
+        """Returns the tokens of a marker or an action, which follow a space."""
         if word not in self._tokens:
             self._tokens[word] = tuple(self._model.encode(f" {word}"))
         return self._tokens[word]
@@ -144,6 +146,6 @@ def _unused() -> dict[str, int]:
 
 
 def _read(completion: Completion, prompt: Prompt) -> Completion:
-    """The completion with its answer found."""
+    """Returns the completion with the place where its answer begins."""
     start = answer_start(completion.text, prompt.opens_reasoning)
     return replace(completion, answer_at=start) if start else completion

@@ -41,7 +41,7 @@ class Chat:
         return Prompt(tuple(self._model.encode(text)), text)
 
     def following(self, previous: Prompt, completion: Completion, messages: Messages) -> Prompt:
-        """The prompt after `completion` answered `previous`.
+        """Returns the prompt after `completion` answered `previous`.
 
         Where the new chat continues the old one, the old tokens and the sampled ones are kept as
         they are and only what is new is tokenised. Where the template rewrites history (some drop
@@ -72,5 +72,5 @@ class Chat:
 
 
 def without_scores(text: str) -> str:
-    r"""Quoted text in which nothing looks like a score: `\boxed{1}` becomes `boxed{1}`."""
+    r"""Returns quoted text in which nothing looks like a score: `\boxed{1}` becomes `boxed{1}`."""
     return _SCORE_LIKE.sub("", text)

@@ -1,4 +1,4 @@
-"""A speaker somewhere else: messages go out as they are, and text comes back."""
+"""A chat model behind an endpoint: messages go out as they are, and text comes back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:  # the client is an extra
 
 
 class OpenAIChatModel:
-    """Speaks through an endpoint. Its completions have no tokens, so they can never train."""
+    """A model asked through an endpoint. Its completions have no tokens, so they can never
+    train."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -23,7 +24,7 @@ class OpenAIChatModel:
     def answer(
         self, questions: Sequence[ChatRequest], sampling: Sampling
     ) -> list[list[Completion]]:
-        """[questions][n], one request a sample. Raises what `Endpoint.ask` raises."""
+        """Returns [questions][n], one request a sample. Raises what `Endpoint.ask` raises."""
         chats = [(each.messages, seed) for each in questions for seed in each.seeds]
         answers = iter(self._endpoint.ask(chats, sampling))
         return [
@@ -41,7 +42,7 @@ class OpenAIChatModel:
         )
 
     def release_cache(self) -> None:
-        """Nothing is remembered."""
+        """Does nothing: nothing is remembered."""
 
     def pop_usage(self) -> dict[str, int]:
         return self._endpoint.pop_usage()

@@ -34,7 +34,7 @@ class LanguagePolicy:
             chat_model.check_marker(domain.action_marker)
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
-        """One response per episode."""
+        """Returns one response per episode."""
         questions = [
             self._question(episode, seed) for episode, seed in zip(episodes, seeds, strict=True)
         ]

@@ -13,12 +13,12 @@ from rlanything.seeds import derive
 
 
 class Agent(Protocol):
-    """Whoever acts: the policy, or a baseline."""
+    """An agent that acts in episodes: the policy, or a baseline."""
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]: ...
 
     def release_cache(self) -> None:
-        """All episodes have ended: what was remembered of them may go."""
+        """Forgets what was remembered of the episodes: all have ended."""
         ...
 
 
@@ -33,7 +33,7 @@ class RolloutRequest:
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
-    """What came of the attempts."""
+    """The results of the attempts."""
 
     trajectories: tuple[Trajectory, ...]
     """In the order of the attempts; those that could not be played are missing."""

@@ -1,4 +1,4 @@
-"""What one iteration lived through, group by group, and the samples that come of it."""
+"""The rollout groups of one iteration, and the samples that come of them."""
 
 from __future__ import annotations
 
@@ -38,28 +38,29 @@ class RolloutGroup:
 
     @property
     def failed(self) -> tuple[JudgedTrajectory, ...]:
-        return tuple(each for each in self.judged if each.trajectory.outcome == -1)
+        return tuple(member for member in self.judged if member.trajectory.outcome == -1)
 
     def policy_samples(self) -> Iterator[Sample]:
-        """Every response whose advantage is not 0."""
-        for each, advantages in zip(self.judged, self.signals.policy, strict=True):
-            trajectory = each.trajectory
+        """Yields every response whose advantage is not 0."""
+        for member, advantages in zip(self.judged, self.signals.policy, strict=True):
+            trajectory = member.trajectory
             for i, (step, advantage) in enumerate(zip(trajectory.steps, advantages, strict=True)):
                 if advantage:
                     yield Sample(f"{trajectory.id}/{i}", step.completion, float(advantage))
 
     def judge_samples(self) -> Iterator[Sample]:
-        """Every judgement whose advantage is not 0."""
-        for each, steps in zip(self.judged, self.signals.judge, strict=True):
-            for i, (judgements, advantages) in enumerate(zip(each.judgements, steps, strict=True)):
+        """Yields every judgement whose advantage is not 0."""
+        for member, by_step in zip(self.judged, self.signals.judge, strict=True):
+            steps = zip(member.judgements, by_step, strict=True)
+            for i, (judgements, advantages) in enumerate(steps):
                 for j, advantage in enumerate(advantages):
                     if advantage:
-                        source = f"{each.trajectory.id}/{i}/{j}"
+                        source = f"{member.trajectory.id}/{i}/{j}"
                         yield Sample(source, judgements[j].completion, float(advantage))
 
 
 def shuffled(samples: Sequence[tuple[str, Sample]], seed: int) -> list[tuple[str, Sample]]:
-    """The same (task id, sample) pairs, their advantages dealt out anew: training on nothing."""
+    """Returns (task id, sample) pairs with advantages dealt out anew: training on nothing."""
     order = np.random.default_rng(seed).permutation(len(samples))
     return [
         (task, replace(sample, advantage=samples[other][1].advantage))
@@ -75,12 +76,12 @@ def grouped(
     """Returns one group per scheduled task, in their order; a task none of whose rollouts ended has
     none. `signals` computes what the judged trajectories of one task teach."""
     by_task: dict[str, list[JudgedTrajectory]] = defaultdict(list)
-    for each in judged:
-        by_task[each.trajectory.task.id].append(each)
+    for member in judged:
+        by_task[member.trajectory.task.id].append(member)
     groups: list[RolloutGroup] = []
-    for one in scheduled:
-        members = by_task[one.task.id]
+    for entry in scheduled:
+        members = by_task[entry.task.id]
         if members:
             taught = signals(members)
-            groups.append(RolloutGroup(one, tuple(members), taught.accuracy, taught))
+            groups.append(RolloutGroup(entry, tuple(members), taught.accuracy, taught))
     return groups

@@ -1,4 +1,4 @@
-"""The lines of a file of judged rollouts, read one at a time and checked to the letter.
+"""The lines of a file of judged rollouts, read one at a time and checked strictly.
 
 Each is a JSON object that describes one trajectory (`SHAPE`); its other keys are ignored.
 """
@@ -43,10 +43,10 @@ def read_scores(packed: bytes) -> list[list[int]]:
 def read_rollouts(
     path: Path, file: BinaryIO, progress: Callable[[int], None]
 ) -> Iterator[tuple[int, Rollout]]:
-    """Every trajectory with the number of its line, from the start; empty lines are passed over.
+    """Yields every trajectory with the number of its line, from the start, without empty lines.
 
-    `progress` is told the bytes read, about once per MiB. Raises RolloutsError at the first line
-    that is not exactly as `SHAPE` has it."""
+    `progress` is called with the bytes read, about once per MiB. Raises RolloutsError at the first
+    line that is not exactly as `SHAPE` has it."""
     file.seek(0)
     done = told = 0
     for number, line in enumerate(file, start=1):
@@ -114,13 +114,13 @@ def _parse(path: Path, number: int, line: bytes) -> Rollout:
 
 
 def _is_score(value: object) -> bool:
-    # true and 1.0 equal 1, but whoever wrote them did not mean a score
+    # true and 1.0 equal 1, but are not meant as scores
     return type(value) is int and value in (-1, 0, 1)
 
 
 @lru_cache(maxsize=_CACHED_STEPS, typed=True)
 def _step(*scores: object) -> bytes | None:
-    """A packed step with these scores; None if one of them is no score.
+    """Returns a packed step with these scores; None if one of them is no score.
 
     A file has millions of steps and few different ones, so each is checked and packed once."""
     if not all(map(_is_score, scores)):

@@ -35,7 +35,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Summary:
-    """What a file of rollouts held, and how much of it trains."""
+    """Counts of what a file of rollouts held, and of how much of it trains."""
 
     trajectories: int = 0
     tasks: int = 0
@@ -73,9 +73,9 @@ def write_signals(
 ) -> Summary:
     """Writes the signals of every trajectory in `rollouts` to `out`, in the same order.
 
-    `progress` is told (bytes done, bytes in total), where the total is twice the file: once to read
-    it and once for its signals. These appear under their name only when they are complete. Raises
-    RolloutsError."""
+    `progress` is called with (bytes done, bytes in total), where the total is twice the file: once
+    to read it and once for its signals. These appear under their name only when they are complete.
+    Raises RolloutsError."""
     if settings.policy_comparison == "state":
         raise RolloutsError(
             "policy_comparison is 'state', and these lines do not say in which state a step began; "
@@ -128,7 +128,7 @@ def _check_paths(rollouts: Path, out: Path, overwrite: bool) -> None:
 
 
 def _read_groups(path: Path, file: BinaryIO, progress: Callable[[int], None]) -> dict[str, _Group]:
-    """The trajectories by task. Refuses one that occurs twice, which would count it twice."""
+    """Returns the trajectories by task. Refuses one that occurs twice: it would count twice."""
     groups: dict[str, _Group] = {}
     for place, (number, rollout) in enumerate(read_rollouts(path, file, progress)):
         group = groups.setdefault(rollout.task, _Group())
@@ -153,7 +153,7 @@ def _write(
     target: BinaryIO,
     progress: Callable[[float], None],
 ) -> Summary:
-    """Writes all signals in the order of the file; `progress` is told the share that is done."""
+    """Writes all signals in the order of the file; calls `progress` with the share that is done."""
     trajectories = sum(len(group.lines) for group in groups.values())
     summary = Summary(trajectories=trajectories, tasks=len(groups))
     starts = array("Q", bytes(8 * trajectories))
@@ -176,24 +176,26 @@ def _write(
 def _lines(
     task: str, group: _Group, settings: FeedbackSettings, summary: Summary
 ) -> Iterator[bytes]:
-    """The signals of a task's trajectories, counted in `summary`."""
+    """Yields the signals of a task's trajectories, and counts them in `summary`."""
     scores = [read_scores(packed) for packed in group.scores]
     signals = task_signals(group.outcomes, scores, settings)
     summary.single_trajectory_tasks += len(scores) == 1
-    for trajectory, policy, judge in zip(group.ids, signals.policy, signals.judge, strict=True):
+    for trajectory, own, judged in zip(group.ids, signals.policy, signals.judge, strict=True):
+        policy, judge = _numbers(own), [_numbers(step) for step in judged]
         summary.steps += len(policy)
         summary.judgements += sum(map(len, judge))
-        summary.policy_samples += int((policy != 0).sum())
-        summary.judge_samples += sum(int((step != 0).sum()) for step in judge)
+        summary.policy_samples += len(policy) - policy.count(None)
+        summary.judge_samples += sum(len(step) - step.count(None) for step in judge)
         entry = {
             "task": task,
             "trajectory": trajectory,
             "accuracy": signals.accuracy,
-            "policy": _numbers(policy),
-            "judge": [_numbers(step) for step in judge],
+            "policy": policy,
+            "judge": judge,
         }
         yield json.dumps(entry).encode() + b"\n"
 
 
 def _numbers(advantages: Floats) -> list[float | None]:
+    """Returns the advantages with None for each 0, which does not train."""
     return [advantage or None for advantage in advantages.tolist()]

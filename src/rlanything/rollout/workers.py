@@ -25,8 +25,8 @@ from typing import Any, Self
 from rlanything.domains.base import Domain, DomainError, EpisodeError, Observation, StepResult
 from rlanything.domains.registry import DomainSource
 from rlanything.records import Task
-from rlanything.rollout import worker
-from rlanything.rollout.worker import Answer, EpisodeHost, Play
+from rlanything.rollout import episode_host
+from rlanything.rollout.episode_host import Answer, EpisodeHost, Play
 
 MAX_DEATHS = 3
 """Deaths in a row at the same episode that make it the culprit."""
@@ -46,7 +46,7 @@ class _Episode:
     deaths: int = 0
     open: bool = True
     failure: EpisodeError | None = None
-    """Found out while the episode was played again, to be told at its next step."""
+    """Noticed while the episode was played again, returned at its next step."""
 
     def again(self) -> Play:
         return Play(self.slot, self.task, tuple(self.responses), begin=True)
@@ -105,7 +105,7 @@ class EnvironmentPool:
 
     @property
     def process_ids(self) -> list[int]:
-        """Of the workers, to watch them by."""
+        """The workers' process ids, to watch them by."""
         return [process.id for process in self._workers]
 
     def reset(self, tasks: Sequence[Task]) -> list[Observation | EpisodeError]:
@@ -178,7 +178,7 @@ class EnvironmentPool:
             partial.rename(path)
 
     def _collect(self, number: int, share: Mapping[int, Play]) -> dict[int, Answer]:
-        """The answers of one worker, or of those that replace it."""
+        """Returns the answers of one worker, or of those that replace it."""
         answers: dict[int, Answer] = {}
         owed = dict(share)
         while owed:
@@ -200,7 +200,7 @@ class EnvironmentPool:
         return {index: answers[index] for index in share}
 
     def _blame(self, process: _Worker, episode: _Episode) -> None:
-        """A worker answers in order: it died at the episode whose answer comes next."""
+        """Counts a death against the episode whose answer was next: a worker answers in order."""
         if process.ready:
             episode.deaths += 1
             if episode.deaths == MAX_DEATHS:
@@ -215,7 +215,7 @@ class EnvironmentPool:
             )
 
     def _replace(self, number: int) -> dict[int, Play]:
-        """A new worker at work on what the old one had open."""
+        """Starts a new worker on what the old one had open; returns that."""
         self.restarts += 1
         self._workers[number].end(at_once=True)
         self._workers[number] = self._start()
@@ -242,7 +242,7 @@ class _Worker:
         self._limit(socket.SO_SNDTIMEO, timeout_seconds)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", worker.__name__, str(theirs.fileno())],
+                [sys.executable, "-m", episode_host.__name__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(p or os.curdir for p in sys.path)},
                 stdin=subprocess.DEVNULL,
@@ -255,8 +255,8 @@ class _Worker:
         self._send(plays)
 
     def answer(self, timeout_seconds: float) -> Answer:
-        """The next one. Raises `EOFError` or `OSError` if the worker died or took too long, and
-        `DomainError` if it cannot set up its domain."""
+        """Returns the next answer. Raises `EOFError` or `OSError` if the worker died or took too
+        long, and `DomainError` if it cannot set up its domain."""
         if not self.ready:
             self._limit(socket.SO_RCVTIMEO, START_SECONDS)
             refusal = self._connection.recv()

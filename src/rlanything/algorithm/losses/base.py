@@ -1,4 +1,4 @@
-"""What a loss is: a pure function from the tokens of a batch of whole samples to its terms.
+"""A loss: a pure function from the tokens of a batch of whole samples to its terms.
 
 The learner takes the mean of `loss` over the tokens of a sample, then the mean over samples, and
 descends its gradient. Every shipped loss ends in `with_kl`, so that `kl_weight` and
@@ -77,7 +77,7 @@ class LossInputs:
 
 @dataclass(frozen=True, slots=True)
 class LossOutputs:
-    """What each token contributes to the update and to its statistics, all [tokens]."""
+    """The contribution of each token to the update and to its statistics, all [tokens]."""
 
     loss: Tensor
     """To be minimised."""

@@ -1,4 +1,4 @@
-"""From a name in a recipe to a loss."""
+"""Finds the loss that a recipe names."""
 
 from __future__ import annotations
 

@@ -39,12 +39,12 @@ class Layout(Protocol):
 
 
 def layout_of(ends: np.ndarray, device: torch.device) -> Layout:
-    """FlexAttention where there is a backward pass for it, tiles elsewhere."""
+    """Returns FlexAttention where there is a backward pass for it, tiles elsewhere."""
     return FlexLayout(ends, device) if device.type == "cuda" else TileLayout(ends, device)
 
 
 def trie_arguments(ends: np.ndarray, device: torch.device) -> dict[str, Any]:
-    """What a decoder is called with, beside ids and positions, to compute a trie.
+    """Returns what a decoder is called with, beside ids and positions, to compute a trie.
 
     A mask of four dimensions is passed on untouched, so none is built: the layout is it."""
     mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)
@@ -52,12 +52,12 @@ def trie_arguments(ends: np.ndarray, device: torch.device) -> dict[str, Any]:
 
 
 def visible(ends: np.ndarray, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """[queries, keys], True where the query's node sees the key's."""
+    """Returns [queries, keys], True where the query's node sees the key's."""
     return (keys <= queries[:, None]) & (queries[:, None] < ends[keys])
 
 
 def tile_keys(ends: np.ndarray, start: int) -> np.ndarray:
-    """The nodes that those in the tile at `start` see, in order.
+    """Returns the nodes that those in the tile at `start` see, in order.
 
     Depth first, whatever lies before the tile and is an ancestor of one of its nodes is one of its
     first node: it reaches over that one."""
@@ -85,8 +85,8 @@ class TileLayout:
         starts = range(0, len(ends), TILE)
         keys = [tile_keys(ends, start) for start in starts]
         by_size: dict[int, list[int]] = {}
-        for tile, each in enumerate(keys):
-            by_size.setdefault(-(-len(each) // TILE), []).append(tile)
+        for tile, nodes in enumerate(keys):
+            by_size.setdefault(-(-len(nodes) // TILE), []).append(tile)
         groups = [by_size[size] for size in sorted(by_size)]
         self._buckets = [
             _bucket(ends, [starts[tile] for tile in group], [keys[tile] for tile in group], device)
@@ -134,18 +134,18 @@ def _bucket(
     width = max(len(each) for each in keys)
     padded = np.zeros((len(keys), width), dtype=np.int64)
     sees = np.zeros((len(keys), TILE, width), dtype=bool)
-    for row, (start, each) in enumerate(zip(starts, keys, strict=True)):
+    for row, (start, nodes) in enumerate(zip(starts, keys, strict=True)):
         queries = np.arange(start, min(start + TILE, len(ends)))
-        padded[row, : len(each)] = each
-        sees[row, : len(queries), : len(each)] = visible(ends, queries, each)
+        padded[row, : len(nodes)] = nodes
+        sees[row, : len(queries), : len(nodes)] = visible(ends, queries, nodes)
         # A row that saw nothing would be NaN, which no mask takes out of a gradient again.
         sees[row, len(queries) :, 0] = True
     return _Bucket(torch.from_numpy(padded).to(device), torch.from_numpy(sees).to(device))
 
 
 def _rows(table: Tensor, rows: Tensor) -> Tensor:
-    """Rows of a table [rows, width]. Unlike indexing, an embedding's backward pass adds up what
-    belongs to one row in a fixed order, and fast."""
+    """Returns rows of a table [rows, width]. Unlike indexing, an embedding's backward pass adds up
+    what belongs to one row in a fixed order, and fast."""
     return functional.embedding(rows, table)
 
 
@@ -156,8 +156,8 @@ class FlexLayout:
         starts = range(0, len(ends), TILE)
         seen = [np.unique(tile_keys(ends, start) // TILE) for start in starts]
         blocks = np.zeros((1, 1, len(seen), len(seen)), dtype=np.int32)
-        for row, each in enumerate(seen):
-            blocks[0, 0, row, : len(each)] = each
+        for row, tiles in enumerate(seen):
+            blocks[0, 0, row, : len(tiles)] = tiles
         counts = np.array([[[len(each) for each in seen]]], dtype=np.int32)
         # Padding to whole tiles sees itself: a query that sees nothing has no defined attention.
         padding = np.arange(len(ends), len(seen) * TILE) + 1
@@ -178,7 +178,7 @@ class FlexLayout:
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         nodes = query.shape[2]
         query, key, value = (
-            functional.pad(each, (0, 0, 0, -nodes % TILE)) for each in (query, key, value)
+            functional.pad(states, (0, 0, 0, -nodes % TILE)) for states in (query, key, value)
         )
         seen = self._kernel(
             query, key, value, block_mask=self._mask, scale=scaling, enable_gqa=True
@@ -200,7 +200,8 @@ def attend(
     layout: Layout | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls in every layer. The layout comes through the decoder's arguments.
+    """The attention that transformers calls in every layer. The layout comes through the decoder's
+    arguments.
 
     Raises `NotImplementedError` for attention that is more than a scaled dot product."""
     if layout is None:
@@ -222,8 +223,8 @@ def attend(
 def _grouped(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None
 ) -> Tensor:
-    """SDPA [rows, width, heads, dim] in which the query heads that share a key head become rows of
-    one: repeated keys, as transformers has them, take three times as long on CPUs."""
+    """Computes SDPA [rows, width, heads, dim] in which the query heads that share a key head become
+    rows of one: repeated keys, as transformers has them, take three times as long on CPUs."""
     rows, heads, width, dim = query.shape
     shared = key.shape[1]
     seen = functional.scaled_dot_product_attention(

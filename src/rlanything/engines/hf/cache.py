@@ -36,7 +36,7 @@ class RaggedCache:
         self._columns = torch.zeros(1, 1, dtype=torch.long)
 
     def assign(self, conversations: Sequence[str], prompts: Sequence[Sequence[int]]) -> list[int]:
-        """A row for each prompt, cut to the tokens they share.
+        """Returns a row for each prompt, cut to the tokens they share.
 
         A conversation keeps its row while it is among the latest; where it is named twice at once,
         the second has a row of its own. At least one token of a prompt is left to compute, because
@@ -56,7 +56,7 @@ class RaggedCache:
         return rows
 
     def _free_row(self, needed: int) -> int:
-        """A new row, or that of the conversation that was silent longest."""
+        """Returns a new row, or that of the conversation that was silent longest."""
         if len(self.tokens) < max(needed, KEPT_ROWS):
             self.tokens.append([])
             self._places.append(len(self._places))
@@ -90,7 +90,7 @@ class RaggedCache:
         return sorted(range(count), key=lambda i: self._places[rows[i]])
 
     def _swap(self, some: Sequence[int], others: Sequence[int]) -> None:
-        """Each of some rows takes the place of the one beside it among the others."""
+        """Gives each of some rows the place of the one beside it among the others."""
         if not some:
             return
         old = [self._places[row] for row in (*some, *others)]
@@ -118,8 +118,9 @@ class RaggedCache:
     def begin_branches(
         self, rows: Sequence[int], branches: int, drawn: int
     ) -> tuple[Tensor, Tensor]:
-        """The same for one more token on each of so many continuations of each row's tokens, all of
-        which have `drawn` tokens so far. They take turns in storage, and see only their own.
+        """Prepares the same for one more token on each of so many continuations of each row's
+        tokens, all of which have `drawn` tokens so far. They take turns in storage, and see only
+        their own.
 
         What the row holds stays as it is; its continuations are to be computed without a pass
         of another kind between."""
@@ -132,7 +133,7 @@ class RaggedCache:
         return positions, mask[:, None]
 
     def _select(self, rows: Sequence[int]) -> Tensor:
-        """Whom the next pass is about; their lengths [rows, 1]."""
+        """Selects the rows of the next pass; returns their lengths [rows, 1]."""
         places = [self._places[row] for row in rows]
         neighbours = all(b == a + 1 for a, b in pairwise(places))
         # A slice is a view; an index copies what it selects.
@@ -140,7 +141,7 @@ class RaggedCache:
         return torch.tensor([[len(self.tokens[row])] for row in rows], dtype=torch.long)
 
     def _keys(self) -> Tensor:
-        """Columns that the next pass may look at."""
+        """Returns the columns that the next pass may look at."""
         return torch.arange(int(self._columns.max()) + 1)
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
@@ -162,7 +163,7 @@ class RaggedCache:
     def _reserve(
         self, layer: int, keys: Tensor, values: Tensor, columns: int
     ) -> tuple[Tensor, Tensor]:
-        """Storage of a layer that holds every row and at least `columns`.
+        """Returns storage of a layer that holds every row and at least `columns`.
 
         Keys and values may differ in type: with autocast only values leave a matrix product."""
         rows = len(self.tokens)
@@ -185,12 +186,13 @@ class RaggedCache:
 
 
 def _grown(capacity: int, needed: int) -> int:
-    """By half at least where it is too small, so that growing is rare."""
+    """Returns a capacity of at least `needed`; it grows by half at least, and so rarely."""
     return capacity if capacity >= needed else max(needed, capacity * 3 // 2)
 
 
 def shared_length(held: Sequence[int], prompt: Sequence[int]) -> int:
-    """How many tokens two sequences share from their start, by bisection over slice comparisons."""
+    """Returns how many tokens two sequences share from their start, by bisection over slice
+    comparisons."""
     low, high = 0, min(len(held), len(prompt))
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""Which tokens may come next, and the distribution over just those."""
+"""The tokens that may come next, and the distribution over just those."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class ChoiceWalker:
 def restricted_logprobs(
     logits: Tensor, allowed: Sequence[tuple[int, ...]], temperature: float
 ) -> Tensor:
-    """Log-probs [positions, vocab] at a temperature over the allowed tokens (empty: all)."""
+    """Returns log-probs [positions, vocab] at a temperature over the allowed tokens (empty:
+    all)."""
     logits = logits / temperature
     limited = [i for i, tokens in enumerate(allowed) if tokens]
     if limited:

@@ -40,7 +40,8 @@ class EmbeddedEngineConfig(EngineConfig):
         return TimedEngine(embedded_engine(model), setting.timeout_seconds, setting.role)
 
     def memory(self, workload: EngineWorkload) -> EngineMemory:
-        """It computes with the learner's weights and gives nothing back between phases."""
+        """Returns its cache and what passes need: weights are the learner's, and nothing is given
+        back between phases."""
         rows, columns = min(workload.conversations, KEPT_ROWS), workload.longest_tokens
         cache = rows * columns * CACHE_ROOM * workload.cache_bytes_per_token
         prefilled = min(workload.new_prompt_tokens, PREFILL_TOKENS)

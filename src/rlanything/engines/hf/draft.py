@@ -44,7 +44,8 @@ class Draft:
         return self.walker.allowed() if self.walker else ()
 
     def next_uniform(self) -> float:
-        """The last one again for a draft that is over, which may still ride along in a batch."""
+        """Returns the next uniform, the last one again for a draft that is over, which may still
+        ride along in a batch."""
         return float(self.uniforms[min(len(self.token_ids), len(self.uniforms) - 1)])
 
     def take(self, token: int, logprob: float, allowed: tuple[int, ...], stop: frozenset[int]):
@@ -73,8 +74,8 @@ def draw(
     uniforms: Sequence[float],
     sampling: Sampling,
 ) -> tuple[list[int], list[float]]:
-    """One token for each row of logits [rows, vocab] by inverting the cumulative distribution, and
-    its log-prob. Raises `ModelError` where the model gives no probabilities."""
+    """Draws one token for each row of logits [rows, vocab] by inverting the cumulative
+    distribution, and its log-prob. Raises `ModelError` where the model gives no probabilities."""
     logprobs = restricted_logprobs(logits, allowed, sampling.temperature or 1.0)
     if sampling.temperature == 0:
         tokens = logprobs.argmax(-1)

@@ -1,4 +1,4 @@
-"""Which engine generates with a model that is in this process."""
+"""Chooses the engine that generates with a model in this process."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from rlanything.engines.hf.plain import PlainEngine
 
 
 def embedded_engine(model: LanguageModel) -> Engine:
-    """The batched engine; the plain one for models that it cannot compute."""
+    """Returns the batched engine; the plain one for models that it cannot compute."""
     return HFEngine(model) if model.sharing_problem is None else PlainEngine(model)

@@ -82,11 +82,11 @@ class HFEngine:
                 for i in chosen
             ]
             self._decode([rows[i] for i in chosen], drafts, first_logits[chosen], sampling)
-            for i, each in zip(chosen, drafts, strict=True):
+            for i, branches in zip(chosen, drafts, strict=True):
                 if samples == 1:
                     # The next prompt of the conversation may go on from here.
-                    cache.tokens[rows[i]] += each[0].token_ids[:-1]
-                completions[i] = [draft.completion(self._lm) for draft in each]
+                    cache.tokens[rows[i]] += branches[0].token_ids[:-1]
+                completions[i] = [draft.completion(self._lm) for draft in branches]
         return [each for _, each in sorted(zip(order, completions, strict=True))]
 
     def _share_prefill(self, rows: Sequence[int], requests: Sequence[Request]) -> Tensor:
@@ -99,16 +99,16 @@ class HFEngine:
             for i, (source, shared) in wave.items():
                 if shared > len(self._cache.tokens[rows[i]]):
                     self._cache.copy(rows[source], rows[i], shared)
-            found = self._prefill([rows[i] for i in wave], [requests[i] for i in wave])
-            for i, each in zip(wave, found, strict=True):
-                logits[i] = each
+            last_logits = self._prefill([rows[i] for i in wave], [requests[i] for i in wave])
+            for i, row_logits in zip(wave, last_logits, strict=True):
+                logits[i] = row_logits
         return torch.stack(logits)
 
     def _waves(
         self, rows: Sequence[int], requests: Sequence[Request]
     ) -> list[dict[int, tuple[int, int]]]:
-        """Waves of requests, each with the one it copies from and how many tokens; itself and 0
-        where it copies nothing. Sources are in earlier waves.
+        """Returns waves of requests, each with the one it copies from and how many tokens; itself
+        and 0 where it copies nothing. Sources are in earlier waves.
 
         Sorted, a prompt shares most with its neighbour, and as much with the first of all since
         then that share it: copying from that one keeps waves few."""
@@ -194,7 +194,7 @@ class HFEngine:
 
 
 def _length_groups(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Indices in groups of similar length, so that little of a batch is padding."""
+    """Returns indices in groups of similar length, so that little of a batch is padding."""
     order = sorted(range(len(lengths)), key=lambda i: lengths[i])
     if sum(lengths) * MAX_PADDING * 1.5 >= max(lengths) * len(lengths) <= PREFILL_TOKENS:
         # In the given order a batch that covers the whole cache needs no copy of it.

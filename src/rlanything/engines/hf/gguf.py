@@ -17,7 +17,8 @@ SUFFIX = ".gguf"
 
 
 def find_gguf(source: str) -> Path | None:
-    """The file that `PATH.gguf` or `package:FILE.gguf` names; None if the source is no such thing.
+    """Returns the file that `PATH.gguf` or `package:FILE.gguf` names; None if the source is no such
+    thing.
 
     Raises FileNotFoundError if there is no such file, or no such package."""
     if not source.endswith(SUFFIX):
@@ -35,7 +36,8 @@ def find_gguf(source: str) -> Path | None:
 
 
 def unpacked(path: Path) -> Path:
-    """The folder with the float32 weights and tokenizer of a GGUF file, in the user's cache.
+    """Returns the folder with the float32 weights and tokenizer of a GGUF file, in the user's
+    cache.
 
     Made when it is first asked for, under the SHA-256 of the file; it appears whole or not at all.
     Raises ImportError without the package `gguf`, and what transformers raises for files that it

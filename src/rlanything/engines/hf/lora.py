@@ -33,8 +33,8 @@ class Adapters:
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
-        """As those who read peft's format want it. The tensors lie in memory, as long as anyone
-        maps them, and in no file system."""
+        """Gives a folder in peft's format. The tensors lie in memory, as long as anyone maps them,
+        and in no file system."""
         memory = os.memfd_create("adapters")
         with tempfile.TemporaryDirectory() as name, open(memory, "wb") as file:
             file.write(self.tensors)
@@ -47,8 +47,8 @@ class Adapters:
 
 
 def add_adapters(model: LanguageModel, settings: LoraSettings, seed: int) -> None:
-    """From here on only the adapters train, and `save` writes only them, with the name of what they
-    belong to. They begin as nothing: the model computes what it did.
+    """Adds adapters: from here on only they train, and `save` writes only them, with the name of
+    what they belong to. They begin as nothing: the model computes what it did.
 
     A model that has adapters already, because it comes from a checkpoint, keeps those. Raises
     `ModelError` if peft is missing, or none of the model's layers has a name in `targets`."""
@@ -60,7 +60,7 @@ def add_adapters(model: LanguageModel, settings: LoraSettings, seed: int) -> Non
 
 
 def attach(network: Any, settings: LoraSettings, name: str) -> None:
-    """Adapters on a network that has none; raises as `add_adapters` does."""
+    """Puts adapters on a network that has none; raises as `add_adapters` does."""
     if importlib.util.find_spec("peft") is None:
         raise ModelError("LoRA needs the package peft: pip install 'rlanything[lora]'")
     from peft import LoraConfig
@@ -84,7 +84,7 @@ def attach(network: Any, settings: LoraSettings, name: str) -> None:
 
 
 def frozen_weights(network: PreTrainedModel) -> dict[str, Tensor]:
-    """All weights but adapters, under the names that they have without any."""
+    """Returns all weights but adapters, under the names that they have without any."""
     return {
         name.replace(".base_layer.", "."): tensor
         for name, tensor in network.state_dict().items()
@@ -93,7 +93,7 @@ def frozen_weights(network: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def adapter_rank(network: PreTrainedModel) -> int | None:
-    """The largest of a network's adapters; None where it has none."""
+    """Returns the rank of the largest of a network's adapters; None where it has none."""
     if not has_adapters(network):
         return None
     [active] = network.active_adapters()
@@ -102,7 +102,7 @@ def adapter_rank(network: PreTrainedModel) -> int | None:
 
 
 def adapters_of(network: PreTrainedModel) -> Adapters:
-    """What trains in a network that has adapters."""
+    """Returns what trains in a network that has adapters."""
     [active] = network.active_adapters()
     config: Any = network.peft_config[active]
     tensors = {

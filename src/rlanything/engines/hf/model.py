@@ -66,7 +66,7 @@ class LanguageModel:
     def hidden_states(
         self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Any | None = None
     ) -> Tensor:
-        """[batch, tokens, hidden] for ids [batch, tokens].
+        """Returns [batch, tokens, hidden] for ids [batch, tokens].
 
         mask [batch, 1, tokens, keys] is True where a token may look; None: at all before it."""
         return self._decode(
@@ -78,7 +78,7 @@ class LanguageModel:
         )
 
     def trie_hidden_states(self, ids: Tensor, positions: Tensor, ends: np.ndarray) -> Tensor:
-        """[nodes, hidden] of a trie whose nodes lie depth first; all arguments [nodes].
+        """Returns [nodes, hidden] of a trie whose nodes lie depth first; all arguments [nodes].
 
         Only for models without a `sharing_problem`; `ends` as in engines/attention.py."""
         return self._decode(ids[None], positions[None], **trie_arguments(ends, self.device))[0]
@@ -91,13 +91,14 @@ class LanguageModel:
         return out.last_hidden_state
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """[..., vocab] in float32, or float64 where the weights are."""
+        """Returns [..., vocab] in float32, or float64 where the weights are."""
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
             logits = self.head(hidden)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a rendered chat; special tokens are written out in it, none are added."""
+        """Returns token ids of a rendered chat; special tokens are written out in it, none are
+        added."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -114,9 +115,9 @@ class LanguageModel:
 def load_model(
     source: str | Path, dtype: str, device: str = "cpu", trains: bool = True
 ) -> LanguageModel:
-    """A model from a folder (also one of adapters, which names what they belong to), a Hugging Face
-    id, or a GGUF file. `dtype` is for computing. Weights are float32, for a step of training is too
-    small for less; those of a model that never `trains` are kept in `dtype` too.
+    """Returns a model from a folder (also one of adapters, which names what they belong to), a
+    Hugging Face id, or a GGUF file. `dtype` is for computing. Weights are float32, for a step of
+    training is too small for less; those of a model that never `trains` are kept in `dtype` too.
 
     Raises `ModelError` if it cannot be loaded, put on the device, or used."""
     # Their bars would break into ours.
@@ -158,7 +159,7 @@ def load_model(
 
 
 def _freeze(network: nn.Module, dtype: torch.dtype | None) -> None:
-    """Weights that need no gradient, and no more than this type.
+    """Takes the weights' gradients away, and all precision beyond this type.
 
     After all checks, which tell in float32 what is rounding and what is not. Buffers stay: angles
     of positions are no weights, and wrong in fewer bits."""
@@ -174,7 +175,7 @@ def has_adapters(network: PreTrainedModel) -> bool:
 
 
 def _own_memory(network: nn.Module) -> None:
-    """Weights that lie in a mapped file are copied out of it.
+    """Copies weights that lie in a mapped file out of it.
 
     There they begin at any byte, and a matrix product of small matrices rounds otherwise where its
     operands lie otherwise: a run that goes on from its checkpoint would not be the same run."""
@@ -184,7 +185,7 @@ def _own_memory(network: nn.Module) -> None:
 
 @torch.inference_mode()
 def _check_head(model: LanguageModel, source: str) -> None:
-    """Some architectures scale or cap their logits after the head; ours would then be wrong."""
+    """Refuses architectures that scale or cap their logits after the head: ours would be wrong."""
     ids = torch.tensor([[0, 1, 2, 3]], device=model.device)
     positions = torch.arange(4)[None]
     ours = model.logits(model.hidden_states(ids, positions, None))

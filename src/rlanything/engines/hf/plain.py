@@ -29,10 +29,10 @@ class PlainEngine:
         self._lm = model
 
     def sync_weights(self) -> None:
-        """Nothing is kept, so there is nothing to forget."""
+        """Does nothing: nothing is kept, so there is nothing to forget."""
 
     def release_cache(self) -> None:
-        """Nor to give back."""
+        """Does nothing: there is nothing to give back."""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
         self._lm.network.eval()
@@ -88,8 +88,10 @@ class _Drawing(LogitsProcessor):
 
 @contextmanager
 def _own_settings_aside(network: PreTrainedModel) -> Iterator[None]:
-    """`generate` fills what it is told with the model's own settings (penalties, suppressed tokens,
-    a least length, ...) wherever it is told nothing; so the model has none meanwhile."""
+    """Takes the model's own settings away inside the context.
+
+    `generate` would fill in penalties, suppressed tokens, a least length, ... from them wherever it
+    is given none."""
     own = network.generation_config
     network.generation_config = GenerationConfig()
     try:

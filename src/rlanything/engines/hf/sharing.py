@@ -1,4 +1,4 @@
-"""Can a model compute many sequences as one trie? Asked once, when it is loaded."""
+"""Whether a model can compute many sequences as one trie: asked once, when it is loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOLERANCE = 1e-3
 
 
 def sharing_problem(network: PreTrainedModel) -> str | None:
-    """Why the model's sequences cannot share their beginnings; None if they can.
+    """Returns why the model's sequences cannot share their beginnings; None if they can.
 
     A window of thousands of tokens or positions that are stretched for long texts look right on
     short ones, so configuration is asked first; then two sequences of a few tokens are computed as
@@ -36,11 +36,12 @@ def sharing_problem(network: PreTrainedModel) -> str | None:
 
 
 def stretched_positions(network: PreTrainedModel) -> str | None:
-    """The kind of RoPE whose angles change with the longest sequence of a batch, if it has one."""
+    """Returns the kind of RoPE whose angles change with the longest sequence of a batch; None: it
+    has none."""
     rope = getattr(network.config.get_text_config(decoder=True), "rope_parameters", None) or {}
-    for each in (rope, *(value for value in rope.values() if isinstance(value, dict))):
-        if each.get("rope_type") in ("dynamic", "longrope"):
-            return each["rope_type"]
+    for layer in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+        if layer.get("rope_type") in ("dynamic", "longrope"):
+            return layer["rope_type"]
     return None
 
 

@@ -39,7 +39,7 @@ class OpenAIEngineConfig(EngineConfig):
     """Further tries of a request that met 408, 429, 5xx, a time-out, a dropped connection or an
     answer that cannot be read."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
-    """Of one try; the role's own `timeout_seconds` limits all requests asked at once."""
+    """Limit of one try; the role's own `timeout_seconds` limits all requests asked at once."""
 
     @field_validator("url")
     @classmethod
@@ -72,6 +72,6 @@ class OpenAIEngineConfig(EngineConfig):
         return Endpoint(setting.role, setting.model, self, setting.timeout_seconds)
 
     def memory(self, workload: EngineWorkload) -> EngineMemory:
-        """Nothing: the model is not here."""
+        """Returns no parts: the model is not here."""
         del workload
         return EngineMemory(())

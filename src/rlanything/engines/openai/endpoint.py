@@ -30,9 +30,24 @@ class EndpointError(ValueError):
     """An endpoint does not answer; one line with role, address, reason and remedy."""
 
 
+class EndpointSettings(Protocol):
+    """The address of an endpoint and how to ask it, as `OpenAIEngineConfig` documents them."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def key_variable(self) -> str | None: ...
+    @property
+    def concurrency(self) -> int: ...
+    @property
+    def retries(self) -> int: ...
+    @property
+    def timeout_seconds(self) -> float: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the endpoint said, its separate reasoning left out."""
+    """An answer of the endpoint, its separate reasoning left out."""
 
     text: str
     stop_reason: Literal["stop", "length"]
@@ -40,7 +55,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Usage:
-    """What was asked of an endpoint."""
+    """Counts of what was asked of an endpoint."""
 
     requests: int = 0
     """Sent, further tries included."""
@@ -52,7 +67,7 @@ class Usage:
 
 
 class _Fault(Exception):
-    """Why one try brought no answer, and what helps against it."""
+    """One try brought no answer: the reason, and what helps against it."""
 
     def __init__(
         self, what: str, remedy: str, passing: bool, asked_seconds: float | None = None
@@ -95,7 +110,7 @@ class Endpoint:
         self._limit = "max_tokens"
 
     def ask(self, chats: Sequence[tuple[Messages, int]], sampling: Sampling) -> list[Answer]:
-        """One answer for each chat and seed, one request each.
+        """Returns one answer for each chat and seed, by one request each.
 
         Raises `EndpointError` for the first request that fails for good, `GenerationTimeout` if all
         of them take too long; whatever interrupts it ends the requests under way."""
@@ -109,7 +124,7 @@ class Endpoint:
             ) from None
 
     def pop_usage(self) -> dict[str, int]:
-        """What was asked since the last call, by name."""
+        """Returns what was asked since the last call, by name."""
         taken, self._usage = self._usage, Usage()
         return asdict(taken)
 
@@ -178,7 +193,7 @@ class Endpoint:
     async def _try(
         self, client: openai.AsyncOpenAI, messages: Messages, seed: int, sampling: Sampling
     ) -> Answer:
-        """One request. Raises `_Fault`."""
+        """Sends one request. Raises `_Fault`."""
         config, role, limit = self._config, self._role, self._limit
         self._usage.requests += 1
         try:
@@ -233,7 +248,8 @@ class Endpoint:
         return _Fault(what, remedy, passing, asked_seconds(error.response.headers))
 
     def _read(self, content: bytes) -> Answer:
-        """The answer in a reply, its tokens counted. Raises `_Fault` if there is none in it."""
+        """Returns the answer in a reply, its tokens counted. Raises `_Fault` if there is none in
+        it."""
         try:
             reply = json.loads(content)
             [choice, *_] = reply["choices"]
@@ -259,7 +275,7 @@ def _turn(role: str, content: str) -> Any:
 
 
 def _words(body: object) -> str:
-    """What an endpoint said of its refusal, in one short line."""
+    """Returns what an endpoint said of its refusal, in one short line."""
     if isinstance(body, dict):
         body = body.get("message") or body.get("detail") or ""
     line = " ".join(str(body or "").split())
@@ -267,7 +283,7 @@ def _words(body: object) -> str:
 
 
 def _interruptible(work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """The result of `work`, whose event loop runs in a thread of its own.
+    """Returns the result of `work`, whose event loop runs in a thread of its own.
 
     In the main thread a loop may swallow what a signal's handler raises. Here that thread only
     waits, so that Ctrl-C takes effect at once. Raises TimeoutError after `seconds`."""

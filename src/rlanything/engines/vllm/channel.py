@@ -31,7 +31,7 @@ class Channel:
             raise EOFError from error
 
     def receive(self, seconds: float | None = None) -> Any:
-        """The next message, all of it, within so many seconds."""
+        """Returns the next message, all of it, within so many seconds."""
         deadline = None if seconds is None else time.monotonic() + seconds
         (size,) = _HEADER.unpack(self._read(_HEADER.size, deadline))
         return pickle.loads(self._read(size, deadline))

@@ -40,7 +40,8 @@ class VLLMEngineConfig(EngineConfig):
         return VLLMEngine(model, self, setting)
 
     def memory(self, workload: EngineWorkload) -> EngineMemory:
-        """A process of its own: the weights once more, and a cache of the size that it is told."""
+        """Returns what its own process needs: the weights once more, and a cache of the size set
+        here."""
         slept = "; given back while other roles speak and learn" if self.sleep else ""
         parameters, size = workload.parameters, workload.parameter_bytes
         return EngineMemory(

@@ -91,12 +91,12 @@ class VLLMEngine:
         self._dtype = dtype
         self._stale = True
         self.reused_tokens = 0
-        """Of prompts, so far: they began like others and were not computed again."""
+        """Tokens of prompts, so far, that began like others and were not computed again."""
         self._process = self._start()
 
     @property
     def process_id(self) -> int:
-        """Of the worker, to watch it by."""
+        """The worker's, to watch it by."""
         return self._process.id
 
     def sync_weights(self) -> None:
@@ -149,7 +149,7 @@ class VLLMEngine:
         return self._ask(draws, f"generating for {len(draws.requests)} prompts")
 
     def _hand_over(self) -> None:
-        """Weights; where only adapters train, those that are frozen once in a worker's life."""
+        """Hands over weights; where only adapters train, frozen ones once in a worker's life."""
         process, network = self._process, self._lm.network
         adapted = has_adapters(network)
         if not (adapted and process.has_frozen):
@@ -214,17 +214,18 @@ class VLLMEngine:
 
     @torch.inference_mode()
     def _compare(self, completions: Sequence[Completion], sampling: Sampling) -> None:
-        """The learner's log-probs of what vLLM just drew against vLLM's own."""
+        """Compares the learner's log-probs of what vLLM just drew with vLLM's own."""
         differences: list[float] = []
         self._lm.network.eval()
-        for each in completions:
-            ids = torch.tensor([each.tokens[:-1]])
+        for completion in completions:
+            ids = torch.tensor([completion.tokens[:-1]])
             positions = torch.arange(ids.shape[1])[None]
             hidden = self._lm.hidden_states(ids, positions, None)
-            logits = self._lm.logits(hidden[0, len(each.prompt_ids) - 1 :])
-            logprobs = restricted_logprobs(logits, each.allowed, sampling.temperature or 1.0)
-            ours = logprobs[torch.arange(len(each.token_ids)), list(each.token_ids)].tolist()
-            differences += [abs(a - b) for a, b in zip(ours, each.logprobs, strict=True)]
+            logits = self._lm.logits(hidden[0, len(completion.prompt_ids) - 1 :])
+            logprobs = restricted_logprobs(logits, completion.allowed, sampling.temperature or 1.0)
+            drawn = list(completion.token_ids)
+            ours = logprobs[torch.arange(len(drawn)), drawn].tolist()
+            differences += [abs(a - b) for a, b in zip(ours, completion.logprobs, strict=True)]
         mean = sum(differences) / len(differences)
         if not mean <= self._tolerance:
             raise EngineLost(
@@ -235,7 +236,7 @@ class VLLMEngine:
 
 
 def _allowed(request: Request, token_ids: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """[response], what each token was chosen among."""
+    """Returns [response], what each token was chosen among."""
     if request.choices is None:
         return ((),) * len(token_ids)
     walker = ChoiceWalker(request.choices)
@@ -301,7 +302,7 @@ class _Process:
         return not self.kill.alive
 
     def last_words(self) -> str:
-        """The end of what it printed, and how it ended."""
+        """Returns the end of what it printed, and how it ended."""
         try:
             status = self._process.wait(5)
         except subprocess.TimeoutExpired:

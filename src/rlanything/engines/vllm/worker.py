@@ -24,23 +24,23 @@ from rlanything.engines.vllm.handover import Place, take_weights
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a worker is told first."""
+    """The first message to a worker: how to set itself up."""
 
     folder: Path
-    """Of the model's configuration; its weights come later, through memory."""
+    """The folder of the model's configuration; its weights come later, through memory."""
     device: str
     dtype: str
     cache_bytes: int
-    """Of keys and values."""
+    """For keys and values."""
     context: int | None
     """Longest prompt with its response, in tokens; None: the model's own limit."""
     rank: int | None
-    """Of the adapters that come beside the weights; None: none come."""
+    """The rank of the adapters that come beside the weights; None: none come."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What it answers."""
+    """The worker's answer when it is set up."""
 
     context: int
 
@@ -74,7 +74,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What cannot be done, in one line."""
+    """The worker's answer to what cannot be done: why, in one line."""
 
     reason: str
 
@@ -179,7 +179,8 @@ class Worker:
 
 
 def _beside_weights(rank: int | None) -> dict[str, Any]:
-    """What vLLM is told of adapters: the smallest rank it knows that is no less than theirs."""
+    """Returns vLLM's settings for adapters: the smallest rank it knows that is no less than
+    theirs."""
     if rank is None:
         return {}
     from vllm.config.lora import MaxLoRARanks  # pyright: ignore

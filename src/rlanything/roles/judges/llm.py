@@ -36,7 +36,7 @@ class LLMJudge(StepJudge):
         seed: int,
         on_judgements: OnJudgements | None = None,
     ) -> list[JudgedTrajectory]:
-        """m judgements for every step, [trajectories][steps][m]."""
+        """Returns m judgements for every step, [trajectories][steps][m]."""
         # Longest first: those still to be judged are then neighbours in the engine's cache, which
         # reads neighbours without copying them.
         order = sorted(range(len(trajectories)), key=lambda i: -len(trajectories[i].steps))
@@ -54,9 +54,9 @@ class LLMJudge(StepJudge):
         seed: int,
         on_judgements: OnJudgements | None = None,
     ) -> list[tuple[Judgement, ...]]:
-        """m judgements of the last step of each trajectory, [trajectories][m]; what came before it
-        is read and not judged. The same as `judge` gives that step for the same id and seed, but
-        for rounding. Each must have a step."""
+        """Returns m judgements of the last step of each trajectory, [trajectories][m]; what came
+        before it is read and not judged. The same as `judge` gives that step for the same id and
+        seed, but for rounding. Each must have a step."""
         judged: list[tuple[Judgement, ...]] = []
         for start in range(0, len(trajectories), PARALLEL_TRAJECTORIES):
             chunk = trajectories[start : start + PARALLEL_TRAJECTORIES]
@@ -73,7 +73,7 @@ class LLMJudge(StepJudge):
         seed: int,
         on_judgements: OnJudgements | None,
     ) -> list[JudgedTrajectory]:
-        """Step by step over all trajectories: each prompt then begins as the one before it did."""
+        """Judges step by step over all trajectories: a prompt then begins like the one before."""
         quoted = [[_defused(step) for step in each.steps] for each in trajectories]
         results: list[list[tuple[Judgement, ...]]] = [[] for _ in trajectories]
         for index in range(max((len(steps) for steps in quoted), default=0)):
@@ -91,7 +91,7 @@ class LLMJudge(StepJudge):
     def _ask(
         self, asked: Sequence[tuple[Trajectory, Sequence[Step]]], seed: int
     ) -> list[tuple[Judgement, ...]]:
-        """Judgements of the last of each one's steps, which are defused."""
+        """Returns judgements of the last of each one's steps, which are defused."""
         questions = [self._question(trajectory, steps, seed) for trajectory, steps in asked]
         return [
             tuple(Judgement(each, parse_score(each.answer)) for each in group)
@@ -109,14 +109,14 @@ class LLMJudge(StepJudge):
 
 
 def parse_score(text: str) -> int:
-    r"""The score of a judgement: +1 or -1 from its last `\boxed{...}`.
+    r"""Returns the score of a judgement: +1 or -1 from its last `\boxed{...}`.
 
     0 if that box holds anything but a score, is not closed, or lies within another box."""
     start = text.rfind("\\boxed")
-    found = _BOX.match(text, start) if start >= 0 else None
-    if found is None or _ends_in_a_box(text[:start]):
+    box = _BOX.match(text, start) if start >= 0 else None
+    if box is None or _ends_in_a_box(text[:start]):
         return 0
-    return 1 if found[1] in ("1", "+1") else -1
+    return 1 if box[1] in ("1", "+1") else -1
 
 
 def _ends_in_a_box(text: str) -> bool:
@@ -131,7 +131,7 @@ def _ends_in_a_box(text: str) -> bool:
 
 
 def _defused(step: Step) -> Step:
-    """The step with nothing in it that reads as a score, whoever wrote it."""
+    """Returns the step with nothing in it that reads as a score, in whatever text."""
     return replace(
         step,
         observation=without_scores(step.observation),

@@ -31,7 +31,7 @@ class OracleJudge(StepJudge):
         seed: int,
         on_judgements: Callable[[int], None] | None = None,
     ) -> list[JudgedTrajectory]:
-        """m judgements for every step, [trajectories][steps][m], without text or tokens.
+        """Returns m judgements for every step, [trajectories][steps][m], without text or tokens.
 
         Raises `DomainError` where the domain has no labels."""
         judged: list[JudgedTrajectory] = []

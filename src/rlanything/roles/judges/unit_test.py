@@ -1,4 +1,4 @@
-"""A judge that writes tests: what passes and what fails them is the score."""
+"""A judge that writes tests: passing or failing one is the score of a program."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class UnitTestJudge:
         seed: int,
         on_judgements: Callable[[int], None] | None = None,
     ) -> list[JudgedTrajectory]:
-        """[trajectories][1][m]: judgements of one task are the same objects for all its
+        """Returns [trajectories][1][m]: judgements of one task are the same objects for all its
         trajectories, but for their scores."""
         groups = _by_task(trajectories)
         tasks = {task: trajectories[members[0]].task for task, members in groups.items()}
@@ -64,7 +64,7 @@ class UnitTestJudge:
     def signals(
         self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
     ) -> TaskSignals:
-        """What the programs of one task and the tests written for it teach."""
+        """Returns the advantages of the programs of one task and of the tests written for it."""
         return unit_test_signals(
             [each.trajectory.outcome for each in judged],
             _table(judged),
@@ -73,30 +73,30 @@ class UnitTestJudge:
         )
 
     def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
-        """By task, of its m tests: UT, those that all correct programs pass; Detect, those among
-        them that all wrong ones fail. A task that nobody solved says nothing of its tests, and
-        Detect needs somebody who did not."""
-        found: dict[str, dict[str, tuple[int, int]]] = {}
+        """Returns by task, of its m tests: UT, those that all correct programs pass; Detect, those
+        among them that all wrong ones fail. A task without a correct program says nothing of its
+        tests, and Detect needs a wrong one."""
+        counts: dict[str, dict[str, tuple[int, int]]] = {}
         for name, members in _by_task([each.trajectory for each in judged]).items():
             group = [judged[i] for i in members]
             outcomes, table = np.array([each.trajectory.outcome for each in group]), _table(group)
             if not (outcomes == 1).any():
                 continue
             valid = (table[outcomes == 1] == 1).all(axis=0)
-            found[name] = {UT: (int(valid.sum()), len(valid))}
+            counts[name] = {UT: (int(valid.sum()), len(valid))}
             if (outcomes == -1).any():
                 detected = valid & (table[outcomes == -1] != 1).all(axis=0)
-                found[name][DETECT] = (int(detected.sum()), len(valid))
-        return found
+                counts[name][DETECT] = (int(detected.sum()), len(valid))
+        return counts
 
 
 def _by_task(trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:
     groups: dict[str, list[int]] = defaultdict(list)
-    for i, each in enumerate(trajectories):
-        groups[each.task.id].append(i)
+    for i, trajectory in enumerate(trajectories):
+        groups[trajectory.task.id].append(i)
     return groups
 
 
 def _table(judged: Sequence[JudgedTrajectory]) -> np.ndarray:
-    """[programs, m] scores."""
+    """Returns scores [programs, m]."""
     return np.array([each.scores[0] for each in judged])

@@ -42,7 +42,7 @@ class EpisodeHost:
         self._environments: dict[int, Environment] = {}
 
     def play(self, play: Play) -> Answer:
-        """What came of the last response, or of the reset where there is none. Never raises."""
+        """Returns the answer to the last response, else to the reset. Never raises."""
         try:
             if play.slot not in self._environments:
                 self._environments[play.slot] = self._domain.environment()
@@ -60,7 +60,7 @@ class EpisodeHost:
 
 
 def serve(connection: Connection) -> None:
-    """Answers one by one, so that the pool knows which episode a dead worker was at."""
+    """Answers plays one by one, so that the pool knows which episode a dead worker was at."""
     source: DomainSource = connection.recv()
     try:
         host = EpisodeHost(source.load())
