@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, model_validator
@@ -126,6 +127,11 @@ class EngineConfig(ConfigSection):
         return None
 
 
+def near_name(key: object) -> bool:
+    """Whether a key is `name` mistyped."""
+    return bool(get_close_matches(str(key), ["name"], cutoff=0.7))
+
+
 def parse_engine(value: Any) -> Any:
     """Returns the settings of the engine that a recipe's section names, by its own class.
 
@@ -134,10 +140,11 @@ def parse_engine(value: Any) -> Any:
     if not isinstance(value, dict):
         return value  # an object already, or for pydantic to refuse
     name = value.get("name")
-    if "name" not in value:
-        raise ValueError("missing its name; say which one it is, such as {name: embedded}")
     if not isinstance(name, str):
-        return EngineConfig.model_validate(value)  # which says what is wrong with the name
+        unnamed = {key: value[key] for key in value if key == "name" or near_name(key)}
+        if value and not unnamed:
+            raise ValueError("missing its name; say which one it is, such as {name: embedded}")
+        return EngineConfig.model_validate(unnamed)  # which says what is wrong with the name
     try:
         kind = load_plugin("engine", name)
     except PluginError as error:
