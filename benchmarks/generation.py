@@ -111,13 +111,13 @@ class Setting:
 
     recipe: Recipe
     domain: Domain
-    cast: RunComponents
+    components: RunComponents
     environments: EnvironmentPool
     attempts: Sequence[RolloutRequest]
 
     def play(self, engine: HFEngine) -> tuple[Trajectory, ...]:
         settings = self.recipe.policy
-        chat_model = LocalChatModel(self.cast.policy.model, engine)
+        chat_model = LocalChatModel(self.components.policy.model, engine)
         policy = build_policy(chat_model, self.domain, settings, settings.temperature)
         return rollout(
             policy,
@@ -130,7 +130,7 @@ class Setting:
     def judge(self, engine: HFEngine, trajectories: Sequence[Trajectory]) -> Responses:
         settings = self.recipe.judge
         judge = LLMJudge(
-            LocalChatModel(self.cast.judge.model, engine),
+            LocalChatModel(self.components.judge.model, engine),
             self.domain,
             Sampling(settings.temperature, settings.max_tokens),
             settings.samples_per_step,
@@ -226,7 +226,7 @@ def report(tasks: int, repeats: int) -> str:
     load = os.getloadavg()[0]
     recipe = load_recipe(RECIPE)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    cast = build_components(recipe, domain)
+    components = build_components(recipe, domain)
     rollouts = recipe.loop.rollouts_per_task
     attempts = [
         RolloutRequest(
@@ -239,19 +239,19 @@ def report(tasks: int, repeats: int) -> str:
     with EnvironmentPool(
         recipe.domain.name, recipe.domain.options, environment.workers, environment.timeout_seconds
     ) as environments:
-        setting = Setting(recipe, domain, cast, environments, attempts)
+        setting = Setting(recipe, domain, components, environments, attempts)
         # What is compared with, and a warm-up of models and workers.
-        recorded = setting.play(HFEngine(cast.policy.model))
+        recorded = setting.play(HFEngine(components.policy.model))
         policy = compare(
-            cast.policy.model,
+            components.policy.model,
             lambda engine: responses(setting.play(engine)),
             responses(recorded),
             repeats,
             "rollouts",
         )
-    judged = setting.judge(HFEngine(cast.judge.model), recorded)
+    judged = setting.judge(HFEngine(components.judge.model), recorded)
     judge = compare(
-        cast.judge.model,
+        components.judge.model,
         lambda engine: setting.judge(engine, recorded),
         judged,
         repeats,
