@@ -1,4 +1,4 @@
-"""What the embedded engine saves by reusing keys and values: writes benchmarks/generation.md.
+"""The savings of the embedded engine by reusing keys and values: writes benchmarks/generation.md.
 
     python benchmarks/generation.py [--tasks 4] [--repeats 3]
 
@@ -92,8 +92,8 @@ class NothingReused(OwnSteps):
         completions: list[list[Completion]] = [[] for _ in requests]
         for seeds in zip(*(request.seeds for request in requests), strict=True):
             alone = [replace(r, seeds=(seed,)) for r, seed in zip(requests, seeds, strict=True)]
-            for i, (found,) in enumerate(super().generate(alone, sampling)):
-                completions[i].append(found)
+            for i, (completion,) in enumerate(super().generate(alone, sampling)):
+                completions[i].append(completion)
         return completions
 
 
@@ -137,14 +137,14 @@ class Setting:
         )
         judged = judge.judge(trajectories, derive(self.recipe.seed, ITERATION, "judge"))
         return [
-            [judgement.completion.token_ids for step in each.judgements for judgement in step]
-            for each in judged
+            [judgement.completion.token_ids for step in episode.judgements for judgement in step]
+            for episode in judged
         ]
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one arm, in one repeat."""
+    """The measurements of one engine in one repeat."""
 
     prompt_tokens: int
     prefilled: int
@@ -165,13 +165,13 @@ def measured(
     reference: Responses,
 ) -> Figures:
     engine = arm(model)
-    found = work(engine)
+    responses = work(engine)
     return Figures(
         prompt_tokens=engine.prompt_tokens,
         prefilled=engine.prefilled,
         seconds=engine.seconds,
-        responses=sum(map(len, found)),
-        differing=sum(a != b for a, b in zip(found, reference, strict=True)),
+        responses=sum(map(len, responses)),
+        differing=sum(a != b for a, b in zip(responses, reference, strict=True)),
     )
 
 
@@ -199,13 +199,13 @@ def table(figures: dict[str, list[Figures]], unit: str) -> list[str]:
     ]
     first = above = None
     for name, mine in figures.items():
-        each = mine[0]
+        once = mine[0]
         cells = [
             name,
-            f"{each.responses:,}",
-            f"{each.prompt_tokens:,}",
-            f"{each.prefilled:,}",
-            f"{each.prompt_tokens / each.prefilled:.1f}x",
+            f"{once.responses:,}",
+            f"{once.prompt_tokens:,}",
+            f"{once.prefilled:,}",
+            f"{once.prompt_tokens / once.prefilled:.1f}x",
             f"{statistics.median(f.seconds for f in mine):.2f}",
             faster(mine, first) if first else "",
             faster(mine, above) if above else "",

@@ -131,6 +131,16 @@ def test_domains_and_what_lies_below_import_no_torch() -> None:
             assert not roots(path) & {"torch", "transformers"}, name
 
 
+def test_studies_use_the_core_and_nothing_but_their_commands_uses_them() -> None:
+    importers = {
+        name
+        for name, path in MODULES.items()
+        if room(name) not in ("studies", "commands")
+        and any(room(imported) == "studies" for imported in imports(path))
+    }
+    assert importers == set()
+
+
 # Rooms whose prose and names follow CONTRIBUTING; the others are to be added.
 PLAIN_ROOMS = ("domains", "evaluation", "runs", "nano", "planning", "studies", "commands")
 PLAIN_FILES = [path for name, path in MODULES.items() if room(name) in PLAIN_ROOMS]
