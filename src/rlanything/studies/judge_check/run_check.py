@@ -20,7 +20,7 @@ from rlanything.progress import Progress
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.runs.build import build_chat_model, build_judge, prepare_torch
 from rlanything.runs.checkpoint import latest_checkpoint
-from rlanything.runs.directory import CHECKPOINTS, RECIPE, STORE, check_run
+from rlanything.runs.directory import CHECKPOINTS, RECIPE, STORE
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent, points
 from rlanything.seeds import derive
@@ -90,7 +90,8 @@ def check_judge(run: Path, episodes: int, progress: Progress) -> CheckResult:
 
     Raises `RecipeError` for a directory that is no run's or has no judge that reads steps,
     `StoreError` or `ModelError` where its files cannot be used."""
-    check_run(run)
+    if not (run / RECIPE).is_file():
+        raise RecipeError(f"{run} is not a run directory: it has no {RECIPE}")
     recipe = load_recipe(run / RECIPE)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     _check_that_it_reads_steps(run, recipe, domain)
