@@ -1,4 +1,4 @@
-"""What gradient checkpointing saves and costs: an optimizer step with it and without.
+"""The savings and costs of gradient checkpointing: an optimizer step with it and without.
 
 python benchmarks/checkpointing.py MODEL [--lora] [--tokens 4096] [--repeats 3]
 
@@ -34,13 +34,13 @@ def samples(tokens: int) -> list[tuple[str, Sample]]:
     rng = np.random.default_rng(0)
     prompt = tuple(rng.integers(5, 300, tokens // 2).tolist())
     length = tokens // 2 // BRANCHES
-    found: list[tuple[str, Sample]] = []
+    samples: list[tuple[str, Sample]] = []
     for i in range(BRANCHES):
         response = tuple(rng.integers(5, 300, length).tolist())
         logprobs, allowed = (-5.0,) * length, ((),) * length
         completion = Completion(prompt, response, logprobs, allowed, "stop", "")
-        found.append(("t", Sample(f"{i}/0", completion, (-1.0) ** i)))
-    return found
+        samples.append(("t", Sample(f"{i}/0", completion, (-1.0) ** i)))
+    return samples
 
 
 def step(model: str, lora: bool, tokens: int, checkpointing: bool) -> None:
@@ -74,16 +74,16 @@ def main() -> None:
     if given.step:
         step(given.model, given.lora, given.tokens, given.step == "with")
         return
-    found: dict[str, list[tuple[float, float]]] = {"without": [], "with": []}
+    measured: dict[str, list[tuple[float, float]]] = {"without": [], "with": []}
     for _ in range(given.repeats):
-        for name, each in found.items():
+        for name, steps in measured.items():
             command = [sys.executable, __file__, *sys.argv[1:], "--step", name]
             output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             megabytes, seconds = json.loads(output.splitlines()[-1])
-            each.append((megabytes, seconds))
-    for name, each in found.items():
-        megabytes, seconds = (median(column) for column in zip(*each, strict=True))
-        spread = ", ".join(f"{seconds:.1f}" for _, seconds in each)
+            steps.append((megabytes, seconds))
+    for name, steps in measured.items():
+        megabytes, seconds = (median(column) for column in zip(*steps, strict=True))
+        spread = ", ".join(f"{seconds:.1f}" for _, seconds in steps)
         print(f"{name}: {megabytes:.0f} MB, {seconds:.1f} s ({spread})")
 
 

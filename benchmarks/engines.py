@@ -114,18 +114,18 @@ def calls_of(
     """[steps][episodes that have so many]"""
     chat = Chat(model)
     calls: list[list[Request]] = []
-    for index in range(max(len(each.steps) for each in episodes)):
+    for index in range(max(len(episode.steps) for episode in episodes)):
         call: list[Request] = []
-        for each in episodes:
-            if index >= len(each.steps):
+        for episode in episodes:
+            if index >= len(episode.steps):
                 continue
             if part == "policy":
-                observation = each.steps[index].observation
-                messages = domain.policy_prompt(each.task, each.steps[:index], observation)
+                observation = episode.steps[index].observation
+                messages = domain.policy_prompt(episode.task, episode.steps[:index], observation)
             else:
-                messages = domain.judge_prompt(each.task, each.steps[: index + 1])
-            seeds = tuple(derive(SEED, each.id, index, sample) for sample in range(samples))
-            call.append(Request(chat.prompt(messages).ids, seeds, None, each.id))
+                messages = domain.judge_prompt(episode.task, episode.steps[: index + 1])
+            seeds = tuple(derive(SEED, episode.id, index, sample) for sample in range(samples))
+            call.append(Request(chat.prompt(messages).ids, seeds, None, episode.id))
         calls.append(call)
     return calls
 
@@ -155,7 +155,7 @@ def one_pass(engine: Engine, calls: Sequence[Sequence[Request]], sampling: Sampl
 def measure(
     subject: Subject, part: Part, rounds: int, device: str, threads: int
 ) -> tuple[str, dict[str, list[Pass]]]:
-    """What was asked, in words, and each engine's passes."""
+    """Returns a description of the requests, and each engine's passes."""
     recipe = load_recipe(RECIPES / subject.recipe)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     role: TrainedRoleConfig = recipe.policy if part == "policy" else recipe.judge
@@ -192,16 +192,16 @@ def table(passes: dict[str, list[Pass]]) -> list[str]:
         "| engine | seconds a pass | sampled tokens | tokens a second | against embedded |",
         "|---|---|---|---|---|",
     ]
-    for arm, each in passes.items():
-        ratios = [a.rate / b.rate for a, b in zip(each, passes[BASELINE], strict=True)]
+    for arm, own in passes.items():
+        ratios = [a.rate / b.rate for a, b in zip(own, passes[BASELINE], strict=True)]
         against = (
             ""
             if arm == BASELINE
             else f"{statistics.median(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f})"
         )
         lines.append(
-            f"| {arm} | {statistics.median(p.seconds for p in each):.2f} "
-            f"| {each[0].new_tokens:,} | {statistics.median(p.rate for p in each):,.0f} "
+            f"| {arm} | {statistics.median(p.seconds for p in own):.2f} "
+            f"| {own[0].new_tokens:,} | {statistics.median(p.rate for p in own):,.0f} "
             f"| {against} |"
         )
     return lines

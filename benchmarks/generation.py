@@ -1,4 +1,4 @@
-"""What the embedded engine saves by reusing keys and values: writes benchmarks/generation.md.
+"""The savings of the embedded engine by reusing keys and values: writes benchmarks/generation.md.
 
     python benchmarks/generation.py [--tasks 4] [--repeats 3]
 
@@ -92,8 +92,8 @@ class NothingReused(OwnSteps):
         completions: list[list[Completion]] = [[] for _ in requests]
         for seeds in zip(*(request.seeds for request in requests), strict=True):
             alone = [replace(r, seeds=(seed,)) for r, seed in zip(requests, seeds, strict=True)]
-            for i, (found,) in enumerate(super().generate(alone, sampling)):
-                completions[i].append(found)
+            for i, (completion,) in enumerate(super().generate(alone, sampling)):
+                completions[i].append(completion)
         return completions
 
 
@@ -111,13 +111,13 @@ class Setting:
 
     recipe: Recipe
     domain: Domain
-    cast: RunComponents
+    components: RunComponents
     environments: EnvironmentPool
     attempts: Sequence[RolloutRequest]
 
     def play(self, engine: HFEngine) -> tuple[Trajectory, ...]:
         settings = self.recipe.policy
-        chat_model = LocalChatModel(self.cast.policy.model, engine)
+        chat_model = LocalChatModel(self.components.policy.model, engine)
         policy = build_policy(chat_model, self.domain, settings, settings.temperature)
         return rollout(
             policy,
@@ -130,21 +130,21 @@ class Setting:
     def judge(self, engine: HFEngine, trajectories: Sequence[Trajectory]) -> Responses:
         settings = self.recipe.judge
         judge = LLMJudge(
-            LocalChatModel(self.cast.judge.model, engine),
+            LocalChatModel(self.components.judge.model, engine),
             self.domain,
             Sampling(settings.temperature, settings.max_tokens),
             settings.samples_per_step,
         )
         judged = judge.judge(trajectories, derive(self.recipe.seed, ITERATION, "judge"))
         return [
-            [judgement.completion.token_ids for step in each.judgements for judgement in step]
-            for each in judged
+            [judgement.completion.token_ids for step in episode.judgements for judgement in step]
+            for episode in judged
         ]
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one arm, in one repeat."""
+    """The measurements of one engine in one repeat."""
 
     prompt_tokens: int
     prefilled: int
@@ -165,13 +165,13 @@ def measured(
     reference: Responses,
 ) -> Figures:
     engine = arm(model)
-    found = work(engine)
+    responses = work(engine)
     return Figures(
         prompt_tokens=engine.prompt_tokens,
         prefilled=engine.prefilled,
         seconds=engine.seconds,
-        responses=sum(map(len, found)),
-        differing=sum(a != b for a, b in zip(found, reference, strict=True)),
+        responses=sum(map(len, responses)),
+        differing=sum(a != b for a, b in zip(responses, reference, strict=True)),
     )
 
 
@@ -199,13 +199,13 @@ def table(figures: dict[str, list[Figures]], unit: str) -> list[str]:
     ]
     first = above = None
     for name, mine in figures.items():
-        each = mine[0]
+        once = mine[0]
         cells = [
             name,
-            f"{each.responses:,}",
-            f"{each.prompt_tokens:,}",
-            f"{each.prefilled:,}",
-            f"{each.prompt_tokens / each.prefilled:.1f}x",
+            f"{once.responses:,}",
+            f"{once.prompt_tokens:,}",
+            f"{once.prefilled:,}",
+            f"{once.prompt_tokens / once.prefilled:.1f}x",
             f"{statistics.median(f.seconds for f in mine):.2f}",
             faster(mine, first) if first else "",
             faster(mine, above) if above else "",
@@ -226,7 +226,7 @@ def report(tasks: int, repeats: int) -> str:
     load = os.getloadavg()[0]
     recipe = load_recipe(RECIPE)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    cast = build_components(recipe, domain)
+    components = build_components(recipe, domain)
     rollouts = recipe.loop.rollouts_per_task
     attempts = [
         RolloutRequest(
@@ -239,19 +239,19 @@ def report(tasks: int, repeats: int) -> str:
     with EnvironmentPool(
         recipe.domain.name, recipe.domain.options, environment.workers, environment.timeout_seconds
     ) as environments:
-        setting = Setting(recipe, domain, cast, environments, attempts)
+        setting = Setting(recipe, domain, components, environments, attempts)
         # What is compared with, and a warm-up of models and workers.
-        recorded = setting.play(HFEngine(cast.policy.model))
+        recorded = setting.play(HFEngine(components.policy.model))
         policy = compare(
-            cast.policy.model,
+            components.policy.model,
             lambda engine: responses(setting.play(engine)),
             responses(recorded),
             repeats,
             "rollouts",
         )
-    judged = setting.judge(HFEngine(cast.judge.model), recorded)
+    judged = setting.judge(HFEngine(components.judge.model), recorded)
     judge = compare(
-        cast.judge.model,
+        components.judge.model,
         lambda engine: setting.judge(engine, recorded),
         judged,
         repeats,

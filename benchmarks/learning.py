@@ -59,8 +59,8 @@ class Finished:
 
     def outcomes(self, split: str, iteration: int) -> dict[str, float]:
         """The share of episodes won, by task."""
-        found = self.store.outcomes(iteration, split)
-        return won_shares([task for task, _ in found], [outcome for _, outcome in found])
+        played = self.store.outcomes(iteration, split)
+        return won_shares([task for task, _ in played], [outcome for _, outcome in played])
 
     def gain(self, split: str, iteration: int) -> Interval | None:
         one, two = self.outcomes(split, 0), self.outcomes(split, iteration)
@@ -73,7 +73,7 @@ class Finished:
         return values[0], values[-1]
 
     def judge_counts(self, measure: str, split: str, iteration: int) -> dict[str, Counts]:
-        """What a judge that writes tests got right on the tasks of a split."""
+        """Returns the hits of a judge that writes tests, on the tasks of a split."""
         tasks = {task for task, _ in self.store.outcomes(0, split)}
         return {
             item: {measure: counts[measure]}
@@ -138,33 +138,33 @@ def tests_table(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
         "| run | split | Code | gain | UT | gain | Detect | gain |",
         "|---" * 8 + "|",
     ]
-    for each in runs:
-        last = each.store.evaluated_iterations()[-1]
+    for run in runs:
+        last = run.store.evaluated_iterations()[-1]
         for split in splits:
-            before, after = (each.outcomes(split, i).values() for i in (0, last))
-            cells = [each.name, split]
+            before, after = (run.outcomes(split, i).values() for i in (0, last))
+            cells = [run.name, split]
             cells.append(f"{sum(before) / len(before):.1%} -> {sum(after) / len(after):.1%}")
-            cells.append(points(change) if (change := each.gain(split, last)) else "-")
+            cells.append(points(change) if (change := run.gain(split, last)) else "-")
             for measure in (UT, DETECT):
-                one, two = (each.judge_counts(measure, split, i) for i in (0, last))
+                one, two = (run.judge_counts(measure, split, i) for i in (0, last))
                 change = gain(one, two, (measure,))
                 cells.append(f"{pooled(one)[measure]:.1%} -> {pooled(two)[measure]:.1%}")
                 cells.append(points(change) if change else "-")
             lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "| run | minutes | proposed/accepted/rejected |", "|---|---|---|"]
-    return lines + [f"| {each.name} | {each.minutes:.1f} | {each.events()} |" for each in runs]
+    return lines + [f"| {run.name} | {run.minutes:.1f} | {run.events()} |" for run in runs]
 
 
-def selected(each: Finished, folder: Path, split: str, way: str) -> str:
+def selected(run: Finished, folder: Path, split: str, way: str) -> str:
     """A row: the trained policy alone, and with the trained judge to choose."""
     target = [sys.executable, "-m", "rlanything.cli", "eval", str(folder), "--split", split]
     printed = subprocess.run(
         [*target, "--select", way, "--json"], check=True, capture_output=True, text=True
     )
-    found = json.loads(printed.stdout)["selection"]
-    one, best, change = (Interval(**found[key]) for key in ("single", "chosen", "gain"))
-    cells = [each.name, split, percent(one), percent(best), points(change)]
-    possible = found["possible"]
+    selection = json.loads(printed.stdout)["selection"]
+    one, best, change = (Interval(**selection[key]) for key in ("single", "chosen", "gain"))
+    cells = [run.name, split, percent(one), percent(best), points(change)]
+    possible = selection["possible"]
     return f"| {' | '.join(cells)} | {possible:.1%} |"
 
 
@@ -173,8 +173,8 @@ def over_seeds(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     gains = {
         split: [
             g.estimate
-            for each in runs
-            if (g := each.gain(split, each.store.evaluated_iterations()[-1]))
+            for run in runs
+            if (g := run.gain(split, run.store.evaluated_iterations()[-1]))
         ]
         for split in splits
     }
@@ -182,38 +182,38 @@ def over_seeds(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
         for measure, split in product((UT, DETECT), splits):
             changes = [
                 gain(
-                    each.judge_counts(measure, split, 0),
-                    each.judge_counts(measure, split, each.store.evaluated_iterations()[-1]),
+                    run.judge_counts(measure, split, 0),
+                    run.judge_counts(measure, split, run.store.evaluated_iterations()[-1]),
                     (measure,),
                 )
-                for each in runs
+                for run in runs
             ]
-            gains[f"{measure}, {split}"] = [each.estimate for each in changes if each]
+            gains[f"{measure}, {split}"] = [change.estimate for change in changes if change]
     else:
-        judged = [each.judge(PROCESS) for each in runs]
+        judged = [run.judge(PROCESS) for run in runs]
         gains["judge, balanced Process Acc"] = [after - before for before, after in judged]
     return [
-        f"- {name}: {points(found)}"
+        f"- {name}: {points(interval)}"
         for name, values in gains.items()
-        if (found := mean_of_few(values))
+        if (interval := mean_of_few(values))
     ]
 
 
 def curves(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     """Held-out success along the way, where it was measured along the way."""
     measures = MEASURES[1:] if runs[0].writes_tests else MEASURES[:1]
-    heads = ["run", "iteration", *splits, *(f"judge, {each}" for each in measures)]
+    heads = ["run", "iteration", *splits, *(f"judge, {measure}" for measure in measures)]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for each in runs:
-        judged = [metric(each.store, f"evaluation/judge/{measure}") for measure in measures]
-        for iteration in each.store.evaluated_iterations():
+    for run in runs:
+        judged = [metric(run.store, f"evaluation/judge/{measure}") for measure in measures]
+        for iteration in run.store.evaluated_iterations():
             rates = [
                 percent(success_interval([task for task, _ in won], [o for _, o in won]))
                 for split in splits
-                if (won := each.store.outcomes(iteration, split))
+                if (won := run.store.outcomes(iteration, split))
             ]
             judge = [f"{found[iteration]:.1%}" for found in judged]
-            cells = [each.name, str(iteration), *rates, *judge]
+            cells = [run.name, str(iteration), *rates, *judge]
             lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -300,13 +300,13 @@ def main() -> None:
             lambda name: run(arguments.recipe, places[name], wanted[name] + share), wanted
         )
         runs = [
-            Finished(name, Store(places[name] / "run.sqlite"), each)
-            for name, each in zip(wanted, minutes, strict=True)
+            Finished(name, Store(places[name] / "run.sqlite"), spent)
+            for name, spent in zip(wanted, minutes, strict=True)
         ]
     count = len(arguments.seeds)
     choices = [
-        selected(each, places[each.name], split, arguments.select)
-        for each in runs[:count]
+        selected(finished, places[finished.name], split, arguments.select)
+        for finished in runs[:count]
         for split in recipe.evaluation.splits
         if arguments.select
     ]

@@ -139,7 +139,7 @@ def tasks_of(domain: MiniWob, seed: int, count: int) -> list[Task]:
 
 
 def memory_megabytes() -> float:
-    """Of this process and all below it."""
+    """Returns the memory of this process and all below it."""
     processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
     return sum(each.memory_full_info().pss for each in processes) / 2**20
 
@@ -156,8 +156,8 @@ def main() -> None:
             rival = theirs.seconds(tasks)
             if turn >= 0:  # the first one starts browsers and loads pages
                 rivals.append(EPISODES / rival)
-                for together, each in seconds.items():
-                    rates[together].append(EPISODES / each)
+                for together, duration in seconds.items():
+                    rates[together].append(EPISODES / duration)
         theirs.close()
         memory = [memory_megabytes()]
         for _ in track(range(STRETCHES), description="memory"):
@@ -186,9 +186,9 @@ def write(rates: dict[int, list[float]], rivals: Sequence[float], memory: Sequen
         "| | episodes/s, median [least, most] | ratio, round by round |",
         "|---|---|---|",
         *(
-            f"| this library, {together} episodes at once | {spread(found, 0)} | "
-            f"{spread([a / b for a, b in zip(found, rivals, strict=True)], 1)} |"
-            for together, found in rates.items()
+            f"| this library, {together} episodes at once | {spread(values, 0)} | "
+            f"{spread([a / b for a, b in zip(values, rivals, strict=True)], 1)} |"
+            for together, values in rates.items()
         ),
         f"| the package's environment | {spread(rivals, 0)} | |",
         "",

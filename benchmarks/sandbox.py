@@ -1,4 +1,4 @@
-"""What containment costs: writes benchmarks/sandbox.md.
+"""The costs of containment: writes benchmarks/sandbox.md.
 
     python benchmarks/sandbox.py [--rounds 15] [--runs 200]
 
@@ -222,10 +222,10 @@ def page(rates: dict[str, list[float]], rounds: int, runs: int, load: float) -> 
         "| way | runs per second, median | lowest and highest round |",
         "|---|---|---|",
     ]
-    for name, found in rates.items():
+    for name, values in rates.items():
         lines.append(
-            f"| {LABELS[name]} | {statistics.median(found):.0f} | "
-            f"{min(found):.0f} to {max(found):.0f} |"
+            f"| {LABELS[name]} | {statistics.median(values):.0f} | "
+            f"{min(values):.0f} to {max(values):.0f} |"
         )
     lines += [
         "",

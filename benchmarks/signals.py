@@ -1,5 +1,5 @@
-"""What advantages know of good steps, under the settings that trained and under others that might
-have: writes benchmarks/signals.md.
+"""How well advantages tell good steps, under the settings that trained and under others: writes
+benchmarks/signals.md.
 
     python benchmarks/signals.py ARM [ARM ...] [--out PAGE]
 
@@ -72,12 +72,12 @@ class Rollouts:
 
 
 def read(run: Path) -> list[Rollouts]:
-    """Of all iterations."""
+    """Returns the rollout groups of all iterations."""
     groups: defaultdict[tuple[int, str], list[StoredTrajectory]] = defaultdict(list)
     with closing(Store(run / "run.sqlite")) as store:
         for (trajectory,) in store.query("SELECT id FROM trajectories ORDER BY number"):
-            found = store.trajectory(trajectory)
-            groups[found.iteration, found.task].append(found)
+            episode = store.trajectory(trajectory)
+            groups[episode.iteration, episode.task].append(episode)
     return [Rollouts(tuple(members)) for members in groups.values()]
 
 
@@ -108,7 +108,7 @@ def of_judge(pairs: Sequence[tuple[float, int, int]], count: int) -> dict[str, f
 
 
 def trained(groups: Sequence[Rollouts]) -> dict[str, float]:
-    """What the run did train the policy on."""
+    """Returns how well the recorded advantages of the policy tell good steps."""
     return _of_policy(groups, lambda group: [_recorded(each) for each in group.members])
 
 
@@ -132,11 +132,11 @@ def _of_policy(
     outcomes: list[tuple[float, float]] = []
     places: list[tuple[int, int]] = []  # its group and its index: what else could be done there
     for number, group in enumerate(groups):
-        for each, own in zip(group.members, advantages(group), strict=True):
-            for index, (step, advantage) in enumerate(zip(each.steps, own, strict=True)):
+        for episode, own in zip(group.members, advantages(group), strict=True):
+            for index, (step, advantage) in enumerate(zip(episode.steps, own, strict=True)):
                 if advantage and step.label:
                     labels.append((advantage, step.label))
-                    outcomes.append((advantage, each.outcome))
+                    outcomes.append((advantage, episode.outcome))
                     places.append((number, index))
     return {
         "steps that train": len(places) / sum(len(m.steps) for g in groups for m in g.members),
@@ -150,14 +150,17 @@ def judge_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Found
 
     def pairs(changed: FeedbackSettings) -> Iterator[tuple[float, int, int]]:
         for group in groups:
-            for each, own in zip(group.members, group.taught(changed).judge, strict=True):
-                for step, advantages in zip(each.steps, own, strict=True):
+            for episode, own in zip(group.members, group.taught(changed).judge, strict=True):
+                for step, advantages in zip(episode.steps, own, strict=True):
                     for judgement, advantage in zip(step.judgements, advantages, strict=True):
                         if advantage and judgement.score and step.label:
                             yield float(advantage), judgement.score, step.label
 
     count = sum(
-        len(step.judgements) for group in groups for each in group.members for step in each.steps
+        len(step.judgements)
+        for group in groups
+        for member in group.members
+        for step in member.steps
     )
     return {
         name: of_judge(list(pairs(replace(settings, **changes))), count)
@@ -184,10 +187,10 @@ def table(runs: Sequence[Found]) -> list[str]:
 def _cell(values: Sequence[float], form: str = ".3f") -> str:
     if np.isnan(values).any():
         return "-"
-    found = mean_of_few(values)
-    if found is None:
+    interval = mean_of_few(values)
+    if interval is None:
         return f"{values[0]:{form}}"
-    return f"{found.estimate:{form}} [{found.low:{form}}, {found.high:{form}}]"
+    return f"{interval.estimate:{form}} [{interval.low:{form}}, {interval.high:{form}}]"
 
 
 PAGE = """# What the advantages know
@@ -219,7 +222,7 @@ mean of advantage times score: above 0 it is taught to say +1 more often, below 
 
 
 def page(arms: Sequence[Path]) -> str:
-    """Of the seeds whose runs all arms have finished."""
+    """Returns the page about the seeds whose runs all arms have finished."""
     seeds = sorted(set.intersection(*({run.name for run in finished(arm)} for arm in arms)))
     if not seeds:
         raise SystemExit("these folders have no finished run of one seed in common")

@@ -103,8 +103,8 @@ def live(store: Store, iteration: int, pool: Pool, played: Sequence[JudgedTrajec
     slots = pool.sample(TASKS, rng)
     entries = [ScheduledTask(slot.id, slot.active, False) for slot in slots]
     judged = [
-        replace(each, trajectory=_attempt(each.trajectory, entries[i // EPISODES].task, iteration))
-        for i, each in enumerate(played)
+        replace(one, trajectory=_attempt(one.trajectory, entries[i // EPISODES].task, iteration))
+        for i, one in enumerate(played)
     ]
     groups = grouped(entries, judged, lambda group: StepJudge().signals(group, FeedbackSettings()))
     critics = ("The agent searched the same drawer twice and never opened the fridge.",) * 2
@@ -124,7 +124,7 @@ def live(store: Store, iteration: int, pool: Pool, played: Sequence[JudgedTrajec
     record = IterationRecord(
         result=result,
         pool=pool,
-        labels={each.trajectory.id: [1] * STEPS for each in judged},
+        labels={one.trajectory.id: [1] * STEPS for one in judged},
         metrics={f"room/quantity_{i}": float(rng.random()) for i in range(60)},
         checkpoint=f"iter-{iteration:05d}",
         finished="2026-01-01T00:00:00+00:00",
@@ -210,26 +210,26 @@ def table_lines(path: Path) -> list[str]:
 
 
 def column_lines(path: Path) -> list[str]:
-    """What lies in `transcripts`, as it is and compressed."""
+    """Returns the sizes of the columns of `transcripts`, raw and compressed."""
     store = Store(path)
     names = ("texts", "token_ids", "logprobs", "prompts")
     sums = ", ".join(f"SUM(LENGTH({name}))" for name in names)
-    packed = [each / 1e6 for each in store.query(f"SELECT {sums} FROM transcripts")[0]]
+    packed = [size / 1e6 for size in store.query(f"SELECT {sums} FROM transcripts")[0]]
     texts, tokens, written = 0, 0, 0
     for (name,) in store.query("SELECT id FROM trajectories"):
         steps = store.trajectory(name).steps
         observations = [step.observation for step in steps] + [steps[-1].next_observation]
         all_written = [
-            each
+            completion
             for step in steps
-            for each in (step.completion, *(judged.completion for judged in step.judgements))
+            for completion in (step.completion, *(judged.completion for judged in step.judgements))
         ]
         texts += sum(len(text.encode()) for text in observations)
-        texts += sum(len(each.text.encode()) for each in all_written)
-        tokens += sum(len(each.token_ids) for each in all_written)
+        texts += sum(len(completion.text.encode()) for completion in all_written)
+        tokens += sum(len(completion.token_ids) for completion in all_written)
         written += len(all_written)
     store.close()
-    raw = [each / 1e6 for each in (texts, 4 * tokens, 4 * tokens, 16 * written)]
+    raw = [size / 1e6 for size in (texts, 4 * tokens, 4 * tokens, 16 * written)]
     labels = ("texts, UTF-8", "token ids, int32", "log-probs, float32", "prompt hashes, 16 bytes")
     lines = ["| | MB as it is | MB kept | ratio |", "|---|---|---|---|"]
     lines += [
@@ -268,9 +268,9 @@ def query_lines(path: Path) -> list[str]:
     }
     lines = ["| query | seconds | rows |", "|---|---|---|", f"| opening | {opening:.3f} | |"]
     for label, work in works.items():
-        found, first = timed(work)
+        answer, first = timed(work)
         seconds = statistics.median([first, *(timed(work)[1] for _ in range(2))])
-        rows = f"{len(found):,}" if isinstance(found, list) else ""
+        rows = f"{len(answer):,}" if isinstance(answer, list) else ""
         lines.append(f"| {label} | {seconds:.3f} | {rows} |")
     problems, seconds = timed(store.check)
     assert problems == [], problems
@@ -321,9 +321,9 @@ def steady_line(path: Path, played: Sequence[Any], iterations: int = 20) -> str:
         if iteration % KEPT == 0:
             sizes[iteration] = store.query("PRAGMA page_count")[0][0] * 4096 / 1e6
     store.close()
-    found = ", ".join(f"{each:.0f} MB after {iteration}" for iteration, each in sizes.items())
+    shown = ", ".join(f"{size:.0f} MB after {iteration}" for iteration, size in sizes.items())
     return (
-        f"A run with `keep_iterations: {KEPT}` from its beginning: {found} iterations; "
+        f"A run with `keep_iterations: {KEPT}` from its beginning: {shown} iterations; "
         f"`forget_texts` after each took {statistics.median(seconds):.2f} s at the median."
     )
 

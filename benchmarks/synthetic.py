@@ -61,13 +61,13 @@ class Prose:
 
     def sentence(self, rng: random.Random) -> str:
         one, two = rng.choice(self._starts)
-        found = [one, two]
+        words = [one, two]
         for _ in range(rng.randint(6, 22)):
             if (one, two) not in self._next:
                 break
             one, two = two, rng.choice(self._next[one, two])
-            found.append(two)
-        return " ".join(found).rstrip(".,") + "."
+            words.append(two)
+        return " ".join(words).rstrip(".,") + "."
 
 
 class Household:
@@ -85,7 +85,7 @@ class Household:
         return f"go to {self._rng.choice(self._places)}"
 
     def observation(self) -> str:
-        """What lies here, what is carried, what may be done."""
+        """Returns what lies here, what is carried and what may be done."""
         rng, here = self._rng, self._rng.choice(self._places)
         seen = rng.sample(self._things, rng.randint(1, 4))
         count = min(len(self._places), rng.randint(8, 24))
@@ -99,11 +99,11 @@ class Household:
 
     def reasoning(self, shortest: int, longest: int) -> str:
         """Sentences, until there are as many characters as were drawn."""
-        rng, wanted, found = self._rng, self._rng.randint(shortest, longest), ""
-        while len(found) < wanted:
-            found += self._prose.sentence(rng) if rng.random() < self._share else self._framed()
-            found += " "
-        return found
+        rng, wanted, text = self._rng, self._rng.randint(shortest, longest), ""
+        while len(text) < wanted:
+            text += self._prose.sentence(rng) if rng.random() < self._share else self._framed()
+            text += " "
+        return text
 
     def _framed(self) -> str:
         a, b = self._rng.choices(self._things, k=2)
@@ -119,13 +119,13 @@ _IDS: dict[str, int] = {}
 def token_ids(text: str) -> tuple[int, ...]:
     """Words of up to eight letters, digits and signs, scattered over a vocabulary of Qwen's size;
     then the end of the turn."""
-    found = []
+    ids = []
     for piece in _PIECE.findall(text):
         if piece not in _IDS:
             digest = hashlib.blake2b(piece.encode(), digest_size=4).digest()
             _IDS[piece] = int.from_bytes(digest, "little") % VOCABULARY
-        found.append(_IDS[piece])
-    return (*found, END)
+        ids.append(_IDS[piece])
+    return (*ids, END)
 
 
 def logprobs(count: int, rng: np.random.Generator) -> np.ndarray:

@@ -57,12 +57,12 @@ def read(store: Store) -> dict[int, Judged]:
         rows[iteration].append((scores, outcome, label or 0, task))
     return {
         iteration: Judged(
-            np.array([scores for scores, *_ in found]),
-            np.array([outcome for _, outcome, *_ in found]),
-            np.array([label for *_, label, _ in found]),
-            np.unique([task for *_, task in found], return_inverse=True)[1],
+            np.array([scores for scores, *_ in judged_rows]),
+            np.array([outcome for _, outcome, *_ in judged_rows]),
+            np.array([label for *_, label, _ in judged_rows]),
+            np.unique([task for *_, task in judged_rows], return_inverse=True)[1],
         )
-        for iteration, found in rows.items()
+        for iteration, judged_rows in rows.items()
     }
 
 
@@ -108,8 +108,8 @@ def ties(judged: Judged) -> float:
 def slack(judged: Judged, seed: int = 0) -> Interval | None:
     """Reward precision minus its bound, bootstrapped over rollout groups, whose steps are alike.
     None where the bound says nothing."""
-    found = _slack(judged)
-    if found is None:
+    estimate = _slack(judged)
+    if estimate is None:
         return None
     rng = np.random.default_rng(seed)
     members = [np.flatnonzero(judged.groups == g) for g in range(judged.groups.max() + 1)]
@@ -123,7 +123,7 @@ def slack(judged: Judged, seed: int = 0) -> Interval | None:
         )
         if value is not None:
             drawn.append(value)
-    return percentile_interval(found, np.array(drawn))
+    return percentile_interval(estimate, np.array(drawn))
 
 
 def _slack(judged: Judged) -> float | None:
@@ -155,13 +155,15 @@ def first_theorem(by_iteration: dict[int, Judged]) -> list[str]:
         m = judged.scores.shape[1]
         the_mu = mu(judged.scores, judged.outcomes)
         rho, rest = correlation(judged, False), correlation(judged, True)
-        found = slack(judged)
-        shown = f"{found.estimate:+.3f} [{found.low:+.3f}, {found.high:+.3f}]" if found else "-"
+        interval = slack(judged)
+        shown = "-"
+        if interval:
+            shown = f"{interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
         labelled = (judged.labels != 0).any()
         lines.append(
             f"| {iteration} | {len(judged.outcomes)} | {number(the_mu)} | "
             f"{number(reward_precision(judged.scores, judged.outcomes))} | "
-            f"{number(precision_bound(the_mu, m))} | {shown} | {verdict(found)} | "
+            f"{number(precision_bound(the_mu, m))} | {shown} | {verdict(interval)} | "
             f"{if_independent(judged):.3f} | {ties(judged):.2f} | {number(rho, 2)} | "
             f"{number(rest, 2) if labelled else '-'} | {effective(m, rho):.1f} |"
         )
@@ -188,19 +190,19 @@ def if_independent(judged: Judged) -> float:
 def merged(parts: Sequence[Judged]) -> Judged:
     """The steps of several iterations; no two of them share a group."""
     offset, groups = 0, list[Integers]()
-    for each in parts:
-        groups.append(each.groups + offset)
-        offset += int(each.groups.max()) + 1
+    for part in parts:
+        groups.append(part.groups + offset)
+        offset += int(part.groups.max()) + 1
     return Judged(
-        np.concatenate([each.scores for each in parts]),
-        np.concatenate([each.outcomes for each in parts]),
-        np.concatenate([each.labels for each in parts]),
+        np.concatenate([part.scores for part in parts]),
+        np.concatenate([part.outcomes for part in parts]),
+        np.concatenate([part.labels for part in parts]),
         np.concatenate(groups),
     )
 
 
 def more_judgements(judged: Judged) -> list[str]:
-    """What A gains from more judgements, against what the bound promises."""
+    """Returns the gains of A from more judgements, against those that the bound promises."""
     lines = ["| judgements used | A | A if independent | ties | bound |", "|---|---|---|---|---|"]
     m = judged.scores.shape[1]
     for used in sorted({1, 2, 3, 4, 8, m // 2, m} & set(range(1, m + 1))):
@@ -223,8 +225,8 @@ def second_theorem(by_iteration: dict[int, Judged], weight: float) -> list[str]:
             # norms see.
             accuracy = float((part.outcomes == 1).mean())
             low_high = next((b for b in ACCURACY_BINS if accuracy <= b[1] + 1e-9), (1, 1))
-            found = weight_ratio(part.scores, part.outcomes, weight)
-            ratios[low_high].append(np.inf if found is None else found)
+            ratio = weight_ratio(part.scores, part.outcomes, weight)
+            ratios[low_high].append(np.inf if ratio is None else ratio)
     lines = [
         "| steps of won episodes among the task's | tasks | median ratio | middle half | near 1 "
         "(1/2 to 2) |",

@@ -131,16 +131,20 @@ def test_domains_and_what_lies_below_import_no_torch() -> None:
             assert not roots(path) & {"torch", "transformers"}, name
 
 
-# Rooms whose prose and names follow CONTRIBUTING; the others are to be added.
-PLAIN_ROOMS = (
-    "seeds records surrogates backoff plugins progress algorithm config domains rollout engines "
-    "learning roles loop nano cli __main__"
-)
-PLAIN_FILES = [path for name, path in MODULES.items() if room(name) in PLAIN_ROOMS.split()]
+def test_studies_use_the_core_and_nothing_but_their_commands_uses_them() -> None:
+    importers = {
+        name
+        for name, path in MODULES.items()
+        if room(name) not in ("studies", "commands")
+        and any(room(imported) == "studies" for imported in imports(path))
+    }
+    assert importers == set()
+
+
 FRAGMENT = re.compile(r"(Of|Who|Whose|Whom|Whoever|And|What|Whatever)\b")
 
 
-@pytest.mark.parametrize("path", PLAIN_FILES, ids=module_name)
+@pytest.mark.parametrize("path", FILES, ids=module_name)
 def test_a_docstring_begins_with_what_a_thing_is_or_does(path: Path) -> None:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     fragments = [
@@ -153,7 +157,7 @@ def test_a_docstring_begins_with_what_a_thing_is_or_does(path: Path) -> None:
     assert fragments == []
 
 
-@pytest.mark.parametrize("path", PLAIN_FILES, ids=module_name)
+@pytest.mark.parametrize("path", FILES, ids=module_name)
 def test_loop_variables_and_results_are_nouns(path: Path) -> None:
     # `each` and `found` may stand inside a comprehension of one line, and nowhere else.
     tree = ast.parse(path.read_text())

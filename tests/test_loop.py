@@ -20,7 +20,7 @@ from helpers.paths import TINY
 from rlanything.algorithm.curriculum import accepts
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.progress import Progress
-from rlanything.runs.store.codec import Written
+from rlanything.runs.store.codec import StoredCompletion
 from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import StoredTrajectory
 from rlanything.runs.trainer import Trainer
@@ -133,7 +133,7 @@ def trajectories_of(store: Store) -> list[StoredTrajectory]:
 
 
 def test_every_training_sample_has_its_tokens_in_the_store(store: Store) -> None:
-    written: dict[str, Written] = {}
+    written: dict[str, StoredCompletion] = {}
     for trajectory in trajectories_of(store):
         for i, step in enumerate(trajectory.steps):
             written[f"{trajectory.id}/{i}"] = step.completion

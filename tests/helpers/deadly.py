@@ -11,7 +11,7 @@ from rlanything.records import Task
 
 
 class Deadly(TextDomain):
-    """One of its tasks kills whoever plays it; one stops its worker for good."""
+    """One of its tasks kills the worker that plays it; one stops its worker for good."""
 
     action_marker = ">"
 

@@ -10,12 +10,12 @@ from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttribut
 
 def points(folder: Path) -> list[tuple[str, int, float]]:
     """(name, step, value) of all scalars, in the order in which they were written."""
-    found: list[tuple[str, int, float]] = []
+    scalars: list[tuple[str, int, float]] = []
     for path in sorted(folder.glob("events.*")):
         data, at = path.read_bytes(), 0
         while at < len(data):
             (length,) = struct.unpack_from("<Q", data, at)
             event = Event.FromString(data[at + 12 : at + 12 + length])
-            found += [(v.tag, event.step, v.simple_value) for v in event.summary.value]
+            scalars += [(v.tag, event.step, v.simple_value) for v in event.summary.value]
             at += 12 + length + 4
-    return found
+    return scalars

@@ -21,7 +21,7 @@ Respond = Callable[["Handler"], None]
 
 @dataclass
 class FakeEndpoint:
-    """What it shall say, and what it was asked."""
+    """An endpoint's answers to give, and the requests that it got."""
 
     say: Callable[[dict[str, Any]], str | None] = lambda body: "Hello."
     """The content for a request's body."""

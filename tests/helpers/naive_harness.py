@@ -1,4 +1,4 @@
-"""What the sandbox is not: judges a program in the program's own process.
+"""The opposite of the sandbox: judges a program in the program's own process.
 
 python naive_harness.py PROGRAM CHANNEL EXPECTED
 """

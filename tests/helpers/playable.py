@@ -12,13 +12,13 @@ BEDROOM, KITCHEN, BATHROOM = "FloorPlan301", "FloorPlan5", "FloorPlan402"
 
 def games(kind: str, count: int, room: str | None = None) -> list[Game]:
     """The first games of a task type that a room allows."""
-    found: list[Game] = []
+    games: list[Game] = []
     for seed in range(1000):
-        if len(found) == count:
+        if len(games) == count:
             break
         try:
-            found.append(generate(room or (BEDROOM if kind == LOOK else KITCHEN), seed, kind))
+            games.append(generate(room or (BEDROOM if kind == LOOK else KITCHEN), seed, kind))
         except DomainError:
             continue
-    assert len(found) == count
-    return found
+    assert len(games) == count
+    return games

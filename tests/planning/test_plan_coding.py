@@ -230,7 +230,9 @@ def test_without_stand_ins_lengths_can_be_given(recipe, monkeypatch):
     with pytest.raises(PlanError) as raised:
         assume(recipe, ["turn_tokens=3"])
     said = str(raised.value)
-    assert said.startswith("domain: no games: download them; or say how long prompts are: --assume")
+    assert said.startswith(
+        "domain: no games: download them; or give the lengths of prompts: --assume"
+    )
     assert "judge_turn_tokens=NUMBER" in said
     assert " turn_tokens" not in said
     assert "\n" not in said

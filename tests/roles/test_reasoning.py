@@ -21,7 +21,7 @@ from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.rollout.episodes import RolloutRequest, rollout
-from rlanything.runs.store.codec import pack, unpack
+from rlanything.runs.store.codec import decode_episode, encode_episode
 from rlanything.runs.store.episode_json import from_json, to_json
 
 SAMPLING = Sampling(1.0, 40)
@@ -157,7 +157,7 @@ def test_a_store_keeps_the_thoughts_and_an_exam_only_what_was_said(template: str
     completion = replace(step(0).completion, text=text, answer_at=text.index("so"))
     only = replace(step(0), completion=completion)
     played = Trajectory("e", Task("t", "count"), (only,), 1)
-    assert unpack(pack(JudgedTrajectory(played, ((),)))).responses[0].text == text
+    assert decode_episode(encode_episode(JudgedTrajectory(played, ((),)))).responses[0].text == text
     assert from_json(to_json(played)).steps[0].response == only.response == "so > stop"
 
 

@@ -39,7 +39,7 @@ from rlanything.roles.judges.base import StepJudge
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped
 from rlanything.runs.lineage import lineage_table, read_lineage
 from rlanything.runs.store import database
-from rlanything.runs.store.codec import pack, pack_numbers, prompt_hash, unpack, unpack_numbers
+from rlanything.runs.store.codec import encode_episode, encode_numbers, prompt_hash, decode_episode, decode_numbers
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 
@@ -188,7 +188,7 @@ def test_whatever_a_model_writes_comes_back() -> None:
         (Judgement(Completion.unsampled(odd[i + 2]), 0),) * (i % 2) for i in range(STEPS)
     )
     odd_ones = JudgedTrajectory(replace(judged.trajectory, steps=steps), answers)
-    found = unpack(pack(odd_ones))
+    found = decode_episode(encode_episode(odd_ones))
     assert [each.text for each in found.responses] == odd[:STEPS]
     assert [[each.text for each in row] for row in found.judgements] == [[], [odd[3]], []]
     assert found.judgements[1][0].token_ids == ()
@@ -215,16 +215,16 @@ def test_half_a_character_loses_no_iteration(store: Store) -> None:
 
 def test_an_observation_is_kept_once_and_one_that_jumps_is_refused() -> None:
     judged = episode("e", ROOTS[0], 1, 0)
-    assert unpack(pack(judged)).observations == tuple(f"e sees {i} é" for i in range(STEPS + 1))
+    assert decode_episode(encode_episode(judged)).observations == tuple(f"e sees {i} é" for i in range(STEPS + 1))
     first, *rest = judged.trajectory.steps
     jump = replace(judged.trajectory, steps=(replace(first, next_observation="other"), *rest))
     with pytest.raises(ValueError, match="trajectory e: step 1"):
-        pack(replace(judged, trajectory=jump))
+        encode_episode(replace(judged, trajectory=jump))
 
 
 def test_an_episode_of_no_steps_is_an_episode() -> None:
     nothing = JudgedTrajectory(Trajectory("e", ROOTS[0], (), -1), ())
-    assert unpack(pack(nothing)).responses == ()
+    assert decode_episode(encode_episode(nothing)).responses == ()
 
 
 @given(
@@ -233,7 +233,7 @@ def test_an_episode_of_no_steps_is_an_episode() -> None:
     )
 )
 def test_numbers_come_back_bit_for_bit(numbers: np.ndarray) -> None:
-    found = unpack_numbers(pack_numbers(numbers), numbers.dtype.str)
+    found = decode_numbers(encode_numbers(numbers), numbers.dtype.str)
     assert found.tobytes() == numbers.tobytes()
 
 

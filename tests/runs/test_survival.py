@@ -188,7 +188,7 @@ def test_a_resumed_run_stays_the_run_it_was(undisturbed: Path, override: str) ->
 
 
 def test_what_is_no_run_cannot_be_resumed(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="is no run directory"):
+    with pytest.raises(RecipeError, match="is not a run directory"):
         Trainer.resume(tmp_path, progress=QUIET)
 
 

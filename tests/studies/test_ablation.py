@@ -211,7 +211,7 @@ def test_an_interrupted_grid_stops_its_runs_and_goes_on(recipe: Path) -> None:
     with pytest.raises(Stopped) as stop:
         run(recipe)
     thread.join()
-    assert "the same command goes on" in stop.value.__notes__[0]
+    assert "the same command continues" in stop.value.__notes__[0]
     assert len(lines(ledger)) == 4, "the run was waited for"
     found, said = run(recipe)
     assert said[1] == "3 of 4 runs are there already"

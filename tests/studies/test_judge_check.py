@@ -204,7 +204,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     from rlanything.config.recipe import RecipeError
     from rlanything.studies.judge_check.run_check import check_judge
 
-    with pytest.raises(RecipeError, match="no run directory"):
+    with pytest.raises(RecipeError, match="not a run directory"):
         check_judge(tmp_path, 4, VIEW)
 
 

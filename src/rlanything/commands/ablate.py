@@ -1,4 +1,4 @@
-"""`rlanything ablate`: a recipe with parts of it left out, over several seeds."""
+"""`rlanything ablate`: a recipe with parts left out, over several seeds."""
 
 from __future__ import annotations
 
@@ -29,23 +29,24 @@ def ablate(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm: seeds 0, 1, ...")] = 5,
     out: Annotated[
-        Path | None, typer.Option(help="Where the runs live; left out, runs/ablation-RECIPE.")
+        Path | None, typer.Option(help="Where the runs are kept; default: runs/ablation-RECIPE.")
     ] = None,
     parallel: Annotated[
-        int | None, typer.Option(min=1, help="Runs at once; left out, one for each core.")
+        int | None, typer.Option(min=1, help="Runs at once; default: one for each core.")
     ] = None,
     page: Annotated[
-        Path | None, typer.Option(help="Write the table there, as Markdown, with its curves.")
+        Path | None,
+        typer.Option(help="Write the table to this Markdown file, with its curves."),
     ] = None,
     figure: Annotated[
         Path | None,
-        typer.Option(help="Draw gains and curves there: .svg, .png, .pdf (extra: figures)."),
+        typer.Option(help="Draw gains and curves to this .svg, .png or .pdf (extra: figures)."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Run a recipe with parts of it left out, over several seeds, and compare.
+    """Run a recipe with parts left out, over several seeds, and compare.
 
-    Runs that are there already are kept, interrupted ones go on: give the same command again.
+    The same command again keeps finished runs and continues interrupted ones.
     """
     from rlanything.config.shipped import find_recipe
     from rlanything.studies.ablation.ablate import AblationRequest

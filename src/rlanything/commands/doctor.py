@@ -27,14 +27,14 @@ EXTRAS = {
     "wandb": ("wandb", "metrics on Weights & Biases"),
     "figures": ("matplotlib", "drawing of ablations"),
 }
-"""By extra: the package that it installs, and what that is for. Domains name theirs themselves."""
+"""By extra: the package that it installs, and what that is for. Domains check their own extras."""
 
 
 def doctor(
-    run: Annotated[Path | None, typer.Argument(help="A run directory to examine too.")] = None,
+    run: Annotated[Path | None, typer.Argument(help="A run directory to check too.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Check the installation, and a run's files; exit code 1 where something is wrong."""
+    """Check the installation and a run's files; exit code 1 if something is wrong."""
     findings = check_installation() + (check_run(run) if run else [])
     if as_json:
         typer.echo(json.dumps({"findings": [asdict(finding) for finding in findings]}))
@@ -46,7 +46,7 @@ def doctor(
 
 
 def check_installation() -> list[Finding]:
-    """Looks at versions, devices, domains, and the parts that may be missing."""
+    """Checks versions, devices, domains, and the parts that may be missing."""
     return [
         Finding("rlanything", True, f"{__version__}, Python {platform.python_version()}"),
         _accelerator(),
@@ -61,7 +61,7 @@ def check_installation() -> list[Finding]:
 
 
 def check_run(directory: Path) -> list[Finding]:
-    """Looks at the recipe, the lock, the store and the checkpoints of a run."""
+    """Checks the recipe, the lock, the store and the checkpoints of a run."""
     return [
         _recipe(directory / "recipe.yaml"),
         *_lock(directory),
@@ -122,7 +122,7 @@ def _domain(name: str) -> list[Finding]:
     except PluginError as error:
         optional = isinstance(error.__cause__, ModuleNotFoundError)
         return [Finding(name, optional, f"not available: {error}")]
-    except Exception as fault:  # another package's code: the other checks go on
+    except Exception as fault:  # another package's code: the other checks continue
         return [Finding(name, False, f"its check failed with {type(fault).__name__}: {fault}")]
     return [Finding(name, True, "can be imported; it brings no checks of its own")]
 
@@ -179,7 +179,7 @@ def _store(directory: Path) -> list[Finding]:
         return [Finding("store", False, damage) for damage in damages]
     findings = [Finding("store", True, f"intact, {last[0] if last else 0} iterations")]
     if last is not None and not (directory / "checkpoints" / last[1]).is_dir():
-        text = f"the store's last one, {last[1]}, is missing; resume uses the one before it"
+        text = f"{last[1]}, the last in the store, is missing; resume uses the one before it"
         findings.append(Finding("checkpoint", False, text))
     return findings
 

@@ -24,22 +24,23 @@ def evaluate_target(
         typer.Argument(help="section.key=value, e.g. policy.engine.name=vllm policy.device=cuda"),
     ] = None,
     split: Annotated[str, typer.Option(help="Which held-out tasks.")] = "in_domain",
-    episodes: Annotated[int, typer.Option(min=1, help="One per task.")] = 240,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes, one for each task.")] = 240,
     domain: Annotated[
-        str | None, typer.Option(help="alfworld or module:Class; a run has its own.")
+        str | None, typer.Option(help="A domain by name or module:Class; a run has its own.")
     ] = None,
     max_steps: Annotated[
         int | None, typer.Option(min=1, help="Step limit; a run's own, else 40.")
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(min=0, help="Temperature; a run's own, else 1.")
+        float | None, typer.Option(min=0, help="Sampling temperature; a run's own, else 1.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Chooses the tasks and the random numbers.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of tasks and of sampling.")] = 1,
     workers: Annotated[int, typer.Option(min=0, help="Environment processes.")] = 2,
     select: Annotated[
         str | None,
         typer.Option(
-            metavar="best-of-N", help="N attempts a task; the judge of a run or recipe chooses one."
+            metavar="best-of-N",
+            help="N attempts per task; the judge of a run or recipe chooses one.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,

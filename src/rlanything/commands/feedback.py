@@ -12,13 +12,13 @@ from rlanything.progress import Progress
 
 
 def feedback(
-    rollouts: Annotated[Path, typer.Argument(help="JSONL, one trajectory a line.")],
-    out: Annotated[Path, typer.Option(help="Where the signals go; must not exist.")],
+    rollouts: Annotated[Path, typer.Argument(help="JSONL, one trajectory per line.")],
+    out: Annotated[Path, typer.Option(help="File to write the signals to; must not exist.")],
     policy_lambda: Annotated[
         float, typer.Option(min=0, help="lambda of Eq. 1, for both roles.")
     ] = 1.0,
     judge_lambda: Annotated[
-        float | None, typer.Option(min=0, help="lambda for the judge, if another.")
+        float | None, typer.Option(min=0, help="lambda for the judge, if different.")
     ] = None,
     policy_reward: Annotated[
         Literal["integrated", "outcome", "judge"],
@@ -26,7 +26,7 @@ def feedback(
     ] = "integrated",
     policy_comparison: Annotated[
         Literal["step", "trajectory"],
-        typer.Option(help="Compare a step with those of its index, or all of its task."),
+        typer.Option(help="Compare a step with those of the same index, or with all of its task."),
     ] = "step",
     policy_window: Annotated[
         tuple[float, float], typer.Option(help="Accuracies on which the policy trains.")
@@ -47,7 +47,7 @@ def feedback(
 
     Input lines: {"task", "trajectory", "outcome": 1|-1, "steps": [{"scores": [1, -1, 0]}, ...]}.
     Output lines, in the same order: {"task", "trajectory", "accuracy", "policy", "judge"}, null
-    where a sample does not train. Kept in memory: a byte a score and one a step, some 300 bytes a
+    where a sample does not train. Memory: one byte per score and per step, and about 300 bytes per
     trajectory.
     """
     from rlanything.algorithm.feedback import FeedbackSettings

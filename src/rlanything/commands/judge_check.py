@@ -14,10 +14,10 @@ from rlanything.progress import Progress
 
 def judge_check(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
-    episodes: Annotated[int, typer.Option(min=1, help="Most episodes to draw steps from.")] = 32,
+    episodes: Annotated[int, typer.Option(min=1, help="Steps are drawn from this many.")] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Corrupt recorded steps in known ways: does the judge notice, before and after training?"""
+    """Corrupt recorded steps and count how often the judge notices, before and after training."""
     from rlanything.studies.judge_check.run_check import check_judge
 
     result = check_judge(run, episodes, Progress(Console(stderr=True)))

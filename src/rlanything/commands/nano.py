@@ -15,8 +15,8 @@ app = typer.Typer(no_args_is_help=True, help="The tiny models that ship with the
 
 @app.command()
 def build(
-    out: Annotated[Path, typer.Option(help="Where the three models go.")],
-    domain: Annotated[str, typer.Option(help="The domain that they play.")] = "alfworld",
+    out: Annotated[Path, typer.Option(help="Folder to write the three models to.")],
+    domain: Annotated[str, typer.Option(help="The domain that they are trained for.")] = "alfworld",
     seed: Annotated[int, typer.Option(help="All random choices derive from it.")] = 0,
     workers: Annotated[int, typer.Option(min=0, help="Environment processes.")] = 2,
     role: Annotated[
@@ -30,4 +30,4 @@ def build(
 
     progress = Progress(Console())
     build_models(domain, seed, out, workers, progress, roles_named(role or (), out))
-    progress.log(f"written to {out}; what was measured is in {out / 'card.json'}")
+    progress.log(f"written to {out}; measurements are in {out / 'card.json'}")

@@ -17,15 +17,15 @@ def plan(
         list[str] | None, typer.Argument(help="section.key=value, as for train")
     ] = None,
     device: Annotated[
-        str, typer.Option(help="cpu (this machine, measured) or a GPU of the table, e.g. h100.")
+        str, typer.Option(help="cpu (this machine, measured) or a GPU by name, e.g. h100.")
     ] = "cpu",
-    count: Annotated[int, typer.Option(min=1, help="How many of them.")] = 1,
+    count: Annotated[int, typer.Option(min=1, help="Number of devices.")] = 1,
     assume: Annotated[
-        list[str] | None, typer.Option(help="name=value for what a recipe cannot say.")
+        list[str] | None, typer.Option(help="name=value, in place of an assumption in the plan.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Work out memory, tokens and seconds of a recipe, without its weights and without a GPU."""
+    """Estimate memory, tokens and seconds of a recipe, without its weights and without a GPU."""
     from rlanything.config.recipe import load_recipe
     from rlanything.planning.plan import make_plan
     from rlanything.planning.report import render

@@ -1,4 +1,4 @@
-"""`rlanything recipes`: what ships, to train by its name."""
+"""`rlanything recipes`: the recipes that ship, to train by name."""
 
 from __future__ import annotations
 

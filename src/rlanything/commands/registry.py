@@ -20,17 +20,17 @@ ORDER = (
     *("train", "resume", "eval", "plan", "recipes", "report", "tasks", "export", "doctor"),
     *("feedback", "judge-check", "ablate", "sandbox", "nano"),
 )
-"""As users meet them; commands of other packages follow in alphabetical order."""
+"""The order in the help; commands of other packages follow alphabetically."""
 
 
 class Commands(TyperGroup):
-    """The registered commands. One that cannot be imported leaves the others alone."""
+    """The group of registered commands. One that cannot be imported does not affect the others."""
 
     @cached_property
     def _names(self) -> list[str]:
-        """Found once: to ask for entry points reads a file of every installed package."""
+        """The names in order, read once: entry points are in a file of every installed package."""
         names = plugin_names("command")
-        if not names:  # a checkout that is newer than what pip knows of it
+        if not names:  # the checkout is newer than its installation
             raise PluginError("no commands are registered: run `pip install` on rlanything again")
         places = {name: place for place, name in enumerate(ORDER)}
         return sorted(names, key=lambda name: places.get(name, len(ORDER)))
@@ -44,7 +44,7 @@ class Commands(TyperGroup):
             return None
         try:
             return _typer_command(cmd_name, load_plugin("command", cmd_name))
-        except Exception as fault:  # whatever another package raises while it is imported
+        except Exception as fault:  # another package may raise anything while it is imported
             return _unavailable(cmd_name, fault)
 
 

@@ -1,4 +1,4 @@
-"""`rlanything report`: one HTML file about a run, or about several."""
+"""`rlanything report`: one HTML file about one run or several."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="A run directory; several are compared.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Where it goes: RUN/report.html, or comparison.html here, if left out."),
+        typer.Option(help="File to write; default: RUN/report.html, or comparison.html here."),
     ] = None,
-    open_it: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    open_it: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
-    """Write a run's report, one HTML file, from whatever its store holds; or compare runs."""
+    """Write a run's report as one HTML file, also while it trains; or compare several runs."""
     import webbrowser
 
     from rlanything.runs.report.writing import COMPARISON, NAME, write_report

@@ -21,9 +21,9 @@ def resume(
         ),
     ] = None,
 ) -> None:
-    """Continue a stopped run; its results are those it would have had without the stop."""
+    """Continue a stopped run; its results are the same as without the stop."""
     from rlanything.runs.trainer import Trainer
 
     progress = Progress(Console())
-    run_again = Trainer.resume(run, overrides=overrides or [], progress=progress)
-    train_to_the_end(run_again, progress)
+    trainer = Trainer.resume(run, overrides=overrides or [], progress=progress)
+    train_to_the_end(trainer, progress)

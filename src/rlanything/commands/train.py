@@ -29,9 +29,9 @@ def train(
     train_to_the_end(Trainer(recipe, overrides=overrides or [], progress=progress), progress)
 
 
-def train_to_the_end(run: Trainer, progress: Progress) -> None:
+def train_to_the_end(trainer: Trainer, progress: Progress) -> None:
     """Trains, then prints the run's closing lines."""
-    lines = run.train()
+    lines = trainer.train()
     progress.console.rule()
     for line in lines:
         progress.log(line)

@@ -1,4 +1,4 @@
-"""What a judge got right, counted item by item (an episode, a task), and what changed between two
+"""Counts of what a judge got right, item by item (an episode, a task), and their change between two
 evaluations."""
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _resampled(
     nothing = (0, 0)
     shared = [
         name
-        for name in sorted(set[str].intersection(*(set(each) for each in evaluations)))
+        for name in sorted(set[str].intersection(*(set(items) for items in evaluations)))
         if _counted(evaluations[0][name], measures)
     ]
     if not shared:

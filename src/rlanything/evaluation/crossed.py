@@ -85,7 +85,7 @@ def _draws(seeds: int, items: int) -> tuple[Floats, Floats]:
 
 
 def _values(measured: Counted, seeds: Floats, items: Floats) -> Floats:
-    """[resamples], not a number where a resample has nothing to count."""
+    """Returns the value of each resample [resamples], NaN where it has nothing to count."""
     hits, totals = (np.tensordot(items, each, (1, 1)) for each in (measured.hits, measured.totals))
     with np.errstate(invalid="ignore"):
         shares = (hits / totals).mean(axis=2)

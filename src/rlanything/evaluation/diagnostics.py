@@ -67,7 +67,7 @@ def weight_ratio(scores: Integers, outcomes: Integers, weight: float) -> float |
 
 
 def majority(scores: Integers) -> Integers:
-    """The judge's majority score [steps]; 0 on a tie, or where nothing could be parsed."""
+    """Returns the judge's majority score [steps]; 0 on a tie, or where nothing could be parsed."""
     return np.sign(scores.sum(axis=1))
 
 

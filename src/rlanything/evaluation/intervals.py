@@ -23,7 +23,7 @@ class Interval:
 
 
 def wilson(successes: int, trials: int) -> Interval | None:
-    """Wilson's score interval (1927) for a proportion; None without trials.
+    """Returns Wilson's score interval (1927) for a proportion; None without trials.
 
     Raises ValueError unless 0 <= successes <= trials."""
     if not 0 <= successes <= trials:
@@ -41,8 +41,8 @@ def wilson(successes: int, trials: int) -> Interval | None:
 def paired_difference(
     before: npt.ArrayLike, after: npt.ArrayLike, *, seed: int = 0, resamples: int = 10_000
 ) -> Interval | None:
-    """Mean of `after` minus mean of `before`, two arrays [tasks] of shares won, paired by task: 0
-    or 1 where a task is played once.
+    """Returns the mean of `after` minus that of `before`, two arrays [tasks] of shares won, paired
+    by task: 0 or 1 where a task is played once.
 
     The interval is the percentile bootstrap over tasks, the same for the same seed; None without
     tasks. It has no width where every task changed alike (or none did): then too few were compared
@@ -64,8 +64,8 @@ def paired_difference(
 
 
 def mean_over_tasks(shares: Sequence[float], *, seed: int = 0) -> Interval | None:
-    """The mean of shares [tasks] with the percentile bootstrap over tasks, for tasks that were
-    played several times each: their episodes are no independent trials. None without tasks."""
+    """Returns the mean of shares [tasks] with the percentile bootstrap over tasks, for tasks that
+    were played several times each: their episodes are no independent trials. None without tasks."""
     values = np.asarray(shares, dtype=np.float64)
     if not values.size:
         return None
@@ -74,6 +74,6 @@ def mean_over_tasks(shares: Sequence[float], *, seed: int = 0) -> Interval | Non
 
 
 def percentile_interval(estimate: float, resampled: npt.NDArray[np.floating]) -> Interval:
-    """The percentile bootstrap: an estimate with the middle 95% of its resampled values."""
+    """Returns an estimate with the percentile bootstrap: the middle 95% of its resampled values."""
     low, high = np.quantile(resampled, [0.025, 0.975])
     return Interval(estimate, float(low), float(high))

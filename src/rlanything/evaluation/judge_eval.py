@@ -1,5 +1,4 @@
-"""The evaluation of the judge: how good is it? It judges the same recorded episodes each time it is
-asked."""
+"""The evaluation of the judge, on the same recorded episodes each time."""
 
 from __future__ import annotations
 
@@ -15,15 +14,14 @@ from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judges.base import Judge
 
 GOOD, BAD = "good steps", "bad steps"
-"""What a judge of steps is counted by, against their labels: those of each kind that it
-recognised."""
+"""The counts of a judge of steps against their labels: those of each kind that it recognised."""
 AGREEING = "steps like the outcome"
-"""And against the outcome of the episode (Outcome Acc), for which nobody needs labels."""
+"""Its count against the outcome of the episode (Outcome Acc), which needs no labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeEvaluation:
-    """What the judge's answers say of it, and what it got right."""
+    """The diagnostics of a judge's answers, and the counts of what it got right."""
 
     diagnostics: Diagnostics
     counts: dict[str, Counts]
@@ -48,9 +46,9 @@ class JudgeEvalSet:
             judged = judge.judge(self.trajectories, seed, advance)
         # A judge that writes tests is counted by what they are; one of steps by its verdicts.
         counts: dict[str, Counts] = {**judge.counts(judged)} or {
-            one.trajectory.id: _recognised(one, self._labels.get(one.trajectory.id))
-            for one in judged
-            if one.scores
+            episode.trajectory.id: _recognised(episode, self._labels.get(episode.trajectory.id))
+            for episode in judged
+            if episode.scores
         }
         return JudgeEvaluation(diagnose_judged(judged, self._labels, weight), counts)
 
@@ -73,10 +71,10 @@ def diagnose_judged(
     judged: Sequence[JudgedTrajectory], labels: Mapping[str, Sequence[int]], weight: float
 ) -> Diagnostics:
     """Returns the diagnostics of all judged steps in one table. `weight` is the judge's lambda."""
-    judged = [each for each in judged if all(each.scores)]  # nobody was asked about the others
-    scores = [step for each in judged for step in each.scores]
-    outcomes = [each.trajectory.outcome for each in judged for _ in each.scores]
-    truth = [
-        label for each in judged for label in labels.get(each.trajectory.id, [0] * len(each.scores))
-    ]
+    judged = [episode for episode in judged if all(episode.scores)]  # others were not judged
+    scores = [step for episode in judged for step in episode.scores]
+    outcomes = [episode.trajectory.outcome for episode in judged for _ in episode.scores]
+    truth: list[int] = []
+    for episode in judged:
+        truth += labels.get(episode.trajectory.id, [0] * len(episode.scores))
     return diagnose(scores, outcomes, truth, weight)

@@ -42,9 +42,9 @@ class Labeller:
         with progress.phase("eval labels", count, "judgements") as advance:
             judged = self._judge.judge(trajectories, seed, advance)
         return {
-            one.trajectory.id: majority(np.array(one.scores)).tolist()
-            for one in judged
-            if one.scores
+            episode.trajectory.id: majority(np.array(episode.scores)).tolist()
+            for episode in judged
+            if episode.scores
         }
 
     def pop_usage(self) -> dict[str, int]:

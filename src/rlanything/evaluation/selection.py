@@ -1,4 +1,4 @@
-"""Test-time use of the trained pair: of several attempts at a task, the one the judge prefers."""
+"""Best-of-n: of several attempts at a task, the one that the judge prefers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Selection:
     gain: Interval
     """The second minus the first, paired by task."""
     possible: float
-    """The share of tasks that some attempt won: nobody can choose better."""
+    """The share of tasks that some attempt won: no choice can be better."""
 
 
 def best_of_n(judged: Sequence[JudgedTrajectory]) -> Selection | None:
     """Takes of each task's attempts the one with the highest mean score, the first of equals; None
     without any."""
     groups: dict[str, list[JudgedTrajectory]] = defaultdict(list)
-    for one in judged:
-        groups[one.trajectory.task.id].append(one)
+    for attempt in judged:
+        groups[attempt.trajectory.task.id].append(attempt)
     if not groups:
         return None
     shares = [

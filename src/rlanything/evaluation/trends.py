@@ -1,4 +1,4 @@
-"""Whether a series of measurements goes somewhere: a test, a line, and the growth of a count."""
+"""Trends in a series of measurements: a test, a line, and the growth of a count."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from rlanything.evaluation.intervals import Interval, percentile_interval
 
 
 def trend(values: Sequence[float]) -> float:
-    """Mann and Kendall's statistic: of all pairs of values, those that rise minus those that fall,
-    in standard deviations of what an order by chance would give; 0 where nothing can be told.
+    """Returns Mann and Kendall's statistic: of all pairs of values, those that rise minus those
+    that fall, in standard deviations of what an order by chance would give; 0 where nothing can be
+    told.
 
     It asks only which of two values is the larger, so one wild iteration cannot make a trend. The
     variance is corrected for ties, the count for continuity (Mann 1945, Kendall 1975)."""
@@ -27,13 +28,13 @@ def trend(values: Sequence[float]) -> float:
 
 
 def fitted_change(values: Sequence[float]) -> float:
-    """By how much the least-squares line rises from the first value to the last."""
+    """Returns how far the least-squares line rises from the first value to the last."""
     return 0.0 if len(values) < 2 else _slope(np.asarray(values, float)) * (len(values) - 1)
 
 
 def growth(increments: Sequence[float], *, seed: int = 0, resamples: int = 2000) -> Interval | None:
-    """The slope of the least-squares line through the running sum of the increments (accepted tasks
-    an iteration, say), per increment; None for fewer than 3.
+    """Returns the slope of the least-squares line through the running sum of the increments
+    (accepted tasks an iteration, say), per increment; None for fewer than 3.
 
     A running sum remembers every increment, so the textbook interval of a slope is far too narrow
     for it: increments are drawn anew instead and summed and fitted each time."""
@@ -41,7 +42,7 @@ def growth(increments: Sequence[float], *, seed: int = 0, resamples: int = 2000)
     if len(steps) < 3:
         return None
     drawn = np.random.default_rng(seed).choice(steps, size=(resamples, len(steps)))
-    resampled = np.array([_slope(np.cumsum(each)) for each in drawn])
+    resampled = np.array([_slope(np.cumsum(series)) for series in drawn])
     return percentile_interval(_slope(np.cumsum(steps)), resampled)
 
 

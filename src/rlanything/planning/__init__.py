@@ -1,1 +1,1 @@
-"""What a recipe will take, before it runs: memory by part, tokens of an iteration, and a time."""
+"""The plan of a recipe before it runs: memory by part, tokens of an iteration, and a time."""

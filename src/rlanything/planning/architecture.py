@@ -1,4 +1,4 @@
-"""A decoder's size and shape, from its config.json alone: it is built without any weights."""
+"""The size and shape of a decoder, from its config.json alone: it is built without any weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLOAT32, BFLOAT16 = 4, 2
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """What LoRA adds, and all that trains where it does."""
+    """The weights that LoRA adds; where it does, they alone train."""
 
     rank: int
     layers: int
@@ -77,7 +77,7 @@ class Architecture:
 
     @property
     def trained_parameters(self) -> int:
-        """Of a role that learns: those with a gradient."""
+        """The parameters with a gradient, where the role learns."""
         return self.adapters.parameters if self.adapters else self.parameters
 
     @property
@@ -118,8 +118,8 @@ KNOWN: Mapping[str, Mapping[str, Any]] = {
     "Qwen/Qwen2.5-14B-Instruct": _facts("qwen2", (48, 5120, 13_824, 40, 8, 128, 152_064), False),
     "Qwen/Qwen3-4B": _facts("qwen3", (36, 2560, 9728, 32, 8, 128, 151_936), True),
 }
-"""What matters of the config.json of the paper's text models (and a small one to try things with),
-so that their plan needs no hub."""
+"""The parts of config.json that count here, of the paper's text models and of a small one, so that
+their plan needs no hub."""
 
 
 def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:

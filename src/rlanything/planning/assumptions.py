@@ -1,4 +1,4 @@
-"""What a recipe cannot say about a run, with where each number is from."""
+"""The numbers of a run that its recipe does not say, with the source of each."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class Assumptions:
     """Means over an iteration. Shares are from 0 to 1."""
 
     opening_tokens: float
-    """The policy's first prompt, but for its question."""
+    """The policy's first prompt without its question."""
     turn_tokens: float
-    """What each step adds to the policy's prompt beside the response."""
+    """Tokens that each step adds to the policy's prompt beside the response."""
     question_tokens: float
-    """What ends every prompt of the policy, and is computed anew each time: nothing of a
-    transcript, nearly all where each screen takes the place of the last."""
+    """The end of every prompt of the policy, computed anew each time: none in a transcript, nearly
+    all of it where each screen takes the place of the last."""
     response_tokens: float
     judge_opening_tokens: float
     """The judge's prompt before the first step."""
     judge_turn_tokens: float
-    """What each step adds to the judge's prompt beside the response."""
+    """Tokens that each step adds to the judge's prompt beside the response."""
     judge_question_tokens: float
-    """What ends every prompt of the judge, and is computed anew each time."""
+    """The end of every prompt of the judge, computed anew each time."""
     judgement_tokens: float
     adapter_prompt_tokens: float
     """A prompt of the adapter, without the critics that a proposal quotes."""
@@ -49,9 +49,9 @@ class Assumptions:
     candidates: float = 0.05
     """Pending candidates an iteration, over tasks_per_iteration."""
     environment_seconds: float = 0.0004
-    """Of one step of one episode."""
+    """Time of one step of one episode."""
     test_seconds: float = 0.005
-    """Of one response on one test, where the judge writes tests."""
+    """Time of one response on one test, where the judge writes tests."""
     utilisation: float = 0.3
     """Share of a GPU's peak that is reached where many tokens are computed together."""
     decoding_utilisation: float = 0.05
@@ -86,8 +86,8 @@ class Assumed:
 
 
 def assume(recipe: Recipe, given: Sequence[str]) -> Assumed:
-    """Returns what is known of a recipe's domain and models, and what a user knows better
-    (`name=value`).
+    """Returns the assumptions for a recipe's domain and models; `given` (`name=value`) takes
+    precedence.
 
     Raises `PlanError` for an unknown name, for a value that is not a number, and for a domain whose
     prompts can neither be measured nor are given."""
@@ -124,7 +124,7 @@ Known = dict[str, tuple[float, str]]
 
 
 def _answers(recipe: Recipe) -> Known:
-    """How long the models' answers are: measured for the shipped ones, else as long as may be."""
+    """Returns the lengths of answers: measured for the shipped models, else the longest allowed."""
     measured = {
         "response": ("policy", 8.7),
         "judgement": ("judge", 13.3),
@@ -133,7 +133,7 @@ def _answers(recipe: Recipe) -> Known:
     lengths: Known = {}
     for answer, (name, tokens) in measured.items():
         role = getattr(recipe, name)
-        longest = f"a bound, {name}.max_tokens: the model's own lengths are known after a run"
+        longest = f"an upper bound, {name}.max_tokens: real lengths are known after a run"
         lengths[f"{answer}_tokens"] = (
             (tokens, _NANO) if role.model == "nano" else (float(role.max_tokens), longest)
         )
@@ -141,7 +141,7 @@ def _answers(recipe: Recipe) -> Known:
 
 
 def _shares(recipe: Recipe, writes_tests: bool) -> Known:
-    """How long episodes are and what of them trains, as in the quickstart."""
+    """Returns the length of episodes and the shares that train, as in the quickstart."""
     feedback = recipe.feedback
     policy = 1.0 if tuple(feedback.policy_window) == (0, 1) else 0.83
     judge = 1.0 if tuple(feedback.judge_window) == (0, 1) else 0.63
@@ -162,7 +162,7 @@ def _prompts(recipe: Recipe, domain: Domain, overrides: Collection[str]) -> Know
         lengths = prompt_lengths(recipe, domain)
     except DomainError as error:
         remedy = " ".join(f"--assume {name}=NUMBER" for name in missing)
-        raise PlanError(f"domain: {error}; or say how long prompts are: {remedy}") from error
+        raise PlanError(f"domain: {error}; or give the lengths of prompts: {remedy}") from error
     known: Known = {name: (value, lengths.source) for name, value in lengths.values.items()}
     if lengths.step_seconds is not None:
         known["environment_seconds"] = (lengths.step_seconds, "median of steps taken just now")

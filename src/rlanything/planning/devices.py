@@ -1,4 +1,4 @@
-"""Devices that a plan can be made for: how much they hold, and how fast they compute."""
+"""Devices that a plan can be made for: their memory and their speed."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ GPUS = {
 }
 CPU = "cpu"
 TOKENS, ROUNDS = 256, 9
-"""Of the measurement on a CPU."""
+"""Size and repeats of the measurement on a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast a role's model computes, in FLOP/s."""
+    """The speed of a role's model, in FLOP/s."""
 
     passes: float
     """Where many tokens are computed together: prompts and updates."""
@@ -53,7 +53,7 @@ class Rate:
 
 
 def gpu(name: str) -> Device:
-    """Raises `PlanError` for a device that is not in the table."""
+    """Returns a GPU of the table. Raises `PlanError` for one that is not in it."""
     if name not in GPUS:
         raise PlanError(
             f"device {name!r} is not known: use {CPU} (this machine) or {', '.join(GPUS)}"
@@ -87,7 +87,7 @@ def measured_rate(model: Architecture, dtype: str, threads: int) -> Rate:
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
     decoder = random_layer(model)
     ids = torch.zeros(1, TOKENS, dtype=torch.long)
-    # One thread's own seconds do not grow with what else the machine does.
+    # The CPU time of one thread does not grow with the load of the machine.
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     seconds: list[float] = []
     with torch.inference_mode(), torch.autocast("cpu", enabled=dtype == "bfloat16"):

@@ -1,4 +1,4 @@
-"""Bytes that a role needs, for what the code does, with AdamW."""
+"""The memory that a role needs, in bytes, with AdamW."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from rlanything.planning.workload import RoleWorkload
 MOMENTS = 2
 """AdamW keeps two numbers a weight, and a step count a tensor."""
 LOGIT_COPIES = 4
-"""At the peak of a backward pass: logits, log-probs, and the gradient of each."""
+"""The peak of a backward pass holds logits, log-probs, and the gradient of each."""
 REMEDIES = {
     "weights": "a smaller model",
     "gradients": "lora, or a smaller model",
     "optimizer": "lora, or a smaller model",
     "reference model": "lora, or no reference_kl_weight",
-    "activations": "less of max_pack_tokens, or of max_tokens and max_steps: a pack holds at least "
-    "one whole sample",
-    "logits": "less of max_pack_tokens or max_tokens",
+    "activations": "a lower max_pack_tokens, or lower max_tokens and max_steps: a pack holds at "
+    "least one whole sample",
+    "logits": "a lower max_pack_tokens or max_tokens",
 }
-"""What makes each part smaller; an engine's config says it of the engine's own parts."""
+"""The settings that make each part smaller; an engine's config names those of its own parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleMemory:
-    """What one role needs on its device."""
+    """The memory of one role on its device."""
 
     section: PlanSection
-    """Its parts, `total` last."""
+    """The parts, `total` last."""
     remedies: dict[str, str]
 
     @property
@@ -41,10 +41,10 @@ class RoleMemory:
         return self.section.value("total")
 
     def remedy(self) -> str:
-        """Returns which part is largest and what makes it smaller."""
+        """Returns, in words, the largest part and what makes it smaller."""
         *parts, _ = self.section.quantities
         largest = max(parts, key=lambda part: part.value or 0.0)
-        return f"most is {largest.name}: {self.remedies[largest.name]}"
+        return f"the largest part is {largest.name}: try {self.remedies[largest.name]}"
 
 
 def compute_size(role: RoleConfig) -> int:
@@ -70,12 +70,13 @@ def optimizer_bytes(model: Architecture) -> int:
 
 
 def cache_bytes_per_token(model: Architecture, role: RoleConfig) -> int:
-    """With autocast keys leave RoPE in float32, and values a matrix product in bfloat16."""
+    """Returns the bytes of keys and values: with autocast keys leave RoPE in float32, values a
+    matrix product in bfloat16."""
     return model.layers * model.key_width * (FLOAT32 + compute_size(role))
 
 
 def layer_bytes_per_token(model: Architecture, role: RoleConfig, keys: float) -> float:
-    """What one layer keeps of a token for its backward pass, if the token sees `keys` tokens.
+    """Returns what one layer keeps of a token for its backward pass, if it sees `keys` tokens.
 
     Two norms keep their input, what it is normalised to, and (as the input of a linear layer) their
     output; attention its queries, its output twice, and its keys and values; the MLP four tensors
@@ -97,7 +98,7 @@ def layer_bytes_per_token(model: Architecture, role: RoleConfig, keys: float) ->
 def activation_bytes(
     model: Architecture, role: TrainedRoleConfig, tokens: float, keys: float
 ) -> float:
-    """Kept for the backward pass of `tokens` computed tokens; logits are counted apart.
+    """Returns the bytes kept for the backward pass of `tokens` computed tokens, without logits.
 
     With gradient checkpointing: what enters each layer, and all of one layer at a time."""
     cast = BFLOAT16 * model.layer_matrices if role.dtype == "bfloat16" else 0
@@ -130,7 +131,7 @@ def role_memory(work: RoleWorkload, model: Architecture, role: RoleConfig) -> Ro
     all_of_it = sum(part.value or 0.0 for part in (*held, *passing, *generating))
     how = "all of it: nothing is given back in between"
     if engine is None:
-        generating = [Quantity("engine", None, "bytes", "its config class does not say (`memory`)")]
+        generating = [Quantity("engine", None, "bytes", "its config class gives no `memory`")]
         how = "without the engine, whose memory is not known"
     elif engine.freed_between_phases:
         passes, spoken = (sum(p.value or 0.0 for p in group) for group in (passing, generating))

@@ -29,7 +29,7 @@ def place(memories: Mapping[str, RoleMemory], device: str, count: int) -> tuple[
         quantities.append(Quantity("unused", count - used, "", how))
     for name, memory in memories.items():
         if memory.total > size:
-            how = f"a role is not divided over devices; {memory.remedy()}"
+            how = f"a role cannot be split over devices; {memory.remedy()}"
             quantities.append(Quantity(f"{name}: remedy", None, "", how))
     fits = all(load <= size for load, _ in loads)
     return fits, PlanSection("Memory: devices", tuple(quantities))

@@ -21,7 +21,7 @@ from rlanything.runs.build import check_models
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run of a recipe needs on `count` devices."""
+    """The needs of a run of a recipe on `count` devices."""
 
     recipe: str
     device: str
@@ -30,7 +30,7 @@ class Plan:
     """Whether every role fits, each whole on one of the devices."""
     sections: tuple[PlanSection, ...]
     seconds: dict[str, float]
-    """By phase, of one iteration; phases that an endpoint spends are not among them."""
+    """The seconds of one iteration by phase; phases that run at an endpoint are not among them."""
     caveat: str
     """How far the seconds can be trusted."""
 
@@ -39,7 +39,7 @@ class Plan:
 
 
 def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()) -> Plan:
-    """`given` are assumptions that the user knows better, `name=value`.
+    """Works out the plan of a recipe. `given`: assumptions of the user, `name=value`.
 
     Loads no weights. On `cpu` a little arithmetic is timed; a GPU is never asked. Raises
     `PlanError` for a model, device or assumption that is not known, `RecipeError` for a role that
@@ -54,7 +54,7 @@ def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()
         recipe = _sharing(recipe, getattr(recipe, shared))
     models, parameters = _models(recipe, shared)
     assumed = assume(recipe, given)
-    if assumed.writes_tests:  # whatever max_steps allows, such an episode has one
+    if assumed.writes_tests:  # such an episode has one step
         loop = recipe.loop.model_copy(update={"max_steps": 1})
         recipe = recipe.model_copy(update={"loop": loop})
     values = assumed.values
@@ -71,15 +71,15 @@ def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()
             )
             local[role.name] = LocalModel(role, model, rate)
     memories = {
-        name: role_memory(one.work, one.model, one.work.role)
-        for name, one in local.items()
+        name: role_memory(role.work, role.model, role.work.role)
+        for name, role in local.items()
         if name != "adapter" or shared is None
     }
     fits, placed = place(memories, device, count)
     by_phase, seconds = seconds_of_phases(recipe, work, local, assumed)
     rates = (
-        Quantity(f"{name}: rate", one.rate.passes, "FLOP/s", one.rate.source)
-        for name, one in local.items()
+        Quantity(f"{name}: rate", role.rate.passes, "FLOP/s", role.rate.source)
+        for name, role in local.items()
     )
     sections = (
         PlanSection("Parameters", parameters),
@@ -93,16 +93,17 @@ def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()
     return Plan(recipe.name, device, count, fits, sections, by_phase, CAVEAT)
 
 
-def _sharing(recipe: Recipe, whose: RoleConfig) -> Recipe:
-    """Returns the recipe with an adapter that says outright what it has from another role."""
-    same = {name: getattr(whose, name) for name in ("model", "engine", "dtype", "device")}
+def _sharing(recipe: Recipe, other: RoleConfig) -> Recipe:
+    """Returns the recipe with an adapter that has the settings of the role whose model it
+    shares."""
+    same = {name: getattr(other, name) for name in ("model", "engine", "dtype", "device")}
     return recipe.model_copy(update={"adapter": recipe.adapter.model_copy(update=same)})
 
 
 def _models(
     recipe: Recipe, shared: str | None
 ) -> tuple[dict[str, Architecture], tuple[Quantity, ...]]:
-    """Returns the models that are in this process, by role, and a line for every role's."""
+    """Returns the models that run in this process, by role, and a line about each role's model."""
     models: dict[str, Architecture] = {}
     lines: list[Quantity] = []
     for name in PHASES:

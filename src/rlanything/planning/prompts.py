@@ -1,4 +1,4 @@
-"""How long a recipe's prompts are: a few of its own episodes, played at random, in tokens."""
+"""The lengths of a recipe's prompts, in tokens, from a few of its episodes played at random."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlanything.seeds import derive
 
 TASKS = 8
 CHARACTERS = 3.1
-"""A token, where a tokenizer is not at hand: of Qwen's on AlfWorld (benchmarks/plan.md)."""
+"""Characters in a token, where there is no tokenizer: Qwen's on AlfWorld (benchmarks/plan.md)."""
 _CONVERSATION = ("opening_tokens", "turn_tokens", "question_tokens")
 MEASURED = (*_CONVERSATION, *(f"judge_{name}" for name in _CONVERSATION), "adapter_prompt_tokens")
 """The assumptions that are measured here."""
@@ -35,7 +35,7 @@ class TokenCounter:
     """Measures chats in a model's tokens."""
 
     ids: Callable[[Messages], Sequence[int]]
-    """Of a rendered chat that ends where the model is to answer."""
+    """Returns the ids of a rendered chat that ends where the model is to answer."""
     unit: float
     """Tokens that one id stands for."""
     name: str
@@ -46,7 +46,7 @@ class TokenCounter:
 
 @dataclass(frozen=True, slots=True)
 class PromptLengths:
-    """Means, in tokens, by the name of the assumption; and where they are from."""
+    """Means, in tokens, by the name of the assumption; and their source."""
 
     values: dict[str, float]
     source: str
@@ -55,17 +55,17 @@ class PromptLengths:
 
 
 def prompt_lengths(recipe: Recipe, domain: Domain) -> PromptLengths:
-    """Returns lengths in `TASKS` training tasks, or in what the domain has in their stead where the
-    recipe's data are not on this machine. Raises `DomainError`."""
+    """Returns lengths in `TASKS` training tasks, or in the domain's stand-ins where the recipe's
+    data are not on this machine. Raises `DomainError`."""
     count, max_steps = min(TASKS, recipe.loop.tasks), recipe.loop.max_steps
     try:
         tasks = domain.tasks("train", count, derive(recipe.seed, "plan"))
-        whose = "of the recipe's tasks"
+        source = "of the recipe's tasks"
     except MissingData:
         if not isinstance(domain, StandInDomain):
             raise
         tasks = domain.stand_ins(count)
-        whose = "stand-ins, a rough guide: the recipe's data are not here;"
+        source = "stand-ins, a rough guide: the recipe's data are not here;"
     episodes: list[Trajectory] = []
     seconds: list[float] = []
     how = "played at random just now"
@@ -75,13 +75,13 @@ def prompt_lengths(recipe: Recipe, domain: Domain) -> PromptLengths:
         except Exception as fault:  # a missing sandbox or browser must not stop a plan
             episodes.append(unplayed(domain, task, max_steps))
             reason = (str(fault).strip() or type(fault).__name__).splitlines()[0]
-            how = f"read, what follows a step guessed, for they cannot be played here ({reason})"
+            how = f"read, their later steps guessed, as they cannot be played here ({reason})"
     models = {name: getattr(recipe, name).model for name in ("policy", "judge", "adapter")}
     counters = {name: counter_of(shipped.resolve(model, name)) for name, model in models.items()}
     names = ", ".join(f"{role}: {counter.name}" for role, counter in counters.items())
     return PromptLengths(
         measure(domain, episodes, counters),
-        f"{len(episodes)} {whose} {how} ({names})",
+        f"{len(episodes)} {source} {how} ({names})",
         statistics.median(seconds) if seconds else None,
     )
 
@@ -117,9 +117,9 @@ def by_characters() -> TokenCounter:
 
 
 def play(domain: Domain, task: Task, max_steps: int, seconds: list[float]) -> Trajectory:
-    """Plays random choices; where none are listed, the expert's, or none at all.
+    """Plays a task with random choices, or the expert's where the environment lists none.
 
-    Adds to `seconds` what each step took."""
+    Adds the time of each step to `seconds`."""
     environment = domain.environment()
     seen, rng = environment.reset(task), random.Random(task.id)
     steps: list[Step] = []
@@ -138,7 +138,7 @@ def play(domain: Domain, task: Task, max_steps: int, seconds: list[float]) -> Tr
 
 
 def unplayed(domain: Domain, task: Task, max_steps: int) -> Trajectory:
-    """Returns an episode that nobody played: each step sees what was seen first."""
+    """Returns an episode as if played: each step sees the first observation."""
     try:
         seen = domain.environment().reset(task).text
     except Exception:  # without a first observation its instruction has to do
@@ -169,8 +169,8 @@ def measure(
         # Episodes of one step have no turns.
         question = statistics.mean(ends or [0.0])
         values = ([first - question], turns, ends)
-        for name, found in zip(_CONVERSATION, values, strict=True):
-            lengths[role + name] += found
+        for name, tokens in zip(_CONVERSATION, values, strict=True):
+            lengths[role + name] += tokens
 
     for episode in episodes:
         # Without responses, whose lengths are assumed apart, prompts grow by turns alone.
@@ -179,7 +179,7 @@ def measure(
         histories = [(steps[:i], step.observation) for i, step in enumerate(steps)]
         add("", *growth([domain.policy_prompt(task, *history) for history in histories], policy))
         if isinstance(domain, UnitTestDomain):
-            # One prompt a task, whatever the rollouts did.
+            # One prompt a task, the same for all rollouts.
             add("judge_", *growth([domain.judge_prompt(task, ())], judge))
         else:
             ends = range(1, len(steps) + 1)

@@ -1,4 +1,4 @@
-"""Numbers that show how they came about."""
+"""Numbers with the arithmetic behind them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Quantity:
 
     name: str
     value: float | None
-    """None: not known, and `how` says why."""
+    """None: not known; `how` gives the reason."""
     unit: str
     how: str
     """The arithmetic, with its numbers in it, or where the number is from."""
@@ -25,7 +25,7 @@ class PlanSection:
     quantities: tuple[Quantity, ...]
 
     def value(self, name: str) -> float:
-        """Raises `KeyError` where no quantity has the name or it is not known."""
+        """Returns a quantity by name. Raises `KeyError` where there is none or it is not known."""
         value = {quantity.name: quantity.value for quantity in self.quantities}[name]
         if value is None:
             raise KeyError(name)
@@ -47,7 +47,7 @@ def amount(value: float, unit: str) -> str:
 
 
 _SCALED = {"bytes": "B", "FLOP": "FLOP", "FLOP/s": "FLOP/s"}
-"""Units that are written with a power of 1,000 before them."""
+"""Units that are written with a prefix for powers of 1,000."""
 
 
 def brief(value: float) -> str:

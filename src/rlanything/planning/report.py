@@ -1,4 +1,4 @@
-"""A plan to read: every line a name, a value, and how it came about."""
+"""The printed plan: every line a name, a value, and its arithmetic."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ CAVEAT = (
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A role's model in this process, and how fast its device is at it."""
+    """A role's model in this process, and the speed of its device."""
 
     work: RoleWorkload
     model: Architecture
@@ -42,7 +42,7 @@ def seconds_of_phases(
     local: Mapping[str, LocalModel],
     assumed: Assumed,
 ) -> tuple[dict[str, float], PlanSection]:
-    """Returns the seconds of each phase that no endpoint spends, and the arithmetic."""
+    """Returns the seconds of each phase in this process, and the arithmetic."""
     phases: dict[str, float] = {}
     lines: list[Quantity] = []
 
@@ -57,13 +57,13 @@ def seconds_of_phases(
         if role.name in local:
             add(phase, [*_generating(local[role.name], phase), *_host(role.name, recipe, assumed)])
         else:
-            how = "spent by an endpoint, whose speed is its own"
+            how = "at an endpoint, whose speed is not known"
             lines.append(Quantity(phase, None, "s", how))
     for name, model in local.items():
         if model.work.learned is not None:
             add(PHASES[name][1], _updating(model, model.work.learned, PHASES[name][1]))
     total, count = sum(phases.values()), recipe.loop.iterations
-    how = "the sum of its phases; more devices hold more and are not faster"
+    how = "the sum of its phases; more devices add memory, not speed"
     lines += [
         Quantity("one iteration", total, "s", how),
         Quantity("all iterations", total * count, "s", f"{count} x {brief(total)} s"),
@@ -83,7 +83,7 @@ def _generating(local: LocalModel, phase: str) -> list[Quantity]:
 
 
 def _updating(local: LocalModel, learned: TrainingWorkload, phase: str) -> list[Quantity]:
-    """The optimizer's own arithmetic is not counted."""
+    """Returns the lines of an update; the optimizer's own arithmetic is not counted."""
     rows, tokens = learned.samples * local.work.answer_tokens, learned.computed_tokens
     train = local.model.training_flops(tokens, learned.context, rows)
     forward = local.model.forward_flops(tokens, learned.context, rows)
@@ -101,7 +101,7 @@ def _updating(local: LocalModel, learned: TrainingWorkload, phase: str) -> list[
 
 
 def _host(name: str, recipe: Recipe, assumed: Assumed) -> list[Quantity]:
-    """Returns what a role's phase spends on neither generating nor learning."""
+    """Returns the time of a role's phase outside its model: environments, or tests."""
     values = assumed.values
     episodes = task_count(recipe, values) * recipe.loop.rollouts_per_task
     if name == "policy":

@@ -1,4 +1,4 @@
-"""What a learner computes in an iteration: every group of rollouts is the same mean group, and the
+"""The work of a learner in an iteration: every group of rollouts is the same mean group, and the
 learner's own rules cut its samples into packs."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Conversations:
     first: float
     grown: float
     question: float
-    """What ends a prompt and is not in the next one."""
+    """The end of a prompt that is not in the next one."""
     answer: float
     samples: int = 1
     """Answers to each prompt."""
@@ -88,7 +88,7 @@ def training_workload(
     updates = min(role.updates_per_iteration, tasks)
     # Minibatches of whole tasks: some have one more than others.
     sizes = [tasks // updates + (i < tasks % updates) for i in range(updates)]
-    passes = [one for size in sizes for one in _passes(list(task) * size, role)]
+    passes = [made for size in sizes for made in _passes(list(task) * size, role)]
     computed = sum(tokens for tokens, _, _ in passes)
     return TrainingWorkload(
         samples=len(task) * tasks,

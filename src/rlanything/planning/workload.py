@@ -1,4 +1,4 @@
-"""What each role generates and learns from in an iteration, by averages."""
+"""The workload of each role in an iteration, by averages: what it generates and learns from."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class RoleWorkload:
     role: RoleConfig
     answers: float
     about: str
-    """What the answers are."""
+    """A description of the answers."""
     answer_tokens: float
     prompt_tokens: float
-    """Of every answer, as if nothing were reused."""
+    """Prompts of all answers, as if nothing were reused."""
     prefilled_tokens: float
-    """What is new in them: the embedded engine computes no more."""
+    """The new tokens in them: the embedded engine computes no more."""
     conversations: float
     longest_tokens: float
     """The longest conversation, with its last answers."""
     answers_per_prompt: int
     calls: float
-    """How often the engine is asked, one step after the other."""
+    """Calls of the engine, one step after the other."""
     learned: TrainingWorkload | None = None
     """None for a role that does not train."""
 
@@ -45,7 +45,7 @@ class RoleWorkload:
         return self.prompt_tokens / max(self.answers, 1) + self.answer_tokens / 2
 
     def quantities(self) -> Iterator[Quantity]:
-        """Yields the lines of a plan: what the role reads and says, and what it learns from."""
+        """Yields the lines of a plan: the tokens that the role reads, samples and learns from."""
         name, saved = self.name, self.prompt_tokens / max(self.prefilled_tokens, 1)
         yield Quantity(f"{name}: answers", self.answers, "", self.about)
         yield Quantity(f"{name}: prompts", self.prompt_tokens, "tokens", "of every answer")
@@ -69,7 +69,7 @@ def task_count(recipe: Recipe, assumed: Assumptions) -> int:
 
 
 def workloads(recipe: Recipe, assumed: Assumptions, writes_tests: bool) -> list[RoleWorkload]:
-    """Returns the roles in the order in which they speak; no judge where the oracle judges.
+    """Returns the roles in the order in which they generate; no judge where the oracle judges.
 
     `writes_tests`: whether the judge writes tests for a task instead of scores for its steps."""
     roles = [_policy(recipe, assumed)]
@@ -128,7 +128,7 @@ def _judge(recipe: Recipe, assumed: Assumptions, writes_tests: bool) -> RoleWork
 def _learning(
     talk: Conversations, tasks: int, role: TrainedRoleConfig, max_steps: int
 ) -> TrainingWorkload:
-    """Tokens are those of mean episodes; memory has to do for the longest."""
+    """Returns the tokens of mean episodes, and passes as large as the longest need."""
     mean = training_workload(leaves(talk), tasks, role)
     steps = talk.steps if talk.grown == 0 else max_steps
     longest = training_workload(leaves(replace(talk, steps=steps)), 1, role)
@@ -153,7 +153,7 @@ def _conversing(
     same = talk.first == talk.opening
     own = 0.0 if same else talk.first - talk.opening + talk.question
     once = talk.opening + (talk.question if same else 0.0)
-    # A response is known but for its last token, unless the conversation goes on before it.
+    # A response is cached but for its last token, unless the next prompt leaves it out.
     new = talk.grown - talk.answer + 1 if talk.answers_continue else talk.grown + talk.question
     longest = 1 if talk.grown == 0 else recipe.loop.max_steps
     return RoleWorkload(
@@ -174,7 +174,8 @@ def _conversing(
 
 
 def _adapter(recipe: Recipe, assumed: Assumptions) -> RoleWorkload:
-    """Critics of failed rollouts, then proposals that quote them, several tries from one prompt."""
+    """Returns the adapter's work: critics of failed rollouts, then proposals that quote them,
+    several tries from one prompt."""
     asked = task_count(recipe, assumed) * assumed.rewritten_tasks * recipe.curriculum.adapt_tasks
     critics, tries = recipe.adapter.critics_per_task, recipe.adapter.tries
     prompt, answer = assumed.adapter_prompt_tokens, assumed.adapter_tokens

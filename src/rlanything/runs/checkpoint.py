@@ -1,4 +1,4 @@
-"""Checkpoints: models in Hugging Face format, optimizers and the pool; whole, or not there.
+"""Checkpoints: models in Hugging Face format, optimizers and the pool; complete, or not there.
 
 A checkpoint is written beside its place, synced to disk, and renamed; its manifest has the SHA-256
 of every file. Random numbers derive from the run's seed and the iteration: there is no other state.
@@ -30,8 +30,8 @@ class CheckpointError(ValueError):
     """A checkpoint cannot be written or used; the message is one line with the remedy."""
 
 
-class Trained(Protocol):
-    """A model and the learner that moves it."""
+class CheckpointedModel(Protocol):
+    """A model that learns, with the learner whose state is saved beside it."""
 
     @property
     def model(self) -> LanguageModel: ...
@@ -47,7 +47,7 @@ def checkpoint_name(iteration: int) -> str:
 def save_checkpoint(
     folder: Path,
     iteration: int,
-    roles: Mapping[str, Trained],
+    roles: Mapping[str, CheckpointedModel],
     pool: Pool,
 ) -> str:
     """Writes `folder/iter-NNNNN` and returns its name. One of that name is replaced: it is what an
@@ -81,7 +81,7 @@ def save_checkpoint(
 
 
 def problems(checkpoint: Path) -> list[str]:
-    """What is wrong with a checkpoint, in words; empty: every byte is as it was written."""
+    """Returns the faults of a checkpoint, in words; empty: every byte is as it was written."""
     try:
         manifest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
         digests: dict[str, str] = dict(manifest["sha256"])
@@ -104,12 +104,12 @@ def load_pool(checkpoint: Path) -> Pool:
 
 
 def saved_iterations(folder: Path) -> list[int]:
-    """Of the checkpoints in a run's folder, oldest first."""
+    """Returns the iterations of the checkpoints in a run's folder, oldest first."""
     return sorted(int(path.name.removeprefix("iter-")) for path in folder.glob("iter-*"))
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
-    """The newest complete checkpoint of a run, or None."""
+    """Returns the newest complete checkpoint of a run; None where there is none."""
     saved = saved_iterations(folder)
     return folder / checkpoint_name(saved[-1]) if saved else None
 
@@ -140,7 +140,7 @@ def sync(path: Path) -> None:
 
 
 def _files(folder: Path) -> list[str]:
-    """Relative names of the files below a folder, sorted."""
+    """Returns the relative names of the files below a folder, sorted."""
     return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
 
 

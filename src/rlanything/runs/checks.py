@@ -1,4 +1,4 @@
-"""Warnings: what in a run's metrics is a reason to worry, and what to try.
+"""Warnings: signs of trouble in a run's metrics, and what to try.
 
 Pure functions of the metrics by iteration, as the store has them; `docs/metrics.md` explains the
 names. A warning is given once, at the iteration at which its rule first holds.
@@ -27,17 +27,17 @@ TREND = 3.5
 """Standard deviations (`trends.trend`). A trend is looked for after every iteration, so it must be
 rare: among 200 iterations of noise one in a hundred runs reaches this."""
 SCORE_RISE = 0.1
-"""Of the mean score (-1 to 1) over those iterations; less is no reason to stop a run."""
+"""Rise of the mean score (-1 to 1) over those iterations; less is no reason to stop a run."""
 SUCCESS_FLAT = 0.02
 """Success that rises by less than this over them does not explain a higher score."""
 ACCURACY_FALL = 0.05
-"""Of the judge's accuracy over those iterations."""
+"""Fall of the judge's accuracy over those iterations."""
 ONE_ANSWER = 0.95
-"""Of the judge's answers: with so few others it tells hardly anything apart."""
+"""Share of the judge's answers: with so few others it tells hardly anything apart."""
 MIXED = (0.1, 0.9)
 """Success between these: episodes end both ways, so that one answer to all cannot be right."""
 UNREADABLE = 0.3
-"""Of the judgements; each of them trains the judge as a wrong one."""
+"""Share of the judgements; each of them trains the judge as a wrong one."""
 LOPSIDED = 4.0
 """|f+| / |f-| or its inverse: what the judge learns of one kind of episode then has at most a
 quarter of the other's weight."""
@@ -47,9 +47,9 @@ WEIGHT_RATIO = "judge/weight_ratio"
 MISMATCH_KL = 0.01
 """Per token; float32 gives 1e-12, bfloat16 in another engine some 1e-3."""
 MISMATCH_OUTSIDE = 0.05
-"""Of the tokens, with a ratio outside [0.9, 1.1] before anything was learned."""
+"""Share of the tokens with a ratio outside [0.9, 1.1] before anything was learned."""
 CLIPPED = 0.2
-"""Of the tokens: so many gradients are thrown away."""
+"""Share of the tokens: so many gradients are thrown away."""
 FUNNEL_ITERATIONS = 5
 FUNNEL_ASKED = 16
 """Slots asked (or candidates settled) in those iterations before a blocked funnel is called so."""
@@ -57,20 +57,20 @@ DRIFT = 0.8
 """Cosine distance. Another object and another place in a household task give 0.2 to 0.7, a task of
 another kind altogether 1.0."""
 ENTROPY_LEFT = 0.1
-"""Of the entropy of the first iterations: what is sampled is then nearly always the same."""
+"""Share of the first iterations' entropy: what is sampled is then nearly always the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something that should not be."""
+    """A warning that was given."""
 
     iteration: int
     """At which it first held."""
     name: str
     message: str
-    """What was measured."""
+    """The measurement, in words."""
     remedy: str
-    """What to try."""
+    """The settings to try."""
 
     def line(self) -> str:
         return f"warning, {self.name}: {self.message}; {self.remedy}"
@@ -144,7 +144,7 @@ JUDGE_ACCURACIES = {
     "judge/ut": "UT",
     "judge/outcome_accuracy": "the judge's Outcome Acc",
 }
-"""The first that a run measures is watched."""
+"""In order of preference: the first that a run measures is watched."""
 
 
 def _mu(past: Past) -> str | None:

@@ -1,4 +1,4 @@
-"""A run's directory: what lies where, and how one comes into being."""
+"""A run's directory: the names of its files, and its creation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def check_run(directory: Path) -> None:
     """Raises `RecipeError` for a directory that is no run's."""
     missing = [name for name in (RECIPE, STORE) if not (directory / name).is_file()]
     if missing:
-        raise RecipeError(f"{directory} is no run directory: it has no {' and no '.join(missing)}")
+        gone = " and no ".join(missing)
+        raise RecipeError(f"{directory} is not a run directory: it has no {gone}")
 
 
 def create_run(directory: Path, recipe: Recipe) -> None:

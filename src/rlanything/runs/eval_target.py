@@ -1,4 +1,4 @@
-"""Evaluation of whatever `rlanything eval` names: a run, a recipe, a model, expert or random."""
+"""Evaluation of the target of `rlanything eval`: a run, recipe, model, expert or random player."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rlanything.seeds import derive
 
 @dataclass(frozen=True, slots=True)
 class EvalRequest:
-    """What to evaluate, on what. None: as the run's recipe says, or a default."""
+    """A target and how to evaluate it. None: as the run's recipe says, or a default."""
 
     target: str
     split: str
@@ -46,20 +46,22 @@ class EvalRequest:
     overrides: Sequence[str] = ()
     """`section.key=value` of the recipe, a bare model's too."""
     best_of: int | None = None
-    """Attempts at each task, of which the judge chooses one; None: one attempt, nobody chooses."""
+    """Attempts at each task, of which the judge chooses one; None: one attempt, and no choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
+    """Success of the target, and of best-of-N if that was asked for."""
+
     request: EvalRequest
     evaluation: Evaluation
     selection: Selection | None = None
 
     def by_kind(self) -> dict[str, list[Trajectory]]:
-        """The episodes of each kind of task."""
+        """Returns the episodes of each kind of task."""
         kinds: dict[str, list[Trajectory]] = defaultdict(list)
-        for each in self.evaluation.trajectories:
-            kinds[each.task.kind or "all"].append(each)
+        for trajectory in self.evaluation.trajectories:
+            kinds[trajectory.task.kind or "all"].append(trajectory)
         return dict(sorted(kinds.items()))
 
     def to_json(self) -> dict[str, Any]:
@@ -88,8 +90,8 @@ class EvalResult:
         table.add_column("success [95% interval]", justify="right")
         kinds = self.by_kind()
         for kind, played in kinds.items():
-            found = success_interval([e.task.id for e in played], [e.outcome for e in played])
-            table.add_row(kind, str(len(played)), percent(found))
+            success = success_interval([e.task.id for e in played], [e.outcome for e in played])
+            table.add_row(kind, str(len(played)), percent(success))
         if len(kinds) > 1:
             table.add_section()
             table.add_row("all", str(len(result.trajectories)), percent(result.success))
@@ -103,15 +105,17 @@ class EvalResult:
 
 
 def best_of(select: str) -> int:
-    """N of `best-of-N`. Raises `RecipeError`."""
-    found = re.fullmatch(r"best-of-([1-9]\d{0,3})", select)
-    if found is None:
+    """Returns N of `best-of-N`. Raises `RecipeError`."""
+    match = re.fullmatch(r"best-of-([1-9]\d{0,3})", select)
+    if match is None:
         raise RecipeError(f"--select {select!r}: write best-of-8, or another number")
-    return int(found[1])
+    return int(match[1])
 
 
 def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
-    """Raises `RecipeError`, `ModelError` or `DomainError` for a target that cannot be played."""
+    """Plays the held-out tasks with the target.
+
+    Raises `RecipeError`, `ModelError` or `DomainError` for a target that cannot play them."""
     recipe = _recipe(request)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     tasks = domain.tasks(request.split, request.episodes, request.seed)
@@ -146,7 +150,8 @@ def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
 
 
 def _recipe(request: EvalRequest) -> Recipe:
-    """The target's own, if it is a recipe or a run; else what a bare model needs, or nobody."""
+    """Returns the target's own recipe if it is a recipe or a run, else one that any model can
+    play."""
     target = Path(request.target)
     if _is_recipe(request.target):
         recipe = load_recipe(request.target, request.overrides)
@@ -178,8 +183,8 @@ def _is_recipe(target: str) -> bool:
 
 
 def _refuse_mistyped(target: str) -> None:
-    """Raises `RecipeError` where a target is meant to be on this machine and is not: a model hub
-    must not be asked for it."""
+    """Raises `RecipeError` for a target that is meant to be on this machine and is not: it would be
+    looked for on a model hub."""
     path, first = Path(target), target.partition("/")[0]
     if target in ("nano", "expert", "random") or path.exists() or ":" in target:
         return
@@ -219,7 +224,7 @@ def _judge(request: EvalRequest, recipe: Recipe, domain: Domain) -> Judge:
 
 
 def _trained(request: EvalRequest, role: str) -> dict[str, str]:
-    """Where a run's latest weights of a role are; nothing for whoever is no run."""
+    """Returns where a run's latest weights of a role are; nothing where the target is no run."""
     if not _is_run(request.target):
         return {}
     checkpoint = latest_checkpoint(Path(request.target) / "checkpoints")

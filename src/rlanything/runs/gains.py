@@ -1,5 +1,5 @@
-"""What improved between two evaluations, by how much, and how sure that is: the same tasks and the
-same judged episodes, compared in pairs."""
+"""The gains from one evaluation to another, with intervals: the same tasks and the same judged
+episodes, compared in pairs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlanything.evaluation.success import success_interval, won_shares
 from rlanything.runs.store.store import Store
 
 BALANCED = "balanced Process Acc"
-"""Of a judge of steps: the mean of what it recognised of good and of bad ones."""
+"""The measure of a judge of steps: mean of the recall on good and on bad ones."""
 OUTCOME = "Outcome Acc"
-"""Of a judge of steps: how often it agreed with how the episode ended."""
+"""Another: how often it agreed with the outcome of the episode."""
 OF_STEPS = {GOOD, BAD, AGREEING}
-"""What these two are made of: not shown one by one."""
+"""The counts that these two are made of, not shown one by one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A run's slots as they stand in its store: root, active task, candidates, accuracies, critics."""
+"""The slots of a run as its store has them: root, active task, candidates, accuracies, critics."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rlanything.runs.store.store import Store
 def read_lineage(store: Store) -> list[dict[str, Any]]:
     """Returns one record per slot, in the order of their ids; empty before the first iteration.
 
-    `quarantined`: why the slot's active task is not met any more, or None; in the history, why the
-    candidate is not."""
+    `quarantined`: why the slot's active task is no longer rolled out, or None; in the history, why
+    the candidate is not."""
     instructions = dict(store.query("SELECT id, instruction FROM tasks"))
     quarantined = dict(store.query("SELECT task, reason FROM quarantine"))
     critics = {

@@ -18,7 +18,7 @@ class RunLock:
     """The lock of a run directory, held inside the context.
 
     The system holds it for the process and lets go when that ends, however it ends: the pid in the
-    file only tells others whom they wait for, and outlives a process that was killed."""
+    file only tells others which process they wait for, and outlives one that was killed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -57,14 +57,15 @@ class RunLock:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a run directory's lock, or ended without giving it back."""
+    """The process that has a run directory's lock, or ended without giving it back."""
 
     pid: int
     at_work: bool
 
 
 def find_holder(directory: Path) -> Holder | None:
-    """None where nobody has the lock and the last one gave it back."""
+    """Returns the process named in a directory's lock; None where the lock is free and the last one
+    gave it back."""
     try:
         with (directory / "lock").open("r+", encoding="utf-8") as file:
             pid = file.read().strip()

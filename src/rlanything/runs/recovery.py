@@ -1,4 +1,5 @@
-"""Where a stopped run goes on: at its last iteration that is whole, in the store and on disk."""
+"""The place where a stopped run continues: its last iteration that is complete, in store and on
+disk."""
 
 from __future__ import annotations
 
@@ -38,14 +39,14 @@ def recover(directory: Path, store: Store, say: Callable[[str], None]) -> Positi
     """Finds the newest iteration whose checkpoint is intact, and forgets everything later.
 
     An iteration counts once the store has committed it: a newer checkpoint is of an iteration that
-    was not finished. A damaged checkpoint is said aloud and the one before it taken. Raises
+    was not finished. A damaged checkpoint is reported and the one before it taken. Raises
     `CheckpointError` if the store has iterations and no checkpoint of theirs is intact."""
     folder = directory / "checkpoints"
     last = store.last_iteration()
     committed = last[0] if last else 0
     saved = saved_iterations(folder)
     chosen = 0
-    for iteration in reversed([each for each in saved if each <= committed]):
+    for iteration in reversed([number for number in saved if number <= committed]):
         damage = problems(folder / checkpoint_name(iteration))
         if not damage:
             chosen = iteration
@@ -53,9 +54,9 @@ def recover(directory: Path, store: Store, say: Callable[[str], None]) -> Positi
         say(f"damaged: {'; '.join(damage)}. Going back to the checkpoint before it.")
     if committed and not chosen:
         raise CheckpointError(
-            f"{folder}: none of its checkpoints is intact, so iteration {committed} cannot be gone "
-            "on from; restore them from a copy, or train anew in another directory"
+            f"{folder}: none of its checkpoints is intact, so the run cannot continue from "
+            f"iteration {committed}; restore them from a copy, or train anew in another directory"
         )
     store.forget_after(chosen)
-    forget(folder, [each for each in saved if each > chosen])
+    forget(folder, [number for number in saved if number > chosen])
     return Position(chosen, folder / checkpoint_name(chosen) if chosen else None)

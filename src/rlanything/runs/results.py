@@ -1,4 +1,4 @@
-"""The results of an iteration and of an evaluation, one object each for all who read them."""
+"""The results of an iteration and of an evaluation, one object each."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class IterationRecord:
     labels: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """The oracle's, of the steps of each trajectory that it can label: [steps] in {-1, 0, +1}."""
     judge_counts: Mapping[str, Counts] = field(default_factory=dict)
-    """What the judge got right by its own measures, by task."""
+    """Hits by the judge's own measures, by task."""
     usage: Mapping[str, int] = field(default_factory=dict)
-    """Of the models, as `role/quantity`."""
+    """Requests and tokens of the models, as `role/quantity`."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """By phase."""
     distance: Callable[[str, str], float] | None = None
@@ -66,12 +66,12 @@ class EvaluationRecord:
     number: int
     """The iteration after which it was made; 0: before training."""
     evaluations: Sequence[Evaluation]
-    """Of the policy, one a split."""
+    """Those of the policy, one a split."""
     judge: JudgeEvaluation
     usage: Mapping[str, int] = field(default_factory=dict)
-    """Of the models, as `role/quantity`."""
+    """Requests and tokens of the models, as `role/quantity`."""
     judge_episodes: Sequence[Trajectory] = ()
     """The episodes that the judge is evaluated on, where they are new."""
     labels: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Of the steps of those episodes, by episode."""
+    """Labels of the steps of those episodes, by episode."""
     metrics: Numbers = field(default_factory=dict)

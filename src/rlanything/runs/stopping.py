@@ -12,7 +12,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(BaseException):
-    """The run was asked to stop. Not an `Exception`: nobody may mistake it for a fault."""
+    """The run was asked to stop. Not an `Exception`, so that no handler takes it for a fault."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

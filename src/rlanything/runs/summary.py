@@ -88,7 +88,7 @@ def iteration_line(record: IterationRecord, iterations: int, seconds_left: float
 
 
 def _judge_accuracy(metrics: Numbers) -> str:
-    """Says how good the judge was, by whatever it can be measured by."""
+    """Says how good the judge was, by the measures that it has."""
     if "judge/ut" in metrics:
         tests, detected = (read(metrics, f"judge/{name}") for name in ("ut", "detect"))
         return f"UT {share(tests)} Detect {share(detected)}"
@@ -125,7 +125,9 @@ def closing_lines(
     lines += _growth_line(store)
     banned = sum(len(slot.quarantined) for slot in pool.slots)
     if banned:
-        lines.append(f"quarantined: {banned} tasks killed their workers; `tasks` says which")
+        lines.append(
+            f"quarantined: {banned} tasks killed their workers; `rlanything tasks` names them"
+        )
     lines.append(f"run: {directory} ({seconds / 60:.1f} min)")
     lines.append(
         f"next: `rlanything tasks {directory}` shows the rewritten tasks; "

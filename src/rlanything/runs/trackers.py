@@ -1,4 +1,4 @@
-"""A run's metrics in the tools that people watch runs with, under the names the store has.
+"""A run's metrics in TensorBoard and Weights & Biases, under the names that the store has.
 
 The store is what counts: a tracker only repeats it, and is told after the store has committed.
 """
@@ -20,7 +20,7 @@ from rlanything.runs.store.store import Store
 
 Metrics: TypeAlias = Mapping[str, float | None]
 Track: TypeAlias = Callable[[int, Metrics], None]
-"""Told an iteration and metrics of it; None is left out."""
+"""Takes an iteration and metrics of it; None is left out."""
 
 
 class TrackerError(ValueError):
@@ -40,7 +40,7 @@ def check_trackers(config: TrackerConfig) -> None:
 def tracking(recipe: Recipe, directory: Path, store: Store) -> Iterator[Track]:
     """Tells all trackers that the recipe names; yields what to call with each set of metrics.
 
-    `store`: rolled back to where the run goes on, if it was stopped."""
+    `store`: rolled back to where the run continues, if it was stopped."""
     with ExitStack() as stack:
         tracks: list[Track] = []
         if recipe.tracker.tensorboard:
@@ -58,12 +58,12 @@ def tracking(recipe: Recipe, directory: Path, store: Store) -> Iterator[Track]:
 
 @contextmanager
 def _tensorboard(folder: Path, store: Store) -> Iterator[Track]:
-    """Written anew from the store whenever a run goes on, so that it has every point once, whatever
-    became of the process that wrote before."""
+    """Written anew from the store when a run is resumed, so that it has every point once, even if
+    the process before was killed."""
     from tensorboardX import SummaryWriter
 
     shutil.rmtree(folder, ignore_errors=True)
-    # A TensorBoard that is open lets go of what it read before.
+    # A TensorBoard that is open forgets what it read before.
     writer = SummaryWriter(str(folder), purge_step=0)
 
     def track(iteration: int, metrics: Metrics, at: float | None = None) -> None:
@@ -84,7 +84,7 @@ def _tensorboard(folder: Path, store: Store) -> Iterator[Track]:
 
 @contextmanager
 def _wandb(config: WandbConfig, recipe: Recipe, directory: Path, store: Store) -> Iterator[Track]:
-    """A run goes on under its id; what was sent before is not sent again."""
+    """A resumed run keeps its id; what was sent before is not sent again."""
     import wandb  # pyright: ignore[reportMissingImports]
 
     [(begun,)] = store.query("SELECT value FROM run WHERE key = 'begun'")

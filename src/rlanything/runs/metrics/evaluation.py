@@ -12,7 +12,7 @@ from rlanything.runs.results import EvaluationRecord, Numbers
     EvaluationRecord,
     "Evaluation",
     {"evaluation/SPLIT/success": ("share", "held-out episodes that were won")},
-    "At iteration 0 and after those that `evaluation.every` names, on what nobody trains on. The\n"
+    "At iteration 0 and after those that `evaluation.every` names, on tasks that never train. The\n"
     "judge judges the same held-out episodes each time; labels are the oracle's or those of\n"
     "`evaluation.labeller`.",
 )

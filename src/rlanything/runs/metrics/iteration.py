@@ -112,12 +112,11 @@ def rollouts(record: IterationRecord) -> Numbers:
         "tasks/proposed": (
             "slots",
             "those that got a candidate: a valid try that a planner or an expert could solve. In "
-            "coding nobody can tell before the rollouts, so that it equals `tasks/valid` there",
+            "coding only the rollouts can tell, so that it equals `tasks/valid` there",
         ),
         "tasks/refused_tries": (
             "tries",
-            "answers of the adapter that were refused at whatever stage; the table `proposals` "
-            "says why",
+            "answers of the adapter that were refused at any stage; the table `proposals` says why",
         ),
         "tasks/accepted": (
             "slots",
@@ -197,9 +196,9 @@ def judge(record: IterationRecord) -> Numbers:
 def trained(record: IterationRecord) -> Numbers:
     result = record.result
     groups = result.trainable_groups
-    judged = [judged for group in groups for judged in group.judged]
-    steps = sum(len(one.trajectory.steps) for one in judged)
-    judgements = sum(len(step) for one in judged for step in one.judgements)
+    episodes = [judged for group in groups for judged in group.judged]
+    steps = sum(len(episode.trajectory.steps) for episode in episodes)
+    judgements = sum(len(step) for episode in episodes for step in episode.judgements)
     return {
         "policy/window_share": _window_share(groups, record.feedback.policy_window),
         "policy/trained_share": len(result.policy_samples) / steps if steps else None,

@@ -1,4 +1,4 @@
-"""What is measured of a judge, in an iteration's rollouts as in an evaluation."""
+"""The metrics of a judge, the same in an iteration's rollouts and in an evaluation."""
 
 from __future__ import annotations
 

@@ -30,25 +30,25 @@ class Meter:
     def measure(self, record: Record) -> Record:
         """Returns the record with its metrics."""
         measured: dict[str, float | None] = {}
-        for one in list(REGISTERED.values()):
-            if isinstance(record, one.of):
+        for metrics in list(REGISTERED.values()):
+            if isinstance(record, metrics.of):
                 try:
-                    measured |= one.function(record)
+                    measured |= metrics.function(record)
                 except Exception as error:
-                    self._report(one.origin, error)
+                    self._report(metrics.origin, error)
         return replace(record, metrics=measured)
 
     def _report(self, origin: str, error: Exception) -> None:
         if origin not in self._failed:
             self._failed.add(origin)
             self._warn(
-                f"metrics of {origin} are left out: {type(error).__name__}: {error}; mend it, or "
-                "do without them"
+                f"metrics of {origin} are left out: {type(error).__name__}: {error}; mend "
+                "that function, or leave it out"
             )
 
 
 def read(row: Numbers, name: str) -> float | None:
     """Returns a metric of an iteration; None where it was not measured. Raises KeyError for a name
-    that nobody registered: a typing mistake must not read as a metric that is missing."""
+    that is not registered: a typing mistake must not read as a metric that is missing."""
     find_metric(name)
     return row.get(name)

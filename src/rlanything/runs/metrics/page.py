@@ -28,12 +28,12 @@ from rlanything.runs.results import IterationRecord
 
 @metrics(IterationRecord, "Mine", {"mine/longest": ("steps", "the longest episode")})
 def longest(record):
-    return {"mine/longest": max(len(one.trajectory.steps) for one in record.judged)}
+    return {"mine/longest": max(len(judged.trajectory.steps) for judged in record.judged)}
 ```
 
 Import its module before the run, or name it as an entry point of the group `rlanything.metrics`:
 it is then in the store, in the trackers and in the report. One that raises is reported once and
-left out; the run goes on.
+left out; the run continues.
 """
 WARNINGS = """## Warnings
 
@@ -48,10 +48,10 @@ their reasons), with what was measured and what to try.
 def write_page() -> str:
     """Returns the page, metrics of imported plug-ins included."""
     parts = [HEAD]
-    for title in dict.fromkeys(one.section for one in REGISTERED.values()):
-        sets = [one for one in REGISTERED.values() if one.section == title]
-        notes = [one.note for one in sets if one.note]
-        rows = _rows([metric for one in sets for metric in one.metrics])
+    for title in dict.fromkeys(metrics.section for metrics in REGISTERED.values()):
+        sets = [metrics for metrics in REGISTERED.values() if metrics.section == title]
+        notes = [metrics.note for metrics in sets if metrics.note]
+        rows = _rows([metric for metrics in sets for metric in metrics.metrics])
         table = "\n".join(["| name | unit | meaning |", "|---|---|---|", *rows])
         parts.append("\n\n".join([f"## {title}", *notes, table]) + "\n")
     holds = [f"| {name} | {rule.holds_when} |" for name, rule in RULES.items()]

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 from rlanything.runs.results import EvaluationRecord, IterationRecord, Numbers
 
 PLACEHOLDERS = {"ROLE": "(?:policy|judge|adapter|labeller)", "SPLIT": "[a-z0-9_]+"}
-"""What a name may hold in place of several."""
+"""Words in a name that stand for several."""
 
 Record = TypeVar("Record", IterationRecord, EvaluationRecord)
 Function: TypeAlias = Callable[[Any], Numbers]
@@ -84,9 +84,9 @@ def metrics(
 
 @cache
 def find_metric(name: str) -> Metric:
-    """Returns the metric of a name. Raises KeyError where nobody registered it."""
-    for one in REGISTERED.values():
-        for metric in one.metrics:
+    """Returns the metric of a name. Raises KeyError where none is registered."""
+    for declared in REGISTERED.values():
+        for metric in declared.metrics:
             if metric.matches(name):
                 return metric
     raise KeyError(f"no metric is called {name}; docs/metrics.md lists them")

@@ -1,4 +1,4 @@
-"""The facts of a report: all it says of a run but for its texts, read from the store once."""
+"""The facts of a report: all that it shows of a run but its texts, read from the store once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class TaskCounts:
-    """What became of the tasks so far."""
+    """The tasks of a run so far, counted by what became of them."""
 
     slots: int
     rewritten: int
@@ -82,7 +82,7 @@ class Facts:
     policy_curves: tuple[Curve, ...]
     judge_curves: tuple[Curve, ...]
     disagreements: tuple[Disagreements, ...]
-    """Of the first and of the latest iteration."""
+    """Those of the first and of the latest iteration."""
     metric_iterations: tuple[int, ...]
     metrics: Mapping[str, Sequence[float | None]]
     """By name, one value for each of `metric_iterations`."""
@@ -90,7 +90,7 @@ class Facts:
     episodes: int
     """Played in training, shown or not."""
     forgotten: int
-    """Of these, how many have no texts any more."""
+    """Those among them that have no texts any more."""
 
 
 class Reader:

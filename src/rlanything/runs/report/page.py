@@ -1,7 +1,7 @@
 """One HTML file that needs nothing else, and can reach nothing else.
 
-Whatever models wrote is data: JSON without a `<`, or base64. The page puts it into text nodes only,
-and its security policy lets no script run but the page's own, and no request leave it.
+What models wrote is data: JSON without a `<`, or base64. The page puts it into text nodes only, and
+its security policy lets no script run but the page's own, and no request leave it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DIGITS = 5
 
 
 def render(payload: Payload) -> str:
-    """The whole page."""
+    """Returns the page as HTML."""
     folder = files("rlanything.runs.report") / "page"
     style = (folder / "page.css").read_text(encoding="utf-8")
     script = "\n".join((folder / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
@@ -59,17 +59,17 @@ def render(payload: Payload) -> str:
     }
     page = (folder / "page.html").read_text(encoding="utf-8")
     # In one pass: what is put in is not looked through again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], page)
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], page)
 
 
 def _json(facts: Any) -> str:
-    """JSON that ends no script element, whatever its strings hold."""
+    """Returns JSON that cannot end a script element, for any strings in it."""
     text = json.dumps(_rounded(facts), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")
 
 
 def _rounded(value: Any) -> Any:
-    """With numbers as short as a reader needs them; what is not finite is no number."""
+    """Returns the value with its numbers cut to `DIGITS`; None for one that is not finite."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     if isinstance(value, dict):

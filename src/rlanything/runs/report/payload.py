@@ -11,7 +11,7 @@ from rlanything.evaluation.intervals import Interval
 from rlanything.runs.gains import paired
 from rlanything.runs.lineage import read_lineage
 from rlanything.runs.metrics.measuring import find_metric
-from rlanything.runs.report.episodes import Pages, Rewards, index_episodes
+from rlanything.runs.report.episode_index import Pages, Rewards, index_episodes
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.sampling import Shown, choose, reasons, size_of
 

@@ -118,5 +118,5 @@ def _alternately(queues: Mapping[str, Sequence[Episode]]) -> Iterable[Shown]:
 
 
 def reasons(shown: Sequence[Shown]) -> dict[str, int]:
-    """Returns how many were taken for what."""
+    """Returns how many were taken for each reason."""
     return dict(Counter(each.reason for each in shown))

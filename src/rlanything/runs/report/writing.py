@@ -1,4 +1,4 @@
-"""Reports as files: whole or not there, rewritten while a run goes as often as that is cheap."""
+"""Reports as files: complete or not there, rewritten during a run as often as that is cheap."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlanything.runs.store.store import Store
 
 NAME, COMPARISON = "report.html", "comparison.html"
 SHARE = 0.03
-"""Of a run's time that its reports may take."""
+"""The share of a run's time that its reports may take."""
 
 
 class ReportError(ValueError):
@@ -23,9 +23,9 @@ class ReportError(ValueError):
 
 
 def write_report(runs: Sequence[Path], out: Path) -> None:
-    """The report of a run, or of several compared, from whatever their stores hold.
+    """Writes the report of a run, or of several compared, from what their stores hold so far.
 
-    Raises `StoreError` where one is no run directory, and `ReportError` where `out` cannot be
+    Raises `StoreError` where one is not a run directory, and `ReportError` where `out` cannot be
     written."""
     with ExitStack() as stack:
         readers = [
@@ -50,7 +50,7 @@ def _write(readers: Sequence[Reader], out: Path) -> None:
 
 
 class Reporter:
-    """Keeps the report of a run that goes on up to date."""
+    """Keeps the report of a run up to date while it trains."""
 
     def __init__(self, store: Store, directory: Path, say: Callable[[str], None]) -> None:
         self._reader, self._say = Reader(store, directory), say
@@ -64,8 +64,8 @@ class Reporter:
             self.write()
 
     def write(self) -> None:
-        """Writes the report. Where that fails, it says so in one line: a run has better things to
-        do than to end for want of one."""
+        """Writes the report. Never raises: a failed report must not stop the run, so the failure
+        becomes one line."""
         begun = time.perf_counter()
         try:
             _write([self._reader], self._out)

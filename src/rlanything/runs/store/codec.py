@@ -23,7 +23,7 @@ HASH_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StoredCompletion:
     """A completion as it is kept."""
 
     text: str
@@ -35,20 +35,20 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Transcript:
+class EpisodeText:
     """Everything that was read and written in an episode."""
 
     observations: tuple[str, ...]
     """[steps + 1]: what a step leads to is what the next one sees."""
-    responses: tuple[Written, ...]
+    responses: tuple[StoredCompletion, ...]
     """[steps]"""
-    judgements: tuple[tuple[Written, ...], ...]
+    judgements: tuple[tuple[StoredCompletion, ...], ...]
     """[steps][m]"""
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """A transcript as four compressed columns."""
+class EncodedEpisode:
+    """An episode's text as four compressed columns."""
 
     texts: bytes
     """JSON: observations, responses, judgements."""
@@ -61,8 +61,10 @@ class Packed:
     """Hashes, in the order of the completions."""
 
 
-def pack(judged: JudgedTrajectory) -> Packed:
-    """Raises ValueError if a step does not see what the step before it led to."""
+def encode_episode(judged: JudgedTrajectory) -> EncodedEpisode:
+    """Compresses what was read and written in an episode.
+
+    Raises ValueError if a step does not see what the step before it led to."""
     trajectory = judged.trajectory
     steps = trajectory.steps
     for number, (step, after) in enumerate(pairwise(steps), 1):
@@ -84,38 +86,38 @@ def pack(judged: JudgedTrajectory) -> Packed:
         chain.from_iterable(each.token_ids for each in completions),
     )
     logprobs = chain.from_iterable(each.logprobs for each in completions)
-    return Packed(
+    return EncodedEpisode(
         # A model may write half a surrogate pair; that is no reason to lose an iteration.
         _deflate(json.dumps(texts, ensure_ascii=False).encode("utf-8", "surrogatepass")),
         _deflate(np.fromiter(token_ids, "<i4").tobytes()),
-        pack_numbers(np.fromiter(logprobs, "<f4")),
+        encode_numbers(np.fromiter(logprobs, "<f4")),
         _deflate(b"".join(_prompt_hashes(completions))),
     )
 
 
-def unpack(packed: Packed) -> Transcript:
-    """The inverse of `pack`."""
-    observations, responses, judgements = unpack_texts(packed.texts)
-    completions = _written(packed, responses, judgements)
+def decode_episode(encoded: EncodedEpisode) -> EpisodeText:
+    """Returns the episode that `encode_episode` compressed."""
+    observations, responses, judgements = decode_texts(encoded.texts)
+    completions = _written(encoded, responses, judgements)
     completed = [(next(completions), tuple(next(completions) for _ in row)) for row in judgements]
-    return Transcript(
+    return EpisodeText(
         tuple(observations),
         tuple(response for response, _ in completed),
         tuple(row for _, row in completed),
     )
 
 
-def unpack_texts(texts: bytes) -> tuple[list[str], list[str], list[list[str]]]:
-    """Observations [steps + 1], responses [steps] and judgements [steps][m] of a packed transcript,
-    without their tokens."""
+def decode_texts(texts: bytes) -> tuple[list[str], list[str], list[list[str]]]:
+    """Returns the observations [steps + 1], responses [steps] and judgements [steps][m] of an
+    encoded episode, without their tokens."""
     observations, responses, judgements = json.loads(
         zlib.decompress(texts).decode("utf-8", "surrogatepass")
     )
     return observations, responses, judgements
 
 
-def pack_numbers(numbers: np.ndarray) -> bytes:
-    """Floating-point numbers, compressed without loss: first the lowest byte of all of them, then
+def encode_numbers(numbers: np.ndarray) -> bytes:
+    """Compresses floating-point numbers without loss: first the lowest byte of all of them, then
     the next, so that what they have in common, the highest, lies together.
 
     Byte by byte there is little to find but that some values are frequent: a Huffman code for each
@@ -131,15 +133,15 @@ def pack_numbers(numbers: np.ndarray) -> bytes:
     return b"".join([*parts, compressor.flush()])
 
 
-def unpack_numbers(data: bytes, dtype: str) -> np.ndarray:
-    """The inverse of `pack_numbers`."""
+def decode_numbers(data: bytes, dtype: str) -> np.ndarray:
+    """Returns the numbers [n] that `encode_numbers` compressed."""
     size = np.dtype(dtype).itemsize
     layers = np.frombuffer(zlib.decompress(data), np.uint8).reshape(size, -1)
     return np.ascontiguousarray(layers.T).view(dtype).reshape(-1)
 
 
 def prompt_hash(ids: Iterable[int]) -> bytes:
-    """16 bytes that stand for a prompt."""
+    """Returns 16 bytes that stand for a prompt."""
     return hashlib.sha256(np.fromiter(ids, "<i4").tobytes()).digest()[:HASH_BYTES]
 
 
@@ -155,7 +157,8 @@ def _in_order(judged: JudgedTrajectory) -> Iterator[Completion]:
 
 
 def _prompt_hashes(completions: Sequence[Completion]) -> Iterator[bytes]:
-    """The judgements of a step answer one prompt: it is hashed once."""
+    """Yields the hash of each completion's prompt. The judgements of a step answer one prompt: it
+    is hashed once."""
     before: tuple[int, ...] | None = None
     hashed = b""
     for completion in completions:
@@ -165,18 +168,20 @@ def _prompt_hashes(completions: Sequence[Completion]) -> Iterator[bytes]:
 
 
 def _written(
-    packed: Packed, responses: Sequence[str], judgements: Sequence[Sequence[str]]
-) -> Iterator[Written]:
+    encoded: EncodedEpisode, responses: Sequence[str], judgements: Sequence[Sequence[str]]
+) -> Iterator[StoredCompletion]:
     texts = [
         text
         for response, row in zip(responses, judgements, strict=True)
         for text in (response, *row)
     ]
-    numbers = np.frombuffer(zlib.decompress(packed.token_ids), "<i4")
+    numbers = np.frombuffer(zlib.decompress(encoded.token_ids), "<i4")
     ends = np.cumsum(numbers[: len(texts)]).tolist()
     token_ids = numbers[len(texts) :].tolist()
-    logprobs = unpack_numbers(packed.logprobs, "<f4").tolist()
-    hashes = zlib.decompress(packed.prompts)
+    logprobs = decode_numbers(encoded.logprobs, "<f4").tolist()
+    hashes = zlib.decompress(encoded.prompts)
     for i, (text, start, end) in enumerate(zip(texts, [0, *ends], ends, strict=False)):
         hashed = hashes[i * HASH_BYTES : (i + 1) * HASH_BYTES]
-        yield Written(text, tuple(token_ids[start:end]), tuple(logprobs[start:end]), hashed)
+        yield StoredCompletion(
+            text, tuple(token_ids[start:end]), tuple(logprobs[start:end]), hashed
+        )

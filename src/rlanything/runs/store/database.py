@@ -1,4 +1,4 @@
-"""One SQLite file: opened so that a commit survives a power cut, its faults said in plain words."""
+"""One SQLite file, opened so that a commit survives a power cut; its errors in plain words."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Database:
                 raise
 
     def check(self) -> list[str]:
-        """What is wrong with the file, in plain words; nothing if it is sound. Reads all of it."""
+        """Returns the faults of the file, in plain words; empty if it is sound. Reads all of it."""
         try:
             lines = self.query("PRAGMA integrity_check(10)")
             orphans = self.query("PRAGMA foreign_key_check")

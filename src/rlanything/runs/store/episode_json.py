@@ -9,7 +9,7 @@ from rlanything.records import Completion, Step, Task, Trajectory
 
 
 def to_json(trajectory: Trajectory) -> str:
-    """Returns texts, actions and outcome as JSON; no tokens, for nobody trains on these."""
+    """Returns texts, actions and outcome as JSON; no tokens, since these never train."""
     task = trajectory.task
     return json.dumps(
         {

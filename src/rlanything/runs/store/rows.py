@@ -12,7 +12,7 @@ from rlanything.algorithm.curriculum import Pool
 from rlanything.loop import IterationResult
 from rlanything.records import Completion, JudgedTrajectory, Judgement
 from rlanything.runs.results import EvaluationRecord, IterationRecord, Numbers
-from rlanything.runs.store.codec import pack
+from rlanything.runs.store.codec import encode_episode
 from rlanything.runs.store.episode_json import to_json
 
 
@@ -22,8 +22,8 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-class Trained:
-    """The samples of both roles, until each is found at the step or judgement it is of."""
+class UnstoredSamples:
+    """The samples of both roles whose step or judgement has not been written yet."""
 
     def __init__(self, result: IterationResult) -> None:
         samples = {"policy": result.policy_samples, "judge": result.judge_samples}
@@ -50,7 +50,7 @@ def write_iteration(db: sqlite3.Connection, record: IterationRecord) -> None:
     """Writes everything that the iteration leaves. Raises ValueError as `Store.record_iteration`
     does."""
     result, iteration = record.result, record.number
-    trained = Trained(result)
+    samples = UnstoredSamples(result)
     db.execute(
         "INSERT INTO iterations VALUES (?, ?, ?)", (iteration, record.finished, record.checkpoint)
     )
@@ -63,8 +63,8 @@ def write_iteration(db: sqlite3.Connection, record: IterationRecord) -> None:
         )
         written: set[int] = set()
         for judged in group.judged:
-            write_trajectory(db, record, judged, trained, written)
-    trained.check_all_taken()
+            write_trajectory(db, record, judged, samples, written)
+    samples.check_all_taken()
     db.executemany(
         "INSERT INTO proposals VALUES (?, ?, ?, ?, ?)",
         [
@@ -136,7 +136,7 @@ def write_trajectory(
     db: sqlite3.Connection,
     record: IterationRecord,
     judged: JudgedTrajectory,
-    trained: Trained,
+    samples: UnstoredSamples,
     written: set[int],
 ) -> None:
     """Writes an episode of an iteration. `written`: the judgements of its group that have been
@@ -165,7 +165,7 @@ def write_trajectory(
                 storable(step.action) if step.action is not None else None,
                 step.valid,
                 labels[i] if labels is not None else None,
-                trained.advantage("policy", f"{name}/{i}", step.completion),
+                samples.advantage("policy", f"{name}/{i}", step.completion),
                 step.image,
             )
             for i, step in enumerate(trajectory.steps)
@@ -179,19 +179,19 @@ def write_trajectory(
                 i,
                 j,
                 judgement.score,
-                trained.advantage("judge", f"{name}/{i}/{j}", judgement.completion),
+                samples.advantage("judge", f"{name}/{i}/{j}", judgement.completion),
             )
             for i, judgements in enumerate(judged.judgements)
             for j, judgement in enumerate(judgements)
         ],
     )
-    packed = pack(_without(judged, written))
-    db.execute("INSERT INTO transcripts VALUES (?, ?, ?, ?, ?)", (number, *astuple(packed)))
+    encoded = encode_episode(_without(judged, written))
+    db.execute("INSERT INTO transcripts VALUES (?, ?, ?, ?, ?)", (number, *astuple(encoded)))
     written.update(id(each.completion) for step in judged.judgements for each in step)
 
 
 def _without(judged: JudgedTrajectory, written: AbstractSet[int]) -> JudgedTrajectory:
-    """The trajectory with empty texts for the judgements that are written already."""
+    """Returns the trajectory with empty texts for the judgements that are written already."""
 
     def once(judgement: Judgement) -> Judgement:
         again = id(judgement.completion) in written

@@ -24,8 +24,8 @@ from rlanything.runs.store.stored import StoredTrajectory, read_trajectory, tran
 
 
 class Store:
-    """The `run.sqlite` of a run directory. Whatever reads or writes raises `StoreError` where the
-    file, the disk or another process does not let it."""
+    """The `run.sqlite` of a run directory. Every method that reads or writes raises `StoreError`
+    where the file, the disk or another process does not let it."""
 
     def __init__(self, path: Path) -> None:
         """Opens a store. Raises `StoreError` if there is none or it is another version's."""
@@ -42,7 +42,7 @@ class Store:
 
     @classmethod
     def create(cls, path: Path) -> Store:
-        """A new file. Raises `StoreError` where none can be written."""
+        """Creates the file. Raises `StoreError` where it cannot be written."""
         with closing(Database(path)) as db, db.transaction() as connection:
             for statement in TABLES.split(";"):
                 connection.execute(statement)
@@ -56,8 +56,7 @@ class Store:
         return self._db.query(sql, *values)
 
     def check(self) -> list[str]:
-        """Returns what is wrong with the file, in plain words; nothing if it is sound. Reads all of
-        it."""
+        """Returns the faults of the file, in plain words; empty if it is sound. Reads all of it."""
         return self._db.check()
 
     # --- writing
@@ -94,7 +93,7 @@ class Store:
     # --- going back, and forgetting
 
     def last_iteration(self) -> tuple[int, str] | None:
-        """The newest iteration and the name of its checkpoint."""
+        """Returns the newest iteration and the name of its checkpoint; None before the first."""
         rows = self.query("SELECT iteration, checkpoint FROM iterations ORDER BY 1 DESC LIMIT 1")
         return rows[0] if rows else None
 
@@ -133,8 +132,8 @@ class Store:
         return bool(self.query("SELECT value FROM run WHERE key = 'finished'"))
 
     def trajectory(self, trajectory_id: str) -> StoredTrajectory:
-        """An episode with its texts. Raises `StoreError` if there is none of this id, or if its
-        texts were forgotten."""
+        """Returns an episode with its texts. Raises `StoreError` if there is none of this id, or if
+        its texts were forgotten."""
         return read_trajectory(self._db, trajectory_id)
 
     def metrics(self, iteration: int) -> dict[str, float | None]:
@@ -175,14 +174,16 @@ class Store:
         return dict(counts)
 
     def judge_eval_episodes(self) -> list[Trajectory]:
-        """The held-out episodes that the judge is evaluated on, as far as a judge reads them."""
+        """Returns the held-out episodes that the judge is evaluated on, as far as a judge reads
+        them."""
         return [
             from_json(text)
             for (text,) in self.query("SELECT episode FROM judge_eval_episodes ORDER BY number")
         ]
 
     def judge_eval_labels(self) -> dict[str, list[int]]:
-        """Of the steps of those episodes, by episode; those without labels are missing."""
+        """Returns the labels of those episodes' steps, by episode; episodes without any are
+        missing."""
         rows = self.query(
             "SELECT episode, labels FROM judge_eval_episodes WHERE labels IS NOT NULL"
         )

@@ -6,7 +6,12 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rlanything.runs.store.codec import Packed, Transcript, Written, unpack
+from rlanything.runs.store.codec import (
+    EncodedEpisode,
+    EpisodeText,
+    StoredCompletion,
+    decode_episode,
+)
 from rlanything.runs.store.database import Database, StoreError
 
 
@@ -14,7 +19,7 @@ from rlanything.runs.store.database import Database, StoreError
 class StoredJudgement:
     """One sample of the judge, as it was recorded."""
 
-    completion: Written
+    completion: StoredCompletion
     """Empty where several trajectories share it, but for the first."""
     score: int
     advantage: float | None
@@ -26,7 +31,7 @@ class StoredStep:
     """One exchange between policy and environment, as it was recorded."""
 
     observation: str
-    completion: Written
+    completion: StoredCompletion
     action: str | None
     valid: bool
     next_observation: str
@@ -53,7 +58,8 @@ class StoredTrajectory:
 
 
 def read_trajectory(db: Database, trajectory_id: str) -> StoredTrajectory:
-    """Raises `StoreError` if there is none of this id, or if its texts were forgotten."""
+    """Returns an episode with its texts. Raises `StoreError` if there is none of this id, or if its
+    texts were forgotten."""
     rows = db.query(
         "SELECT number, iteration, task, outcome, reward FROM trajectories WHERE id = ?",
         trajectory_id,
@@ -73,8 +79,8 @@ def read_trajectory(db: Database, trajectory_id: str) -> StoredTrajectory:
 
 
 def transcript_digests(db: Database) -> Iterator[tuple[str, int, *tuple[str, ...]]]:
-    """Of every step: trajectory, step, and digests of its observations and of the texts, tokens,
-    log-probs and prompts of what was written."""
+    """Yields for every step: trajectory, step, and digests of its observations and of the texts,
+    tokens, log-probs and prompts of what was written."""
     for name, number in db.query("SELECT id, number FROM trajectories ORDER BY id"):
         written = _transcript(db, number)
         if written is None:
@@ -85,21 +91,21 @@ def transcript_digests(db: Database) -> Iterator[tuple[str, int, *tuple[str, ...
                 name,
                 i,
                 _digest(written.observations[i : i + 2]),
-                _digest([each.text for each in answers]),
-                _digest([each.token_ids for each in answers]),
-                _digest([each.logprobs for each in answers]),
-                _digest([each.prompt_hash for each in answers]),
+                _digest([answer.text for answer in answers]),
+                _digest([answer.token_ids for answer in answers]),
+                _digest([answer.logprobs for answer in answers]),
+                _digest([answer.prompt_hash for answer in answers]),
             )
 
 
-def _transcript(db: Database, number: int) -> Transcript | None:
+def _transcript(db: Database, number: int) -> EpisodeText | None:
     rows = db.query(
         "SELECT texts, token_ids, logprobs, prompts FROM transcripts WHERE trajectory = ?", number
     )
-    return unpack(Packed(*rows[0])) if rows else None
+    return decode_episode(EncodedEpisode(*rows[0])) if rows else None
 
 
-def _steps(db: Database, number: int, written: Transcript) -> Iterator[StoredStep]:
+def _steps(db: Database, number: int, written: EpisodeText) -> Iterator[StoredStep]:
     judgements: list[list[StoredJudgement]] = [[] for _ in written.responses]
     for i, j, score, advantage in db.query(
         "SELECT step, judgement, score, advantage FROM judgements WHERE trajectory = ?"

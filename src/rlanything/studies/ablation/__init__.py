@@ -1,1 +1,1 @@
-"""A recipe run many times over, each time with something left out or done otherwise."""
+"""Ablations: a recipe run many times, each time with something left out or changed."""

@@ -1,4 +1,4 @@
-"""An ablation from the words that ask for it to its table."""
+"""An ablation from its request to its table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AblationRequest:
-    """What the command line asks for."""
+    """The arguments of the command."""
 
     recipe: Path
     overrides: Sequence[str]
@@ -39,12 +39,12 @@ class AblationRequest:
     page: Path | None
     figure: Path | None
     command: str
-    """As it was given, for the page."""
+    """The command line as it was given, for the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """What came of it."""
+    """The results of a grid, and the runs that failed."""
 
     results: Results
     failed: dict[str, str]
@@ -97,7 +97,7 @@ def _write(
     cells: Sequence[Cell],
     parallel: int,
 ) -> list[Path]:
-    """What the request wants written of a grid that is done; where it is."""
+    """Writes the page and the figure that the request asks for, and returns their paths."""
     from rlanything.studies.ablation.page import Circumstances, write_page
 
     written: list[Path] = []

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 
 class ArmError(ValueError):
-    """No such arm; the message is one line that says which there are."""
+    """There is no such arm; the message is one line that lists those there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A variant of a recipe. Says outright what it is about, whatever the recipe says of it."""
+    """A variant of a recipe. Its overrides name every key it is about, also where the recipe
+    already has that value."""
 
     name: str
     overrides: tuple[str, ...]
@@ -47,12 +48,12 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
     "lambda": (
         Arm(WHOLE, EVERYTHING),
         *(
-            Arm(f"{who}_lambda_{value}", (*EVERYTHING, f"feedback.{key}={value}"), WHOLE)
-            for who, key in (("policy", "policy_lambda"), ("judge", "judge_lambda"))
+            Arm(f"{role}_lambda_{value}", (*EVERYTHING, f"feedback.{key}={value}"), WHOLE)
+            for role, key in (("policy", "policy_lambda"), ("judge", "judge_lambda"))
             for value in LAMBDAS
         ),
     ),
-    # What the policy's advantage compares a step with.
+    # The steps that the policy's advantage compares a step with.
     "comparison": tuple(
         Arm(
             f"compare_{over}",
@@ -61,7 +62,7 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
         )
         for over in ("step", "trajectory", "state")
     ),
-    # Against a judge that most steps being lost pulls toward one answer (Theorem 2).
+    # Remedies for a judge that is pulled toward one answer because most steps are lost (Theorem 2).
     "remedies": tuple(
         Arm(name, (*EVERYTHING, *changes), None if name == "plain" else "plain")
         for name, changes in {
@@ -84,29 +85,29 @@ ARMS = {arm.name: arm for group in GROUPS.values() for arm in group}
 
 
 def find_arms(wanted: Sequence[str]) -> list[Arm]:
-    """The arms asked for, in order and each once: groups and names, several with commas between
-    them, or `NAME:section.key=value,...` for one of one's own, which is compared with the one
-    before it. Raises `ArmError`."""
-    found: dict[str, Arm] = {}
+    """Returns the arms asked for, in order and each once: groups and names, several with commas
+    between them, or `NAME:section.key=value,...` for one of one's own, which is compared with the
+    one before it. Raises `ArmError`."""
+    arms: dict[str, Arm] = {}
     for text in wanted:
         for arm in _own(text) if ":" in text else _known(text):
-            if found.setdefault(arm.name, arm).overrides != arm.overrides:
+            if arms.setdefault(arm.name, arm).overrides != arm.overrides:
                 raise ArmError(f"--arms: two arms are called {arm.name!r}; rename one")
-    if not found:
+    if not arms:
         raise ArmError("--arms: name at least one arm")
-    return list(found.values())
+    return list(arms.values())
 
 
 def _known(text: str) -> list[Arm]:
-    found: list[Arm] = []
+    arms: list[Arm] = []
     for name in filter(None, (part.strip() for part in text.split(","))):
         if name not in GROUPS and name not in ARMS:
             raise ArmError(
                 f"--arms: no arm or group is called {name!r:.80}; groups: {', '.join(GROUPS)}; "
                 f"arms: {', '.join(ARMS)}; or write NAME:section.key=value"
             )
-        found += GROUPS.get(name) or (ARMS[name],)
-    return found
+        arms += GROUPS.get(name) or (ARMS[name],)
+    return arms
 
 
 def _own(text: str) -> list[Arm]:

@@ -1,4 +1,4 @@
-"""How runs went along the way: every iteration's figures, of every run, as one table."""
+"""The metrics of every iteration of every run, as one table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HELD_OUT = ("balanced_process_accuracy", "process_accuracy", "outcome_accuracy",
 
 
 def curve_names(splits: Sequence[str]) -> tuple[str, ...]:
-    """All that is worth following, the figures of sittings last."""
+    """Returns the metrics worth following, those of evaluations last."""
     return (
         *CURVES,
         *(f"evaluation/{split}/success" for split in splits),
@@ -38,7 +38,7 @@ def curve_names(splits: Sequence[str]) -> tuple[str, ...]:
 
 
 def metric(store: Store, name: str) -> dict[int, float]:
-    """By iteration, where it was measured."""
+    """Returns a metric by iteration, where it was measured."""
     query = "SELECT iteration, value FROM metrics WHERE name = ? ORDER BY iteration"
     return {iteration: value for iteration, value in store.query(query, name) if value is not None}
 
@@ -46,23 +46,23 @@ def metric(store: Store, name: str) -> dict[int, float]:
 def write_curves(
     path: Path, runs: Mapping[tuple[str, ...], Store], heads: Sequence[str], splits: Sequence[str]
 ) -> None:
-    """A CSV file with a line for each run and iteration. `runs`: by what tells them apart, under
-    `heads`. Metrics that no run has get no column."""
+    """Writes a CSV file with a line for each run and iteration. `runs`: by the values of the
+    columns `heads`, which tell them apart. Metrics that no run has get no column."""
     wanted = curve_names(splits)
     values = {run: {name: metric(store, name) for name in wanted} for run, store in runs.items()}
-    names = [name for name in wanted if any(found[name] for found in values.values())]
+    names = [name for name in wanted if any(curves[name] for curves in values.values())]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*heads, "iteration", *names])
-        for run, found in values.items():
-            for iteration in sorted(set().union(*(found[name] for name in names))):
-                row = [found[name].get(iteration) for name in names]
+        for run, curves in values.items():
+            for iteration in sorted(set().union(*(curves[name] for name in names))):
+                row = [curves[name].get(iteration) for name in names]
                 cells = ["" if value is None else f"{value:.5g}" for value in row]
                 writer.writerow([*run, iteration, *cells])
 
 
 def mean_curve(stores: Sequence[Store], name: str) -> dict[int, float]:
-    """The mean over runs of a metric, at the iterations where all of them have it."""
+    """Returns the mean over runs of a metric, at the iterations where all of them have it."""
     curves = [metric(store, name) for store in stores]
     shared = set.intersection(*(set(curve) for curve in curves)) if curves else set[int]()
     return {i: statistics.fmean(curve[i] for curve in curves) for i in sorted(shared)}

@@ -1,4 +1,4 @@
-"""The figure of an ablation: what each arm gained, and how its runs went there."""
+"""The figure of an ablation: the gains of each arm, and the curves of its runs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SHOWN = {
     "judge/detect": "faults found\n(Detect)",
     "judge/positive_rate": "judge says +1",
 }
-"""The curves that are drawn, as far as some run has them, and what they are called."""
+"""The curves that are drawn, as far as some run has them, and their labels."""
 INK, SOFT, LINE = "#1f2328", "#8b939c", "#d9dcdf"
 COLORS = ("#0067a8", "#c2540a", "#00785a", "#a54f83", "#8a6a00", "#4b4fb5")
-"""Of the arms in order; they can be told apart by those who see fewer colours."""
+"""One colour for each arm in order; safe for colour-blind readers."""
 
 
 def check_figure(path: Path) -> None:
@@ -45,8 +45,8 @@ def check_figure(path: Path) -> None:
 
 
 def draw(path: Path, results: Results, stores: Mapping[tuple[str, str], Store]) -> None:
-    """Above, the gains of every arm with their intervals; below, every run's curves and their mean
-    over seeds. `stores`: by arm and seed; `path`: its ending says what is written."""
+    """Draws above the gains of every arm with their intervals; below, every run's curves and their
+    mean over seeds. `stores`: by arm and seed; `path`: its ending says what is written."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -74,7 +74,7 @@ def draw(path: Path, results: Results, stores: Mapping[tuple[str, str], Store]) 
 
 
 def _gains(figure: SubFigure, results: Results, arms: Sequence[str]) -> None:
-    figure.suptitle("Points gained on before optimization, 95% intervals over seeds and tasks")
+    figure.suptitle("Points gained over before optimization, 95% intervals over seeds and tasks")
     rows = {row.name: row.gains or {} for row in results.rows}
     panels = figure.subplots(1, len(results.measures), sharey=True, squeeze=False)[0]
     for panel, measure in zip(panels, results.measures, strict=True):

@@ -1,7 +1,7 @@
 """The grid: every arm with every seed, each a run of its own in a process of its own.
 
 A run that has finished is left alone, one that was interrupted is resumed, one that fails is named
-and the others go on: the same command always does what is left to do.
+and the others continue: the same command always does what is left to do.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from rlanything.runs.store.store import Store
 from rlanything.studies.ablation.arms import Arm
 
 COMMAND = (sys.executable, "-m", "rlanything.cli")
-"""What trains, and resumes."""
+"""The command that trains and resumes a run."""
 LEDGER = "ledger.jsonl"
-"""How long each process took, and how it ended."""
-LOOK_SECONDS = 2.0
-"""Between two looks at how far the runs are."""
+"""The file that has how long each process took, and its exit code."""
+POLL_SECONDS = 2.0
+"""Time between two checks of the runs' progress."""
 STOP_SECONDS = 120.0
-"""A run that has not stopped so long after it was told to is killed: it loses an iteration."""
+"""A run that has not stopped this long after SIGINT is killed, and loses an iteration."""
 MAY_DIFFER: IncEx = {
     **dict.fromkeys(("run_dir", "environment", "checkpoints", "store"), True),
     "evaluation": {"baseline"},
 }
-"""What changes no result."""
+"""Settings that change no result."""
 
 
 class GridError(ValueError):
@@ -58,7 +58,7 @@ class Cell:
     folder: Path
     """The run directory."""
     overrides: tuple[str, ...]
-    """All that makes the recipe this run's."""
+    """The overrides that make the recipe this run's."""
     recipe: Recipe
 
     @property
@@ -71,11 +71,12 @@ class Cell:
 
     @property
     def log(self) -> Path:
-        """What the run says."""
+        """The file that the run's output goes to."""
         return self.folder.with_suffix(".log")
 
     def finished(self) -> bool:
-        """Whether its run is at its end. Raises `GridError` where another run is in its place."""
+        """Returns whether its run is at its end. Raises `GridError` where another run is in its
+        place."""
         if not self.folder.exists():
             return False
         self._check_recipe()
@@ -83,7 +84,7 @@ class Cell:
             return store.finished()
 
     def iterations(self) -> int:
-        """How many it has done."""
+        """Returns how many iterations it has done."""
         try:
             with closing(Store(self.store)) as store:
                 return (store.last_iteration() or (0, ""))[0]
@@ -95,7 +96,7 @@ class Cell:
             there = load_recipe(self.folder / "recipe.yaml")
         except RecipeError as error:
             raise GridError(f"{self.folder} is in the way: {error}; choose another --out") from None
-        one, two = (each.model_dump(exclude=MAY_DIFFER) for each in (there, self.recipe))
+        one, two = (recipe.model_dump(exclude=MAY_DIFFER) for recipe in (there, self.recipe))
         if (key := first_difference(one, two)) is not None:
             raise GridError(
                 f"{self.folder} is a run of another recipe ({key} differs); choose another --out, "
@@ -106,13 +107,14 @@ class Cell:
 def make_cells(
     recipe: Path, overrides: Sequence[str], arms: Sequence[Arm], seeds: int, out: Path
 ) -> list[Cell]:
-    """Seed by seed, so that what is there first can be compared. Every recipe is checked.
+    """Returns the cells seed by seed, so that the first to finish can be compared. Every recipe is
+    checked.
 
     A run has one thread unless an override says otherwise: its results then do not depend on how
-    many run at once. Raises `RecipeError`, and `GridError` for what is the grid's to say."""
+    many run at once. Raises `RecipeError`, and `GridError` for an override that the grid sets."""
     for override in overrides:
         if override.startswith(("seed=", "run_dir=")):
-            raise GridError(f"override {override!r}: --seeds and --out say that; leave it out")
+            raise GridError(f"override {override!r}: --seeds and --out set that; leave it out")
     cells: list[Cell] = []
     for seed in range(seeds):
         for arm in arms:
@@ -126,8 +128,8 @@ def make_cells(
 
 
 def runs_at_once(cells: Sequence[Cell]) -> int:
-    """As many as their threads leave cores for; one where a model is on a device that they would
-    share."""
+    """Returns as many as their threads leave cores for; one where a model is on a device that they
+    would share."""
     cores = len(os.sched_getaffinity(0))
     recipes = [cell.recipe for cell in cells]
     if any(role.device != "cpu" for r in recipes for role in (r.policy, r.judge, r.adapter)):
@@ -144,11 +146,12 @@ class _Running:
 def run_grid(
     recipe: Path, cells: Sequence[Cell], out: Path, parallel: int, progress: Progress
 ) -> dict[str, str]:
-    """Runs what is left to run, `parallel` at a time; why each run failed that did, by its name.
+    """Runs what is left to run, `parallel` at a time. Returns the error of each run that failed, by
+    its name.
 
     Raises `GridError` before anything runs if a folder holds another recipe's run, `LockedError` if
     another process is at work in `out`, and `Stopped` on SIGINT and SIGTERM, once every run has
-    stopped where it can go on."""
+    stopped where it can be resumed."""
     waiting = deque(cell for cell in cells if not cell.finished())
     finished = len(cells) - len(waiting)
     if finished:
@@ -167,44 +170,44 @@ def run_grid(
         progress.phase("grid", total, "iterations") as advance,
     ):
         try:
-            advance(told := sum(done.values()))
+            advance(shown := sum(done.values()))
             while waiting or running:
                 while waiting and len(running) < parallel:
                     cell = waiting.popleft()
                     running[cell.name] = _start(recipe, cell, cells)
                 _wait(running)
-                for name, each in list(running.items()):
+                for name, run in list(running.items()):
                     cell = by_name[name]
                     done[name] = cell.iterations()
-                    if each.process.poll() is None:
+                    if run.process.poll() is None:
                         continue
                     del running[name]
-                    seconds = _note(out, cell, each)
-                    problem = None if each.process.returncode == 0 else _last_line(cell.log)
+                    seconds = _note(out, cell, run)
+                    problem = None if run.process.returncode == 0 else _last_line(cell.log)
                     if problem is not None:
                         failed[name] = problem
                     finished += problem is None
                     ended = problem or f"finished in {seconds / 60:.1f} min"
                     progress.log(f"{name}: {ended} ({finished} of {len(cells)} runs)")
-                advance(sum(done.values()) - told)
-                told = sum(done.values())
+                advance(sum(done.values()) - shown)
+                shown = sum(done.values())
         except Stopped as stop:
-            stop.add_note("the same command goes on with the grid")
+            stop.add_note("the same command continues the grid")
             raise
         finally:
-            _stop(running, lambda name, each: _note(out, by_name[name], each))
+            _stop(running, lambda name, run: _note(out, by_name[name], run))
     return failed
 
 
 def _start(recipe: Path, cell: Cell, cells: Sequence[Cell]) -> _Running:
-    """A session of its own: Ctrl-C reaches the grid, which tells its runs.
+    """Starts a process in a session of its own: Ctrl-C reaches only the grid, which stops its runs.
 
-    What a run of the grid that began alike has measured before training is not measured again."""
+    A baseline that another run of the grid has measured is not measured again."""
     cell.folder.parent.mkdir(parents=True, exist_ok=True)
     if cell.folder.exists():
         what = ["resume", cell.folder]
     else:
-        like = (each.folder for each in cells if has_baseline(each.folder, cell.recipe))
+        like = (other.folder for other in cells if has_baseline(other.folder, cell.recipe))
         baseline = [f"evaluation.baseline={folder}" for folder in islice(like, 1)]
         what = ["train", recipe.resolve(), *cell.overrides, *baseline]
     with cell.log.open("ab") as log:
@@ -219,35 +222,35 @@ def _start(recipe: Path, cell: Cell, cells: Sequence[Cell]) -> _Running:
 
 
 def _wait(running: dict[str, _Running]) -> None:
-    """Until a run ends, or it is time to look how far they are."""
-    until = time.monotonic() + LOOK_SECONDS
+    """Waits until a run ends, or it is time to check their progress."""
+    until = time.monotonic() + POLL_SECONDS
     while time.monotonic() < until:
-        if any(each.process.poll() is not None for each in running.values()):
+        if any(run.process.poll() is not None for run in running.values()):
             return
         time.sleep(0.05)
 
 
 def _stop(running: dict[str, _Running], note: Callable[[str, _Running], float]) -> None:
-    """Tells every run to stop, and waits until they have."""
-    for each in running.values():
-        each.process.send_signal(signal.SIGINT)
-    for name, each in running.items():
+    """Stops every run, and waits until it has ended."""
+    for run in running.values():
+        run.process.send_signal(signal.SIGINT)
+    for name, run in running.items():
         try:
-            each.process.wait(STOP_SECONDS)
+            run.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            each.process.kill()
-            each.process.wait()
-        note(name, each)
+            run.process.kill()
+            run.process.wait()
+        note(name, run)
 
 
-def _note(out: Path, cell: Cell, each: _Running) -> float:
-    """An entry in the ledger; the seconds."""
-    seconds = time.perf_counter() - each.begun
+def _note(out: Path, cell: Cell, run: _Running) -> float:
+    """Writes an entry in the ledger and returns the seconds."""
+    seconds = time.perf_counter() - run.begun
     entry = {
         "arm": cell.arm,
         "seed": cell.seed,
         "seconds": round(seconds, 1),
-        "exit_code": each.process.returncode,
+        "exit_code": run.process.returncode,
     }
     with (out / LEDGER).open("a", encoding="utf-8") as ledger:
         ledger.write(json.dumps(entry) + "\n")
@@ -255,7 +258,7 @@ def _note(out: Path, cell: Cell, each: _Running) -> float:
 
 
 def spent_seconds(out: Path, cells: Sequence[Cell]) -> float:
-    """What the processes of these runs have taken, the interrupted ones too."""
+    """Returns the seconds that the processes of these runs have taken, the interrupted ones too."""
     wanted = {(cell.arm, cell.seed) for cell in cells}
     path = out / LEDGER
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []

@@ -1,6 +1,6 @@
-"""A page of Markdown with everything that its figures need to be believed, and the curves as CSV.
+"""A page of Markdown with the results and how they were measured, and the curves as CSV.
 
-Only a run writes them: there is nothing to fill in by hand.
+The command writes both: there is nothing to fill in by hand.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Circumstances:
 
     command: str
     seconds: float
-    """Of all processes together, the interrupted ones too."""
+    """The time of all processes together, the interrupted ones too."""
     parallel: int
 
 
@@ -43,8 +43,8 @@ def write_page(
     how: Circumstances,
     figure: Path | None = None,
 ) -> Path:
-    """Writes the page, and the curves beside it as CSV; where those are. `stores`: by arm and seed;
-    `figure`: one that belongs on the page."""
+    """Writes the page, and the curves beside it as CSV; returns the path of the curves. `stores`:
+    by arm and seed; `figure`: one that belongs on the page."""
     curves = path.with_suffix(".csv")
     splits = cells[0].recipe.evaluation.splits
     write_curves(curves, stores, ["arm", "seed"], splits)
@@ -58,7 +58,7 @@ def write_page(
 
 
 def _beside(page: Path, figure: Path) -> str:
-    """How a page names a file, wherever the two lie."""
+    """Returns the path of a file relative to the page's folder."""
     return Path(os.path.relpath(figure, page.parent)).as_posix()
 
 
@@ -83,9 +83,9 @@ def _lines(
         "",
         f"Intervals are 95%, by a crossed bootstrap of {RESAMPLES:,} resamples: each draws seeds "
         "with replacement and, independently, held-out tasks (for the judge's columns: the "
-        "episodes or tasks of its exam) with replacement, the same tasks for all its seeds. A "
-        "difference is taken within each resample, between the same seeds on the same tasks. With "
-        "few seeds such intervals are on the narrow side.",
+        "episodes or tasks of its evaluation) with replacement, the same tasks for all its seeds. "
+        "A difference is taken within each resample, between the same seeds on the same tasks. "
+        "With few seeds such intervals are on the narrow side.",
         "",
         *markdown(value_lines(results)),
         "",
@@ -100,8 +100,8 @@ def _lines(
     if results.begins_apart:
         lines += [
             "",
-            f"Not begun with the models of the first row: {', '.join(results.begins_apart)}; what "
-            "they gained is against their own.",
+            f"Did not begin with the models of the first row: {', '.join(results.begins_apart)}; "
+            "their gains are against their own.",
         ]
     lines += ["", "What each arm overrides in the recipe:", ""]
     return lines + [f"- {arm.name}: `{' '.join(arm.overrides)}`" for arm in arms]
@@ -110,14 +110,14 @@ def _lines(
 def _along(
     arms: Sequence[Arm], stores: Mapping[tuple[str, str], Store], splits: Sequence[str]
 ) -> list[str]:
-    """Means over seeds of what was measured at sittings, where there were some along the way."""
+    """Returns the means over seeds of the evaluations, where there were some during training."""
     names = [name for name in curve_names(splits) if name.startswith("evaluation/")]
     rows: list[list[str]] = []
     for arm in arms:
         own = [store for (name, _), store in stores.items() if name == arm.name]
-        found = [mean_curve(own, name) for name in names]
-        for iteration in sorted(set[int]().union(*found)):
-            values = [curve.get(iteration) for curve in found]
+        curves = [mean_curve(own, name) for name in names]
+        for iteration in sorted(set[int]().union(*curves)):
+            values = [curve.get(iteration) for curve in curves]
             cells = ["-" if value is None else f"{value:.1%}" for value in values]
             rows.append([arm.name, str(iteration), *cells])
     if len(rows) <= 2 * len(arms):
@@ -125,4 +125,4 @@ def _along(
     kept = [i for i in range(len(names)) if any(row[2 + i] != "-" for row in rows)]
     heads = ["", "iteration", *(names[i].removeprefix("evaluation/") for i in kept)]
     shown = [[*row[:2], *(row[2 + i] for i in kept)] for row in rows]
-    return ["", "Along the way, means over seeds:", "", *markdown([heads, *shown])]
+    return ["", "During training, means over seeds:", "", *markdown([heads, *shown])]

@@ -1,4 +1,4 @@
-"""What the runs of a grid measured, arm by arm, with intervals over seeds and held-out tasks."""
+"""The results of a grid, arm by arm, with intervals over seeds and held-out tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlanything.studies.ablation.grid import Cell
 BEFORE = "before optimization"
 
 Reader: TypeAlias = Callable[[Store, int], dict[str, Hits]]
-"""From a store and the iteration of a sitting: by item, hits and totals of each kind."""
+"""Reads from a store, at the iteration of an evaluation: hits and totals of each kind, by item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class Row:
 
     name: str
     seeds: tuple[int, ...]
-    """Those whose runs have finished."""
+    """The seeds whose runs have finished."""
     values: dict[str, Interval | None]
     against: str | None = None
-    """The row that `differences` are to; None: there is none."""
+    """The row that `differences` compares with; None: there is none."""
     differences: dict[str, Interval | None] | None = None
     gains: dict[str, Interval | None] | None = None
-    """To the arm's own models before training."""
+    """Against the arm's own models before training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,44 +58,44 @@ class Results:
     measures: tuple[str, ...]
     rows: tuple[Row, ...]
     begins_apart: tuple[str, ...] = ()
-    """Arms whose models or exams before training are not those of the first row."""
+    """Arms whose evaluation before training is not that of the first row."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def measures_of(store: Store, splits: Sequence[str]) -> list[Measure]:
-    """What a run measured, in the order of the paper's tables."""
+    """Returns the measures that a run has, in the order of the paper's tables."""
     played = {split: _success(split) for split in splits if store.outcomes(0, split)}
-    exam = {measure for counts in store.judge_eval_counts(0).values() for measure in counts}
-    if exam & {UT, DETECT}:
-        found: list[Measure] = []
+    judged = {measure for counts in store.judge_eval_counts(0).values() for measure in counts}
+    if judged & {UT, DETECT}:
+        measures: list[Measure] = []
         for split, read in played.items():
-            found.append(Measure(f"{split} Code", 1, read))
-            found += [Measure(f"{split} {m}", 1, _tests(split, m)) for m in (UT, DETECT)]
-        return found
-    found = [Measure(split, 1, read) for split, read in played.items()]
-    if exam & {GOOD, BAD}:
-        found.append(Measure("judge Process Acc, balanced", 2, _exam((GOOD,), (BAD,))))
-        found.append(Measure("judge Process Acc", 1, _exam((GOOD, BAD))))
-    if AGREEING in exam:
-        found.append(Measure("judge Outcome Acc", 1, _exam((AGREEING,))))
-    return found
+            measures.append(Measure(f"{split} Code", 1, read))
+            measures += [Measure(f"{split} {m}", 1, _tests(split, m)) for m in (UT, DETECT)]
+        return measures
+    measures = [Measure(split, 1, read) for split, read in played.items()]
+    if judged & {GOOD, BAD}:
+        measures.append(Measure("judge Process Acc, balanced", 2, _judge((GOOD,), (BAD,))))
+        measures.append(Measure("judge Process Acc", 1, _judge((GOOD, BAD))))
+    if AGREEING in judged:
+        measures.append(Measure("judge Outcome Acc", 1, _judge((AGREEING,))))
+    return measures
 
 
 def _success(split: str) -> Reader:
     def read(store: Store, iteration: int) -> dict[str, Hits]:
-        found: dict[str, tuple[int, int]] = {}
+        counts: dict[str, tuple[int, int]] = {}
         for task, outcome in store.outcomes(iteration, split):
-            won, played = found.get(task, (0, 0))
-            found[task] = (won + (outcome == 1), played + 1)
-        return {task: [pair] for task, pair in found.items()}
+            won, played = counts.get(task, (0, 0))
+            counts[task] = (won + (outcome == 1), played + 1)
+        return {task: [pair] for task, pair in counts.items()}
 
     return read
 
 
-def _exam(*kinds: Sequence[str]) -> Reader:
-    """Each kind adds up the counts of some names."""
+def _judge(*kinds: Sequence[str]) -> Reader:
+    """Returns a reader of the judge's evaluation; each kind adds up the counts of some names."""
 
     def read(store: Store, iteration: int) -> dict[str, Hits]:
         return {
@@ -109,8 +109,8 @@ def _exam(*kinds: Sequence[str]) -> Reader:
 def _tests(split: str, measure: str) -> Reader:
     def read(store: Store, iteration: int) -> dict[str, Hits]:
         tasks = {task for task, _ in store.outcomes(0, split)}
-        found = _exam((measure,))(store, iteration)
-        return {task: hits for task, hits in found.items() if task in tasks}
+        counts = _judge((measure,))(store, iteration)
+        return {task: hits for task, hits in counts.items() if task in tasks}
 
     return read
 
@@ -122,43 +122,43 @@ def _added(counts: Mapping[str, tuple[int, int]], names: Sequence[str]) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """Of one arm, by seed and measure."""
+    """The counts of one arm, by seed and measure."""
 
     before: dict[int, list[dict[str, Hits]]]
     after: dict[int, list[dict[str, Hits]]]
 
 
 def results_of(arms: Sequence[Arm], cells: Sequence[Cell]) -> Results:
-    """The table of those runs that have finished; without any it is empty."""
-    found: dict[str, _Measured] = {}
+    """Returns the table of the runs that have finished; empty without any."""
+    measured: dict[str, _Measured] = {}
     measures: list[Measure] = []
     for cell in cells:
         if not cell.finished():
             continue
         with closing(Store(cell.store)) as store:
             measures = measures or measures_of(store, cell.recipe.evaluation.splits)
-            own = found.setdefault(cell.arm, _Measured({}, {}))
+            own = measured.setdefault(cell.arm, _Measured({}, {}))
             evaluated_iterations = store.evaluated_iterations()
             if evaluated_iterations:
                 own.before[cell.seed] = [m.read(store, evaluated_iterations[0]) for m in measures]
                 own.after[cell.seed] = [m.read(store, evaluated_iterations[-1]) for m in measures]
-    present = [arm for arm in arms if arm.name in found]
+    present = [arm for arm in arms if arm.name in measured]
     if not present or not measures:
         return Results((), ())
     begun: dict[int, list[dict[str, Hits]]] = {}
     for arm in present:
-        begun = found[arm.name].before | begun
+        begun = measured[arm.name].before | begun
     rows = [_row(BEFORE, begun, measures)]
     for i, arm in enumerate(present):
-        own = found[arm.name]
-        other = arm.against if arm.against in found else None
+        own = measured[arm.name]
+        other = arm.against if arm.against in measured else None
         other = other or (present[i - 1].name if i else None)
-        to = begun if other is None else found[other].after
+        to = begun if other is None else measured[other].after
         rows.append(_row(arm.name, own.after, measures, other or BEFORE, to, own.before))
     apart = [
         arm.name
         for arm in present
-        if any(begun[seed] != start for seed, start in found[arm.name].before.items())
+        if any(begun[seed] != start for seed, start in measured[arm.name].before.items())
     ]
     return Results(tuple(m.name for m in measures), tuple(rows), tuple(apart))
 
@@ -189,7 +189,7 @@ def _differences(
     two: Mapping[int, list[dict[str, Hits]]],
     measures: Sequence[Measure],
 ) -> dict[str, Interval | None]:
-    """Paired by seed and item: of the seeds that both have."""
+    """Returns the differences over the seeds that both have, paired by seed and item."""
     seeds = sorted(one.keys() & two.keys())
     return {
         m.name: crossed_difference(*_table([one, two], seeds, i, m)) for i, m in enumerate(measures)
@@ -202,6 +202,6 @@ def _table(
     index: int,
     measure: Measure,
 ) -> list[Counted]:
-    """The counts of each side over the same seeds and the same items: all that any of them has."""
+    """Returns the counts of each side over the same seeds and items: all that any of them has."""
     items = sorted({item for side in sides for seed in seeds for item in side[seed][index]})
     return [counted([side[seed][index] for seed in seeds], items, measure.kinds) for side in sides]

@@ -15,7 +15,7 @@ Lines = list[list[str]]
 
 
 def value_lines(results: Results) -> Lines:
-    """A row for each arm: in the shape of the paper's Table 1."""
+    """Returns a row for each arm, in the shape of the paper's Table 1."""
     lines = [["", "seeds", *results.measures]]
     for row in results.rows:
         values = [percent(row.values[m]) if row.values[m] else "-" for m in results.measures]
@@ -24,27 +24,27 @@ def value_lines(results: Results) -> Lines:
 
 
 def difference_lines(results: Results) -> Lines:
-    """What each arm has more than the one it is compared with, in points."""
-    found = [
+    """Returns each arm's difference to the one it is compared with, in points."""
+    rows = [
         [row.name, row.against or "", *_points(row.differences, results.measures)]
         for row in results.rows
         if row.differences is not None
     ]
-    return [["", "compared with", *results.measures], *found]
+    return [["", "compared with", *results.measures], *rows]
 
 
 def gain_lines(results: Results) -> Lines:
-    """What each arm has more than its own models had before training."""
-    found = [
+    """Returns each arm's gain over its own models before training, in points."""
+    rows = [
         [row.name, *_points(row.gains, results.measures)]
         for row in results.rows
         if row.gains is not None
     ]
-    return [["", *results.measures], *found]
+    return [["", *results.measures], *rows]
 
 
-def _points(found: Mapping[str, Interval | None], measures: Sequence[str]) -> list[str]:
-    return [points(interval) if (interval := found[m]) is not None else "-" for m in measures]
+def _points(changes: Mapping[str, Interval | None], measures: Sequence[str]) -> list[str]:
+    return [points(change) if (change := changes[m]) is not None else "-" for m in measures]
 
 
 def markdown(lines: Lines) -> list[str]:

@@ -15,7 +15,7 @@ from rlanything.records import Completion, Step, Trajectory
 from rlanything.seeds import derive
 
 SHORTEST_THOUGHT = 3
-"""In words: fewer say much the same in any order."""
+"""Words: fewer say much the same in any order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Place:
     trajectory: Trajectory
     index: int
     others: Sequence[Trajectory]
-    """All recorded episodes, this one too."""
+    """All recorded episodes, this one included."""
     marker: str
-    """The domain's, between thought and action."""
+    """The domain's text between thought and action."""
     seed: int
 
     @property
@@ -42,13 +42,13 @@ class Place:
         return np.random.default_rng(derive(self.seed, name, self.id))
 
     def ending(self, step: Step | None = None) -> Trajectory:
-        """The episode up to this step, which may be another in its place."""
+        """Returns the episode up to this step, or with another step in its place."""
         before = self.trajectory.steps[: self.index]
         return replace(self.trajectory, steps=(*before, self.step if step is None else step))
 
 
 def swap_action(place: Place) -> Step | None:
-    """The step with the action of another state of its episode; what came of it stays as it was.
+    """Returns the step with the action of another state of its episode; its result stays as it was.
 
     None where the episode has no other action, or the response does not hold the step's own. By
     chance the other action may be as good."""
@@ -64,7 +64,7 @@ def swap_action(place: Place) -> Step | None:
 
 
 def contradict_observation(place: Place) -> Step | None:
-    """The step with what came of another action in another episode; None where there is none."""
+    """Returns the step with the result of another action in another episode; None without one."""
     step = place.step
     results = {
         s.next_observation
@@ -79,7 +79,8 @@ def contradict_observation(place: Place) -> Step | None:
 
 
 def shuffle_thought(place: Place) -> Step | None:
-    """The step with the words of its thought in another order; None where that changes little."""
+    """Returns the step with its thought's words in another order; None where that changes
+    little."""
     thought, marker, action = place.step.response.rpartition(place.marker)
     words = thought.split()
     if not marker or len(words) < SHORTEST_THOUGHT or len(set(words)) == 1:
@@ -91,7 +92,7 @@ def shuffle_thought(place: Place) -> Step | None:
 
 
 def paste_score(place: Place, score: int) -> Step:
-    """The step with a judge's score written into its response, before the action."""
+    """Returns the step with a judge's score written into its response, before the action."""
     thought, marker, action = place.step.response.rpartition(place.marker)
     pasted = f"\\boxed{{{score}}}"
     return _saying(place.step, f"{thought}{pasted} {marker}{action}")
@@ -106,4 +107,4 @@ CORRUPTIONS: Mapping[str, Callable[[Place], Step | None]] = {
     "observation contradicted": contradict_observation,
     "thought shuffled": shuffle_thought,
 }
-"""Those that make a good step bad; each gives None where it does not apply."""
+"""The corruptions that make a good step bad; they return None where they do not apply."""

@@ -1,10 +1,10 @@
-"""Does the judge notice? Recorded steps are corrupted in known ways and judged again.
+"""A check of the judge: recorded steps are corrupted in known ways and judged again.
 
 Of steps that are good and that the judge called good, how many does it call bad once they are
-corrupted? A judge is sampled, so some verdicts fall anyway: the corrupted steps are asked about
-under other seeds than those it approved them with, and so are, as a control, the same steps
-unchanged. What it notices is the difference. A score pasted into a step is one not to obey, and has
-the same control.
+corrupted? A judge is sampled, so some verdicts change anyway: the corrupted steps are judged under
+other seeds than those it approved them with, and so are, as a control, the same steps unchanged.
+What it notices is the difference. A score pasted into a step is one not to obey, and has the same
+control.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ UNCHANGED = "unchanged (control)"
 OBEYED = "score pasted"
 TURNED = "no score pasted (control)"
 MEASURES = (*CORRUPTIONS, UNCHANGED, OBEYED, TURNED)
-"""What is counted by episode. The last is the share of verdicts that turn under other seeds."""
+"""The measures counted by episode. The last is the share of verdicts that turn under other
+seeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Steps to ask about."""
+    """The steps to judge, as they are and corrupted."""
 
     places: list[Place]
     good: frozenset[str]
@@ -47,17 +48,17 @@ def draw(
     steps_per_episode: int,
     seed: int,
 ) -> Drawn:
-    """At most so many steps of every episode, the same for the same seed, and their corruptions.
-    `labels` of its steps by trajectory, as far as there are any."""
+    """Draws at most so many steps of every episode, the same for the same seed, and corrupts them.
+    `labels`: of the steps [steps] by trajectory, as far as there are any."""
     places: list[Place] = []
     good: set[str] = set()
-    for each in trajectories:
-        rng = np.random.default_rng(derive(seed, "steps", each.id))
-        chosen = rng.permutation(len(each.steps))[:steps_per_episode]
+    for trajectory in trajectories:
+        rng = np.random.default_rng(derive(seed, "steps", trajectory.id))
+        chosen = rng.permutation(len(trajectory.steps))[:steps_per_episode]
         for index in sorted(int(i) for i in chosen):
-            place = Place(each, index, trajectories, action_marker, seed)
+            place = Place(trajectory, index, trajectories, action_marker, seed)
             places.append(place)
-            if each.id not in labels or labels[each.id][index] == 1:
+            if trajectory.id not in labels or labels[trajectory.id][index] == 1:
                 good.add(place.id)
     corrupted = {
         name: {
@@ -73,18 +74,17 @@ def draw(
 def evaluate(
     judge: LLMJudge, drawn: Drawn, seed: int, name: str, progress: Progress
 ) -> dict[str, Counts]:
-    """One judge's counts by episode and measure: how many noticed (turned, obeyed), of how many.
-
-    `name` says in the progress bar whose sitting it is."""
+    """Returns one judge's counts by episode and measure: how many noticed (turned, obeyed), of how
+    many. `name`: of the phase in the progress bar."""
     places = {place.id: place for place in drawn.places}
-    count = 3 * len(places) + sum(len(each) for each in drawn.corrupted.values())
+    count = 3 * len(places) + sum(len(episodes) for episodes in drawn.corrupted.values())
     with progress.phase(name, count * judge.samples, "judgements") as advance:
 
         def verdicts(asked: Mapping[str, Trajectory], seed: int) -> dict[str, int]:
-            found = judge.judge_last(list(asked.values()), seed, advance)
+            answers = judge.judge_last(list(asked.values()), seed, advance)
             return {
                 place: int(np.sign(sum(judgement.score for judgement in judgements)))
-                for place, judgements in zip(asked, found, strict=True)
+                for place, judgements in zip(asked, answers, strict=True)
             }
 
         whole = {id: place.ending() for id, place in places.items()}
@@ -98,17 +98,17 @@ def evaluate(
         approved = drawn.good & {id for id in places if first[id] == 1}
         answers = {UNCHANGED: {id: again[id] for id in places if id in approved}}
         for measure, asked in drawn.corrupted.items():
-            found = verdicts(asked, anew)
-            answers[measure] = {id: found[id] for id in found if id in approved}
-    told = [(measure, id, said == -1) for measure, of in answers.items() for id, said in of.items()]
-    told += [(OBEYED, id, pasted[id] == -first[id]) for id in decided]
-    told += [(TURNED, id, again[id] == -first[id]) for id in decided]
-    return _by_episode((places[id].trajectory.id, measure, hit) for measure, id, hit in told)
+            verdict = verdicts(asked, anew)
+            answers[measure] = {id: verdict[id] for id in verdict if id in approved}
+    hits = [(measure, id, said == -1) for measure, of in answers.items() for id, said in of.items()]
+    hits += [(OBEYED, id, pasted[id] == -first[id]) for id in decided]
+    hits += [(TURNED, id, again[id] == -first[id]) for id in decided]
+    return _by_episode((places[id].trajectory.id, measure, hit) for measure, id, hit in hits)
 
 
-def _by_episode(told: Iterable[tuple[str, str, bool]]) -> dict[str, Counts]:
+def _by_episode(answers: Iterable[tuple[str, str, bool]]) -> dict[str, Counts]:
     counts: defaultdict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
-    for episode, measure, hit in told:
+    for episode, measure, hit in answers:
         hits, total = counts[episode].get(measure, (0, 0))
         counts[episode][measure] = (hits + hit, total + 1)
     return dict(counts)

@@ -1,4 +1,4 @@
-"""A run's judge on corrupted steps, before and after training."""
+"""The check of a run's judge on corrupted steps, before and after training."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from rlanything.seeds import derive
 from rlanything.studies.judge_check.judge_check import MEASURES, draw, evaluate
 
 STEPS_PER_EPISODE = 4
-"""Those of one episode are much alike: more episodes say more than more steps."""
+"""Steps of one episode are much alike: more episodes say more than more steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What the judge noticed. All intervals are of 95%, over episodes."""
+    """The corruptions that the judge noticed. All intervals are of 95%, over episodes."""
 
     run: str
     episodes: int
     steps: int
     """Drawn from them."""
     applies: Mapping[str, int]
-    """To how many of the good ones each corruption applies."""
+    """The number of good steps that each corruption applies to."""
     before: Mapping[str, Counts]
     after: Mapping[str, Counts] | None
     """None: the judge does not train, or no iteration is finished."""
@@ -66,9 +66,9 @@ class CheckResult:
     def table(self) -> Table:
         table = Table(
             title=f"{self.run}: {self.steps} steps of {self.episodes} episodes",
-            caption="How often a verdict falls when a good step that the judge approved is judged "
-            "anew; the last two: how often any verdict turns to the score pasted. What exceeds the "
-            "control is the corruption's doing. Intervals of 95%.",
+            caption="How often the judge calls a good step bad that it had approved; the last two: "
+            "how often a verdict turns to the opposite score, pasted in or not. The difference to "
+            "the control is the effect of the corruption. 95% intervals.",
         )
         table.add_column("corruption")
         table.add_column("applies to", justify="right")
@@ -88,10 +88,10 @@ class CheckResult:
 def check_judge(run: Path, episodes: int, progress: Progress) -> CheckResult:
     """Corrupts steps of a run's recorded judge evaluation and has its judge judge them again.
 
-    Raises `RecipeError` for what is no run or has no judge that reads steps, `StoreError` or
-    `ModelError` where its files cannot be used."""
+    Raises `RecipeError` for a directory that is no run's or has no judge that reads steps,
+    `StoreError` or `ModelError` where its files cannot be used."""
     if not (run / RECIPE).is_file():
-        raise RecipeError(f"{run} is no run directory: it has no {RECIPE}")
+        raise RecipeError(f"{run} is not a run directory: it has no {RECIPE}")
     recipe = load_recipe(run / RECIPE)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     _check_that_it_reads_steps(run, recipe, domain)
@@ -121,7 +121,7 @@ def check_judge(run: Path, episodes: int, progress: Progress) -> CheckResult:
             after = counts(trained, "after training")
     if after is None:
         progress.log("this judge does not train, or no iteration is finished: there is no `after`")
-    applies = {name: len(found) for name, found in drawn.corrupted.items()}
+    applies = {name: len(steps) for name, steps in drawn.corrupted.items()}
     return CheckResult(str(run), len(recorded), len(drawn.places), applies, before, after)
 
 
@@ -139,10 +139,11 @@ def _json(items: Mapping[str, Counts], measure: str) -> dict[str, Any] | None:
     share = level(items, (measure,))
     if share is None:
         return None
-    hits, totals = zip(*(each[measure] for each in items.values() if measure in each), strict=True)
+    counts = [counts[measure] for counts in items.values() if measure in counts]
+    hits, totals = zip(*counts, strict=True)
     return {"hits": sum(hits), "of": sum(totals), **asdict(share)}
 
 
 def _shown(items: Mapping[str, Counts], measure: str) -> str:
-    found = _json(items, measure)
-    return f"{percent(level(items, (measure,)))} of {found['of']}" if found else "-"
+    share = _json(items, measure)
+    return f"{percent(level(items, (measure,)))} of {share['of']}" if share else "-"

@@ -1,5 +1,5 @@
-"""Episodes as the page's trajectory browser reads them: an index, and chunks to be inflated when
-somebody looks."""
+"""Episodes as the page's trajectory browser reads them: an index, and chunks that are inflated when
+they are opened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from rlanything.algorithm.feedback import PolicyReward, integrated_feedback, mean_score
 from rlanything.runs.report.history import Episode
 from rlanything.runs.report.sampling import Shown
-from rlanything.runs.store.codec import unpack_texts
+from rlanything.runs.store.codec import decode_texts
 from rlanything.runs.store.store import Store
 
 IMAGE_BYTES = 48_000
@@ -23,7 +23,7 @@ IMAGE_BYTES = 48_000
 
 @dataclass(slots=True)
 class Pages:
-    """What a page carries besides its facts; shared by all runs on it."""
+    """The texts and images that a page carries besides its facts; shared by all runs on it."""
 
     image_budget: int
     """Bytes of screenshots that may still be added."""
@@ -33,7 +33,7 @@ class Pages:
     """By name, PNG."""
 
     def add(self, content: Any) -> int:
-        """Compresses something; the number of its chunk."""
+        """Compresses something and returns the number of its chunk."""
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
         # Half a surrogate pair, which a model may write, is nothing that a page could show.
         self.chunks.append(zlib.compress(text.encode("utf-8", "replace"), 6))
@@ -42,13 +42,14 @@ class Pages:
 
 @dataclass(frozen=True, slots=True)
 class Rewards:
-    """What R_i of the policy is made of."""
+    """The settings that R_i of the policy depends on."""
 
     weight: float
     """lambda of Eq. 1."""
     kind: PolicyReward
 
     def of(self, episode: Episode, scores: Sequence[int]) -> float:
+        """Returns R_i of a step with these scores."""
         if self.kind == "outcome":
             return float(episode.outcome) if episode.reward is None else episode.reward
         outcome = episode.outcome if self.kind == "integrated" else 0
@@ -94,7 +95,7 @@ def index_episodes(
 def _episode(
     store: Store, episode: Episode, rewards: Rewards, shared: list[list[str]]
 ) -> dict[str, Any]:
-    observations, responses, judgements = unpack_texts(
+    observations, responses, judgements = decode_texts(
         store.query("SELECT texts FROM transcripts WHERE trajectory = ?", episode.number)[0][0]
     )
     if shared and len(responses) == 1 and not any(text for row in judgements for text in row):
@@ -133,20 +134,20 @@ def _episode(
 
 
 def _shared_judgements(store: Store, iteration: int, task: str) -> list[list[str]]:
-    """Those of the group's first episode: tests that all programs of a task share are written down
-    with the first of them only."""
+    """Returns the judgements of the group's first episode where a task has one step, else nothing:
+    tests that all programs of a task share are written down with the first of them only."""
     rows = store.query(
         "SELECT texts FROM transcripts JOIN trajectories ON number = trajectory"
         " WHERE iteration = ? AND task = ? ORDER BY number LIMIT 1",
         iteration,
         task,
     )
-    judgements = unpack_texts(rows[0][0])[2] if rows else []
+    judgements = decode_texts(rows[0][0])[2] if rows else []
     return judgements if len(judgements) == 1 else []
 
 
 def _add_images(store: Store, directory: Path, episodes: Sequence[Episode], pages: Pages) -> None:
-    """The screenshots of the newest episodes first, as long as the budget allows."""
+    """Adds screenshots, those of the newest episodes first, as long as the budget allows."""
     for episode in reversed(episodes):
         for (name,) in store.query(
             "SELECT image FROM steps WHERE trajectory = ? AND image IS NOT NULL ORDER BY step",
