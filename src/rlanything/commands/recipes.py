@@ -9,14 +9,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rlanything.config.recipe import load_recipe
-from rlanything.config.shipped import shipped_recipes
-
 
 def recipes(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """List the recipes that ship: `rlanything train NAME` runs one from any folder."""
+    from rlanything.config.recipe import load_recipe
+    from rlanything.config.shipped import shipped_recipes
+
     rows = [
         {"name": name, "what": what, "domain": load_recipe(name).domain.name}
         for name, what in shipped_recipes().items()
