@@ -22,7 +22,7 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-class Trained:
+class TrainedSamples:
     """The samples of both roles, until each is found at the step or judgement it is of."""
 
     def __init__(self, result: IterationResult) -> None:
@@ -50,7 +50,7 @@ def write_iteration(db: sqlite3.Connection, record: IterationRecord) -> None:
     """Writes everything that the iteration leaves. Raises ValueError as `Store.record_iteration`
     does."""
     result, iteration = record.result, record.number
-    trained = Trained(result)
+    trained = TrainedSamples(result)
     db.execute(
         "INSERT INTO iterations VALUES (?, ?, ?)", (iteration, record.finished, record.checkpoint)
     )
@@ -136,7 +136,7 @@ def write_trajectory(
     db: sqlite3.Connection,
     record: IterationRecord,
     judged: JudgedTrajectory,
-    trained: Trained,
+    trained: TrainedSamples,
     written: set[int],
 ) -> None:
     """Writes an episode of an iteration. `written`: the judgements of its group that have been
