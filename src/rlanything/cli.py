@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from rlanything import __version__
 from rlanything.commands.registry import Commands
+from rlanything.version import __version__
 
 
 def _version(wanted: bool) -> None:

@@ -62,6 +62,7 @@ def make_plugin(
 
 def object_name(part: object) -> str:
     """Returns what a recipe calls a part that was handed over as an object."""
+    part = getattr(part, "__wrapped__", part)  # a function within a judge that calls it
     named = part if hasattr(part, "__qualname__") else type(part)
     return f"object({named.__module__}.{getattr(named, '__qualname__', '?')})"
 

@@ -14,9 +14,9 @@ from typing import Annotated
 
 import typer
 
-from rlanything import __version__
 from rlanything.domains.base import CheckedDomain, Finding
 from rlanything.plugins import PluginError, load_plugin, plugin_names
+from rlanything.version import __version__
 
 LITTLE_SPACE = 2 * 2**30
 EXTRAS = {

@@ -17,8 +17,8 @@ from typer.core import TyperGroup
 from rlanything.plugins import PluginError, load_plugin, plugin_names
 
 ORDER = (
-    *("train", "resume", "eval", "plan", "recipes", "report", "tasks", "doctor", "feedback"),
-    *("judge-check", "ablate", "sandbox", "nano"),
+    *("train", "resume", "eval", "plan", "recipes", "report", "tasks", "export", "doctor"),
+    *("feedback", "judge-check", "ablate", "sandbox", "nano"),
 )
 """As users meet them; commands of other packages follow in alphabetical order."""
 

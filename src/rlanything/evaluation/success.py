@@ -15,7 +15,7 @@ from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evaluation:
     """One pass over the held-out tasks of a split."""
 
@@ -30,6 +30,14 @@ class Evaluation:
         """With its 95% interval: Wilson's, or over tasks where they are played several times; None
         without episodes."""
         return success_interval([each.task.id for each in self.trajectories], self.outcomes)
+
+    def __repr__(self) -> str:
+        episodes, success = len(self.trajectories), self.success
+        if success is None:
+            return f"{self.split}: no episodes"
+        low, high = success.low * 100, success.high * 100
+        share = f"{success.estimate:.1%} [{low:.1f}, {high:.1f}]"
+        return f"{self.split}: success {share} over {episodes} episodes"
 
     @property
     def outcomes(self) -> list[int]:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import yaml
 
-from rlanything import __version__
 from rlanything.config.recipe import Recipe, RecipeError
 from rlanything.runs.checkpoint import sync
 from rlanything.runs.store.store import Store
+from rlanything.version import __version__
 
 RECIPE, STORE, CHECKPOINTS = "recipe.yaml", "run.sqlite", "checkpoints"
 IMAGES = "images"

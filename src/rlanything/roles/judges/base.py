@@ -97,12 +97,12 @@ class FunctionJudge(StepJudge):
     samples = 1
 
     def __init__(self, function: ScoreFunction) -> None:
-        self._function = function
+        self.__wrapped__ = function
 
     @property
     def name(self) -> str:
         """The function's own name."""
-        return getattr(self._function, "__qualname__", type(self._function).__qualname__)
+        return getattr(self.__wrapped__, "__qualname__", type(self.__wrapped__).__qualname__)
 
     def judge(
         self,
@@ -125,7 +125,7 @@ class FunctionJudge(StepJudge):
         return judged
 
     def _score(self, trajectory: Trajectory, i: int) -> Judgement:
-        returned = self._function(trajectory, i)
+        returned = self.__wrapped__(trajectory, i)
         score, reason = returned if isinstance(returned, tuple) else (returned, "")
         if score not in (-1, 0, 1):
             raise JudgeError(

@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 import transformers
 
-from rlanything import __version__
 from rlanything.evaluation.crossed import RESAMPLES
 from rlanything.runs.store.store import Store
 from rlanything.studies.ablation.arms import Arm
@@ -22,6 +21,7 @@ from rlanything.studies.ablation.curves import curve_names, mean_curve, write_cu
 from rlanything.studies.ablation.grid import Cell
 from rlanything.studies.ablation.results import Results
 from rlanything.studies.ablation.table import difference_lines, gain_lines, markdown, value_lines
+from rlanything.version import __version__
 
 
 @dataclass(frozen=True, slots=True)

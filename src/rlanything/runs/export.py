@@ -1,0 +1,119 @@
+"""A run's tables as files that pandas and `datasets` read: JSON lines or Parquet."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from rlanything.runs.open import RecordedRun, Row
+from rlanything.runs.store.stored import StoredTrajectory
+
+Format: TypeAlias = Literal["jsonl", "parquet"]
+
+
+class ExportError(ValueError):
+    """A run cannot be exported; the message is one line with the remedy."""
+
+
+def export_run(
+    run: RecordedRun,
+    folder: Path,
+    form: Format,
+    on_trajectories: Callable[[int], None] = lambda count: None,
+) -> dict[str, int]:
+    """Writes `metrics`, `evaluations`, `tasks` and `trajectories` into a new folder, which appears
+    whole or not at all. Returns the number of rows of each.
+
+    A line of trajectories is one that `rlanything feedback` reads. Raises `ExportError` for a
+    folder that exists, and without the extra that Parquet needs."""
+    if folder.exists():
+        raise ExportError(f"{folder} exists already: choose another folder with --out")
+    if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise ExportError("parquet needs pyarrow: pip install 'rlanything[export]', or use jsonl")
+    write = _write_lines if form == "jsonl" else _write_parquet
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    tables: Mapping[str, Iterable[Row]] = {
+        "metrics": _same_names(run.metrics()),
+        "evaluations": run.evaluations(),
+        "tasks": run.tasks(),
+        "trajectories": _trajectory_rows(run, on_trajectories),
+    }
+    counts = {name: write(partial / f"{name}.{form}", rows) for name, rows in tables.items()}
+    partial.rename(folder)
+    return counts
+
+
+def trajectory_row(trajectory: StoredTrajectory, instruction: str) -> Row:
+    """Returns an episode as `rlanything feedback` reads it, with its texts and advantages."""
+    return {
+        "task": trajectory.task,
+        "trajectory": trajectory.id,
+        "iteration": trajectory.iteration,
+        "instruction": instruction,
+        "outcome": trajectory.outcome,
+        "reward": trajectory.reward,
+        "steps": [
+            {
+                "observation": step.observation,
+                "response": step.completion.text,
+                "action": step.action,
+                "valid": step.valid,
+                "next_observation": step.next_observation,
+                "image": step.image,
+                "label": step.label,
+                "advantage": step.advantage,
+                "scores": [judgement.score for judgement in step.judgements],
+                "judgements": [
+                    {"text": judgement.completion.text, "advantage": judgement.advantage}
+                    for judgement in step.judgements
+                ],
+            }
+            for step in trajectory.steps
+        ],
+    }
+
+
+def _trajectory_rows(run: RecordedRun, on_trajectories: Callable[[int], None]) -> Iterator[Row]:
+    instructions = run.instructions()
+    for trajectory in run.iterate_trajectories():
+        yield trajectory_row(trajectory, instructions.get(trajectory.task, ""))
+        on_trajectories(1)
+
+
+def _same_names(rows: list[Row]) -> list[Row]:
+    """Returns the rows with the names of all, None where a row has no such value."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name) for name in names} for row in rows]
+
+
+def _write_lines(path: Path, rows: Iterable[Row]) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row) + "\n")  # ASCII only: half a surrogate pair is no UTF-8
+            count += 1
+    return count
+
+
+def _write_parquet(path: Path, rows: Iterable[Row]) -> int:
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.Table.from_pylist([_encodable(row) for row in rows])
+    parquet.write_table(table, path)
+    return table.num_rows
+
+
+def _encodable(value: Any) -> Any:
+    """Returns a row with question marks for halves of surrogate pairs, which no UTF-8 holds."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {name: _encodable(part) for name, part in value.items()}
+    return [_encodable(part) for part in value] if isinstance(value, list) else value

@@ -1,0 +1,102 @@
+"""Reading what a run kept: rows for pandas, records for code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rlanything.runs.directory import STORE, check_run
+from rlanything.runs.lineage import read_lineage
+from rlanything.runs.store.store import Store
+from rlanything.runs.store.stored import StoredTrajectory
+
+T = TypeVar("T")
+Row = dict[str, Any]
+"""Named values of one line of a table."""
+
+
+def open_run(path: str | Path) -> RecordedRun:
+    """Returns the run that lies in a directory, also while it is under way.
+
+    Raises `RecipeError` for a directory that is no run's, `StoreError` for a store that another
+    version wrote."""
+    check_run(Path(path))
+    return RecordedRun(Path(path))
+
+
+class RecordedRun:
+    """What a run kept. Every method reads anew, so that a run under way can be watched."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"RecordedRun({str(self.path)!r})"
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The resolved recipe, as data."""
+        [(text,)] = self._query("SELECT value FROM run WHERE key = 'recipe'")
+        return json.loads(text)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is at its end."""
+        return self._read(Store.finished)
+
+    def metrics(self) -> list[Row]:
+        """Returns one row an iteration (0: before training): `iteration`, and every metric by its
+        name; None where there was nothing to measure it on."""
+        history = self._read(Store.history)
+        return [{"iteration": iteration, **values} for iteration, values in history.items()]
+
+    def evaluations(self) -> list[Row]:
+        """Returns one row a held-out episode: iteration, split, task, attempt, kind, outcome and
+        the number of its steps."""
+        names = ("iteration", "split", "task", "attempt", "kind", "outcome", "steps")
+        rows = self._query(f"SELECT {', '.join(names)} FROM evaluations ORDER BY 1, 2, 3, 4")
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def tasks(self) -> list[Row]:
+        """Returns one row a slot: its root and active task, accuracy, and the history of its
+        candidates with their critics."""
+        return self._read(read_lineage)
+
+    def iterations(self) -> list[int]:
+        """Returns the numbers of the iterations that are kept, in order."""
+        return [number for (number,) in self._query("SELECT iteration FROM iterations ORDER BY 1")]
+
+    def trajectories(self, iteration: int | None = None) -> list[StoredTrajectory]:
+        """Returns the episodes of an iteration, or of all, with texts, judgements and advantages;
+        those are left out whose texts the recipe's `store.keep_iterations` let go."""
+        return list(self.iterate_trajectories(iteration))
+
+    def iterate_trajectories(self, iteration: int | None = None) -> Iterator[StoredTrajectory]:
+        """Yields what `trajectories` returns, one at a time."""
+        with closing(Store(self.path / STORE)) as store:
+            rows = store.query(
+                "SELECT id FROM trajectories JOIN transcripts ON trajectory = number"
+                " WHERE ?1 IS NULL OR iteration = ?1 ORDER BY number",
+                iteration,
+            )
+            for (name,) in rows:
+                yield store.trajectory(name)
+
+    def trajectory_count(self) -> int:
+        """Returns how many episodes are kept with their texts."""
+        [(count,)] = self._query("SELECT COUNT(*) FROM transcripts")
+        return count
+
+    def instructions(self) -> dict[str, str]:
+        """Returns the sentence that the agent reads, by task."""
+        return dict(self._query("SELECT id, instruction FROM tasks"))
+
+    def _query(self, sql: str) -> list[tuple[Any, ...]]:
+        return self._read(lambda store: store.query(sql))
+
+    def _read(self, read: Callable[[Store], T]) -> T:
+        with closing(Store(self.path / STORE)) as store:
+            return read(store)

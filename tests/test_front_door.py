@@ -1,0 +1,206 @@
+"""The library from Python: the notebook as a script and in Jupyter, and what a run leaves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlanything as rl
+from helpers.command import call
+from helpers.notebook import CELLS
+from helpers.paths import TINY
+from rlanything.config.recipe import RecipeError
+from rlanything.roles.judges.base import JudgeError
+from rlanything.runs.export import ExportError, export_run
+
+SAID = ["iteration 1 ", "iteration 2 ", "success in_domain: success ", "read 3 ", "episodes {True}"]
+SMALL = {
+    "loop.tasks": 4,
+    "loop.tasks_per_iteration": 2,
+    "loop.rollouts_per_task": 3,
+    "loop.max_steps": 4,
+    "evaluation.episodes": 0,
+    "environment.workers": 0,
+}
+
+
+def parity(trajectory: rl.Trajectory) -> int:
+    """A score that tells the rollouts of a task apart, whatever they did."""
+    return 1 if int(trajectory.id[-1]) % 2 else -1
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The run that the notebook leaves when it is run as a script, and what it printed."""
+    folder = tmp_path_factory.mktemp("script")
+    (folder / "mine.py").write_text("\n".join(CELLS))
+    done = subprocess.run(
+        [sys.executable, "mine.py"], cwd=folder, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "runs" / "mine", done.stdout
+
+
+def test_a_domain_and_a_judge_of_a_script_train_with_two_workers(script: tuple[Path, str]) -> None:
+    _, said = script
+    lines = said.splitlines()
+    for line, beginning in zip(lines, SAID, strict=False):
+        assert line.startswith(beginning)
+    assert lines[-1] == "resumed [3]"
+    assert len(lines) == len(SAID) + 1, "a script hears nothing but what it prints itself"
+
+
+def test_the_notebook_runs_in_jupyter(tmp_path: Path) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    client = pytest.importorskip("nbclient")
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS]
+    resources = {"metadata": {"path": str(tmp_path)}}
+    client.NotebookClient(notebook, timeout=240, resources=resources).execute()
+    printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.outputs)
+    assert "iteration 2 " in printed
+    assert printed.endswith("resumed [3]\n")
+
+
+@pytest.mark.parametrize("command", [["tasks"], ["report"], ["doctor"], ["doctor", "--json"]])
+def test_commands_read_a_run_whose_parts_were_objects(
+    script: tuple[Path, str], command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, *options = command
+    assert call(monkeypatch, name, str(script[0]), *options) == 0
+
+
+def test_the_recipe_says_which_parts_were_objects_and_resume_asks_for_them(
+    script: tuple[Path, str],
+) -> None:
+    recipe = rl.open_run(script[0]).recipe
+    assert recipe["domain"]["name"] == "object(__main__.Guess)"
+    assert recipe["judge"]["name"] == "object(__main__.sensible)"
+    with pytest.raises(RecipeError, match=r"Trainer\.resume\(RUN, domain=\.\.\.\)"):
+        rl.Trainer.resume(script[0])
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_export_writes_what_pandas_and_feedback_read(
+    script: tuple[Path, str], form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "exported"
+    assert call(monkeypatch, "export", str(script[0]), "--format", form, "--out", str(out)) == 0
+    rows = {path.stem: rows_of(path) for path in out.iterdir()}
+    run = rl.open_run(script[0])
+    assert [row["iteration"] for row in rows["metrics"]] == [0, 1, 2, 3]
+    assert len(rows["evaluations"]) == len(run.evaluations())
+    assert [row["slot"] for row in rows["tasks"]] == [row["slot"] for row in run.tasks()]
+    stored = run.trajectories()
+    assert [row["trajectory"] for row in rows["trajectories"]] == [t.id for t in stored]
+    step, first = rows["trajectories"][0]["steps"][0], stored[0].steps[0]
+    assert (step["response"], step["advantage"]) == (first.completion.text, first.advantage)
+    if form == "jsonl":
+        signals = tmp_path / "signals.jsonl"
+        lines = str(out / "trajectories.jsonl")
+        assert call(monkeypatch, "feedback", lines, "--out", str(signals)) == 0
+        assert_same_advantages(rows["trajectories"], rows_of(signals))
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    return parquet.read_table(path).to_pylist()
+
+
+def assert_same_advantages(
+    exported: Sequence[dict[str, Any]], signals: Sequence[dict[str, Any]]
+) -> None:
+    """A task is rolled out in several iterations, and `feedback` compares all its rollouts: only
+    tasks of one iteration have the advantages that trained."""
+    iterations: dict[str, set[int]] = {}
+    for row in exported:
+        iterations.setdefault(row["task"], set()).add(row["iteration"])
+    once = [
+        (row, signal)
+        for row, signal in zip(exported, signals, strict=True)
+        if len(iterations[row["task"]]) == 1
+    ]
+    assert once
+    for row, signal in once:
+        assert [step["advantage"] for step in row["steps"]] == signal["policy"]
+
+
+def test_export_leaves_a_folder_alone_that_exists(script: tuple[Path, str], tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="exists already"):
+        export_run(rl.open_run(script[0]), tmp_path, "jsonl")
+
+
+def weights(run: Path, iteration: int) -> str:
+    file = run / "checkpoints" / f"iter-{iteration:05}" / "policy" / "model.safetensors"
+    return sha256(file.read_bytes()).hexdigest()
+
+
+def test_a_loop_that_is_left_can_be_entered_again_with_the_same_result(tmp_path: Path) -> None:
+    whole, left = tmp_path / "whole", tmp_path / "left"
+    rl.Trainer(TINY, overrides=SMALL, run_dir=whole).train()
+    trainer = rl.Trainer(TINY, overrides=SMALL, run_dir=left)
+    for iteration in trainer:
+        assert iteration.number == 1
+        break
+    assert [iteration.number for iteration in trainer] == [2]
+    assert list(trainer) == [], "a finished run has no iterations left"
+    assert weights(whole, 2) == weights(left, 2)
+
+
+def test_a_recipe_may_be_data_and_an_adapter_and_a_loss_objects(tmp_path: Path) -> None:
+    class NoAdapter:
+        asked = 0
+
+        def propose(self, requests: Sequence[Any], iteration: int, seed: int) -> list[Any]:
+            from rlanything.roles.adapter import Proposal
+
+            self.asked += len(requests)
+            return [Proposal(request.slot, None, (), ()) for request in requests]
+
+    from rlanything.algorithm.losses.base import LossInputs, LossOutputs
+    from rlanything.algorithm.losses.reinforce import reinforce
+
+    tokens: list[int] = []
+
+    def counted(inputs: LossInputs) -> LossOutputs:
+        tokens.append(len(inputs.new_logprobs))
+        return reinforce(inputs)
+
+    adapter = NoAdapter()
+    changes = {**SMALL, "loop.iterations": 1, "feedback.policy_window": [0, 1]}
+    recipe = rl.load_recipe(TINY, changes).model_dump()
+    judge = rl.FunctionJudge(lambda trajectory, i: (parity(trajectory), "as it went"))
+    trainer = rl.Trainer(
+        recipe, judge=judge, adapter=adapter, loss=counted, run_dir=tmp_path / "run"
+    )
+    trainer.train()
+    assert sum(tokens) > 0
+    saved = rl.open_run(tmp_path / "run")
+    assert "counted" in saved.recipe["policy"]["loss"]
+    assert "NoAdapter" in saved.recipe["adapter"]["name"]
+    assert saved.trajectories()[0].steps[0].judgements[0].completion.text == "as it went"
+    assert adapter.asked == len(rl.open_run(tmp_path / "run")._query("SELECT slot FROM proposals"))
+
+
+def test_a_judge_that_returns_no_score_is_one_line(tmp_path: Path) -> None:
+    judge = rl.FunctionJudge(lambda trajectory, i: 2)
+    trainer = rl.Trainer(TINY, judge=judge, overrides=SMALL, run_dir=tmp_path / "run")
+    with pytest.raises(JudgeError, match=r"returned 2 for step 0 .*return \+1, -1, or 0"):
+        trainer.train()
+
+
+def test_public_names_are_all_there_and_an_unknown_one_is_an_attribute_error() -> None:
+    for name in rl.__all__:
+        assert getattr(rl, name) is not None
+    assert set(rl.__all__) <= set(dir(rl))
+    with pytest.raises(AttributeError, match="has no attribute 'trainer'"):
+        _ = rl.trainer  # pyright: ignore[reportAttributeAccessIssue]
