@@ -5,9 +5,8 @@ It reads like Algorithms 1 and 2 of the paper (arXiv 2602.02488); everything els
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from rlanything.algorithm.curriculum import Candidate, Pool, direction
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain, EpisodeError
 from rlanything.engines.base import Engine
+from rlanything.learning.base import Updates
 from rlanything.progress import Progress
 from rlanything.records import Sample
 from rlanything.roles.adapter import Adapter, Proposal, RewriteRequest
@@ -50,17 +50,6 @@ class IterationResult:
         return [
             g for g in self.groups if not g.scheduled.candidate or g.scheduled.slot in self.accepted
         ]
-
-
-class Updates(Protocol):
-    """A learner, as far as the loop knows it."""
-
-    def update(
-        self,
-        samples: Sequence[tuple[str, Sample]],
-        seed: int,
-        on_samples: Callable[[int], None] | None = None,
-    ) -> dict[str, float]: ...
 
 
 @dataclass(slots=True)

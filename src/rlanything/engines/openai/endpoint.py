@@ -11,14 +11,13 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import openai
 
 from rlanything.backoff import asked_seconds, backoff_seconds
 from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
-from rlanything.engines.openai.config import OpenAIEngineConfig
 from rlanything.records import Messages
 from rlanything.surrogates import whole_characters
 
@@ -66,10 +65,20 @@ class _Fault(Exception):
         """How long the endpoint asks to wait before it."""
 
 
+class EndpointSettings(Protocol):
+    """The settings that an endpoint reads; `OpenAIEngineConfig` says what they mean."""
+
+    url: str
+    key_variable: str | None
+    concurrency: int
+    retries: int
+    timeout_seconds: float
+
+
 class Endpoint:
     """One model of one endpoint, for one role."""
 
-    def __init__(self, role: str, model: str, config: OpenAIEngineConfig, seconds: float) -> None:
+    def __init__(self, role: str, model: str, config: EndpointSettings, seconds: float) -> None:
         """`seconds`: how long one call of `ask` may take. Reads the key from the environment;
         raises `EndpointError` if it is not there."""
         self._role = role
