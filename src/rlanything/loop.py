@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from rlanything.algorithm.curriculum import Candidate, Pool, direction
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain, EpisodeError
 from rlanything.engines.base import Engine
+from rlanything.learning.base import Updates
 from rlanything.progress import Progress
 from rlanything.records import Sample
 from rlanything.roles.adapter import Adapter, Proposal, RewriteRequest
@@ -47,17 +47,6 @@ class IterationResult:
         return [
             g for g in self.groups if not g.scheduled.candidate or g.scheduled.slot in self.accepted
         ]
-
-
-class Updates(Protocol):
-    """A learner, as far as the loop knows it."""
-
-    def update(
-        self,
-        samples: Sequence[tuple[str, Sample]],
-        seed: int,
-        on_samples: Callable[[int], None] | None = None,
-    ) -> dict[str, float]: ...
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -92,9 +93,9 @@ def _registered(kind: str, name: str) -> Any:
         raise PluginError(
             f"{kind} {name} needs the module {fault.name}: {_remedy(entry, fault)}"
         ) from fault
-    except (ImportError, AttributeError) as fault:
+    except Exception as fault:  # whatever another package raises while it is imported
         raise PluginError(
-            f"{kind} {name} cannot be imported ({fault}): reinstall or fix {entry.module}"
+            f"{kind} {name} cannot be imported ({_reason(fault)}): reinstall or fix {entry.module}"
         ) from fault
 
 
@@ -117,8 +118,19 @@ def _from_module(kind: str, path: str) -> Any:
         raise PluginError(
             f"{kind} {path}: there is no module {fault.name}: install it, or put it on PYTHONPATH"
         ) from fault
-    except (ImportError, AttributeError, ValueError) as fault:
+    except Exception as fault:  # whatever the module raises while it is imported
         raise PluginError(
-            f"{kind} {path} cannot be imported ({fault}): write it as `module:name`"
+            f"{kind} {path} cannot be imported ({_reason(fault)}): mend the module, or write it as "
+            "`module:name`"
         ) from fault
     return plugin
+
+
+def _reason(fault: Exception) -> str:
+    """Returns what went wrong, and where if a module's own line raised it, in one line."""
+    said = " ".join(str(fault).split())
+    if isinstance(fault, ImportError | AttributeError):
+        return said
+    last = traceback.extract_tb(fault.__traceback__)[-1]
+    place = f", in {last.filename}, line {last.lineno}" if os.path.exists(last.filename) else ""
+    return f"{type(fault).__name__}: {said}{place}"

@@ -73,8 +73,7 @@ def test_help_lists_the_commands_as_users_meet_them_and_then_those_of_others(
     plug(zebra=f"{__name__}:greet", greet=f"{__name__}:greet", groups=f"{__name__}:several")
     assert call(monkeypatch, "--help") == 0
     printed = capsys.readouterr().out
-    names = listed(printed)
-    assert names == [*BUILT_IN, "greet", "groups", "zebra"]
+    assert listed(printed) == [*BUILT_IN, "greet", "groups", "zebra"]
     assert "Say hello to somebody." in printed
     assert "Greetings in groups." in printed
 

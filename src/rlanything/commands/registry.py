@@ -38,6 +38,14 @@ class Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return self._names
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Returns what click makes of the command line. Raises `PluginError` for an unknown name,
+        which is one line as everywhere."""
+        if args[0] not in self._names:
+            known = ", ".join(self._names)
+            raise PluginError(f"No such command {args[0]!r}: use one of {known}")
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Returns typer's object for a command; None: there is none of that name."""
         if cmd_name not in self._names:

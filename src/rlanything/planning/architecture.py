@@ -23,7 +23,7 @@ FLOAT32, BFLOAT16 = 4, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Adapters:
+class LoRASize:
     """The weights that LoRA adds; where it does, they alone train."""
 
     rank: int
@@ -56,7 +56,7 @@ class Architecture:
     tensors: int
     layer_matrices: int
     """Weights that every token is multiplied with, in all layers; not the output layer's."""
-    adapters: Adapters | None
+    adapters: LoRASize | None
 
     @property
     def query_width(self) -> int:
@@ -221,7 +221,7 @@ def describe(network: Any) -> Architecture:
         parameters=sum(v.numel() for v in base.values()),
         tensors=len(base),
         layer_matrices=linear,
-        adapters=Adapters(
+        adapters=LoRASize(
             rank=added[0].shape[0],
             layers=len(added) // 2,
             parameters=sum(v.numel() for v in added),

@@ -80,21 +80,6 @@ class _Fault(Exception):
         """How long the endpoint asks to wait before it."""
 
 
-class EndpointSettings(Protocol):
-    """What an endpoint must be told: see `OpenAIEngineConfig` for what each means."""
-
-    @property
-    def url(self) -> str: ...
-    @property
-    def key_variable(self) -> str | None: ...
-    @property
-    def concurrency(self) -> int: ...
-    @property
-    def retries(self) -> int: ...
-    @property
-    def timeout_seconds(self) -> float: ...
-
-
 class Endpoint:
     """One model of one endpoint, for one role."""
 

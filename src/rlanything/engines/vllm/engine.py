@@ -47,7 +47,7 @@ class EngineLost(ValueError):
 
 
 class VLLMSettings(Protocol):
-    """What the engine must be told: see `VLLMEngineConfig` for what each means."""
+    """The settings that the engine reads; `VLLMEngineConfig` says what they mean."""
 
     @property
     def memory_gib(self) -> float: ...

@@ -1,0 +1,210 @@
+"""The six first changes (a loss, a domain, an engine, a metric, a command, a judge), each made by
+a package that knows nothing but what it is offered; and an arm of an ablation."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from helpers.command import call
+from helpers.events import points
+from helpers.outside import BROKEN, install_toys, python_path
+from rlanything.plugins import PluginError, load_plugin, plugin_names
+from rlanything.runs.metrics import registry
+from rlanything.runs.report.facts import Reader
+from rlanything.runs.report.payload import build
+from rlanything.runs.store.store import Store
+from rlanything.studies.ablation.arms import find_arms
+
+Captured = pytest.CaptureFixture[str]
+
+SMALL = (
+    *("loop.iterations=1", "loop.tasks=4", "loop.tasks_per_iteration=2", "environment.workers=1"),
+    *("loop.rollouts_per_task=4", "evaluation.episodes=0", "feedback.policy_window=[0, 1]"),
+)
+NAMES = {"domain": "coin", "engine": "counting", "loss": "halved", "judge": "admirer"}
+PATHS = {
+    "domain": "toys.domain:Coin",
+    "engine": "toys.engine:CountingConfig",
+    "loss": "toys.loss:halved",
+    "judge": "toys.judge:Admirer",
+}
+
+
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """Whatever a test imports of `toys`, and registers, is gone after it."""
+    before = dict(registry.REGISTERED)
+    yield
+    registry.REGISTERED.clear()
+    registry.REGISTERED.update(before)
+    registry.find_metric.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "toys"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: None) -> Path:
+    """A folder on the path of this process and of those that it starts."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.setenv("PYTHONPATH", python_path(folder))
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+@pytest.fixture
+def toys(site: Path) -> Counter[str]:
+    """The package from outside, installed; what it counts of its calls."""
+    install_toys(site)
+    return import_module("toys").CALLS
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`rlanything` in a process of its own, which finds plug-ins by itself."""
+    words = [sys.executable, "-m", "rlanything", *arguments]
+    wide = os.environ | {"COLUMNS": "300"}
+    return subprocess.run(words, capture_output=True, text=True, env=wide, timeout=120)
+
+
+def line_of(capsys: Captured) -> str:
+    """The one line that an error is, as a terminal shows it."""
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.mark.parametrize("called", [NAMES, PATHS], ids=["names", "paths"])
+def test_a_run_is_made_of_parts_from_outside(
+    toys: Counter[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+    called: dict[str, str],
+) -> None:
+    run = tmp_path / "run"
+    overrides = (
+        *(f"domain.name={called['domain']}", "domain.options={bias: 1}"),
+        f"policy.engine={{name: '{called['engine']}', loud: true}}",
+        *(f"policy.loss={called['loss']}", "policy.updates_per_iteration=1"),
+        *(f"judge.name={called['judge']}", "judge.options={side: heads}"),
+    )
+    assert call(monkeypatch, "train", "tiny", f"run_dir={run}", *SMALL, *overrides) == 0
+    capsys.readouterr()
+    store = Store(run / "run.sqlite")
+    trajectories = [
+        store.trajectory(name) for (name,) in store.query("SELECT id FROM trajectories")
+    ]
+    assert toys["loss"] > 0, "the loss was not asked"
+    assert toys["loud"] == 1, "the engine's own setting did not reach it"
+    assert toys["judged"] == len(trajectories) == 8
+    written = sum(len(step.completion.token_ids) for one in trajectories for step in one.steps)
+    assert written > 0
+    assert toys["tokens"] == written, "the engine did not write all that the policy said"
+    heads = [one.steps[0].action == "heads" for one in trajectories]
+    for trajectory, is_heads in zip(trajectories, heads, strict=True):
+        assert {judgement.score for judgement in trajectory.steps[0].judgements} == {
+            1 if is_heads else -1
+        }
+    share = sum(heads) / len(heads)
+    assert store.metrics(1)["toys/heads"] == share
+    assert ("toys/heads", 1, share) in points(run / "tensorboard")
+    facts = build([Reader(store, run)]).facts
+    store.close()
+    assert facts["runs"][0]["metrics"]["toys/heads"] == [share]
+    assert facts["meanings"]["toys/heads"] == "episodes in which heads was called (share)"
+    assert "toys/heads" in (run / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_command_from_outside_runs_and_is_in_the_help() -> None:
+    assert command("toss", "--times", "2").stdout.split() == ["heads", "heads"]
+    shown = command("--help").stdout
+    assert "toss" in shown
+    assert "Toss a coin." in shown
+
+
+def test_an_arm_from_outside_is_a_line() -> None:
+    [arm] = find_arms(["mine:feedback.policy_lambda=2"])
+    assert (arm.name, arm.overrides) == ("mine", ("feedback.policy_lambda=2",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "override"),
+    [
+        ("domain", "domain.name=nowhere"),
+        ("loss", "policy.loss=nowhere"),
+        ("engine", "policy.engine.name=nowhere"),
+        ("judge", "judge.name=nowhere"),
+        ("adapter", "adapter.name=nowhere"),
+        ("command", ""),
+    ],
+)
+@pytest.mark.usefixtures("toys")
+def test_an_unknown_name_is_one_line_with_the_known_ones(
+    kind: str, override: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    words = ["train", "tiny", f"run_dir={tmp_path / 'run'}", override] if override else ["nowhere"]
+    assert call(monkeypatch, *words) == 2
+    line = line_of(capsys)
+    assert "nowhere" in line
+    assert plugin_names(kind), "nothing of this kind is registered"
+    assert [name for name in plugin_names(kind) if name not in line] == []
+    assert not (tmp_path / "run").exists()
+
+
+LOCKED = "RuntimeError: the toy box is locked"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        *("domain.name=broken", "policy.loss=broken", "policy.engine.name=broken"),
+        *("judge.name=broken", "adapter.name=broken"),
+        *("domain.name='toys.broken:toy'", "policy.loss='toys.broken:toy'"),
+        *("policy.engine.name='toys.broken:toy'", "judge.name='toys.broken:toy'"),
+    ],
+)
+def test_a_part_that_cannot_be_imported_is_one_line(
+    override: str, site: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    install_toys(site, BROKEN)
+    assert call(monkeypatch, "train", "tiny", f"run_dir={site / 'run'}", override) == 2
+    assert LOCKED in line_of(capsys)
+    assert not (site / "run").exists()
+
+
+def test_what_cannot_be_imported_breaks_no_help_and_no_other_run(
+    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    install_toys(site, BROKEN)
+    shown = command("--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "train" in shown.stdout
+    assert LOCKED in shown.stdout, "the help says why `broken` cannot be used"
+    refused = command("broken")
+    assert refused.returncode == 2
+    assert LOCKED in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+    run = site / "run"
+    words = ["train", "tiny", f"run_dir={run}", *SMALL, "judge.name=oracle"]
+    assert call(monkeypatch, *words) == 0
+    assert f"metric broken cannot be imported ({LOCKED}" in capsys.readouterr().out.replace(
+        "\n", " "
+    )
+    assert (run / "report.html").exists()
+
+
+def test_an_error_of_ones_own_module_is_told_with_its_place(site: Path) -> None:
+    (site / "mine_at_fault.py").write_text("first = 1\nsecond = third\n")
+    with pytest.raises(PluginError) as caught:
+        load_plugin("loss", "mine_at_fault:first")
+    assert "name 'third' is not defined" in str(caught.value)
+    assert "mine_at_fault.py, line 2" in str(caught.value)
