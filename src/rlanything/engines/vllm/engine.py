@@ -15,7 +15,7 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import torch
 
@@ -27,7 +27,6 @@ from rlanything.engines.hf.lora import adapter_rank, adapters_of, frozen_weights
 from rlanything.engines.hf.model import LanguageModel, has_adapters
 from rlanything.engines.vllm import worker
 from rlanything.engines.vllm.channel import Channel
-from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.engines.vllm.handover import free, put_weights
 from rlanything.engines.vllm.worker import Drawn, Draws, Ready, Refusal, Setup, Weights
 from rlanything.records import Completion
@@ -47,6 +46,17 @@ class EngineLost(ValueError):
     """vLLM died, or does not compute what the learner does; the message is one line."""
 
 
+class VLLMSettings(Protocol):
+    """The memory and limits of the engine, as `VLLMEngineConfig` documents them."""
+
+    @property
+    def memory_gib(self) -> float: ...
+    @property
+    def max_context(self) -> int | None: ...
+    @property
+    def sleep(self) -> bool: ...
+
+
 class VLLMEngine:
     """Generation by vLLM, in a process of its own, with the weights of a `LanguageModel` that a
     learner may be training.
@@ -58,9 +68,7 @@ class VLLMEngine:
     Every call raises `GenerationTimeout` after `seconds`, and `EngineLost` if workers keep dying.
     """
 
-    def __init__(
-        self, model: LanguageModel, config: VLLMEngineConfig, setting: EngineSetting
-    ) -> None:
+    def __init__(self, model: LanguageModel, config: VLLMSettings, setting: EngineSetting) -> None:
         """Starts the worker. Raises `ModelError` where vLLM cannot serve this role."""
         name, device, dtype = setting.role, setting.device, setting.dtype
         if importlib.util.find_spec("vllm") is None:
