@@ -227,7 +227,8 @@ class Trainer:
     def _session(self) -> Iterator[Loop]:
         """Holds all that a run under way holds: its lock, store, trackers and environments."""
         begun = time.perf_counter()
-        if self._fresh:
+        fresh, self._fresh = self._fresh, False
+        if fresh:
             create_run(self._directory, self._recipe)
         self._stopper = Stopper()
         with ExitStack() as stack:
@@ -241,9 +242,8 @@ class Trainer:
             self._reporter = Reporter(self._store, self._directory, self._progress.log)
             # Whether it ends here or stops: what was kept until now is in the report.
             stack.callback(self._reporter.write)
-            if not self._fresh:
+            if not fresh:
                 self._load_last()
-            self._fresh = False
             stack.enter_context(self._progress.live())
             self._track = stack.enter_context(tracking(self._recipe, self._directory, self._store))
             with self._open_environments(self._directory / IMAGES) as environments:
