@@ -276,7 +276,7 @@ def test_the_loop_is_short() -> None:
 # Folders of tests that are no rooms: what several share, what is outside `src`, what needs vLLM.
 NO_ROOMS = ("helpers", "benchmarks", "with_vllm")
 # Top-level tests that are about no single file.
-NO_FILES = ("test_front_door.py", "test_house.py", "test_wheel.py")
+NO_FILES = ("test_documentation.py", "test_front_door.py", "test_house.py", "test_wheel.py")
 
 
 def test_tests_mirror_the_source() -> None:
@@ -337,3 +337,11 @@ def test_the_environment_of_vllm_has_what_its_tests_and_the_project_need() -> No
     needed |= {canonicalize_name(packages[name][0]) for name in imported & set(packages)}
     assert "hypothesis" in needed
     assert needed - there - {"rlanything"} == set()
+
+
+@pytest.mark.parametrize(
+    "module", ["runs.open", "runs.export", "runs.lineage", "runs.report.writing"]
+)
+def test_to_read_a_run_takes_no_torch(module: str) -> None:
+    code = f"import sys, rlanything.{module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

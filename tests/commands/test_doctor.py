@@ -72,7 +72,7 @@ def test_a_damaged_checkpoint_is_named_and_the_exit_code_is_1(
 def test_a_missing_checkpoint_is_named(run: Path) -> None:
     shutil.rmtree(run / "checkpoints" / "iter-00002")
     (found,) = bad(check_run(run))
-    assert found.startswith("the store's last one, iter-00002, is missing")
+    assert found.startswith("iter-00002, the last in the store, is missing")
 
 
 def test_a_damaged_store_is_named(run: Path) -> None:

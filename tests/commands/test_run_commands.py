@@ -62,7 +62,7 @@ def test_judge_check_says_what_the_judge_noticed(
     assert result["episodes"] == 1
     assert "unchanged (control)" in result["measures"]
     assert call(monkeypatch, "judge-check", str(run.parent)) == 2
-    assert "is no run directory" in capsys.readouterr().err
+    assert "is not a run directory" in capsys.readouterr().err
 
 
 def test_nano_build_refuses_a_role_that_there_is_not(

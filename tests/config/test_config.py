@@ -153,7 +153,7 @@ def test_a_missing_key_of_a_section_is_named(recipe):
         ("policy.learning_rate.x=1", ["policy.learning_rate", "number"]),
         (".=1", ["unknown key"]),
         ("policy.engine=vllm", ["policy.engine"]),
-        ("policy.engine={}", ["policy.engine", "missing its name"]),
+        ("policy.engine={}", ["policy.engine", "name: missing"]),
         ("policy.engine.name=llama", ["policy.engine", "embedded, openai, vllm"]),
         ("policy.engine.memory_gib=2", ["policy.engine", "missing its name"]),
         ("policy.engine={name: embedded, memory_gib: 2}", ["policy.engine.memory_gib", ": name"]),

@@ -309,7 +309,7 @@ def test_the_page_shows_the_arithmetic_of_every_line(pytestconfig):
     assert "7,615,616,512 parameters x 4 B (float32)" in printed.output
     assert "DOES NOT FIT" in printed.output
     assert "NOT every role fits" in printed.output
-    assert "the largest part is KV cache: try less of max_tokens" in printed.output
+    assert "the largest part is KV cache: try a lower max_tokens" in printed.output
 
 
 def test_everything_fits_where_there_is_room_for_it(paper):

@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from rlanything.algorithm.curriculum import Pool
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner
+from rlanything.runs.directory import sync
 
 MANIFEST = "manifest.json"
 POOL = "pool.json"
@@ -128,15 +129,6 @@ def forget(folder: Path, iterations: Iterable[int]) -> None:
         shutil.rmtree(folder / checkpoint_name(iteration))
     for partial in folder.glob(".iter-*.partial"):
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def sync(path: Path) -> None:
-    """Returns when a file, or a folder's list of names, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _files(folder: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shutil
 from datetime import UTC, datetime
@@ -12,7 +13,6 @@ from pathlib import Path
 import yaml
 
 from rlanything.config.recipe import Recipe, RecipeError
-from rlanything.runs.checkpoint import sync
 from rlanything.runs.store.store import Store
 from rlanything.version import __version__
 
@@ -47,6 +47,15 @@ def create_run(directory: Path, recipe: Recipe) -> None:
     sync(partial)
     partial.rename(directory)
     sync(directory.parent)
+
+
+def sync(path: Path) -> None:
+    """Returns when a file, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def now() -> str:

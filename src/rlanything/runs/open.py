@@ -28,7 +28,7 @@ def open_run(path: str | Path) -> RecordedRun:
 
 
 class RecordedRun:
-    """What a run kept. Every method reads anew, so that a run under way can be watched."""
+    """Reads what a run kept. Every method reads anew, so that a run under way can be watched."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

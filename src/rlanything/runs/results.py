@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from rlanything.algorithm.curriculum import Pool
 from rlanything.algorithm.feedback import FeedbackSettings
-from rlanything.evaluation.counts import Counts
-from rlanything.evaluation.judge_eval import JudgeEvaluation
-from rlanything.evaluation.success import Evaluation
-from rlanything.loop import IterationResult
-from rlanything.records import JudgedTrajectory, Trajectory
-from rlanything.rollout.groups import RolloutGroup
+
+if TYPE_CHECKING:  # to read a store takes neither the loop nor torch
+    from rlanything.algorithm.curriculum import Pool
+    from rlanything.evaluation.counts import Counts
+    from rlanything.evaluation.judge_eval import JudgeEvaluation
+    from rlanything.evaluation.success import Evaluation
+    from rlanything.loop import IterationResult
+    from rlanything.records import JudgedTrajectory, Trajectory
+    from rlanything.rollout.groups import RolloutGroup
 
 Numbers: TypeAlias = Mapping[str, float | None]
 """Metrics by name; None: there was nothing to measure it on."""

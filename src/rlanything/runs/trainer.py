@@ -159,7 +159,7 @@ class Trainer:
         """Runs to the end, and returns the closing lines: what improved, by how much.
 
         Raises `LockedError` if another process is at work there, `Stopped` on SIGINT and SIGTERM;
-        whatever it raises has a note that says how to continue."""
+        every error carries a note that says how to continue."""
         for _ in self:
             pass
         assert self._lines is not None

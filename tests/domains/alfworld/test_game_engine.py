@@ -93,7 +93,7 @@ def digest() -> str:
 def test_transcripts_do_not_depend_on_the_hash_seed():
     digests = {
         subprocess.run(
-            [sys.executable, "-c", "import test_engine; print(test_engine.digest())"],
+            [sys.executable, "-c", "import test_game_engine; print(test_game_engine.digest())"],
             env=os.environ
             | {
                 "PYTHONHASHSEED": seed,

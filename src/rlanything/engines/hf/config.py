@@ -55,7 +55,7 @@ class EmbeddedEngineConfig(EngineConfig):
                     cache,
                     f"{rows} rows x {columns:,} tokens (the longest) x {CACHE_ROOM:g} (room to "
                     f"grow) x {workload.cache_bytes_per_token:,} B",
-                    "less of max_tokens and max_steps: many conversations are kept, whole; or "
+                    "a lower max_tokens or max_steps: many conversations are kept whole; or "
                     "engine: {name: vllm}",
                 ),
                 MemoryPart(
@@ -63,7 +63,7 @@ class EmbeddedEngineConfig(EngineConfig):
                     working,
                     f"at most {prefilled:,} prefilled tokens x {workload.pass_bytes_per_token:,} B "
                     f"+ {answers} answers x {workload.vocabulary:,} logits x {DRAW_BYTES} B",
-                    "less of max_tokens and max_steps",
+                    "a lower max_tokens or max_steps",
                 ),
             )
         )

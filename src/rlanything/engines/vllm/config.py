@@ -56,7 +56,7 @@ class VLLMEngineConfig(EngineConfig):
                     "vLLM's cache",
                     self.memory_gib * 2**30,
                     f"engine.memory_gib{slept}",
-                    "less of engine.memory_gib",
+                    "a lower engine.memory_gib",
                 ),
             ),
             freed_between_phases=self.sleep,

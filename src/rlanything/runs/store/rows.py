@@ -7,13 +7,16 @@ import sqlite3
 from collections import Counter
 from collections.abc import Set as AbstractSet
 from dataclasses import astuple
+from typing import TYPE_CHECKING
 
 from rlanything.algorithm.curriculum import Pool
-from rlanything.loop import IterationResult
 from rlanything.records import Completion, JudgedTrajectory, Judgement
 from rlanything.runs.results import EvaluationRecord, IterationRecord, Numbers
 from rlanything.runs.store.codec import encode_episode
 from rlanything.runs.store.episode_json import to_json
+
+if TYPE_CHECKING:  # which imports torch
+    from rlanything.loop import IterationResult
 
 
 def storable(text: str) -> str:
