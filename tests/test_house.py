@@ -302,7 +302,6 @@ def test_what_tests_share_is_in_helpers() -> None:
     assert [name for name in others if not name.startswith("helpers/")] == []
 
 
-@pytest.mark.xfail(strict=False, reason="the README is being rewritten")
 def test_the_readme_is_no_wider_than_the_code() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     assert [number for number, line in enumerate(lines, 1) if len(line) > 100] == []
