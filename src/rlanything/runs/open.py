@@ -65,10 +65,6 @@ class RecordedRun:
         candidates with their critics."""
         return self._read(read_lineage)
 
-    def iterations(self) -> list[int]:
-        """Returns the numbers of the iterations that are kept, in order."""
-        return [number for (number,) in self._query("SELECT iteration FROM iterations ORDER BY 1")]
-
     def trajectories(self, iteration: int | None = None) -> list[StoredTrajectory]:
         """Returns the episodes of an iteration, or of all, with texts, judgements and advantages;
         those are left out whose texts the recipe's `store.keep_iterations` let go."""
