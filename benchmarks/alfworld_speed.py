@@ -41,6 +41,7 @@ from rlanything.domains.alfworld.generator import (
 )
 from rlanything.domains.alfworld.scene import ScenePlan
 from rlanything.domains.base import DomainError, Observation, StepResult
+from rlanything.domains.text import TextDomain
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
 
@@ -53,7 +54,7 @@ REPORT = Path(__file__).with_name("alfworld.md")
 T = TypeVar("T")
 
 
-class Games:
+class Games(TextDomain):
     """As much of a domain as the pool needs."""
 
     def environment(self) -> AlfWorldEnvironment:

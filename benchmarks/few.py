@@ -12,8 +12,9 @@ from rlanything.evaluation.intervals import Interval
 
 
 def mean_of_few(values: Sequence[float]) -> Interval | None:
-    """Returns the mean with Student's interval; None for one value or none."""
-    if len(values) < 2:
+    """Returns the mean with Student's interval; None for one value or none, and for equal ones,
+    which do not say how much others would differ."""
+    if len(set(values)) < 2:
         return None
     mean = statistics.fmean(values)
     half = (

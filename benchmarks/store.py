@@ -152,7 +152,7 @@ def _evaluate(store: Store, iteration: int, rng: np.random.Generator) -> None:
     store.record_evaluation(
         EvaluationRecord(
             number=iteration,
-            evaluations=[Evaluation(split, held_out, 0, 0.0) for split in ("in_domain", "ood")],
+            evaluations=[Evaluation(split, held_out, (), 0.0) for split in ("in_domain", "ood")],
             judge=JudgeEvaluation(diagnose([], [], [], 1.0), counts),
             metrics={f"evaluation/judge/quantity_{i}": 0.5 for i in range(10)},
         )

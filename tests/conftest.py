@@ -40,6 +40,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEndpoint]:
     from rlanything import backoff
 
     monkeypatch.setenv("MY_KEY", KEY)
+    monkeypatch.setenv("RLANYTHING_KEYS", "MY_KEY@127.0.0.1")
     monkeypatch.setattr(backoff, "FIRST_WAIT_SECONDS", 0.01)
     with fake_endpoint() as endpoint:
         yield endpoint

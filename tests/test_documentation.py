@@ -27,8 +27,8 @@ TINY = ["threads=1", "loop.tasks=4", "loop.tasks_per_iteration=2", "loop.rollout
 TINY += ["policy.updates_per_iteration=1", "adapter.tries=1", "evaluation.judged_episodes=1"]
 
 
-def load_small(source, overrides=()):
-    recipe = load_recipe(source, overrides)
+def load_small(source, overrides=(), **allowed):
+    recipe = load_recipe(source, overrides, **allowed)
     if str(source).startswith("runs"):  # a run that is resumed: small already
         return recipe
     episodes = min(recipe.evaluation.episodes, 2)

@@ -23,7 +23,7 @@ FILES = sorted((SOURCE / "rlanything").rglob("*.py"))
 
 # Rooms from the ground up; a room may import itself and those before it.
 ROOMS = (
-    "version seeds records surrogates backoff plugins",
+    "version openmp seeds records surrogates backoff replies plugins files terminal",
     "progress algorithm",
     "config",
     "domains",
@@ -100,8 +100,9 @@ def test_arrows_point_down(name: str) -> None:
 # The shipped domains are plug-ins: a folder each, found by entry point.
 DOMAIN_FOLDERS = ("alfworld", "coding", "miniwob")
 # What a domain's folder may import of the project, beside itself.
-OFFERED_TO_DOMAINS = ["seeds", "records", "backoff", "surrogates", "plugins", "progress"] + [
-    f"domains.{name}" for name in ("base", "teaching", "templates", "text")
+OFFERED_TO_DOMAINS = [
+    *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
+    *(f"domains.{name}" for name in ("base", "teaching", "templates", "text")),
 ]
 
 
@@ -267,6 +268,41 @@ def test_no_two_classes_have_one_name() -> None:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert {name for name, count in names.items() if count > 1} == TWINS
+
+
+# The first is the place; progress prints the lines of a run through it; openmp warns a program that
+# imports the library, in words of its own; the last one runs inside the box, where nothing of the
+# project is.
+PRINTERS = {"terminal", "progress", "openmp", "domains.coding.sandbox.zygote"}
+PRINTS = re.compile(
+    r"(^|\.)print$|^(typer|click)\.(echo|secho)$|std(out|err)__?\.write$|^warnings\.warn$"
+)
+OF_RICH = {"rich.table.Table", "rich.console.Group", "rich.console.RenderableType"}
+"""All that other files may have of rich: what shows nothing by itself, from strings."""
+
+
+def printing(path: Path) -> list[str]:
+    """The calls and imports by which a file could print what `terminal` has not seen."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    calls = [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
+    imported = [name for node in nodes if isinstance(node, ast.Import) for name in node.names]
+    names = [alias.name for alias in imported] + [
+        f"{node.module}.{alias.name}"
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
+    rich = [name for name in names if name.split(".")[0] == "rich" and name not in OF_RICH]
+    return [*filter(PRINTS.search, calls), *rich]
+
+
+def test_everything_printed_goes_through_one_place() -> None:
+    printers = {
+        name: printing(path)
+        for name, path in MODULES.items()
+        if name.removeprefix("rlanything.") not in PRINTERS
+    }
+    assert {name: ways for name, ways in printers.items() if ways} == {}
 
 
 def test_the_loop_is_short() -> None:

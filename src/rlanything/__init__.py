@@ -14,6 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rlanything.openmp import sleep_at_barriers
 from rlanything.version import __version__
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from rlanything.roles.judges.llm import LLMJudge
     from rlanything.runs.open import open_run
     from rlanything.runs.trainer import Trainer
+
+sleep_at_barriers()
 
 _HOMES = {
     "Domain": "domains.base",

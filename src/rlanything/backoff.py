@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -23,13 +24,12 @@ def backoff_seconds(tries: int, asked_seconds: float | None) -> float:
 
 def asked_seconds(headers: Mapping[str, str]) -> float | None:
     """Returns the seconds that a Retry-After header asks for, itself in seconds or a date; None:
-    there is none that can be read."""
+    there is none that can be read. Finite, but of any size."""
     said = headers.get("retry-after", "").strip()
+    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", said):
+        return float(said)
     try:
-        seconds = float(said)
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(said).timestamp() - time.time()
-        except (ValueError, TypeError):
-            return None
-    return max(seconds, 0.0) if seconds == seconds else None
+        seconds = parsedate_to_datetime(said).timestamp() - time.time()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return max(seconds, 0.0)

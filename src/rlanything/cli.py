@@ -6,16 +6,15 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from rlanything.commands.registry import Commands
+from rlanything.terminal import write_line, write_traceback
 from rlanything.version import __version__
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"rlanything {__version__}")
+        write_line(f"rlanything {__version__}")
         raise typer.Exit
 
 
@@ -44,19 +43,25 @@ def main() -> None:
 
     try:
         app()
-    except ValueError as error:
-        if not any(base.__module__.startswith("rlanything.") for base in type(error).__mro__):
-            raise
-        _say_error(f"error: {error}", error)
-        sys.exit(2)
     except Stopped as stop:
         _say_error(f"stopped by {stop}: the unfinished iteration is left out", stop)
         sys.exit(stop.exit_code)
+    except Exception as error:
+        if not _mendable(error):
+            sys.excepthook = write_traceback  # Python's own prints the message as it is
+            raise
+        _say_error(f"error: {error}", error)
+        sys.exit(2)
+
+
+def _mendable(error: Exception) -> bool:
+    kinds = type(error).__mro__
+    return ValueError in kinds and any(kind.__module__.startswith("rlanything.") for kind in kinds)
 
 
 def _say_error(line: str, error: BaseException) -> None:
     text = "; ".join([line, *getattr(error, "__notes__", ())])
-    Console(stderr=True).print(escape(text), soft_wrap=True, highlight=False)
+    write_line(text, stderr=True)
 
 
 if __name__ == "__main__":

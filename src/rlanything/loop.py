@@ -30,6 +30,9 @@ class IterationResult:
     """The iteration, counted from 1."""
     groups: list[RolloutGroup] = field(default_factory=list)
     failures: tuple[EpisodeError, ...] = ()
+    """Of the rollouts that could not be played."""
+    crashes: tuple[EpisodeError, ...] = ()
+    """Of those that were lost by a fault which a response brought about."""
     accepted: list[str] = field(default_factory=list)
     """Slots whose candidate became their active task."""
     rejected: list[str] = field(default_factory=list)
@@ -111,19 +114,22 @@ class Loop:
                 self.recipe.environment.parallel_episodes,
                 advance,
             )
-        result.failures = played.failures
+        result.failures, result.crashes = played.failures, played.crashes
         steps = sum(len(trajectory.steps) for trajectory in played.trajectories)
         count = steps * self.judge.samples
         with self.progress.phase("judgements", count, "judgements") as advance:
             judged = self.judge.judge(played.trajectories, derive(seed, t, "judge"), advance)
         settings = self.recipe.feedback.settings()
-        return grouped(scheduled, judged, lambda group: self.judge.signals(group, settings))
+        unplayable = [task.id for task in played.unplayable]
+        return grouped(
+            scheduled, judged, lambda group: self.judge.signals(group, settings), unplayable
+        )
 
     def _resolve_candidates(
         self, scheduled: Sequence[ScheduledTask], result: IterationResult
     ) -> None:
         """Accepts or rejects candidates by the accuracy of their rollouts."""
-        accuracies = {group.scheduled.task.id: group.accuracy for group in result.groups}
+        accuracies = {group.scheduled.task.id: group.proven_accuracy for group in result.groups}
         objections = {
             g.scheduled.task.id: self.domain.objection(g.scheduled.task, g.trajectories)
             for g in result.groups
@@ -151,7 +157,7 @@ class Loop:
         requests: list[RewriteRequest] = []
         for group in result.groups:
             slot = self.pool.slot(group.scheduled.slot)
-            wanted = direction(group.accuracy, settings.alpha_low, settings.alpha_high)
+            wanted = direction(group.proven_accuracy, settings.alpha_low, settings.alpha_high)
             active = group.scheduled.task == slot.active
             if settings.adapt_tasks and wanted and slot.usable and active:
                 request = RewriteRequest(slot.id, slot.root, slot.active, wanted, group.failed)

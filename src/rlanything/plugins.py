@@ -1,6 +1,8 @@
 """Plug-ins by name: an entry point of a group, or `module:name` for something of your own.
 
 Domains, judges, engines, adapters, losses, metrics and commands of other packages are found here.
+Whoever loads a `module:name` runs its module: for names out of recipes `config/trust.py` has the
+say before that.
 """
 
 from __future__ import annotations
@@ -9,11 +11,11 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_type_hints
 
 
 class PluginError(ValueError):
@@ -24,8 +26,8 @@ def load_plugin(kind: str, name: str) -> Any:
     """Returns what `name` stands for: the entry point of that name in the group of its kind
     (`rlanything.domains`, `.judges`, `.engines`, `.losses`, ...), or what `module:name` gives.
 
-    A module beside one's recipe is found, as it is by `python -m`. Raises `PluginError` where there
-    is none, and where it cannot be imported."""
+    A module in the folder one works in is found, after all that is installed. Raises `PluginError`
+    where there is none, where it cannot be imported, and for what Python itself brings."""
     if is_object(name):
         raise PluginError(
             f"{kind} {name} was handed over by a program: hand it over again, with "
@@ -38,14 +40,17 @@ def make_plugin(
     kind: str,
     name: str,
     options: Mapping[str, Any],
+    protocol: type,
     provided: Mapping[str, Callable[[], Any]] = MappingProxyType({}),
 ) -> Any:
-    """Returns what a plug-in's class or factory makes of `options`.
+    """Returns what a plug-in's class or factory makes of `options`: something with all that
+    `protocol` has.
 
     Parameters called as in `provided` are filled from there, where it takes them and `options` do
-    not name them. Raises `PluginError` where there is no such plug-in, and for options that it does
-    not take."""
+    not name them. Raises `PluginError` where there is no such plug-in, for options that it does not
+    take, and, before anything is called, for what makes no such thing."""
     make = load_plugin(kind, name)
+    _check_maker(kind, name, make, protocol)
     parameters = inspect.signature(make).parameters
     given = {
         parameter: provided[parameter]()
@@ -57,7 +62,45 @@ def make_plugin(
     except TypeError as fault:
         known = ", ".join(p for p in parameters if p not in provided) or "none"
         raise PluginError(f"{kind} {name}: {fault}; its options are: {known}") from fault
-    return make(**given, **options)
+    made = make(**given, **options)
+    if lacking := _lacking(made, _members(protocol)):
+        raise PluginError(f"{kind} {name} gives no {kind}: it lacks {lacking}")
+    return made
+
+
+def _check_maker(kind: str, name: str, make: object, protocol: type) -> None:
+    """Raises `PluginError` for what is neither a class with the protocol's methods, nor a function
+    that says it returns one: whatever else can be called may do anything at all."""
+    made = make
+    if inspect.isfunction(make):
+        try:
+            made = get_type_hints(make).get("return")
+        except Exception:  # whatever evaluating its annotations raises
+            made = None
+    place = f"{protocol.__module__}.{protocol.__name__}"
+    if not isinstance(made, type):
+        raise PluginError(
+            f"{kind} {name} is no {kind}: name a class with the methods of {place}, or a function "
+            "with such a class for its return type"
+        )
+    methods = [member for member in _members(protocol) if callable(getattr(protocol, member, None))]
+    if lacking := _lacking(made, methods):
+        raise PluginError(f"{kind} {name} is no {kind}: it lacks {lacking} of {place}; add them")
+
+
+def _members(protocol: type) -> list[str]:
+    """Returns the names of all that a protocol asks for."""
+    names = {
+        name
+        for base in protocol.__mro__
+        for name in (*vars(base), *inspect.get_annotations(base))
+        if not name.startswith("_")
+    }
+    return sorted(names)
+
+
+def _lacking(part: object, members: Iterable[str]) -> str:
+    return ", ".join(member for member in members if not hasattr(part, member))
 
 
 def object_name(part: object) -> str:
@@ -108,22 +151,33 @@ def _remedy(entry: EntryPoint, fault: ModuleNotFoundError) -> str:
 
 def _from_module(kind: str, path: str) -> Any:
     module_name, _, name = path.partition(":")
+    _refuse_python(kind, path, module_name)
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        sys.path.append(os.getcwd())
     try:
         plugin: Any = import_module(module_name)
         for part in name.split("."):
             plugin = getattr(plugin, part)
     except ModuleNotFoundError as fault:
         raise PluginError(
-            f"{kind} {path}: there is no module {fault.name}: install it, or put it on PYTHONPATH"
+            f"{kind} {path}: there is no module {fault.name}: install it, or put it on PYTHONPATH "
+            "(beside a recipe a domain's is looked for with --allow-code)"
         ) from fault
     except Exception as fault:  # whatever the module raises while it is imported
         raise PluginError(
             f"{kind} {path} cannot be imported ({_reason(fault)}): mend the module, or write it as "
             "`module:name`"
         ) from fault
+    _refuse_python(kind, path, getattr(plugin, "__module__", None) or "")
     return plugin
+
+
+def _refuse_python(kind: str, path: str, module: str) -> None:
+    """Raises `PluginError` for what is Python's own: `subprocess:run` is no part of a run."""
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        raise PluginError(
+            f"{kind} {path} is no {kind} but of Python's own module {module}: name your own"
+        )
 
 
 def _reason(fault: Exception) -> str:

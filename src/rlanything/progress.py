@@ -17,6 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from rlanything.terminal import Terminal, one_line
+
 LONG_SECONDS = 20.0
 """Phases that took longer leave a line where there is no terminal to show a bar."""
 
@@ -30,11 +32,11 @@ class Progress:
         """By phase, since the last `pop_seconds`."""
         self._bars = bars.Progress(
             SpinnerColumn(),
-            TextColumn("{task.description:<16}"),
+            TextColumn("{task.description:<16}", markup=False),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[unit]}"),
-            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.fields[unit]}", markup=False),
+            TextColumn("{task.fields[rate]}", markup=False),
             TimeRemainingColumn(),
             console=console,
             transient=True,
@@ -51,7 +53,7 @@ class Progress:
     def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
         """Shows a phase of `total` units; yields what to call with each number of units done."""
         begun = time.perf_counter()
-        task = self._bars.add_task(name, total=total, unit=unit, rate="")
+        task = self._bars.add_task(one_line(name), total=total, unit=one_line(unit), rate="")
         done = 0
 
         def advance(count: int) -> None:
@@ -78,11 +80,15 @@ class Progress:
 
     def log(self, line: str) -> None:
         """Prints a line that stays."""
-        self.console.print(line, highlight=False)
+        self._print(line, None)
 
     def warn(self, line: str) -> None:
         """Prints a line that should be seen."""
-        self.console.print(line, highlight=False, markup=False, style="bold yellow")
+        self._print(line, "bold yellow")
+
+    def _print(self, line: str, style: str | None) -> None:
+        # Whatever console it was given: a line may quote a model, a task or a file's name.
+        self.console.print(one_line(line), style=style, markup=False, emoji=False, highlight=False)
 
     def pop_seconds(self) -> dict[str, float]:
         """Returns the seconds by phase since the last call."""
@@ -95,4 +101,4 @@ def progress_of(wanted: bool | Progress | None) -> Progress:
     that is a terminal."""
     if isinstance(wanted, Progress):
         return wanted
-    return Progress(Console(quiet=not (sys.stdout.isatty() if wanted is None else wanted)))
+    return Progress(Terminal(quiet=not (sys.stdout.isatty() if wanted is None else wanted)))

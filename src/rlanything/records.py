@@ -6,15 +6,12 @@ judge writes m `Judgement`s per step; a `Completion` that trains becomes a `Samp
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 ChatRole: TypeAlias = Literal["system", "user", "assistant"]
 Direction: TypeAlias = Literal["harder", "easier"]
-
-_REASONING = re.compile(r"\s*(?:<think>.*?</think>\s*)+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +71,6 @@ class Completion:
     ) -> Completion:
         """Returns a completion whose tokens are unknown: it cannot train."""
         return cls((), (), (), (), stop_reason, text, answer_at)
-
-
-def answer_start(text: str, opened: bool = False) -> int:
-    """Returns where the answer begins after `<think>` blocks at the start of a response; the length
-    of the text where a block never ends.
-
-    `opened`: the prompt ended with the first mark. Where that is unknown (a template may be out of
-    sight), a last mark without a first tells as much."""
-    reasoning, closed, _ = text.partition("</think>")
-    written_before = "<think>" if opened or (closed and "<think>" not in reasoning) else ""
-    whole = written_before + text
-    blocks = _REASONING.match(whole)
-    start = blocks.end() if blocks else 0
-    if whole[start:].lstrip().startswith("<think>"):
-        start = len(whole)
-    return max(start - len(written_before), 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,10 @@ def test_a_batch_without_chosen_tokens_is_no_problem(loss):
         ("mine:loss", {"clip_range", "clip_range_high"}),
     ],
 )
-def test_a_recipe_takes_the_settings_that_its_loss_reads(name: str, read: set[str]) -> None:
+def test_a_recipe_takes_the_settings_that_its_loss_reads(
+    name: str, read: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLANYTHING_ALLOW_CODE", "1")
     both_sides = [(1.0, [(-1.0, -2.0)]), (-1.0, [(-2.0, -1.0)])]
     for key in ("clip_range", "clip_range_high"):
         if name in LOSSES:
@@ -303,5 +306,7 @@ def test_a_function_is_its_own_loss_and_what_is_none_is_refused() -> None:
         return clipped(given)
 
     assert load_loss(mine) is mine
-    with pytest.raises(PluginError, match=r"loss 'math:pi' is no function"):
+    with pytest.raises(PluginError, match=r":LOSSES' is no function"):
+        load_loss(f"{__name__}:LOSSES")
+    with pytest.raises(PluginError, match="loss math:pi is no loss but of Python's own module"):
         load_loss("math:pi")

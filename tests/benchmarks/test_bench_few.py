@@ -26,5 +26,6 @@ def test_the_interval_of_a_mean_covers_the_truth_19_times_in_20(count):
     assert 0.935 <= hits / 2000 <= 0.965
 
 
-def test_one_value_has_no_interval():
+def test_one_value_and_equal_ones_have_no_interval():
     assert mean_of_few([1.0]) is None
+    assert mean_of_few([1.0, 1.0, 1.0]) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,24 @@ def test_judge_check_says_what_the_judge_noticed(
     assert "unchanged (control)" in result["measures"]
     assert call(monkeypatch, "judge-check", str(run.parent)) == 2
     assert "is not a run directory" in capsys.readouterr().err
+
+
+def test_a_damaged_checkpoint_is_not_evaluated(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    newest = shutil.copytree(copy / "checkpoints" / "iter-00001", copy / "checkpoints/iter-00009")
+    (newest / "policy" / "model.safetensors").write_bytes(b"not what was written")
+    commands = (["eval", str(copy), "--episodes", "1"], ["judge-check", str(copy), "--episodes=1"])
+    for command in commands:
+        assert call(monkeypatch, *command, "--json") == 0
+        printed = capsys.readouterr()
+        json.loads(printed.out)
+        assert "damaged: iter-00009" in printed.err
+    for checkpoint in (copy / "checkpoints").iterdir():
+        (checkpoint / "pool.json").write_text("{}")
+    assert call(monkeypatch, *commands[0]) == 2
+    assert "has no intact checkpoint" in capsys.readouterr().err
 
 
 def test_nano_build_refuses_a_role_that_there_is_not(

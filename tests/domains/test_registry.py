@@ -10,9 +10,10 @@ import pytest
 from rlanything import plugins
 from rlanything.domains.base import DomainError
 from rlanything.domains.registry import load_domain
+from rlanything.domains.text import TextDomain
 
 
-class Plain:
+class Plain(TextDomain):
     def __init__(self, size: int = 3, colour: str = "red") -> None:
         if size < 0:
             raise DomainError("size must not be negative: use 0 or more")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from packaging.requirements import Requirement
 
+from helpers.paths import ROOT
 from helpers.tiny import plain_logits, plain_logprobs, tiny_model
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import Choices, Request, Sampling
@@ -390,3 +394,11 @@ def test_drawing_never_leaves_the_allowed_tokens():
         tokens, logprobs = draw(logits, allowed, [uniform] * 200, Sampling(0.5, 1))
         assert all(token in may for token, may in zip(tokens, allowed, strict=True))
         assert np.isfinite(logprobs).all()
+
+
+def test_versions_of_transformers_that_call_a_cache_otherwise_are_not_allowed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [allowed] = [r for r in map(Requirement, project["dependencies"]) if r.name == "transformers"]
+    assert not list(allowed.specifier.filter(["5.0.0", "5.2.0", "5.3.0"]))
+    pins = re.findall(r"^transformers==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert list(allowed.specifier.filter(["5.4.0", *pins])) == ["5.4.0", *pins]

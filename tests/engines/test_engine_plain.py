@@ -173,3 +173,16 @@ def test_it_computes_in_the_type_the_model_asks_for():
 
 def test_no_requests_give_no_completions(frozen_model):
     assert PlainEngine(frozen_model).generate([], SAMPLING) == []
+
+
+def test_a_cache_that_computes_something_else_is_not_used():
+    model, plain = tiny_recurrent_model(), tiny_recurrent_model()
+    assert model.own_cache_works
+    plain.own_cache_works = False
+    requests = [Request((20, 30, 40), (1, 2))]
+    [with_cache], [without] = (
+        PlainEngine(each).generate(requests, Sampling(1.0, 6)) for each in (model, plain)
+    )
+    for one, other in zip(with_cache, without, strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)

@@ -119,3 +119,34 @@ def test_a_decoder_that_ignores_the_layout_is_found_out():
     forward = attention.forward
     attention.forward = lambda *args, layout=None, **more: forward(*args, **more)
     assert "relative difference" in (sharing_problem(network) or "")
+
+
+def test_a_decoder_that_fails_on_our_cache_is_refused_not_fatal(monkeypatch):
+    network = tiny_model().network
+    before = network.config._attn_implementation
+    real = type(network.model).forward
+
+    def forward(self, *args, past_key_values=None, **more):
+        if past_key_values is not None:
+            raise AttributeError("no such method\nof a cache")
+        return real(self, *args, **more)
+
+    monkeypatch.setattr(type(network.model), "forward", forward)
+    assert sharing_problem(network) == "it cannot go on from a cache (no such method)"
+    assert network.config._attn_implementation == before
+
+
+def test_a_decoder_that_reads_our_cache_wrongly_is_found_out():
+    network = tiny_model().network
+    attention = network.model.layers[0].self_attn
+    forward = attention.forward
+
+    def forgetful(*args, past_key_values=None, attention_mask=None, **more):
+        if past_key_values is not None and attention_mask is not None:
+            attention_mask = torch.ones_like(attention_mask)
+        return forward(
+            *args, past_key_values=past_key_values, attention_mask=attention_mask, **more
+        )
+
+    attention.forward = forgetful
+    assert "from a cache it computes something else" in (sharing_problem(network) or "")

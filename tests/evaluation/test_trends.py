@@ -42,8 +42,18 @@ def test_the_fitted_change_of_a_line_is_its_rise(start: float, slope: float, n: 
 def test_growth_is_the_slope_of_the_running_sum() -> None:
     found = growth([2, 2, 2, 2, 2])
     assert found is not None
-    assert (found.low, found.estimate, found.high) == pytest.approx((2, 2, 2))
+    assert found.estimate == pytest.approx(2)
+    assert 0 < found.low < 2 < found.high
     assert growth([1, 2]) is None
+    assert growth([0, 0, 0]) is None
+
+
+@given(st.lists(st.integers(0, 5), min_size=3, max_size=10))
+def test_the_interval_of_growth_has_a_width_and_holds_its_estimate(accepted: list[int]) -> None:
+    interval = growth(accepted, resamples=200)
+    if interval is not None:
+        assert interval.low <= interval.estimate <= interval.high
+        assert interval.low < interval.high
 
 
 def test_the_interval_of_growth_holds_the_rate_as_often_as_it_says() -> None:

@@ -169,6 +169,26 @@ RESOURCES = [
         (Verdict.TIMEOUT,),
     ),
     Attack("stops itself", "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", "hangs"),
+    # Where it may set this limit the kernel ends it, with the signal of a fault of the box.
+    *(
+        Attack(
+            f"CPU limit of {soft} and {hard} s by {call}",
+            "import ctypes, os, resource\nlibc = ctypes.CDLL(None)\n"
+            "arm = os.uname().machine == 'aarch64'\n"
+            f"pair = (ctypes.c_ulong * 2)({soft}, {hard})\n{body}\nwhile True: pass",
+            "dies",
+            boxed,
+            limits=replace(LIMITS, cpu_seconds=1.5, wall_seconds=8.0),
+        )
+        for call, body, boxed in (
+            ("Python", "resource.setrlimit(0, tuple(pair))", (Verdict.ERROR,)),
+            ("setrlimit", "libc.setrlimit(0, pair)", (Verdict.TIMEOUT,)),
+            ("prlimit64", "libc.syscall(261 if arm else 302, 0, 0, pair, 0)", (Verdict.TIMEOUT,)),
+            ("its number", "libc.syscall(164 if arm else 160, 0, pair)", (Verdict.TIMEOUT,)),
+        )
+        for soft, hard in ((0, 0), (0, 1), (1, 1))
+        if call == "Python" or (soft, hard) == (0, 0)
+    ),
     Attack("waits for a signal", "import signal\nsignal.pause()", "hangs", (Verdict.TIMEOUT,)),
     *(
         Attack(name, body, "dies", (Verdict.ERROR,))

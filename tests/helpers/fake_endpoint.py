@@ -10,10 +10,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rlanything.engines.base import Sampling
+from rlanything.records import Message
+
+if TYPE_CHECKING:
+    from rlanything.engines.openai.endpoint import Endpoint
 
 MODEL = "big-model"
 KEY = "sk-very-secret-4711"
+
+SAMPLING = Sampling(0.5, 16)
+HELLO = (Message("system", "Be brief."), Message("user", "Hello?"))
 
 Respond = Callable[["Handler"], None]
 """Answers a request in place of the model."""
@@ -160,3 +171,28 @@ def half(handler: Handler) -> None:
     handler.end_headers()
     handler.wfile.write(b'{"choices": [{"message"')
     handler.close_connection = True
+
+
+def open_endpoint(
+    fake: FakeEndpoint, model: str = MODEL, seconds: float = 60.0, **settings: Any
+) -> Endpoint:
+    """A way to it whose tries take half a second at most; `seconds` limits all of them."""
+    from rlanything.engines.openai.config import OpenAIEngineConfig
+    from rlanything.engines.openai.endpoint import Endpoint
+
+    given = {"name": "openai", "url": fake.url, "key_variable": "MY_KEY", "timeout_seconds": 0.5}
+    config = OpenAIEngineConfig.model_validate({**given, **settings})
+    return Endpoint("adapter", model, config, seconds)
+
+
+def refused(endpoint: Endpoint) -> str:
+    """The one line of a request that fails for good."""
+    from rlanything.engines.openai.endpoint import EndpointError
+
+    with pytest.raises(EndpointError) as caught:
+        endpoint.ask([(HELLO, 1)], SAMPLING)
+    line = str(caught.value)
+    assert line.isprintable()
+    assert line.startswith("adapter: http://127.0.0.1:")
+    assert KEY not in line
+    return line

@@ -60,15 +60,18 @@ def evaluation_record(
     judge_episodes: Sequence[Trajectory] = (),
     labels: Mapping[str, Sequence[int]] | None = None,
 ) -> EvaluationRecord:
-    """`rows`: (task, kind, outcome, steps) by split."""
+    """`rows`: (task, kind, outcome, steps) by split; with an outcome of 0 it was not played."""
     evaluations = [
         Evaluation(
             split,
             tuple(
                 Trajectory(f"{split}/{i}", Task(task, "", kind), (STEP,) * steps, outcome)
                 for i, (task, kind, outcome, steps) in enumerate(played)
+                if outcome
             ),
-            unplayable=0,
+            unplayable=tuple(
+                Task(task, "", kind) for task, kind, outcome, _ in played if not outcome
+            ),
             seconds=0.0,
         )
         for split, played in rows.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -455,6 +456,25 @@ def test_a_learner_continues_from_its_saved_state(tmp_path):
     torch.testing.assert_close(weights(resumed), weights(straight), rtol=0, atol=0)
 
 
+class Code:
+    """Creates a folder when it is unpickled."""
+
+    def __reduce__(self):
+        return os.mkdir, ("trace",)
+
+
+@pytest.mark.parametrize("state", [{"optimizer": Code()}, {"optimizer": {}}, {}, [1], None, b"cut"])
+def test_a_saved_state_that_is_none_is_one_line_and_no_code_runs(tmp_path, monkeypatch, state):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "optimizer.pt"
+    path.write_bytes(state) if isinstance(state, bytes) else torch.save(state, path)
+    with pytest.raises(ModelError) as caught:
+        Learner(tiny_model(), role()).load_state(path)
+    assert str(caught.value).startswith(f"cannot go on from {path}: ")
+    assert str(caught.value).isprintable()
+    assert not Path("trace").exists()
+
+
 def test_the_model_is_left_ready_to_generate():
     model = tiny_model()
     Learner(model, role()).update(in_one_task(random_samples(1)), seed=0)
@@ -612,6 +632,7 @@ def test_a_loss_of_ones_own_trains_as_a_name_and_as_a_function(
         "    return with_kl(inputs, -inputs.new_logprobs)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("RLANYTHING_ALLOW_CODE", "1")
     start, named, handed = (tiny_model() for _ in range(3))
     samples = in_one_task([sample_of([10, 11], [20, 21], -1.0, [-4.0, -5.0])])
     statistics = Learner(named, role(loss="own_losses:likelier")).update(samples, seed=0)

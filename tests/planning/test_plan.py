@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import MixtralConfig
+from transformers import AutoConfig, AutoModelForCausalLM, MixtralConfig
 from typer.testing import CliRunner
 
 import rlanything.planning
 from helpers.benchmark_module import load_part
+from helpers.tiny import tiny_tokenizer
 from rlanything.cli import app
 from rlanything.config.engines import EngineConfig
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
@@ -40,20 +42,12 @@ from rlanything.learning.padding import pad
 from rlanything.learning.recomputing import recomputable_layers, recomputed
 from rlanything.learning.statistics import Totals
 from rlanything.planning.architecture import KNOWN, Architecture, architecture_of
-from rlanything.planning.assumptions import assume
-from rlanything.planning.devices import measured_rate, sheet_rate
-from rlanything.planning.memory import (
-    activation_bytes,
-    cache_bytes_per_token,
-    gradient_bytes,
-    optimizer_bytes,
-    weight_bytes,
-)
-from rlanything.planning.plan import Plan, make_plan
-from rlanything.planning.prompts import by_characters, growth, prompt_lengths
-from rlanything.planning.quantities import PlanError, Quantity, amount
-from rlanything.planning.training import leaves, training_workload
-from rlanything.planning.workload import policy_conversations, task_count, workloads
+from rlanything.planning.assumptions import assume, growth, prompt_lengths
+from rlanything.planning.memory import activations, cache_bytes_per_token, held, logits
+from rlanything.planning.plan import make_plan
+from rlanything.planning.report import Plan, PlanError, Quantity, amount
+from rlanything.planning.seconds import rate_of
+from rlanything.planning.workload import TrainingWorkload, task_count, workloads
 from rlanything.records import Completion, Message, Sample
 from rlanything.runs.build import load_role
 
@@ -94,6 +88,8 @@ def test_a_model_with_other_matrices_is_refused(tmp_path):
 
 
 NANO = architecture("nano")
+JUDGE = ("judge_opening_tokens=20", "judge_turn_tokens=4", "judge_question_tokens=5")
+JUDGE += ("adapter_prompt_tokens=50",)
 PHASES = ("rollouts", "judgements", "proposals", "policy update", "judge update")
 
 
@@ -120,12 +116,12 @@ def test_operations_are_those_that_torch_counts(lora):
     with FlopCounterMode(display=False) as backward:
         out.logits.sum().backward()
     # Torch counts every key for every query, those behind it too.
-    assert forward.get_total_flops() == planned.forward_flops(tokens, tokens, tokens)
+    assert forward.get_total_flops() == planned.flops(tokens, tokens, tokens)
     both = forward.get_total_flops() + backward.get_total_flops()
     # Nobody wants the gradient of what enters the first layer: a few products fewer where
     # weights are frozen.
     assert both == pytest.approx(
-        planned.training_flops(tokens, tokens, tokens), rel=0.06 if lora else 1e-9
+        planned.flops(tokens, tokens, tokens, learns=True), rel=0.06 if lora else 1e-9
     )
 
 
@@ -141,10 +137,14 @@ def test_weights_gradients_and_optimizer_are_counted_to_the_byte(lora):
     learner = Learner(model, role)
     learner.update(tagged(3)[0], seed=0)
     weights = list(model.network.parameters())
-    moments = learner.state()["optimizer"]["state"].values()
-    assert weight_bytes(planned, role) == sum(w.nbytes for w in weights)
-    assert gradient_bytes(planned) == sum(w.grad.nbytes for w in weights if w.grad is not None)
-    assert optimizer_bytes(planned) == sum(t.nbytes for one in moments for t in one.values())
+    states = learner.state()["optimizer"]["state"].values()
+    # Beside them AdamW counts its steps, a number a tensor.
+    moments = [tensor for state in states for tensor in state.values() if tensor.dim()]
+    assert {part.name: part.bytes for part in held(planned, role, learns=True)} == {
+        "weights": sum(w.nbytes for w in weights),
+        "gradients": sum(w.grad.nbytes for w in weights if w.grad is not None),
+        "optimizer": sum(moment.nbytes for moment in moments),
+    }
 
 
 def held_for_backward(model: LanguageModel, role: PolicyConfig, batch: Pack) -> int:
@@ -174,13 +174,41 @@ def test_activations_are_within_a_quarter_of_what_autograd_holds(steps, dtype, l
     largest = max(pack(tagged(steps)[1], 4096), key=lambda each: each.computed_tokens)
     tokens, keys = largest.computed_tokens, float((largest.positions + 1).mean()) + TILE
     real = held_for_backward(model, role, largest)
-    planned = activation_bytes(planned_model, role, tokens, keys)
+    planned = activations(planned_model, role, tokens, keys, tiles=True).bytes
     assert planned == pytest.approx(real, rel=0.25)
     # The layer that is computed again at a time is seen by no hook of ours.
-    layer = activation_bytes(planned_model, role, tokens, keys) / planned_model.layers
-    kept = activation_bytes(planned_model, again, tokens, keys) - layer
+    layer = planned / planned_model.layers
+    kept = activations(planned_model, again, tokens, keys, tiles=True).bytes - layer
     saved = real - held_for_backward(model, again, largest)
     assert planned - kept == pytest.approx(saved, rel=0.25)
+
+
+def peak_of(work: Callable[[], object], trace: Path) -> int:
+    """Most bytes that torch held at once for `work`, beside what it held before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        work()
+    profiled.export_chrome_trace(str(trace))
+    events = json.loads(trace.read_text())["traceEvents"]
+    return max(e["args"]["Total Allocated"] for e in events if e["name"] == "[memory]")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("allowed", [(), (1, 2, 3)], ids=["free", "choices"])
+def test_logits_take_what_an_update_holds_of_them_at_its_peak(dtype, allowed, tmp_path):
+    # Of a layer of 8 numbers beside 20,000 words, logits are all that counts.
+    words, rows = 20_000, 256
+    shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "tie_word_embeddings": True}
+    config = AutoConfig.for_model("qwen2", vocab_size=words, **shape, **heads)
+    tokenizer: Any = tiny_tokenizer()
+    autocast = torch.bfloat16 if dtype == "bfloat16" else None
+    model = LanguageModel(AutoModelForCausalLM.from_config(config), tokenizer, autocast)
+    learner = Learner(model, PolicyConfig(dtype=dtype))
+    answer = Completion((5, 6), (1,) * rows, (-1.0,) * rows, (allowed,) * rows, "stop", "")
+    [batch] = pack([Sample("t", answer, 1.0)], 4096)
+    learner._accumulate(batch, 1, None, Totals())  # gradients are there from now on
+    peak = peak_of(lambda: learner._accumulate(batch, 1, None, Totals()), tmp_path / "trace")
+    assert logits(Architecture(model.network), rows).bytes == pytest.approx(peak, rel=0.03)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -198,20 +226,26 @@ def test_the_cache_holds_as_many_bytes_a_token_as_planned(dtype):
     assert per_token * room == sum(tensor.nbytes for tensor in stored)
 
 
+def planned_training(
+    recipe: Recipe, role: PolicyConfig, steps: int, given: list[str]
+) -> TrainingWorkload:
+    """Of one task of four episodes with so many steps."""
+    sizes = {"max_steps": steps, "rollouts_per_task": 4, "tasks_per_iteration": 1}
+    loop = recipe.loop.model_copy(update=sizes)
+    recipe = recipe.model_copy(update={"loop": loop, "policy": role})
+    given = [*given, f"episode_steps={steps}", "candidates=0", "policy_trained=1"]
+    learned = workloads(recipe, assume(recipe, given))[0].learned
+    assert learned is not None
+    return learned
+
+
 @pytest.mark.parametrize("steps", [8, 40, 90])
 @pytest.mark.parametrize("packing", ["shared", "padded"])
 def test_made_up_episodes_make_the_batches_that_the_learner_makes(recipe, packing, steps):
-    lost = [
-        f"opening_tokens={OPENING}",
-        f"turn_tokens={OBSERVATION}",
-        f"response_tokens={RESPONSE}",
-        f"episode_steps={steps}",
-    ]
-    loop = recipe.loop.model_copy(update={"max_steps": steps, "rollouts_per_task": 4})
-    recipe = recipe.model_copy(update={"loop": loop})
+    lost = [f"opening_tokens={OPENING}", f"turn_tokens={OBSERVATION}"]
     role = PolicyConfig(packing=packing, max_pack_tokens=2048)
-    talk = policy_conversations(recipe, assume(recipe, lost).values)
-    planned = training_workload(leaves(talk), 1, role)
+    given = [*lost, f"response_tokens={RESPONSE}", *JUDGE]
+    planned = planned_training(recipe, role, steps, given)
     samples = tagged(steps)[1]
     real = (pack if packing == "shared" else pad)(samples, 2048)
     assert planned.samples == len(samples)
@@ -223,10 +257,10 @@ def test_made_up_episodes_make_the_batches_that_the_learner_makes(recipe, packin
 
 def screen(episode: int, step: int) -> Sample:
     """As where a screen takes the place of the last: 10 tokens that all share, 7 for each step
-    before, 20 of the screen, and 7 of the answer, in ids of their own."""
+    before, 20 of the screen, and 7 of the answer, in ids of their own. The first is the task's."""
     own = 1000 * (episode + 1)
     prompt = [*range(10), *range(own, own + 7 * step)]
-    prompt += range(own + 500 + 30 * step, own + 520 + 30 * step)
+    prompt += range(own + 500 + 30 * step, own + 520 + 30 * step) if step else range(500, 520)
     answer = tuple(range(own + 800, own + 807))
     zeros, drawn = (0.0,) * len(answer), ((),) * len(answer)
     return Sample(str(episode), Completion(tuple(prompt), answer, zeros, drawn, "stop", ""), 1.0)
@@ -234,32 +268,29 @@ def screen(episode: int, step: int) -> Sample:
 
 def test_screens_share_with_one_another_what_lies_before_them(recipe):
     given = ["opening_tokens=10", "turn_tokens=0", "question_tokens=20", "response_tokens=7"]
-    loop = recipe.loop.model_copy(update={"max_steps": 5, "rollouts_per_task": 4})
-    recipe = recipe.model_copy(update={"loop": loop})
-    assumed = assume(recipe, [*given, "episode_steps=5"]).values
-    talk = policy_conversations(recipe, assumed)
-    planned = training_workload(leaves(talk), 1, PolicyConfig(max_pack_tokens=4096))
+    role = PolicyConfig(max_pack_tokens=4096)
+    planned = planned_training(recipe, role, 5, [*given, *JUDGE])
     real = pack([screen(episode, step) for episode in range(4) for step in range(5)], 4096)
     assert planned.samples == 20
     assert planned.computed_tokens == sum(each.computed_tokens for each in real)
     # The screen, and of what was before it the last step.
-    prefilled = workloads(recipe, assumed, False)[0].prefilled_tokens
+    loop = recipe.loop.model_copy(update={"max_steps": 5, "rollouts_per_task": 4})
+    recipe = recipe.model_copy(update={"loop": loop})
+    assumed = assume(recipe, [*given, *JUDGE, "episode_steps=5"])
+    prefilled = workloads(recipe, assumed)[0].prefilled_tokens
     assert prefilled == task_count(recipe, assumed) * (10 + 20 + 4 * 4 * (7 + 20))
 
 
 def test_what_prompts_share_is_told_from_what_is_new_in_each():
     ids = [[1, 2, 3, 90, 91], [1, 2, 3, 4, 5, 80, 81], [1, 2, 3, 4, 5, 6, 7, 70]]
     chats = [(Message("user", str(i)),) for i in range(3)]
-    counter = replace(by_characters(), ids=lambda chat: ids[int(chat[0].content)])
-    first, turns, questions = growth(chats, counter)
-    assert first == pytest.approx(5 / 3.1)
-    assert turns == pytest.approx([2 / 3.1, 1 / 3.1])
-    assert questions == pytest.approx([2 / 3.1, 2 / 3.1])
+    # Its opening, turns and questions.
+    assert growth(chats, lambda chat: ids[int(chat[0].content)]) == ([3], [2, 1], [2, 2])
 
 
 def test_generation_counts_every_step_and_every_judgement(recipe):
-    assumed = assume(recipe, []).values
-    policy, judge, _ = workloads(recipe, assumed, False)
+    assumed = assume(recipe, [])
+    policy, judge, _ = workloads(recipe, assumed)
     assert policy.answers == pytest.approx(17 * 8 * assumed.episode_steps)
     assert judge.answers == pytest.approx(3 * policy.answers)
     assert judge.prefilled_tokens < judge.prompt_tokens / 10
@@ -267,9 +298,8 @@ def test_generation_counts_every_step_and_every_judgement(recipe):
 
 def test_prompts_that_grow_are_summed_over_the_steps(recipe):
     given = ["opening_tokens=10", "turn_tokens=4", "question_tokens=0", "response_tokens=6"]
-    given += ["judge_opening_tokens=20", "judge_turn_tokens=4", "judge_question_tokens=5"]
-    assumed = assume(recipe, [*given, "episode_steps=3", "candidates=0"]).values
-    policy, judge, _ = workloads(recipe, assumed, False)
+    assumed = assume(recipe, [*given, *JUDGE, "episode_steps=3", "candidates=0"])
+    policy, judge, _ = workloads(recipe, assumed)
     episodes = recipe.loop.tasks_per_iteration * recipe.loop.rollouts_per_task
     assert policy.prompt_tokens == episodes * (10 + 20 + 30)
     assert judge.prompt_tokens == episodes * 3 * (35 + 45 + 55)
@@ -329,7 +359,8 @@ def test_a_gpu_at_half_its_speed_takes_twice_as_long(recipe):
     slow = [host, "utilisation=0.15", "decoding_utilisation=0.025"]
     half = make_plan(recipe, "l4", 1, slow).seconds
     assert {p: half[p] / full[p] for p in PHASES} == pytest.approx(dict.fromkeys(PHASES, 2.0))
-    assert sheet_rate("l4", recipe.policy, 1.0, 0.5).decoding == 30.3e12 / 2
+    assumed = assume(recipe, ["utilisation=1", "decoding_utilisation=0.5"])
+    assert rate_of("l4", NANO, "float32", assumed, 1).decoding == 30.3e12 / 2
 
 
 def test_an_oracle_judges_for_nothing(recipe):
@@ -338,10 +369,13 @@ def test_an_oracle_judges_for_nothing(recipe):
     assert set(PHASES) - set(seconds) == {"judgements", "judge update"}
 
 
-def test_this_machine_is_measured():
-    rate = measured_rate(NANO, "float32", 1)
+def test_this_machine_is_measured(recipe):
+    rate = rate_of("cpu", NANO, "float32", assume(recipe, []), 1)
     assert 1e7 < rate.passes == rate.decoding < 1e15
     assert "1 thread(s), in float32" in rate.source
+    # Models of one shape have one rate, however busy the machine is.
+    judge = architecture_of(RoleConfig(), "judge")[0]
+    assert rate_of("cpu", judge, "float32", assume(recipe, []), 1) == rate
 
 
 def figures(plan: Plan) -> dict[str, Quantity]:
@@ -354,7 +388,7 @@ def figures(plan: Plan) -> dict[str, Quantity]:
 
 
 def test_what_an_endpoint_answers_is_counted_in_tokens_alone(recipe):
-    engine = {"name": "openai", "url": "http://127.0.0.1:1/v1"}
+    engine = {"name": "openai", "url": "http://127.0.0.1:1/v1", "key_variable": None}
     there = {"model": "some/model", "engine": engine}
     judge = JudgeConfig.model_validate({**there, "train": False})
     adapter = AdapterConfig.model_validate(there)
@@ -371,7 +405,10 @@ def test_what_an_endpoint_answers_is_counted_in_tokens_alone(recipe):
 
 
 def test_a_policy_at_an_endpoint_is_refused_as_train_refuses_it(recipe):
-    there = {"model": "some/model", "engine": {"name": "openai", "url": "http://127.0.0.1:1/v1"}}
+    there = {
+        "model": "some/model",
+        "engine": {"name": "openai", "url": "http://127.0.0.1:1/v1", "key_variable": None},
+    }
     remote = recipe.model_copy(update={"policy": PolicyConfig.model_validate(there)})
     with pytest.raises(RecipeError, match="gives no tokens or log-probs to train on"):
         make_plan(remote, "l4", 1)
@@ -388,8 +425,9 @@ def test_an_adapter_in_bfloat16_keeps_its_weights_in_it():
     role = AdapterConfig(dtype="bfloat16")
     model = load_role(role, "adapter")
     planned = architecture_of(role, "adapter")[0]
-    held = sum(weights.nbytes for weights in model.network.parameters())
-    assert weight_bytes(planned, role) == held == 2 * planned.parameters
+    [weights] = held(planned, role, learns=False)
+    real = sum(weights.nbytes for weights in model.network.parameters())
+    assert weights.bytes == real == 2 * planned.parameters
 
 
 def test_a_shared_model_is_held_once(recipe):
@@ -420,7 +458,7 @@ def test_vllm_has_the_weights_once_more_and_the_cache_it_is_told(recipe):
     assert saved == pytest.approx(sum(slept[part].value or 0 for part in parts))
     adapted = policy.model_copy(update={"lora": LORA})
     beside = figures(make_plan(recipe.model_copy(update={"policy": adapted}), "l4", 1))
-    trained = architecture_of(adapted, "policy")[0].adapter_parameters
+    trained = architecture_of(adapted, "policy")[0].adapters
     more = 2 * (NANO.parameters + trained)
     assert beside["Memory: policy/vLLM's weights"].value == more
 
@@ -437,16 +475,16 @@ def test_prompts_are_measured_in_the_tokens_of_the_recipes_own_models(recipe):
     # As runs of the quickstart had them (benchmarks/plan.md).
     ran = {"opening_tokens": 68, "turn_tokens": 41, "judge_opening_tokens": 84}
     ran |= {"judge_turn_tokens": 40, "judge_question_tokens": 7}
-    assert {name: lengths.values[name] for name in ran} == pytest.approx(ran, rel=0.1)
+    assert {name: lengths[name][0] for name in ran} == pytest.approx(ran, rel=0.1)
 
 
 def test_a_recipe_whose_data_are_elsewhere_is_planned_with_whole_rooms(paper):
     assumed = assume(paper, ["turn_tokens=50"])
-    assert assumed.values.turn_tokens == 50
+    assert assumed.turn_tokens == 50
     assert "data are not here" in assumed.sources["opening_tokens"]
     # As in Qwen's own tokens (benchmarks/plan.md), which a plan counts roughly.
     ran = {"opening_tokens": 219, "judge_opening_tokens": 253, "judge_turn_tokens": 85}
-    planned = {name: getattr(assumed.values, name) for name in ran}
+    planned = {name: getattr(assumed, name) for name in ran}
     assert planned == pytest.approx(ran, rel=0.15)
 
 

@@ -18,19 +18,17 @@ from rlanything.domains.coding.sandbox.base import SandboxUnavailable
 from rlanything.domains.coding.sandbox.local import LocalExecutor
 from rlanything.engines import shipped
 from rlanything.learning.packing import pack
-from rlanything.planning.assumptions import assume
-from rlanything.planning.plan import Plan, make_plan
-from rlanything.planning.prompts import (
+from rlanything.planning.assumptions import (
     MEASURED,
-    counter_of,
+    assume,
     measure,
     play,
     prompt_lengths,
-    unplayed,
+    tokenizer_of,
 )
-from rlanything.planning.quantities import PlanError
-from rlanything.planning.training import Conversations, leaves, training_workload
-from rlanything.planning.workload import judge_conversations, policy_conversations
+from rlanything.planning.plan import make_plan
+from rlanything.planning.report import Plan, PlanError
+from rlanything.planning.workload import TrainingWorkload, workloads
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Sample, Step, Trajectory
 from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask
@@ -127,16 +125,19 @@ def test_a_tasks_samples_are_those_that_a_group_makes(recipe):
     group = RolloutGroup(ScheduledTask("", task, False), tuple(judged), 0.5, signals)
     lengths = ["opening_tokens=60", "question_tokens=0", "response_tokens=30"]
     lengths += ["judge_opening_tokens=40", "judge_question_tokens=0", "judgement_tokens=20"]
-    loop = recipe.loop.model_copy(update={"max_steps": 1})
-    assumed = assume(recipe.model_copy(update={"loop": loop}), [*ALL, *lengths]).values
-    policy, judged = PolicyConfig(max_pack_tokens=256), JudgeConfig(max_pack_tokens=128)
-    same(policy_conversations(recipe, assumed), list(group.policy_samples()), policy)
-    same(judge_conversations(recipe, assumed, True), list(group.judge_samples()), judged)
+    lengths += ["candidates=0", "policy_trained=1", "judge_trained=1"]
+    parts = {"loop": recipe.loop.model_copy(update={"tasks_per_iteration": 1})}
+    parts["policy"] = PolicyConfig(max_pack_tokens=256)
+    parts["judge"] = JudgeConfig(max_pack_tokens=128, samples_per_step=TESTS)
+    recipe = recipe.model_copy(update=parts)
+    planned = workloads(recipe, assume(recipe, [*ALL, *lengths]))
+    same(planned[0].learned, list(group.policy_samples()), 256)
+    same(planned[1].learned, list(group.judge_samples()), 128)
 
 
-def same(talk: Conversations, real: list[Sample], role: PolicyConfig | JudgeConfig) -> None:
-    planned = training_workload(leaves(talk), 1, role)
-    packs = pack(real, role.max_pack_tokens)
+def same(planned: TrainingWorkload | None, real: list[Sample], limit: int) -> None:
+    packs = pack(real, limit)
+    assert planned is not None
     assert planned.samples == len(real) > 1
     assert planned.sample_tokens == sum(len(each.completion.tokens) for each in real)
     assert planned.passes == len(packs) > 1
@@ -144,12 +145,15 @@ def same(talk: Conversations, real: list[Sample], role: PolicyConfig | JudgeConf
     assert planned.largest == max(each.computed_tokens for each in packs)
 
 
-def test_the_judges_whole_prompt_is_its_opening():
-    domain, counter = Coding(), counter_of("no/such/model")
+def test_the_judges_whole_prompt_is_its_opening(monkeypatch):
+    monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
+    domain, (tokenize, _) = Coding(), tokenizer_of("no/such/model")
     task = domain.stand_ins(1)[0]
-    counters = dict.fromkeys(ROLES, counter)
-    found = measure(domain, [unplayed(domain, task, 1)], counters)
-    whole = counter.count(domain.judge_prompt(task, ()))
+    episode, fault = play(domain, task, 1, [])
+    assert fault is not None
+    assert fault.endswith("there is no sandbox: bwrap is missing: install bubblewrap")
+    found = measure(domain, [episode], dict.fromkeys(ROLES, tokenize))
+    whole = len(tokenize(domain.judge_prompt(task, ())))
     assert found["judge_opening_tokens"] == whole
     assert found["judge_turn_tokens"] == found["judge_question_tokens"] == 0
     assert found["turn_tokens"] == 0
@@ -158,8 +162,8 @@ def test_the_judges_whole_prompt_is_its_opening():
 def test_a_window_without_bounds_leaves_no_task_out(recipe):
     assert recipe.feedback.policy_window == (0, 1)
     assumed = assume(recipe, ALL)
-    assert assumed.values.policy_trained == 1
-    assert assumed.values.judge_trained == 0.63
+    assert assumed.policy_trained == 1
+    assert assumed.judge_trained == 0.63
 
 
 def no_sandbox(*_: object, **__: object) -> None:
@@ -170,26 +174,26 @@ def test_nothing_needs_a_sandbox(recipe, monkeypatch):
     played = prompt_lengths(recipe, Coding())
     monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
     found = prompt_lengths(recipe, Coding())
-    assert found.step_seconds is None
-    assert "cannot be played here (bwrap is missing: install bubblewrap)" in found.source
-    asked = ("opening_tokens", "judge_opening_tokens")
-    assert {name: found.values[name] for name in asked} == {
-        name: played.values[name] for name in asked
-    }
-    assert assume(recipe, []).values.environment_seconds == 0.0004
+    assert "environment_seconds" not in found
+    for name in ("opening_tokens", "judge_opening_tokens"):
+        value, source = found[name]
+        assert "cannot be played here (task " in source
+        assert "there is no sandbox: bwrap is missing: install bubblewrap)" in source
+        assert value == played[name][0]
+    assert assume(recipe, []).environment_seconds == 0.0004
 
 
 def test_episodes_that_cannot_be_played_are_guessed_within_a_factor_of_two(monkeypatch):
     domain = AlfWorld()
-    counters = dict.fromkeys(ROLES, counter_of("no/such/model"))
+    tokenizers = dict.fromkeys(ROLES, tokenizer_of("no/such/model")[0])
     tasks = domain.tasks("train", 3, 0)
-    played = measure(domain, [play(domain, task, 10, []) for task in tasks], counters)
+    played = measure(domain, [play(domain, task, 10, [])[0] for task in tasks], tokenizers)
 
     def broken(self: object, response: str) -> None:
         raise EpisodeError("t", "no engine")
 
     monkeypatch.setattr(AlfWorldEnvironment, "step", broken)
-    guessed = measure(domain, [unplayed(domain, task, 10) for task in tasks], counters)
+    guessed = measure(domain, [play(domain, task, 10, [])[0] for task in tasks], tokenizers)
     assert played["question_tokens"] == guessed["question_tokens"] == 0
     prompts = set(MEASURED) - {"adapter_prompt_tokens", "question_tokens"}
     ratios = {name: guessed[name] / played[name] for name in prompts}
@@ -203,8 +207,8 @@ def test_data_that_are_elsewhere_have_stand_ins(recipes, monkeypatch):
         "stand-ins, a rough guide: the recipe's data are not here"
         in (assumed.sources["opening_tokens"])
     )
-    assert 50 < assumed.values.opening_tokens < 1000
-    assert assumed.values.response_tokens == 2048
+    assert 50 < assumed.opening_tokens < 1000
+    assert assumed.response_tokens == 2048
 
 
 def test_data_that_cannot_be_used_are_an_error_all_the_same(recipes, tmp_path):
@@ -236,7 +240,7 @@ def test_without_stand_ins_lengths_can_be_given(recipe, monkeypatch):
     assert "judge_turn_tokens=NUMBER" in said
     assert " turn_tokens" not in said
     assert "\n" not in said
-    assert assume(recipe, ALL).values.opening_tokens == 100
+    assert assume(recipe, ALL).opening_tokens == 100
 
 
 def test_shipped_models_that_are_not_there_are_one_line(recipes, monkeypatch, tmp_path):

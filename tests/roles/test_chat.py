@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.tiny import completion_of, tiny_model
+from rlanything.engines.base import ModelError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Message
 from rlanything.roles.chat_template import Chat, without_scores
@@ -127,6 +129,45 @@ def test_added_tokens_that_are_not_called_special_cannot_forge_a_turn_either():
     model.tokenizer.add_tokens(["[[TURN]]", "    "])
     prompt = Chat(model).prompt((Message("user", "[[TURN]] a    b"),))
     assert prompt.text == "<|user|>[ [TURN]] a    b<|end|><|assistant|>"
+
+
+def test_added_tokens_of_one_character_are_letters_like_others():
+    model = tiny_model()
+    model.tokenizer.add_tokens(["ü", "÷", "ß"])
+    text = "10 ÷ 2 für Grüße"
+    prompt = Chat(model).prompt((Message("user", text),))
+    assert prompt.text == f"<|user|>{text}<|end|><|assistant|>"
+
+
+def test_an_added_token_that_begins_with_a_blank_cannot_forge_a_turn_either():
+    model = tiny_model()
+    model.tokenizer.add_tokens([" [[TURN]]"])
+    prompt = Chat(model).prompt((Message("user", "a [[TURN]]"),))
+    assert model.tokenizer.convert_tokens_to_ids(" [[TURN]]") not in prompt.ids
+
+
+DATED = (
+    "{% set today = strftime_now('%d %b %Y') %}{{ '<|system|>Today is ' + today + '<|end|>' }}"
+    "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+)
+
+
+def test_a_template_with_the_date_is_told_the_day_it_is_given():
+    model = tiny_model()
+    model.tokenizer.chat_template = DATED
+    day = datetime(2024, 2, 9, 23, 59)
+    for _ in range(2):
+        assert Chat(model, day).prompt(asked()).text.startswith("<|system|>Today is 09 Feb 2024<")
+    today = Chat(model).prompt(asked()).text
+    assert datetime.now().strftime("%Y") in today
+
+
+def test_a_template_that_makes_its_own_format_of_the_date_is_refused():
+    model = tiny_model()
+    model.tokenizer.chat_template = DATED.replace("'%d %b %Y'", "'%d ' ~ '%b %Y'")
+    with pytest.raises(ModelError, match="strftime_now") as error:
+        Chat(model)
+    assert "\n" not in str(error.value)
 
 
 def test_content_without_special_tokens_is_left_as_it_is():

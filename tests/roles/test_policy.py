@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from transformers import AddedToken
 
-from helpers.scripted import Counting
+from helpers.scripted import Counting, ScriptedEngine
 from helpers.tiny import plain_logprobs, tiny_model
 from rlanything.domains.base import Episode, Observation
 from rlanything.engines.base import ModelError, Request, Sampling
@@ -171,3 +173,83 @@ def test_options_are_spelled_with_the_models_own_end_of_turn():
     changed = replace(choices, free_tokens=0)
     [[completion]] = engine.generate([replace(engine.requests[0], choices=changed)], SAMPLING)
     assert completion.text.removeprefix(" > ") in ACTIONS
+
+
+# The turns of well-known models: the template, its special tokens, the tokenizer's end of sequence,
+# what generation_config.json lists, and the token that ends a turn.
+BRACKETED = (
+    "{{% for m in messages %}}{{{{ '{open}' + m.role + '{close}' + m.content + '{end}' }}}}"
+    "{{% endfor %}}{{% if add_generation_prompt %}}{{{{ '{open}assistant{close}' }}}}{{% endif %}}"
+)
+GLM4 = (
+    "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
+)
+PHI3 = BRACKETED.format(open="<|", close="|>\n", end="<|end|>\n") + (
+    "{% if not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}"
+)
+GEMMA = BRACKETED.format(open="<start_of_turn>", close="\n", end="<end_of_turn>\n")
+LLAMA3 = BRACKETED.format(
+    open="<|start_header_id|>", close="<|end_header_id|>\n\n", end="<|eot_id|>"
+)
+QWEN = BRACKETED.format(open="<|im_start|>", close="\n", end="<|im_end|>\n")
+TURNS: dict[str, tuple[str, str | None, list[str], str]] = {
+    "Gemma": (GEMMA, "<eos>", ["<eos>", "<end_of_turn>"], "<end_of_turn>"),
+    "Gemma, whose configuration forgot it": (GEMMA, "<eos>", ["<eos>"], "<end_of_turn>"),
+    "Phi-3": (PHI3, "<|endoftext|>", ["<|endoftext|>", "<|end|>"], "<|end|>"),
+    "GLM-4": (GLM4, "<|endoftext|>", ["<|endoftext|>", "<|user|>"], "<|user|>"),
+    "Llama-3": (LLAMA3, "<|end_of_text|>", ["<|end_of_text|>", "<|eot_id|>"], "<|eot_id|>"),
+    "Qwen": (QWEN, "<|im_end|>", ["<|im_end|>", "<|endoftext|>"], "<|im_end|>"),
+    "no end of sequence": (QWEN, None, ["<|im_end|>"], "<|im_end|>"),
+    "no marks": ("{% for m in messages %}{{ m.content }};{% endfor %}", "<eos>", [], "<eos>"),
+}
+
+
+def model_of_turns(template: str, eos: str | None, stops: list[str], end: str) -> LanguageModel:
+    """The tiny model with other marks of turns."""
+    model = tiny_model()
+    tokenizer = model.tokenizer
+    names = dict.fromkeys(re.findall(r"<[^ >']+>", template))
+    names |= dict.fromkeys(["<|user|>", *stops, end, *([eos] if eos else [])])
+    marks = [AddedToken(name, special=True, normalized=False) for name in names]
+    tokenizer.add_special_tokens({"additional_special_tokens": marks})
+    tokenizer.chat_template, tokenizer.eos_token = template, eos
+    network: Any = model.network
+    network.resize_token_embeddings(len(tokenizer))
+    listed: Any = tokenizer.convert_tokens_to_ids(stops)
+    network.generation_config.eos_token_id = listed
+    return LanguageModel(network, tokenizer)
+
+
+@pytest.mark.parametrize("family", TURNS)
+def test_an_action_ends_with_the_models_own_end_of_turn(family):
+    *_, end = TURNS[family]
+    model = model_of_turns(*TURNS[family])
+    policy, engine = policy_with(model)
+    [completion] = policy.respond([episode("a")], [1])
+    choices = engine.requests[0].choices
+    assert choices is not None
+    assert {model.decode(option[-1:]) for option in choices.options} == {end}
+    assert model.end_of_turn in model.stop_ids
+    assert completion.stop_reason == "stop"
+
+
+def test_a_model_without_any_end_of_turn_cannot_choose():
+    model = model_of_turns("{% for m in messages %}{{ m.content }};{% endfor %}", None, [], "x")
+    with pytest.raises(ModelError, match="eos_token_id") as error:
+        policy_with(model)
+    assert "\n" not in str(error.value)
+
+
+def test_actions_that_max_tokens_would_cut_are_refused_before_anything_is_sampled(frozen_model):
+    chat_model = LocalChatModel(frozen_model, ScriptedEngine(frozen_model, lambda *_: ""))
+    actions = ("go to sofa 10", "go to sofa 1")
+    needed = 2 + 1 + len(frozen_model.encode(" go to sofa 10")) + 1
+    for room in (needed, needed - 1):
+        policy = LanguagePolicy(chat_model, Counting(), Sampling(1.0, room), "choices", 2)
+        if room == needed:
+            policy.respond([episode("a", actions)], [1])
+            continue
+        with pytest.raises(ModelError, match=f"'go to sofa 10'.* take {needed}; raise") as error:
+            policy.respond([episode("a", actions)], [1])
+        assert "\n" not in str(error.value)

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from helpers.scripted import Counting, ScriptedEngine, judged, step, trajectory
 from helpers.tiny import tiny_model
 from rlanything.domains.base import Episode, Observation, StepResult
-from rlanything.engines.base import Sampling
+from rlanything.engines.base import ModelError, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.records import Completion, JudgedTrajectory, Task, Trajectory, answer_start
+from rlanything.records import Completion, JudgedTrajectory, Message, Task, Trajectory
 from rlanything.roles.adapter import LLMAdapter, RewriteRequest
-from rlanything.roles.chat_model import LocalChatModel
+from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.policy import LanguagePolicy
+from rlanything.roles.reasoning import THINK
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.runs.store.codec import decode_episode, encode_episode
 from rlanything.runs.store.episode_json import from_json, to_json
@@ -78,7 +79,49 @@ def said(template: str, thought: str, *answer: str) -> str:
     ],
 )
 def test_the_answer_is_what_follows_the_reasoning(text: str, opened: bool, answer: str) -> None:
-    assert text[answer_start(text, opened) :] == answer
+    assert text[THINK.answer_start(text, opened) :] == answer
+
+
+HARMONY = "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>"
+FAMILIES = [
+    ("[THINK]{}[/THINK]", "[THINK]Let me see.[/THINK]count to 2", "count to 2"),
+    ("[THINK]{}[/THINK]", "[THINK]I never come to an en", ""),
+    ("<seed:think>{}</seed:think>", "<seed:think>a</seed:think> count", "count"),
+    (HARMONY, HARMONY.format("I see.") + "final<|message|>count to 2", "count to 2"),
+    (HARMONY, "<|channel|>final<|message|>count to 2", "count to 2"),
+    (HARMONY, HARMONY.format("I see.") + "commentary<|message|>I call", ""),
+    (HARMONY, "<|channel|>analysis<|message|>I never come to an en", ""),
+    (HARMONY, "count to 2", "count to 2"),
+    ("<think>{}</think>", "<think>[THINK]a</think>count", "count"),
+]
+
+
+def marked(template: str) -> LanguageModel:
+    """The tiny model whose template shows reasoning like this."""
+    model = tiny_model()
+    model.tokenizer.chat_template = (
+        "{% for m in messages %}<|{{ m.role }}|>{% if m.reasoning_content %}"
+        + template.format("{{ m.reasoning_content }}")
+        + "{% endif %}{{ m.content }}<|end|>{% endfor %}<|assistant|>"
+    )
+    return model
+
+
+@pytest.mark.parametrize(("template", "text", "answer"), FAMILIES)
+def test_reasoning_ends_where_the_models_own_marks_say(template, text, answer):
+    model = marked(template)
+    chat_model = LocalChatModel(model, ScriptedEngine(model, lambda prompt, seed: text))
+    question = ChatRequest((Message("user", "Count."),), (1,))
+    [[completion]] = chat_model.answer([question], SAMPLING)
+    assert (completion.text, completion.answer) == (text, answer)
+
+
+@pytest.mark.parametrize("template", ["~~{}~~", "<think>{}</think>[THINK]"])
+def test_reasoning_that_cannot_be_told_from_answers_is_refused(template):
+    model = marked(template)
+    with pytest.raises(ModelError, match="cannot be told from its answers") as error:
+        LocalChatModel(model, HFEngine(model))
+    assert "\n" not in str(error.value)
 
 
 pieces = st.sampled_from(("<think>", "</think>", " ", "\n", "a", "\\boxed{1}"))
@@ -88,7 +131,7 @@ pieces = st.sampled_from(("<think>", "</think>", " ", "\n", "a", "\\boxed{1}"))
 def test_an_answer_never_begins_with_reasoning_and_is_the_end_of_its_text(
     text: str, opened: bool
 ) -> None:
-    start = answer_start(text, opened)
+    start = THINK.answer_start(text, opened)
     assert 0 <= start <= len(text)
     assert not text[start:].lstrip().startswith("<think>")
     if opened and "</think>" not in text:
@@ -98,7 +141,7 @@ def test_an_answer_never_begins_with_reasoning_and_is_the_end_of_its_text(
 def test_long_texts_of_marks_are_read_at_once() -> None:
     for text in (" " * 200_000, "<think>" * 50_000, "<think></think>" * 50_000):
         for opened in (False, True):
-            answer_start(text, opened)
+            THINK.answer_start(text, opened)
 
 
 class Pool:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from helpers.scripted import Counting, ScriptedEngine
 from helpers.tiny import tiny_model
@@ -52,7 +54,7 @@ def judge_that_says(*tests: str) -> tuple[UnitTestJudge, ScriptedEngine]:
         ([1, 1, 1, 1], 0.0),  # it tells nothing apart
         ([1, -1, -1, -1], 0.0),  # a correct program fails it
         ([-1, -1, 1, 1], -1.0),
-        ([0, 0, 0, 0], -2.0),  # nobody can read it
+        ([0, 0, 0, 0], -1.0),  # nobody can read it
     ],
 )
 def test_a_generated_test_earns_what_it_tells_apart(scores: list[int], earned: float) -> None:
@@ -60,7 +62,43 @@ def test_a_generated_test_earns_what_it_tells_apart(scores: list[int], earned: f
 
 
 def test_without_wrong_programs_a_test_earns_plus_or_minus_one_or_nothing() -> None:
-    assert unit_test_feedback([1, 1], [[1, 1], [1, -1]]).tolist() == [1.0, 0.0]
+    assert unit_test_feedback([1, 1], [[1, 1], [1, -1]]).tolist() == [1.0, -1.0]
+
+
+def test_without_wrong_programs_a_broken_test_earns_no_more_than_an_unreadable_one() -> None:
+    always = FeedbackSettings(judge_window=(0, 1))
+    right, broken, unreadable = [1, 1], [1, -1], [0, 0]
+    table = np.column_stack([right, broken, unreadable])
+    advantages = unit_test_signals([1, 1], table, always).judge[0][0]
+    assert advantages == pytest.approx([2**0.5, -(0.5**0.5), -(0.5**0.5)])
+
+
+@given(
+    outcomes=st.lists(st.sampled_from([-1, 1]), min_size=1, max_size=8),
+    tests=st.integers(1, 6),
+    data=st.data(),
+)
+def test_no_unreadable_or_wrong_test_earns_more_than_a_readable_correct_one(
+    outcomes: list[int], tests: int, data: st.DataObject
+) -> None:
+    column = st.one_of(  # tests that cannot be read; those that can, the sandbox failing at times
+        st.just([0] * len(outcomes)),
+        st.lists(
+            st.sampled_from([-1, 1]) | st.sampled_from([-1, 0, 1]),
+            min_size=len(outcomes),
+            max_size=len(outcomes),
+        ),
+    )
+    table = np.array(data.draw(st.lists(column, min_size=tests, max_size=tests))).T
+    earned, correct = unit_test_feedback(outcomes, table), table[np.array(outcomes) == 1]
+    assert (np.abs(earned) <= 1).all()
+    if not len(correct):
+        assert not earned.any()
+        return
+    right, unreadable = (correct == 1).all(axis=0), (table == 0).all(axis=0)
+    best_of_the_others = max(earned[~right], default=-1.0)
+    assert all(earned[right] >= best_of_the_others)
+    assert (earned[unreadable] == -1).all()
 
 
 def test_without_correct_programs_no_test_earns_anything() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlanything.domains.base import DomainError, EpisodeError, Observation, StepResult
+from rlanything.domains.text import TextDomain
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
 
@@ -51,7 +52,7 @@ class ToyEnvironment:
         return StepResult(Observation(text), response, True, outcome)
 
 
-class Toy:
+class Toy(TextDomain):
     def __init__(self, greeting: str = "hello") -> None:
         self.greeting = greeting
 

@@ -20,10 +20,9 @@ from helpers.tiny import completion_of, tiny_model
 from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import TrainedRoleConfig
-from rlanything.engines.base import Request, Sampling
+from rlanything.engines.base import ModelError, Request, Sampling
 from rlanything.engines.deadline import GenerationTimeout, TimedEngine
 from rlanything.engines.hf.engine import HFEngine
-from rlanything.engines.base import ModelError
 from rlanything.learning.learner import DivergedError, Learner
 from rlanything.progress import Progress
 from rlanything.records import Completion, Sample, Task

@@ -43,7 +43,9 @@ def test_a_frozen_judge_scores_and_is_examined_and_has_no_checkpoint(tmp_path: P
     assert "policy" in roles
     assert "judge" not in roles
     store.close()
-    recipe = Trainer.resume(tmp_path / "run", overrides=["loop.iterations=2"], progress=Progress(Console(quiet=True)))
+    recipe = Trainer.resume(
+        tmp_path / "run", overrides=["loop.iterations=2"], progress=Progress(Console(quiet=True))
+    )
     recipe.train()
     store = Store(tmp_path / "run" / "run.sqlite")
     assert store.last_iteration() == (2, "iter-00002")

@@ -16,7 +16,7 @@ from helpers.scripted import judged
 from rlanything import plugins
 from rlanything.algorithm.curriculum import Pool
 from rlanything.algorithm.feedback import FeedbackSettings, task_signals
-from rlanything.config.recipe import make_recipe
+from rlanything.config.recipe import load_recipe
 from rlanything.loop import IterationResult
 from rlanything.records import Task
 from rlanything.roles.adapter import Proposal, Refusal
@@ -130,7 +130,7 @@ def test_a_metric_from_outside_is_in_store_tracker_report_and_docs(tmp_path: Pat
     assert record.number == 1
     assert record.metrics["mine/groups"] == 1
     store = Store.create(tmp_path / "run.sqlite")
-    recipe = make_recipe({"name": "r", "domain": {"name": "alfworld"}}, (), "-")
+    recipe = load_recipe({"name": "r", "domain": {"name": "alfworld"}})
     with tracking(recipe, tmp_path, store) as track:
         store.record_iteration(record)
         track(record.number, record.metrics)

@@ -8,6 +8,7 @@ import re
 from helpers.metrics_page import DECLARED, unlisted
 from helpers.paths import ROOT, SOURCE
 from rlanything.algorithm.curriculum import Pool
+from rlanything.domains.base import EpisodeError
 from rlanything.evaluation.counts import Counts
 from rlanything.evaluation.diagnostics import diagnose
 from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD, JudgeEvaluation
@@ -49,7 +50,13 @@ def writable() -> set[str]:
     shares = {UT: (1, 2), DETECT: (1, 2)}
     files = [f"evaluation/{name}.py" for name in ("success", "judge_eval", "labels")]
     iteration = IterationRecord(
-        result=IterationResult(1, policy_statistics=statistics, judge_statistics=statistics),
+        result=IterationResult(
+            1,
+            failures=(EpisodeError("t", "the machine is full"),),
+            crashes=(EpisodeError("t", "it died", lost=True),),
+            policy_statistics=statistics,
+            judge_statistics=statistics,
+        ),
         pool=Pool([Task("t", "do")], 0.2, 0.8),
         judge_counts={"t": shares},
         usage=usage,
@@ -59,7 +66,9 @@ def writable() -> set[str]:
     counts: dict[str, Counts] = {"t": {GOOD: (1, 1), BAD: (1, 1), AGREEING: (1, 1), **shares}}
     evaluation = EvaluationRecord(
         number=0,
-        evaluations=[Evaluation("ood", (Trajectory("t", Task("t", "do"), (), 1),), 0, 1.0)],
+        evaluations=[
+            Evaluation("ood", (Trajectory("t", Task("t", "do"), (), 1),), (Task("u", "do"),), 1.0)
+        ],
         judge=JudgeEvaluation(diagnose([], [], [], 1.0), counts),
         usage=usage,
     )

@@ -94,7 +94,7 @@ def test_it_draws_itself_without_a_complaint_or_a_request(opened: Opened, file: 
 
 def test_the_four_answers_stand_first(opened: Opened) -> None:
     assert "Yes: in_domain and ood improved." in opened.text("#answer-policy")
-    assert "30.0% [18.1, 45.4] → 80.0%" in opened.text("#answer-policy")
+    assert "30.0% [17.1, 46.7] → 80.0%" in opened.text("#answer-policy")
     assert "Yes: balanced Process Acc improved." in opened.text("#answer-judge")
     assert "of 6 candidates accepted." in opened.text("#answer-tasks")
     assert "The agent never opened the drawer." in opened.text("#answer-tasks")

@@ -39,7 +39,13 @@ from rlanything.roles.judges.base import StepJudge
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped
 from rlanything.runs.lineage import lineage_table, read_lineage
 from rlanything.runs.store import database
-from rlanything.runs.store.codec import encode_episode, encode_numbers, prompt_hash, decode_episode, decode_numbers
+from rlanything.runs.store.codec import (
+    decode_episode,
+    decode_numbers,
+    encode_episode,
+    encode_numbers,
+    prompt_hash,
+)
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 
@@ -215,7 +221,9 @@ def test_half_a_character_loses_no_iteration(store: Store) -> None:
 
 def test_an_observation_is_kept_once_and_one_that_jumps_is_refused() -> None:
     judged = episode("e", ROOTS[0], 1, 0)
-    assert decode_episode(encode_episode(judged)).observations == tuple(f"e sees {i} é" for i in range(STEPS + 1))
+    assert decode_episode(encode_episode(judged)).observations == tuple(
+        f"e sees {i} é" for i in range(STEPS + 1)
+    )
     first, *rest = judged.trajectory.steps
     jump = replace(judged.trajectory, steps=(replace(first, next_observation="other"), *rest))
     with pytest.raises(ValueError, match="trajectory e: step 1"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,15 @@ WELL = {"good steps": (9, 10), "bad steps": (9, 10)}
 
 def closing(
     folder: Path,
-    before: list[bool],
-    after: list[bool],
+    before: Sequence[bool | None],
+    after: Sequence[bool | None],
     positive: float = 0.5,
     counted: dict[str, tuple[int, int]] | None = WELL,
 ) -> list[str]:
     store = Store.create(folder / "run.sqlite")
     for iteration, won, counts in ((0, before, HALF), (7, after, counted)):
-        rows = [(str(i), "", 1 if each else -1, 3) for i, each in enumerate(won)]
+        outcomes = [0 if each is None else 1 if each else -1 for each in won]
+        rows = [(str(i), "", outcome, 3 if outcome else 0) for i, outcome in enumerate(outcomes)]
         metrics = {
             "evaluation/judge/balanced_process_accuracy": 0.5 if iteration == 0 else 0.9,
             "evaluation/judge/positive_rate": positive,
@@ -53,10 +55,32 @@ def test_the_policys_line_says_plainly_whether_it_improved(tmp_path, before, aft
     assert line.endswith(f"], {verdict}")
 
 
+@pytest.mark.parametrize("better", [False, True])
+def test_no_verdict_rests_on_episodes_that_could_not_be_played(tmp_path, better):
+    lost = [False] * 40
+    hidden = [True] * 12 + [None] * 28
+    line = closing(tmp_path, *((lost, hidden) if better else (hidden, lost)))[0]
+    before, after = (0, 28) if better else (28, 0)
+    assert line.startswith("policy, in_domain: ")
+    assert line.endswith(
+        f"; {before} episodes before and {after} after could not be played: the intervals hold what"
+        " they might have been"
+    )
+    assert "100.0% [17.1, 100.0]" in line
+    assert ("got worse" in line) is not better
+    assert ("improved" in line) is better
+
+
+def test_hiding_losses_is_no_improvement(tmp_path):
+    half = [True] * 20 + [False] * 20
+    line = closing(tmp_path, half, [True] * 20 + [None] * 20)[0]
+    assert "not clearly improved" in line
+
+
 def test_the_judges_line_gives_accuracy_gain_and_the_share_of_its_answers(tmp_path):
     line = closing(tmp_path, [True], [True])[1]
     assert line == (
-        "judge, balanced Process Acc: 50.0% -> 90.0%: +40.0 points [+40.0, +40.0], improved; "
+        "judge, balanced Process Acc: 50.0% -> 90.0%: +40.0 points [+24.7, +53.4], improved; "
         "says +1 on 50.0% -> 50.0%"
     )
 
@@ -82,7 +106,7 @@ def test_a_judge_that_writes_tests_is_spoken_of_by_what_they_are_counted_by(tmp_
     lines = closing_lines(tmp_path, store, ["in_domain"], Pool([Task("r", "")], 0.2, 0.8), 60.0)
     store.close()
     assert lines[1:3] == [
-        "judge, UT: 25.0% -> 75.0%: +50.0 points [+50.0, +50.0], improved",
-        "judge, Detect: 12.5% -> 12.5%: +0.0 points [+0.0, +0.0], "
+        "judge, UT: 25.0% -> 75.0%: +50.0 points [+33.8, +63.4], improved",
+        "judge, Detect: 12.5% -> 12.5%: +0.0 points [-13.5, +13.5], "
         "not clearly improved (the 95% interval holds 0)",
     ]

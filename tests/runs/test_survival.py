@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from helpers.command import call
 from helpers.paths import TESTS, TINY
+from rlanything.commands.doctor import check_run
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.progress import Progress
 from rlanything.runs.checkpoint import CheckpointError, problems
+from rlanything.runs.gains import policy_gains, success
 from rlanything.runs.lock import LockedError, RunLock
+from rlanything.runs.open import open_run
+from rlanything.runs.report.facts import Reader
+from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
+from rlanything.runs.summary import percent
 from rlanything.runs.trainer import Trainer
 
 HERE = TESTS / "helpers"
@@ -166,6 +176,90 @@ def test_a_finished_run_can_be_given_more_iterations(undisturbed: Path, tmp_path
         assert (copy / name).read_bytes() == (longer / name).read_bytes()
     store.close()
     other.close()
+
+
+def test_more_iterations_are_remembered_by_a_run_that_is_killed_and_resumed(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    copy = cut(undisturbed, 3, tmp_path)
+    assert open_run(copy).finished
+    for _ in Trainer.resume(copy, overrides=["loop.iterations=5"], progress=QUIET):
+        break  # killed, as it were, with one iteration more
+    assert not open_run(copy).finished
+    assert open_run(copy).recipe["loop"]["iterations"] == 5
+    (recipe, *_) = check_run(copy)
+    assert "5 iterations" in recipe.text
+    with closing(Store(copy / "run.sqlite")) as store:
+        facts = Reader(store, copy).facts()
+        assert (facts.state, facts.iterations, facts.planned) == ("stopped", 4, 5)
+    lines = Trainer.resume(copy, progress=QUIET).train()
+    assert open_run(copy).finished
+    with closing(Store(copy / "run.sqlite")) as store:
+        assert store.evaluated_iterations() == [0, 3, 5]
+        for line, gain in zip(lines, policy_gains(store, ["in_domain", "ood"]), strict=False):
+            assert f"{gain.name}: {percent(gain.before)} -> {percent(gain.after)}" in line
+            assert gain.before == success(store.outcomes(0, gain.name))
+            assert gain.after == success(store.outcomes(5, gain.name))
+        assert json.loads(dict(store.query("SELECT * FROM run"))["closing"]) == lines
+        assert Reader(store, copy).facts().state == "finished"
+
+
+def test_what_was_changed_stands_in_the_recipe_of_the_run(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    copy = cut(undisturbed, 3, tmp_path)
+    before = (copy / "recipe.yaml").read_text()
+    Trainer.resume(copy, overrides=["environment.workers=1"], progress=QUIET).train()
+    Trainer.resume(copy, overrides={"loop.iterations": 3}, progress=QUIET).train()
+    text = (copy / "recipe.yaml").read_text()
+    assert [line for line in text.splitlines() if line not in before.splitlines()] == [
+        "# after iteration 3: environment.workers=1",
+        "  workers: 1",
+    ]
+    assert load_recipe(copy / "recipe.yaml").environment.workers == 1
+    Trainer.resume(copy, overrides=["store.keep_iterations=2\n"], progress=QUIET).train()
+    assert load_recipe(copy / "recipe.yaml").store.keep_iterations == 2
+    assert open_run(copy).recipe["store"]["keep_iterations"] == 2
+
+
+def test_a_run_that_ends_earlier_than_it_got_is_evaluated_as_it_is(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    copy = cut(undisturbed, 2, tmp_path)  # and iteration 3 is forgotten with its evaluation
+    Trainer.resume(copy, overrides=["loop.iterations=1"], progress=QUIET).train()
+    with closing(Store(copy / "run.sqlite")) as store:
+        assert store.evaluated_iterations() == [0, 2]
+        assert store.finished()
+
+
+def test_a_run_whose_directory_goes_away_ends_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    keep = Trainer._keep
+
+    def then_delete(trainer: Trainer, *given: Any) -> Any:
+        shutil.rmtree(run)
+        return keep(trainer, *given)
+
+    monkeypatch.setattr(Trainer, "_keep", then_delete)
+    changes = ["evaluation.episodes=0", "loop.tasks_per_iteration=1", "loop.iterations=1"]
+    assert call(monkeypatch, "train", str(TINY), f"run_dir={run}", *TINIER, *changes) == 2
+    printed = " ".join(capsys.readouterr().err.split())
+    assert f"error: {run} was deleted or moved while the run was at work in it" in printed
+    assert "resume`" not in printed
+    assert not run.exists()
+
+
+def test_a_store_that_was_replaced_takes_no_more_iterations(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    copy = cut(undisturbed, 3, tmp_path)
+    with closing(Store(copy / "run.sqlite")) as store:
+        shutil.copy(copy / "run.sqlite", copy / "other")
+        (copy / "other").rename(copy / "run.sqlite")
+        with pytest.raises(StoreError, match="was deleted, moved or replaced"):
+            store.describe({"finished": None})
 
 
 def test_retention_keeps_the_newest_and_every_nth(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from helpers.events import points
 from helpers.results import evaluation_record
-from rlanything.config.recipe import Recipe, TrackerConfig, make_recipe
+from rlanything.config.recipe import Recipe, TrackerConfig, load_recipe
 from rlanything.runs.store.store import Store
 from rlanything.runs.trackers import TrackerError, check_trackers, tracking
 
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def recipe(tracker: dict[str, Any]) -> Recipe:
-    return make_recipe({"name": "r", "domain": {"name": "alfworld"}, "tracker": tracker}, (), "-")
+    return load_recipe({"name": "r", "domain": {"name": "alfworld"}, "tracker": tracker})
 
 
 def record(store: Store, iteration: int, **metrics: float | None) -> dict[str, float | None]:

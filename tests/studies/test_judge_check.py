@@ -12,7 +12,7 @@ from rich.console import Console
 from helpers.scripted import Counting, ScriptedEngine
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.evaluation.counts import level, pooled
+from rlanything.evaluation.counts import pooled
 from rlanything.progress import Progress
 from rlanything.records import Completion, Step, Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
@@ -184,20 +184,6 @@ def test_a_judge_that_judges_the_last_step_only_says_what_it_says_of_all(
         endings = [replace(each, steps=each.steps[: index + 1]) for each in EPISODES]
         last = judge.judge_last(endings, 3)
         assert last == [each.judgements[index] for each in whole]
-
-
-def test_the_share_of_a_measure_is_bootstrapped_over_episodes() -> None:
-    found = level({"a": {"x": (1, 1)}, "b": {"x": (0, 3)}, "c": {}}, ("x",))
-    assert found is not None
-    assert (found.low, found.estimate, found.high) == (0.0, 0.25, 1.0)
-    assert level({"a": {"x": (0, 0)}}, ("x",)) is None
-
-
-def test_a_share_that_never_varies_is_no_certainty() -> None:
-    never = level({str(i): {"x": (0, 3)} for i in range(10)}, ("x",))
-    assert never is not None
-    assert (never.low, never.estimate) == (0, 0)
-    assert never.high > 0.2
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

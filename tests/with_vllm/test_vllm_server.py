@@ -78,6 +78,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEY_VARIABLE, KEY)
+    monkeypatch.setenv("RLANYTHING_KEYS", KEY_VARIABLE)
 
 
 def answers(url: str) -> bool:

@@ -31,6 +31,8 @@ PolicyReward: TypeAlias = Literal["integrated", "outcome", "judge"]
 
 UNPARSABLE = -2.0
 """R^S_ij of a judgement without a readable score: no better than the worst readable one."""
+UNREADABLE_TEST = -1.0
+"""The same for a generated test, of which no program's score is known."""
 
 RESOLUTION = 1e-12
 """Feedback is of order one; a deviation smaller than this is rounding, and counts as none."""
@@ -156,17 +158,19 @@ def consistency_feedback(feedback: npt.ArrayLike, scores: npt.ArrayLike) -> Floa
 def unit_test_feedback(outcomes: npt.ArrayLike, scores: npt.ArrayLike) -> Floats:
     """The reward of each of m generated tests [m], from O [G] and the scores [G, m] of programs on
     tests: 1 - p if all correct programs pass it, else -p, with p the share of the wrong ones that
-    do; -2 for a test that cannot be read. It equals p_c + p_d - 1, the mu of Theorem 1.
+    do; -1, the least that a readable one earns, for a test that cannot be read. It equals p_c + p_d
+    - 1, the mu of Theorem 1.
 
-    Without wrong programs p is 0. Without correct ones nothing tells a good test from a bad one:
-    all 0."""
+    Without wrong programs it is 1 or -1, as if a wrong one passed what the correct ones do not.
+    Without correct ones nothing tells a good test from a bad one: all 0."""
     outcome, score = np.asarray(outcomes), np.asarray(scores)
     correct, wrong = score[outcome == 1], score[outcome == -1]
     if not len(correct):
         return np.zeros(score.shape[1])
-    passed_by_wrong = (wrong == 1).mean(axis=0) if len(wrong) else np.zeros(score.shape[1])
-    earned = np.where((correct == 1).all(axis=0), 1.0, 0.0) - passed_by_wrong
-    return np.where((score == 0).all(axis=0), UNPARSABLE, earned)
+    valid = np.where((correct == 1).all(axis=0), 1.0, 0.0)
+    passed_by_wrong = (wrong == 1).mean(axis=0) if len(wrong) else 1.0 - valid
+    # The paper's -p would be 0 for a test that no program can pass, because none can read it.
+    return np.where((score == 0).all(axis=0), UNREADABLE_TEST, valid - passed_by_wrong)
 
 
 def moments(values: npt.ArrayLike) -> Moments:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from rlanything.commands.train import RECIPE_HELP
+from rlanything.commands.train import ALLOW_CODE, RECIPE_HELP
 from rlanything.progress import Progress
+from rlanything.terminal import Terminal, show, write_json
 
 
 def ablate(
@@ -42,6 +41,7 @@ def ablate(
         Path | None,
         typer.Option(help="Draw gains and curves to this .svg, .png or .pdf (extra: figures)."),
     ] = None,
+    allow_code: ALLOW_CODE = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Run a recipe with parts left out, over several seeds, and compare.
@@ -52,7 +52,7 @@ def ablate(
     from rlanything.studies.ablation.ablate import AblationRequest
     from rlanything.studies.ablation.ablate import ablate as run_ablation
 
-    progress = Progress(Console(stderr=True))
+    progress = Progress(Terminal(stderr=True))
     file = find_recipe(recipe)
     result = run_ablation(
         AblationRequest(
@@ -65,15 +65,16 @@ def ablate(
             page,
             figure,
             shlex.join(["rlanything", *sys.argv[1:]]),
+            allow_code,
         ),
         progress,
     )
     from rlanything.studies.ablation.table import difference_lines, terminal, value_lines
 
     if as_json:
-        typer.echo(json.dumps(result.to_json()))
+        write_json(result.to_json())
     elif result.results.rows:
-        Console().print(terminal("After training", value_lines(result.results)))
-        Console().print(terminal("Paired differences", difference_lines(result.results)))
+        show(terminal("After training", value_lines(result.results)))
+        show(terminal("Paired differences", difference_lines(result.results)))
     if result.failed:
         raise typer.Exit(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import platform
 import shutil
@@ -14,8 +13,10 @@ from typing import Annotated
 
 import typer
 
+from rlanything.commands.train import ALLOW_CODE
 from rlanything.domains.base import CheckedDomain, Finding
 from rlanything.plugins import PluginError, load_plugin, plugin_names
+from rlanything.terminal import write_json, write_line
 from rlanything.version import __version__
 
 LITTLE_SPACE = 2 * 2**30
@@ -32,15 +33,16 @@ EXTRAS = {
 
 def doctor(
     run: Annotated[Path | None, typer.Argument(help="A run directory to check too.")] = None,
+    allow_code: ALLOW_CODE = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Check the installation and a run's files; exit code 1 if something is wrong."""
-    findings = check_installation() + (check_run(run) if run else [])
+    findings = check_installation() + (check_run(run, allow_code) if run else [])
     if as_json:
-        typer.echo(json.dumps({"findings": [asdict(finding) for finding in findings]}))
+        write_json({"findings": [asdict(finding) for finding in findings]})
     else:
         for finding in findings:
-            typer.echo(finding.line())
+            write_line(finding.line())
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
 
@@ -60,10 +62,17 @@ def check_installation() -> list[Finding]:
     ]
 
 
-def check_run(directory: Path) -> list[Finding]:
-    """Checks the recipe, the lock, the store and the checkpoints of a run."""
+def check_run(directory: Path, allow_code: bool = False) -> list[Finding]:
+    """Checks the recipe, the lock, the store and the checkpoints of a run; nothing else of one with
+    links in it."""
+    from rlanything.runs.inside import RunDirectoryError, check_plain
+
+    try:
+        check_plain(directory)
+    except RunDirectoryError as error:
+        return [Finding("files", False, str(error))]
     return [
-        _recipe(directory / "recipe.yaml"),
+        _recipe(directory / "recipe.yaml", allow_code),
         *_lock(directory),
         *_store(directory),
         *_checkpoints(directory / "checkpoints"),
@@ -135,11 +144,14 @@ def _space(place: Path) -> Finding:
     return Finding("disk", True, text)
 
 
-def _recipe(path: Path) -> Finding:
+def _recipe(path: Path, allow_code: bool) -> Finding:
+    from rlanything.config.problems import TrustError
     from rlanything.config.recipe import RecipeError, load_recipe
 
     try:
-        recipe = load_recipe(path)
+        recipe = load_recipe(path, allow_code=allow_code)
+    except TrustError as error:  # nothing is wrong with its files
+        return Finding("recipe", True, f"not checked: {error}")
     except RecipeError as error:
         return Finding("recipe", False, str(error))
     return Finding("recipe", True, f"{recipe.name}, {recipe.loop.iterations} iterations")

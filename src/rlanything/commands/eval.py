@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
+from rlanything.terminal import Terminal, show, write_json
 
 
 def evaluate_target(
@@ -43,6 +43,7 @@ def evaluate_target(
             help="N attempts per task; the judge of a run or recipe chooses one.",
         ),
     ] = None,
+    allow_code: ALLOW_CODE = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Measure success on held-out tasks, with its 95% interval."""
@@ -59,10 +60,11 @@ def evaluate_target(
         workers,
         overrides or [],
         best_of(select) if select else None,
+        allow_code,
     )
-    progress = Progress(Console(stderr=True))
+    progress = Progress(Terminal(stderr=True))
     result = run_eval(request, progress)
     if as_json:
-        typer.echo(json.dumps(result.to_json()))
+        write_json(result.to_json())
     else:
-        Console().print(result.table())
+        show(result.table())

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from rlanything.progress import Progress
+from rlanything.terminal import Terminal, write_line
 
 
 def export(
@@ -24,8 +24,8 @@ def export(
     from rlanything.runs.open import open_run
 
     recorded = open_run(run)
-    progress = Progress(Console(stderr=True))
+    progress = Progress(Terminal(stderr=True))
     episodes = recorded.trajectory_count()
     with progress.live(), progress.phase("export", episodes, "trajectories") as advance:
         counts = export_run(recorded, out, form, advance)
-    typer.echo(f"{out}: {', '.join(f'{count} {name}' for name, count in counts.items())}")
+    write_line(f"{out}: {', '.join(f'{count} {name}' for name, count in counts.items())}")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from rlanything.progress import Progress
+from rlanything.terminal import Terminal
 
 
 def feedback(
@@ -63,7 +63,7 @@ def feedback(
         judge_normalization=judge_normalization,
         judge_balance=judge_balance,
     )
-    progress = Progress(Console(stderr=True))
+    progress = Progress(Terminal(stderr=True))
     with progress.live(), progress.bytes_phase("signals") as advance:
         summary = write_signals(rollouts, out, settings, advance)
     progress.log(

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
+from rlanything.terminal import Terminal, show, write_json
 
 
 def judge_check(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     episodes: Annotated[int, typer.Option(min=1, help="Steps are drawn from this many.")] = 32,
+    allow_code: ALLOW_CODE = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Corrupt recorded steps and count how often the judge notices, before and after training."""
     from rlanything.studies.judge_check.run_check import check_judge
 
-    result = check_judge(run, episodes, Progress(Console(stderr=True)))
+    progress = Progress(Terminal(stderr=True))
+    result = check_judge(run, episodes, progress, allow_code=allow_code)
     if as_json:
-        typer.echo(json.dumps(result.to_json()))
+        write_json(result.to_json())
     else:
-        Console().print(result.table())
+        show(result.table())

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from rlanything.progress import Progress
+from rlanything.terminal import Terminal
 
 app = typer.Typer(no_args_is_help=True, help="The tiny models that ship with the package.")
 
@@ -28,6 +28,6 @@ def build(
     from rlanything.nano.making import roles_named
     from rlanything.nano.plans import build as build_models
 
-    progress = Progress(Console())
+    progress = Progress(Terminal())
     build_models(domain, seed, out, workers, progress, roles_named(role or (), out))
     progress.log(f"written to {out}; measurements are in {out / 'card.json'}")

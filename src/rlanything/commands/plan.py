@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from rlanything.commands.train import RECIPE_HELP
+from rlanything.commands.train import ALLOW_CODE, RECIPE_HELP
+from rlanything.terminal import show, write_json
 
 
 def plan(
@@ -23,6 +22,7 @@ def plan(
     assume: Annotated[
         list[str] | None, typer.Option(help="name=value, in place of an assumption in the plan.")
     ] = None,
+    allow_code: ALLOW_CODE = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Estimate memory, tokens and seconds of a recipe, without its weights and without a GPU."""
@@ -30,8 +30,9 @@ def plan(
     from rlanything.planning.plan import make_plan
     from rlanything.planning.report import render
 
-    made = make_plan(load_recipe(recipe, overrides or []), device, count, assume or [])
+    loaded = load_recipe(recipe, overrides or [], allow_code=allow_code)
+    made = make_plan(loaded, device, count, assume or [])
     if as_json:
-        typer.echo(json.dumps(made.to_json()))
+        write_json(made.to_json())
     else:
-        Console().print(render(made))
+        show(render(made))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
+
+from rlanything.terminal import show, write_json
 
 
 def recipes(
@@ -22,7 +22,7 @@ def recipes(
         for name, what in shipped_recipes().items()
     ]
     if as_json:
-        typer.echo(json.dumps({"recipes": rows}))
+        write_json({"recipes": rows})
         return
     table = Table()
     table.add_column("name", no_wrap=True)
@@ -30,4 +30,4 @@ def recipes(
     table.add_column("domain", no_wrap=True)
     for row in rows:
         table.add_row(row["name"], row["what"], row["domain"])
-    Console().print(table)
+    show(table)

@@ -6,21 +6,30 @@ A command is an entry point of the group `rlanything.commands`: a function as ty
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 import typer
-from rich.markup import escape
 from typer.core import TyperGroup
 
 from rlanything.plugins import PluginError, load_plugin, plugin_names
+from rlanything.terminal import literal
 
 ORDER = (
     *("train", "resume", "eval", "plan", "recipes", "report", "tasks", "export", "doctor"),
     *("feedback", "judge-check", "ablate", "sandbox", "nano"),
 )
 """The order in the help; commands of other packages follow alphabetically."""
+
+
+_Misunderstood: Any = typer.BadParameter.__mro__[2]
+"""What typer raises for a command line it cannot read; it offers no name for that."""
+
+
+class CommandLineError(ValueError):
+    """A command line that cannot be understood; the message is one line with the remedy."""
 
 
 class Commands(TyperGroup):
@@ -34,6 +43,14 @@ class Commands(TyperGroup):
             raise PluginError("no commands are registered: run `pip install` on rlanything again")
         places = {name: place for place, name in enumerate(ORDER)}
         return sorted(names, key=lambda name: places.get(name, len(ORDER)))
+
+    def make_context(self, *given: Any, **settings: Any) -> Any:
+        with _one_line_for_mistakes():
+            return super().make_context(*given, **settings)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _one_line_for_mistakes():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return self._names
@@ -54,6 +71,21 @@ class Commands(TyperGroup):
             return _typer_command(cmd_name, load_plugin("command", cmd_name))
         except Exception as fault:  # another package may raise anything while it is imported
             return _unavailable(cmd_name, fault)
+
+
+@contextmanager
+def _one_line_for_mistakes() -> Iterator[None]:
+    """Raises `CommandLineError` in place of typer's errors, which typer would print over several
+    lines, with the control characters that they quote."""
+    try:
+        yield
+    except _Misunderstood as mistake:
+        text = mistake.format_message()
+        if not text:  # no arguments at all: typer has printed the help instead
+            raise
+        context = getattr(mistake, "ctx", None)
+        help_of = "" if context is None else f"; `{context.command_path} --help` says more"
+        raise CommandLineError(f"{text.rstrip('.')}{help_of}") from None
 
 
 def _typer_command(name: str, plugin: typer.Typer | Callable[..., Any], **settings: Any) -> Any:
@@ -77,5 +109,5 @@ def _unavailable(name: str, fault: Exception) -> Any:
         raise PluginError(reason) from fault
 
     anything = {"allow_extra_args": True, "ignore_unknown_options": True}
-    help_text = escape(f"Not available: {reason}")
+    help_text = literal(f"Not available: {reason}")
     return _typer_command(name, refuse, help=help_text, context_settings=anything)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from rlanything.progress import Progress
+from rlanything.terminal import Terminal, write_line
 
 
 def report(
@@ -25,8 +25,8 @@ def report(
     from rlanything.runs.report.writing import COMPARISON, NAME, write_report
 
     out = out or (runs[0] / NAME if len(runs) == 1 else Path(COMPARISON))
-    with Progress(Console(stderr=True)).phase("report", len(runs), "runs"):
+    with Progress(Terminal(stderr=True)).phase("report", len(runs), "runs"):
         write_report(runs, out)
-    typer.echo(out)
+    write_line(str(out))
     if open_it:
         webbrowser.open(out.resolve().as_uri())

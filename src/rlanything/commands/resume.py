@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from rlanything.commands.train import train_to_the_end
+from rlanything.commands.train import ALLOW_CODE, train_to_the_end
 from rlanything.progress import Progress
+from rlanything.terminal import Terminal
 
 
 def resume(
@@ -20,10 +20,13 @@ def resume(
             help="environment.*, checkpoints.*, store.*, tracker.* or loop.iterations=value"
         ),
     ] = None,
+    allow_code: ALLOW_CODE = False,
 ) -> None:
     """Continue a stopped run; its results are the same as without the stop."""
     from rlanything.runs.trainer import Trainer
 
-    progress = Progress(Console())
-    trainer = Trainer.resume(run, overrides=overrides or [], progress=progress)
+    progress = Progress(Terminal())
+    trainer = Trainer.resume(
+        run, overrides=overrides or [], allow_code=allow_code, progress=progress
+    )
     train_to_the_end(trainer, progress)

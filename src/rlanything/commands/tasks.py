@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from rlanything.terminal import show, write_json
 
 
 def tasks(
@@ -20,6 +20,6 @@ def tasks(
 
     slots = read_lineage(Store(run / "run.sqlite"))
     if as_json:
-        typer.echo(json.dumps({"slots": slots}))
+        write_json({"slots": slots})
     else:
-        Console().print(lineage_table(slots))
+        show(lineage_table(slots))

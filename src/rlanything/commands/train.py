@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
-from rich.console import Console
 
 from rlanything.progress import Progress
+from rlanything.terminal import Terminal
 
 if TYPE_CHECKING:
     from rlanything.runs.trainer import Trainer
 
+ALLOW_CODE: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--allow-code", help="Import what the recipe names as module:name: it runs as you."
+    ),
+]
 RECIPE_HELP = "A YAML recipe, or the name of one that ships (`rlanything recipes` lists them)."
 
 
@@ -21,12 +27,14 @@ def train(
         list[str] | None,
         typer.Argument(help="section.key=value, e.g. policy.learning_rate=1e-5 run_dir=PATH"),
     ] = None,
+    allow_code: ALLOW_CODE = False,
 ) -> None:
     """Run the closed loop that a recipe describes."""
     from rlanything.runs.trainer import Trainer
 
-    progress = Progress(Console())
-    train_to_the_end(Trainer(recipe, overrides=overrides or [], progress=progress), progress)
+    progress = Progress(Terminal())
+    trainer = Trainer(recipe, overrides=overrides or [], allow_code=allow_code, progress=progress)
+    train_to_the_end(trainer, progress)
 
 
 def train_to_the_end(trainer: Trainer, progress: Progress) -> None:

@@ -6,9 +6,17 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SerializeAsAny,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from rlanything.config.trust import CODE, trust_of
 from rlanything.plugins import PluginError, load_plugin
 
 
@@ -132,11 +140,11 @@ def near_name(key: object) -> bool:
     return bool(get_close_matches(str(key), ["name"], cutoff=0.7))
 
 
-def parse_engine(value: Any) -> Any:
+def parse_engine(value: Any, info: ValidationInfo) -> Any:
     """Returns the settings of the engine that a recipe's section names, by its own class.
 
-    Raises ValueError for a section without a name and for an engine that is not there, and what
-    the class itself finds wrong."""
+    Raises ValueError for a section without a name, for an engine that is not there or must not be
+    imported, and what the class itself finds wrong."""
     if not isinstance(value, dict):
         return value  # an object already, or for pydantic to refuse
     name = value.get("name")
@@ -145,13 +153,24 @@ def parse_engine(value: Any) -> Any:
         if value and not unnamed:
             raise ValueError("missing its name; say which one it is, such as {name: embedded}")
         return EngineConfig.model_validate(unnamed)  # which says what is wrong with the name
+    if not trust_of(info).allows_code(name):
+        raise PydanticCustomError(CODE, "{name} would be imported", {"key": "name", "name": name})
+    return _kind(name).model_validate(value, context=info.context)
+
+
+def default_engine() -> EngineConfig:
+    """Returns the settings of the engine of a role that names none."""
+    return _kind("embedded").model_validate({"name": "embedded"})
+
+
+def _kind(name: str) -> type[EngineConfig]:
     try:
         kind = load_plugin("engine", name)
     except PluginError as error:
         raise ValueError(str(error)) from error
     if not (isinstance(kind, type) and issubclass(kind, EngineConfig)):
         raise ValueError(f"{name} is no engine: name a class that derives from EngineConfig")
-    return kind.model_validate(value)
+    return kind
 
 
 AnyEngineConfig: TypeAlias = Annotated[SerializeAsAny[EngineConfig], BeforeValidator(parse_engine)]

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
-from rlanything.config.yaml import dotted
+from rlanything.config.trust import CODE, KEYS_VARIABLE, SECRET
+from rlanything.config.yaml import dotted, visible
 
 _SECRET = ("url", "key_variable")
 """Keys where a user may have written a secret by mistake: their values are never repeated."""
@@ -18,26 +20,63 @@ class RecipeError(ValueError):
     """A recipe cannot be used; the message names the file, the key and the remedy in one line."""
 
 
+class TrustError(RecipeError):
+    """A recipe names code or a secret, which its user has not allowed."""
+
+
+def refused_trust(error: ValidationError, data: object) -> str | None:
+    """Returns all the code, else the first secret, that `data` names and pydantic refused, with the
+    remedy; None where it complains of something else alone."""
+    problems = error.errors(include_url=False)
+    named = [(_key(problem, data), problem.get("ctx", {})) for problem in problems]
+    code = [
+        f"{dotted(key)}: {visible(words['name']):.200}"
+        for problem, (key, words) in zip(problems, named, strict=True)
+        if problem["type"] == CODE
+    ]
+    if code:
+        return (
+            f"{', '.join(code)} is code, which would be imported and run: if you trust it, say so "
+            "each time with --allow-code (in Python allow_code=True)"
+        )
+    for problem, (key, words) in zip(problems, named, strict=True):
+        if problem["type"] == SECRET:
+            variable, host = words["name"], words["host"]
+            return (
+                f"{dotted(key)}: the environment variable {variable} would be sent to {host}: if "
+                f"it should, say {dotted(key)}={variable} yourself, or set "
+                f"{KEYS_VARIABLE}={variable}@{host}; if the endpoint wants no key, say null"
+            )
+    return None
+
+
 def first_problem(error: ValidationError, data: object) -> str:
     """Returns the first of pydantic's complaints about `data` as `key: what is wrong`."""
     problems = error.errors(include_url=False)
     problem = problems[0]
     given = problem["input"]
-    key = _written(problem["loc"], data)
+    key = _key(problem, data)
     message = " ".join(problem["msg"].removeprefix("Value error, ").split())
-    if problem["type"] == "unknown_key":
-        key.append(problem.get("ctx", {})["key"])
-    elif problem["type"] == "missing":
-        key.append(problem["loc"][-1])
+    if problem["type"] == "missing":
         message = "missing; add it"
     elif problem["type"] == "union_tag_not_found":
         message = "missing its name; say which one it is, such as {name: embedded}"
-    else:
+    elif problem["type"] != "unknown_key":
         message = f"{message[0].lower()}{message[1:]}"
         if key[-1:] not in [[name] for name in _SECRET] and not isinstance(given, dict):
             message += f" (got {reprlib.repr(given)})"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return f"{dotted(key) or 'recipe'}: {message}{more}"
+
+
+def _key(problem: ErrorDetails, data: object) -> list[int | str]:
+    """Returns the key of one of pydantic's complaints about `data`."""
+    key = _written(problem["loc"], data)
+    if problem["type"] == "missing":
+        key.append(problem["loc"][-1])
+    elif "key" in (context := problem.get("ctx", {})):  # as our own complaints say it
+        key.append(context["key"])
+    return key
 
 
 def _written(location: Sequence[int | str], data: Any) -> list[int | str]:

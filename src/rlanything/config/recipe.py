@@ -12,16 +12,18 @@ from pydantic import Field, ValidationError, model_validator
 
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.config.engines import ConfigSection
-from rlanything.config.problems import RecipeError, first_problem
+from rlanything.config.problems import RecipeError, TrustError, first_problem, refused_trust
 from rlanything.config.roles import (
     AdapterConfig,
     Count,
     JudgeConfig,
     LabellerConfig,
     PolicyConfig,
+    RoleConfig,
     Share,
 )
-from rlanything.config.shipped import find_recipe
+from rlanything.config.shipped import find_recipe, ships_module
+from rlanything.config.trust import PluginName, Trust, is_code, texts
 from rlanything.config.yaml import YamlError, dotted, read_yaml, visible
 
 Window = Annotated[tuple[Share, Share], Field(strict=False)]
@@ -30,12 +32,13 @@ File = Annotated[Path, Field(strict=False)]
 
 
 class DomainConfig(ConfigSection):
-    name: str
+    name: PluginName
     """A registered domain (`alfworld`) or `module:Class`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Passed to the domain, which checks them."""
     module_folder: File | None = None
-    """Where the module of `module:Class` lies; filled in where that is beside the recipe's file."""
+    """Where the module of `module:Class` lies; filled in where that is beside the recipe's file.
+    Looked into last, and only where whatever the recipe names may be imported."""
 
 
 class FeedbackConfig(ConfigSection):
@@ -225,6 +228,19 @@ class Recipe(ConfigSection):
         )
 
     @property
+    def roles(self) -> list[RoleConfig]:
+        """The sections that name a model and its engine."""
+        labeller = self.evaluation.labeller
+        return [self.policy, self.judge, self.adapter, *([labeller] if labeller else [])]
+
+    @property
+    def code(self) -> list[str]:
+        """All that is named as `module:name`."""
+        names = [self.domain.name, self.judge.name, self.adapter.name]
+        names += [self.policy.loss, self.judge.loss, *(role.engine.name for role in self.roles)]
+        return [name for name in names if is_code(name)]
+
+    @property
     def directory(self) -> Path:
         return self.run_dir or Path("runs") / self.name
 
@@ -233,40 +249,54 @@ Source: TypeAlias = "str | Path | Mapping[str, Any] | Recipe"
 Overrides: TypeAlias = Sequence[str] | Mapping[str, Any]
 
 
-def load_recipe(source: Source, overrides: Overrides = ()) -> Recipe:
+def load_recipe(
+    source: Source,
+    overrides: Overrides = (),
+    *,
+    allow_code: bool = False,
+    known: Recipe | None = None,
+    place: str = "recipe",
+) -> Recipe:
     """Returns the recipe of a YAML file, of a shipped recipe's name (`tiny`), or of data such as a
     file holds; a recipe that is one already with the overrides applied.
 
     Overrides are `section.key=value` with values in YAML, or a mapping `section.key` to value. For
-    a recipe in a file, a folder `domain.options.prompts` and the module of `domain.name` are looked
-    for beside it first; the module's folder is put on `sys.path`. Raises `RecipeError` with one
-    line for anything that is wrong."""
+    a recipe in a file, a folder `domain.options.prompts` is looked for beside it first.
+
+    What is named as `module:name` must be in the overrides too, or be allowed as a whole with
+    `allow_code`; the domain's module may then lie beside the recipe. `known`: a recipe in use, what
+    it names is allowed here too. `place`: the name of data in messages. Raises `RecipeError` with
+    one line for anything that is wrong, `TrustError` for what is not allowed."""
+    folder: Path | None = None
     if isinstance(source, Recipe):
         if not overrides:
             return source
-        source = source.model_dump(exclude_unset=True)
-    if isinstance(source, Mapping):
-        return make_recipe(dict(source), overrides, "recipe")
-    path = find_recipe(source)
-    recipe = _with_neighbours(make_recipe(_read(path), overrides, visible(path)), path.parent)
-    if (folder := recipe.domain.module_folder) and str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+        data, known = source.model_dump(exclude_unset=True), source
+    elif isinstance(source, Mapping):
+        data = copy.deepcopy(dict(source))
+    else:
+        path = find_recipe(source)
+        place, data, folder = visible(path), _read(path), path.parent.resolve()
+    data = _overridden(data, overrides)
+    ships = ships_module(data.get("domain"), folder)
+    said = texts(_overridden({}, overrides)) | {("name", name) for name in ships}
+    if known is not None:
+        said |= texts(known.model_dump())
+    trust = Trust(allow_code, said)
+    recipe = _make(data, place, trust)
+    look = trust.all_code or bool(ships)
+    if folder is not None:
+        recipe = _with_neighbours(recipe, folder, look)
+    _see_module(recipe.domain, look)
     return recipe
 
 
-def make_recipe(data: dict[str, Any], overrides: Overrides, place: str) -> Recipe:
-    """Returns a recipe from what a YAML file could hold; errors name `place`. Else as
-    `load_recipe`."""
-    data = copy.deepcopy(data)
-    if isinstance(overrides, Mapping):
-        for key, value in overrides.items():
-            _put(data, key, value, repr(key))
-    else:
-        for override in overrides:
-            _override(data, override)
+def _make(data: dict[str, Any], place: str, trust: Trust) -> Recipe:
     try:
-        return Recipe.model_validate(data)
+        return Recipe.model_validate(data, context=trust)
     except ValidationError as error:
+        if (refused := refused_trust(error, data)) is not None:
+            raise TrustError(f"{place}: {refused}") from None
         raise RecipeError(f"{place}: {first_problem(error, data)}") from None
 
 
@@ -295,17 +325,36 @@ def _read(path: Path) -> dict[str, Any]:
     return data
 
 
-def _with_neighbours(recipe: Recipe, folder: Path) -> Recipe:
-    """Returns the recipe with full paths in place of what lies beside its file."""
+def _with_neighbours(recipe: Recipe, folder: Path, modules: bool) -> Recipe:
+    """Returns the recipe with full paths in place of what lies beside its file; `modules`: the
+    domain's may be among that."""
     domain, changes = recipe.domain, dict[str, Any]()
     prompts = domain.options.get("prompts")
     if isinstance(prompts, str) and prompts and (folder / prompts).is_dir():
         changes["options"] = {**domain.options, "prompts": str((folder / prompts).resolve())}
-    module, colon, _ = domain.name.partition(":")
-    file = folder.joinpath(*module.split(".")[:1])
-    if colon and module and (file.is_dir() or file.with_suffix(".py").is_file()):
-        changes["module_folder"] = folder.resolve()
+    file = folder.joinpath(*domain.name.partition(":")[0].split(".")[:1])
+    if modules and is_code(domain.name) and (file.is_dir() or file.with_suffix(".py").is_file()):
+        changes["module_folder"] = folder
     return recipe.model_copy(update={"domain": domain.model_copy(update=changes)})
+
+
+def _see_module(domain: DomainConfig, allowed: bool) -> None:
+    """Has Python look for the domain's module in its folder, after everywhere else: a file there
+    hides nothing that is installed."""
+    folder = domain.module_folder
+    if allowed and folder and is_code(domain.name) and str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def _overridden(data: dict[str, Any], overrides: Overrides) -> dict[str, Any]:
+    """Puts overrides into data, and returns it."""
+    if isinstance(overrides, Mapping):
+        for key, value in overrides.items():
+            _put(data, key, value, repr(key))
+    else:
+        for override in overrides:
+            _override(data, override)
+    return data
 
 
 def _override(data: dict[str, Any], override: str) -> None:

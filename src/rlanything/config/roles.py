@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rlanything.config.engines import AnyEngineConfig, ConfigSection, EngineSetting, parse_engine
+from rlanything.config.engines import AnyEngineConfig, ConfigSection, EngineSetting, default_engine
+from rlanything.config.trust import PluginName
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -18,7 +19,7 @@ class RoleConfig(ConfigSection):
     model: str = "nano"
     """`nano` for the model shipped for this role, a folder, a Hugging Face id, or a GGUF file:
     `PATH.gguf`, or `package:FILE.gguf` for one that an installed package brings."""
-    engine: AnyEngineConfig = Field(default_factory=lambda: parse_engine({"name": "embedded"}))
+    engine: AnyEngineConfig = Field(default_factory=default_engine)
     """What generates: `{name: embedded}`, `{name: vllm}`, or `{name: openai, url: ...}` for a role
     that does not train; or a class of your own, `{name: module:Class}`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -89,7 +90,7 @@ class TrainedRoleConfig(RoleConfig):
     """Gradients are scaled down to this norm."""
     max_skipped_updates: Count = 3
     """So many updates in a row whose loss or gradient is not finite stop the run."""
-    loss: str = "clipped"
+    loss: PluginName = "clipped"
     """What an update minimises: `clipped`, `clip_higher`, `gspo` or `reinforce`, a loss that an
     installed package registers, or `module:function` (docs/losses.md)."""
     clip_range: Annotated[float, Field(gt=0, lt=1)] = 0.2
@@ -150,8 +151,12 @@ class PolicyConfig(TrainedRoleConfig):
 
     @model_validator(mode="after")
     def _room_for_an_action(self) -> PolicyConfig:
-        if self.decoding == "choices" and self.max_tokens <= self.thought_tokens:
-            raise ValueError("max_tokens must exceed thought_tokens, or no action fits")
+        # The shortest action has a token; beside it stand the marker and the end of the turn.
+        if self.decoding == "choices" and self.max_tokens < self.thought_tokens + 3:
+            raise ValueError(
+                "max_tokens must exceed thought_tokens by 3 at the least, or no action fits: raise "
+                "it, or lower thought_tokens"
+            )
         return self
 
 
@@ -163,7 +168,7 @@ class JudgeConfig(TrainedRoleConfig):
     train: bool = True
     """Whether it learns. If not it has no optimizer and no checkpoints; it scores and is evaluated
     as it is."""
-    name: str = "llm"
+    name: PluginName = "llm"
     """`llm`: the language model of this section, which scores steps, or writes unit tests where the
     domain has its judge do so. `oracle`: the domain's own step labels, each wrong with probability
     `noise` (options: {noise: 0.28}), a diagnostic. `module:name`: a function that scores step i of
@@ -215,7 +220,7 @@ class AdapterConfig(RoleConfig):
     """`model: policy` or `model: judge` shares that role's model and engine, as it is at the time:
     nothing more to hold in memory, and the adapter changes as that role learns."""
 
-    name: str = "llm"
+    name: PluginName = "llm"
     """`llm`: the language model of this section. `module:Class`: an adapter of your own."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Passed to an adapter that is not `llm`, which checks them."""

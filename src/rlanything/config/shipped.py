@@ -52,6 +52,18 @@ def find_recipe(source: str | Path) -> Path:
     raise RecipeError(f"{visible(source)}: no such recipe; {_remedy(path, list(shipped))}")
 
 
+def ships_module(domain: object, folder: Path | None) -> list[str]:
+    """Returns the name of a recipe's domain where its module is one that ships beside the recipes,
+    and so is as good as installed; else nothing. `folder`: that of the recipe's file."""
+    if not isinstance(domain, dict) or not isinstance(name := domain.get("name"), str):
+        return []
+    module, colon, _ = name.partition(":")
+    examples = shipped_folder("examples").resolve()
+    here = str(domain.get("module_folder") or folder) == str(examples)
+    ships = here and colon and module.isidentifier() and (examples / f"{module}.py").is_file()
+    return [name] if ships else []
+
+
 def near_recipes(name: str) -> list[str]:
     """Returns the shipped recipes whose names resemble `name`, the nearest first."""
     return get_close_matches(name, list(shipped_files()), cutoff=0.7)

@@ -17,18 +17,22 @@ from rlanything.records import Direction, JudgedTrajectory, Messages, Step, Task
 
 
 class EpisodeError(RuntimeError):
-    """An episode that could not be played; names the task.
+    """An episode that a fault ended; names the task.
 
-    `deadly`: beyond this failure, several workers died or hung on it, one after the other."""
+    `deadly`: beyond this failure, several workers died or hung on it, one after the other.
+    `lost`: a response brought it about, so that the episode counts as lost. Otherwise it could not
+    be played, through no doing of the policy's, and counts neither way: it widens what is measured.
+    """
 
-    def __init__(self, task_id: str, reason: str, deadly: bool = False) -> None:
+    def __init__(self, task_id: str, reason: str, deadly: bool = False, lost: bool = False) -> None:
         super().__init__(f"task {task_id}: {reason}")
         self.task_id = task_id
         self.reason = reason
         self.deadly = deadly
+        self.lost = lost
 
-    def __reduce__(self) -> tuple[type[EpisodeError], tuple[str, str, bool]]:
-        return (EpisodeError, (self.task_id, self.reason, self.deadly))
+    def __reduce__(self) -> tuple[type[EpisodeError], tuple[str, str, bool, bool]]:
+        return (EpisodeError, (self.task_id, self.reason, self.deadly, self.lost))
 
 
 Refused: TypeAlias = Literal["unreadable", "invalid", "unsolvable"]
@@ -109,7 +113,9 @@ class Environment(Protocol):
 
     Episodes must be deterministic: the same task and the same responses give the same observations,
     so that an episode lost with its worker can be replayed. Failures that are not the policy's
-    raise `EpisodeError`, which names the task."""
+    raise `EpisodeError`, which names the task. Whatever else `step` raises, and a response at which
+    several workers die or hang, is taken for the response's doing: the episode is lost. A policy
+    that could choose to be left out of the count would raise its success by failing."""
 
     def reset(self, task: Task) -> Observation:
         """Starts an episode of `task` and returns its first observation."""

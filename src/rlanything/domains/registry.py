@@ -19,7 +19,7 @@ def load_domain(name: str, options: Mapping[str, Any]) -> Domain:
     Raises `DomainError` where there is none, where it cannot be imported, and for options that it
     does not take."""
     try:
-        return make_plugin("domain", name, options)
+        return make_plugin("domain", name, options, Domain)
     except PluginError as error:
         raise DomainError(str(error)) from error
 

@@ -1,31 +1,34 @@
 """Intervals where two things vary independently: seeds of training, and items measured.
 
 Every seed of an arm is measured on the same items: held-out tasks, or episodes and tasks of the
-judge's evaluation. So the bootstrap is crossed (Owen 2007, the pigeonhole bootstrap): each resample
-draws seeds with replacement and, apart from that, items with replacement, the same ones for all its
-seeds. What is compared is resampled together: a difference is taken within each resample, between
-the same seeds on the same items.
+judge's evaluation. So the variance of a value has two parts: that of the items, each taken with its
+mean over the seeds, and that of the seeds, each taken with its own value. Their sum is rather too
+large, since chance within an item and a seed is in both (Owen 2007 finds the same of the bootstrap
+that draws both anew). What is compared is paired: a difference is taken first, seed by seed and
+item by item.
 
-With few seeds the interval is on the narrow side: drawing n from n understates what they vary by
-(n - 1) / n in variance.
+With few seeds their part is uncertain and no interval makes up for it: where seeds differ by more
+than items do, those of two or three seeds are on the narrow side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from rlanything.evaluation.intervals import Interval, percentile_interval
+from rlanything.evaluation.intervals import (
+    Floats,
+    Interval,
+    difference_over_tasks,
+    interval_over_tasks,
+)
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 Hits: TypeAlias = Sequence[tuple[int, int]]
 """Hits of one item, and of how many, by kind."""
-RESAMPLES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,13 @@ def counted(by_seed: Sequence[Mapping[str, Hits]], items: Sequence[str], kinds: 
 
 def crossed_mean(measured: Counted) -> Interval | None:
     """Returns the measure's value with its interval; None where nothing was counted."""
-    return _interval(lambda seeds, items: _values(measured, seeds, items), measured)
+    seeds = _complete(measured)
+    if not seeds.any():
+        return None
+    values, influence, weights = _shares(measured, seeds)
+    return interval_over_tasks(
+        float(values.mean()), influence.mean(axis=0), weights.mean(axis=0), _between(values)
+    )
 
 
 def crossed_difference(before: Counted, after: Counted) -> Interval | None:
@@ -56,39 +65,32 @@ def crossed_difference(before: Counted, after: Counted) -> Interval | None:
     nothing was counted. Raises ValueError where the shapes differ."""
     if before.hits.shape != after.hits.shape:
         raise ValueError(f"cannot pair {before.hits.shape} with {after.hits.shape}")
-    return _interval(
-        lambda seeds, items: _values(after, seeds, items) - _values(before, seeds, items), before
+    seeds = _complete(before) & _complete(after)
+    if not seeds.any():
+        return None
+    one, two = _shares(before, seeds), _shares(after, seeds)
+    values, influence = two[0] - one[0], two[1] - one[1]
+    weights = (one[2] + two[2]) / 2
+    return difference_over_tasks(
+        float(values.mean()), influence.mean(axis=0), weights.mean(axis=0), _between(values)
     )
 
 
-def _interval(value: Callable[[Floats, Floats], Floats], measured: Counted) -> Interval | None:
-    seeds, items, _ = measured.hits.shape
-    if not seeds or not items:
-        return None
-    [estimate] = value(np.ones((1, seeds)), np.ones((1, items)))
-    if np.isnan(estimate):
-        return None
-    resampled = value(*_draws(seeds, items))
-    return percentile_interval(float(estimate), resampled[~np.isnan(resampled)])
+def _complete(measured: Counted) -> npt.NDArray[np.bool_]:
+    """Returns which seeds [seeds] have something to count of every kind."""
+    return (measured.totals.sum(axis=1) > 0).all(axis=1)
 
 
-@lru_cache(maxsize=8)
-def _draws(seeds: int, items: int) -> tuple[Floats, Floats]:
-    """Returns how often each resample has each seed [resamples, seeds] and each item [resamples,
-    items]."""
-    rng = np.random.default_rng(0)
-
-    def draw(count: int) -> Floats:
-        return rng.multinomial(count, np.full(count, 1 / count), RESAMPLES).astype(np.float64)
-
-    return draw(seeds), draw(items)
+def _shares(measured: Counted, seeds: npt.NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+    """Returns the values of these seeds [seeds], and by how much each item moves them and how much
+    it counts, both [seeds, items]."""
+    hits, totals = measured.hits[seeds], measured.totals[seeds]
+    whole = totals.sum(axis=1, keepdims=True)
+    shares = hits.sum(axis=1, keepdims=True) / whole
+    influence = (hits - shares * totals) / whole
+    return shares.mean(axis=(1, 2)), influence.mean(axis=2), (totals / whole).mean(axis=2)
 
 
-def _values(measured: Counted, seeds: Floats, items: Floats) -> Floats:
-    """Returns the value of each resample [resamples], NaN where it has nothing to count."""
-    hits, totals = (np.tensordot(items, each, (1, 1)) for each in (measured.hits, measured.totals))
-    with np.errstate(invalid="ignore"):
-        shares = (hits / totals).mean(axis=2)
-        known = ~np.isnan(shares)
-        weights = seeds * known
-        return (np.where(known, shares, 0.0) * weights).sum(axis=1) / weights.sum(axis=1)
+def _between(values: Floats) -> float:
+    """Returns the variance of the mean of values [seeds]; 0 for one seed, which tells nothing."""
+    return float(values.var(ddof=1)) / len(values) if len(values) > 1 else 0.0

@@ -45,8 +45,11 @@ class Embedder:
     def _load(self) -> tuple[Any, Any]:
         if self._loaded is None:
             with torch.random.fork_rng():  # measuring leaves a run's random numbers alone
-                network = AutoModel.from_pretrained(self._folder, dtype=torch.float32).eval()
-            self._loaded = AutoTokenizer.from_pretrained(self._folder), network
+                network = AutoModel.from_pretrained(
+                    self._folder, dtype=torch.float32, trust_remote_code=False
+                ).eval()
+            tokenizer = AutoTokenizer.from_pretrained(self._folder, trust_remote_code=False)
+            self._loaded = tokenizer, network
         return self._loaded
 
 

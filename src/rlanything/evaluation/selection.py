@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from rlanything.algorithm.feedback import mean_score
-from rlanything.evaluation.intervals import Interval, mean_over_tasks, paired_difference, wilson
+from rlanything.evaluation.intervals import Interval, mean_over_tasks, paired_difference
+from rlanything.evaluation.success import widened
 from rlanything.records import JudgedTrajectory
 
 
@@ -25,21 +28,41 @@ class Selection:
     """The share of tasks that some attempt won: no choice can be better."""
 
 
-def best_of_n(judged: Sequence[JudgedTrajectory]) -> Selection | None:
+def best_of_n(
+    judged: Sequence[JudgedTrajectory], unplayable: Sequence[str] = ()
+) -> Selection | None:
     """Takes of each task's attempts the one with the highest mean score, the first of equals; None
-    without any."""
-    groups: dict[str, list[JudgedTrajectory]] = defaultdict(list)
+    without any.
+
+    `unplayable`: the task of every attempt that could not be played. They are left out, and the
+    intervals hold those with all of them preferred and lost, and preferred and won."""
+    groups: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for attempt in judged:
-        groups[attempt.trajectory.task.id].append(attempt)
+        won = attempt.trajectory.outcome == 1
+        groups[attempt.trajectory.task.id].append((_preference(attempt), won))
     if not groups:
         return None
-    shares = [
-        sum(attempt.trajectory.outcome == 1 for attempt in group) / len(group)
-        for group in groups.values()
-    ]
-    chosen = [max(group, key=_preference).trajectory.outcome == 1 for group in groups.values()]
+    measured = _selection(groups)
+    for fate in (False, True) if unplayable else ():
+        whole = defaultdict(list, {task: list(group) for task, group in groups.items()})
+        for task in unplayable:
+            whole[task].append((math.inf, fate))
+        end = _selection(whole)
+        measured = Selection(
+            widened(measured.single, end.single),
+            widened(measured.chosen, end.chosen),
+            widened(measured.gain, end.gain),
+            measured.possible,
+        )
+    return measured
+
+
+def _selection(groups: Mapping[str, Sequence[tuple[float, bool]]]) -> Selection:
+    """Returns the figures of attempts by task: the judge's preference, and whether it was won."""
+    shares = [sum(won for _, won in group) / len(group) for group in groups.values()]
+    chosen = [max(group, key=itemgetter(0))[1] for group in groups.values()]
     single, gain = mean_over_tasks(shares), paired_difference(shares, chosen)
-    best = wilson(sum(chosen), len(chosen))
+    best = mean_over_tasks(chosen)
     assert single is not None
     assert gain is not None
     assert best is not None

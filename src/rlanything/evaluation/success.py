@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlanything.evaluation.intervals import Interval, mean_over_tasks, wilson
+from rlanything.evaluation.intervals import Interval, mean_over_tasks
 from rlanything.progress import Progress
 from rlanything.records import Task, Trajectory
 from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
@@ -22,14 +22,20 @@ class Evaluation:
     split: str
     trajectories: tuple[Trajectory, ...]
     """Those of one task stand together."""
-    unplayable: int
+    unplayable: tuple[Task, ...]
+    """The task of every episode that could not be played."""
     seconds: float
 
     @property
     def success(self) -> Interval | None:
-        """With its 95% interval: Wilson's, or over tasks where they are played several times; None
-        without episodes."""
-        return success_interval([each.task.id for each in self.trajectories], self.outcomes)
+        """With its 95% interval over tasks; None without episodes. The interval holds whatever
+        unplayable episodes might have been."""
+        return success_interval(self.tasks, self.outcomes)
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Success if all unplayable episodes had been lost, and had been won; None without any."""
+        return success_bounds(self.tasks, self.outcomes)
 
     def __repr__(self) -> str:
         episodes, success = len(self.trajectories), self.success
@@ -37,20 +43,56 @@ class Evaluation:
             return f"{self.split}: no episodes"
         low, high = success.low * 100, success.high * 100
         share = f"{success.estimate:.1%} [{low:.1f}, {high:.1f}]"
-        return f"{self.split}: success {share} over {episodes} episodes"
+        missing = f" ({len(self.unplayable)} unplayable)" if self.unplayable else ""
+        return f"{self.split}: success {share} over {episodes} episodes{missing}"
+
+    @property
+    def tasks(self) -> list[str]:
+        """The task of each episode."""
+        return [each.task.id for each in self.trajectories] + [task.id for task in self.unplayable]
 
     @property
     def outcomes(self) -> list[int]:
-        return [each.outcome for each in self.trajectories]
+        """+1 or -1 [episodes], and 0 for those that could not be played."""
+        return [each.outcome for each in self.trajectories] + [0] * len(self.unplayable)
 
 
 def success_interval(tasks: Sequence[str], outcomes: Sequence[int]) -> Interval | None:
     """Returns the share of won episodes, given the task [episodes] and the outcome [episodes] of
-    each: Wilson's where no task occurs twice, else over tasks."""
-    shares = won_shares(tasks, outcomes)
-    if len(shares) == len(tasks):
-        return wilson(sum(outcome == 1 for outcome in outcomes), len(outcomes))
-    return mean_over_tasks(list(shares.values()))
+    each, with its interval over tasks; None where none was played.
+
+    An outcome of 0 is an episode that could not be played: the estimate leaves it out, and the
+    interval holds those with all of them lost and with all of them won."""
+    played = [i for i, outcome in enumerate(outcomes) if outcome]
+    measured = _interval([tasks[i] for i in played], [outcomes[i] for i in played])
+    if measured is None or len(played) == len(outcomes):
+        return measured
+    return widened(measured, *(_interval(tasks, with_fate(outcomes, fate)) for fate in (-1, 1)))
+
+
+def success_bounds(tasks: Sequence[str], outcomes: Sequence[int]) -> tuple[float, float] | None:
+    """Returns the share of won episodes if those that could not be played had been lost, and if
+    they had been won; None where there are none of them."""
+    if all(outcomes):
+        return None
+    lost, won = (_interval(tasks, with_fate(outcomes, fate)) for fate in (-1, 1))
+    return (lost.estimate, won.estimate) if lost and won else None
+
+
+def with_fate(outcomes: Sequence[int], fate: int) -> list[int]:
+    """Returns the outcomes with this one for episodes that could not be played."""
+    return [outcome or fate for outcome in outcomes]
+
+
+def widened(measured: Interval, *ends: Interval | None) -> Interval:
+    """Returns what was measured with an interval that holds the other ones as well."""
+    known = [measured, *(end for end in ends if end is not None)]
+    low, high = min(end.low for end in known), max(end.high for end in known)
+    return Interval(measured.estimate, low, high)
+
+
+def _interval(tasks: Sequence[str], outcomes: Sequence[int]) -> Interval | None:
+    return mean_over_tasks(list(won_shares(tasks, outcomes).values()))
 
 
 def won_shares(tasks: Sequence[str], outcomes: Sequence[int]) -> dict[str, float]:
@@ -84,4 +126,4 @@ def evaluate(
     with progress.phase(f"eval {split}", len(attempts), "episodes") as advance:
         played = rollout(agent, environments, attempts, max_steps, parallel_episodes, advance)
     seconds = time.perf_counter() - begun
-    return Evaluation(split, played.trajectories, len(played.failures), seconds)
+    return Evaluation(split, played.trajectories, played.unplayable, seconds)

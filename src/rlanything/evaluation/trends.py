@@ -34,14 +34,17 @@ def fitted_change(values: Sequence[float]) -> float:
 
 def growth(increments: Sequence[float], *, seed: int = 0, resamples: int = 2000) -> Interval | None:
     """Returns the slope of the least-squares line through the running sum of the increments
-    (accepted tasks an iteration, say), per increment; None for fewer than 3.
+    (accepted tasks an iteration, say), none negative, per increment; None for fewer than 3, and
+    where nothing grew.
 
     A running sum remembers every increment, so the textbook interval of a slope is far too narrow
-    for it: increments are drawn anew instead and summed and fitted each time."""
+    for it: increments are drawn anew instead and summed and fitted each time. Two more are among
+    those drawn, 0 and twice the mean: a few equal ones do not say that none would differ."""
     steps = np.asarray(increments, dtype=np.float64)
-    if len(steps) < 3:
+    if len(steps) < 3 or not steps.any():
         return None
-    drawn = np.random.default_rng(seed).choice(steps, size=(resamples, len(steps)))
+    known = np.append(steps, [0.0, 2 * steps.mean()])
+    drawn = np.random.default_rng(seed).choice(known, size=(resamples, len(steps)))
     resampled = np.array([_slope(np.cumsum(series)) for series in drawn])
     return percentile_interval(_slope(np.cumsum(steps)), resampled)
 

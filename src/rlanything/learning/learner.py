@@ -18,6 +18,7 @@ from rlanything.algorithm.losses.registry import load_loss
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.choices import restricted_logprobs
+from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.sharing import stretched_positions
 from rlanything.learning.packing import pack
@@ -226,10 +227,11 @@ class Learner:
         }
 
     def load_state(self, path: Path) -> None:
-        """Continues from the saved `state` of another learner."""
-        state = torch.load(path, weights_only=True)
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._skipped_in_a_row = state["skipped_in_a_row"]
+        """Continues from the saved `state` of another learner. Raises `ModelError`."""
+        with reading(f"cannot go on from {path}", "Take the file from a copy of the run."):
+            state = torch.load(path, weights_only=True)
+            self._optimizer.load_state_dict(state["optimizer"])
+            self._skipped_in_a_row = int(state["skipped_in_a_row"])
 
 
 def minibatches(samples: Sequence[tuple[str, Sample]], count: int, seed: int) -> list[list[Sample]]:

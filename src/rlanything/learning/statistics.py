@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 
 from torch import Tensor
 
@@ -26,9 +27,11 @@ class Mismatch:
 
     def add(self, learner: Tensor, sampler: Tensor) -> None:
         """Adds tokens by both their log-probs, each [tokens]."""
-        if not len(learner):
-            return
         log_ratio = learner.double() - sampler.double()
+        # What is no number says nothing of the others; the update that has it is skipped.
+        log_ratio = log_ratio[~log_ratio.isnan()]
+        if not len(log_ratio):
+            return
         ratio = log_ratio.exp()
         self.tokens += len(ratio)
         self.difference += float(log_ratio.abs().sum())
@@ -74,6 +77,9 @@ class Totals:
         self.samples += len(batch.samples)
         self.sample_tokens += sum(len(path) for path in batch.paths)
         self.computed_tokens += batch.computed_tokens
+        if not isfinite(self.loss):
+            # The update will be skipped, and its ratios would make the means of all others NaN.
+            return
         self.tokens += len(outputs.ratio)
         if len(outputs.ratio):
             self.ratio += float(outputs.ratio.sum())

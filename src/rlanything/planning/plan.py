@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import RoleConfig
 from rlanything.planning.architecture import Architecture, architecture_of
 from rlanything.planning.assumptions import Assumptions, assume
-from rlanything.planning.devices import CPU, gpu, measured_rate, sheet_rate
-from rlanything.planning.memory import role_memory
-from rlanything.planning.placement import place
-from rlanything.planning.quantities import PlanError, PlanSection, Quantity
-from rlanything.planning.seconds import CAVEAT, PHASES, LocalModel, seconds_of_phases
+from rlanything.planning.memory import place, role_memory
+from rlanything.planning.report import Plan, PlanError, PlanSection, Quantity, brief
+from rlanything.planning.seconds import CAVEAT, CPU, memory_of, rate_of, seconds_of_phases
 from rlanything.planning.workload import RoleWorkload, task_count, workloads
 from rlanything.runs.build import check_models
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The needs of a run of a recipe on `count` devices."""
-
-    recipe: str
-    device: str
-    count: int
-    fits: bool
-    """Whether every role fits, each whole on one of the devices."""
-    sections: tuple[PlanSection, ...]
-    seconds: dict[str, float]
-    """The seconds of one iteration by phase; phases that run at an endpoint are not among them."""
-    caveat: str
-    """How far the seconds can be trusted."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()) -> Plan:
@@ -46,70 +23,45 @@ def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()
     cannot train."""
     if device == CPU and count != 1:
         raise PlanError("--count: this machine's CPU is one device; name a GPU with --device")
-    if device != CPU:
-        gpu(device)
+    size = memory_of(device)
     check_models(recipe)
-    shared = recipe.adapter.model if recipe.adapter.shares else None
+    shared, adapter = recipe.adapter.model if recipe.adapter.shares else None, recipe.adapter
     if shared is not None:
-        recipe = _sharing(recipe, getattr(recipe, shared))
+        keys = ("model", "engine", "dtype")
+        same = {name: getattr(getattr(recipe, shared), name) for name in keys}
+        recipe = recipe.model_copy(update={"adapter": adapter.model_copy(update=same)})
     models, parameters = _models(recipe, shared)
     assumed = assume(recipe, given)
-    if assumed.writes_tests:  # such an episode has one step
-        loop = recipe.loop.model_copy(update={"max_steps": 1})
-        recipe = recipe.model_copy(update={"loop": loop})
-    values = assumed.values
-    work = workloads(recipe, values, assumed.writes_tests)
-    local: dict[str, LocalModel] = {}
-    for role in work:
-        if (model := models.get(role.name)) is not None:
-            kind = {"device": CPU if device == CPU else "cuda"}
-            role = replace(role, role=role.role.model_copy(update=kind))
-            rate = (
-                measured_rate(model, role.role.dtype, recipe.threads)
-                if device == CPU
-                else sheet_rate(device, role.role, values.utilisation, values.decoding_utilisation)
-            )
-            local[role.name] = LocalModel(role, model, rate)
-    memories = {
-        name: role_memory(role.work, role.model, role.work.role)
-        for name, role in local.items()
-        if name != "adapter" or shared is None
+    roles = workloads(recipe, assumed)
+    local = {
+        role.name: (model, rate_of(device, model, role.role.dtype, assumed, recipe.threads))
+        for role in roles
+        if (model := models.get(role.name))
     }
-    fits, placed = place(memories, device, count)
-    by_phase, seconds = seconds_of_phases(recipe, work, local, assumed)
-    rates = (
-        Quantity(f"{name}: rate", role.rate.passes, "FLOP/s", role.rate.source)
-        for name, role in local.items()
-    )
+    memories = {
+        role.name: role_memory(role, models[role.name], device == CPU)
+        for role in roles
+        if role.name in local and (role.name != "adapter" or shared is None)
+    }
+    fits, devices = place(memories, device, size, count)
+    phases, seconds = seconds_of_phases(recipe, roles, local, assumed)
     sections = (
-        PlanSection("Parameters", parameters),
+        PlanSection("Parameters", tuple(parameters)),
         assumed.section(),
         *(memory.section for memory in memories.values()),
-        placed,
-        _tokens(recipe, work, values),
-        PlanSection("Rates", tuple(rates)),
+        devices,
+        PlanSection("Tokens of one iteration", tuple(_tokens(recipe, assumed, roles))),
         seconds,
     )
-    return Plan(recipe.name, device, count, fits, sections, by_phase, CAVEAT)
+    return Plan(recipe.name, device, count, fits, sections, phases, CAVEAT)
 
 
-def _sharing(recipe: Recipe, other: RoleConfig) -> Recipe:
-    """Returns the recipe with an adapter that has the settings of the role whose model it
-    shares."""
-    same = {name: getattr(other, name) for name in ("model", "engine", "dtype", "device")}
-    return recipe.model_copy(update={"adapter": recipe.adapter.model_copy(update=same)})
-
-
-def _models(
-    recipe: Recipe, shared: str | None
-) -> tuple[dict[str, Architecture], tuple[Quantity, ...]]:
+def _models(recipe: Recipe, shared: str | None) -> tuple[dict[str, Architecture], list[Quantity]]:
     """Returns the models that run in this process, by role, and a line about each role's model."""
     models: dict[str, Architecture] = {}
     lines: list[Quantity] = []
-    for name in PHASES:
+    for name in ("policy", *(["judge"] if recipe.judge.name == "llm" else []), "adapter"):
         role: RoleConfig = getattr(recipe, name)
-        if name == "judge" and recipe.judge.name != "llm":
-            continue
         if role.remote:
             how = f"{role.model} at an endpoint: not in this process, no memory here"
             lines.append(Quantity(name, None, "parameters", how))
@@ -118,33 +70,32 @@ def _models(
             how = f"the {shared}'s model and engine: no memory of its own"
             lines.append(Quantity(name, None, "", how))
         else:
-            models[name], source = architecture_of(role, name)
-            lines.append(_parameters(name, models[name], source))
-    return models, tuple(lines)
+            models[name], how = architecture_of(role, name)
+            lines.append(Quantity(name, models[name].parameters, "parameters", how))
+    return models, lines
 
 
-def _parameters(name: str, model: Architecture, source: str) -> Quantity:
-    head = "the output layer is the embedding" if model.tied else "an output layer of its own"
-    how = (
-        f"{model.kind}: embedding {model.vocabulary:,} x {model.hidden:,}, {model.layers} layers "
-        f"of {model.heads} heads ({model.key_value_heads} of keys) x {model.head_dim} and an MLP "
-        f"of {model.intermediate:,}, {head}; from {source}"
-    )
-    if lora := model.adapters:
-        how += (
-            f"; {lora.parameters:,} more in adapters of rank {lora.rank} on {lora.layers} linear "
-            "layers, which alone train"
-        )
-    return Quantity(name, model.parameters, "parameters", how)
-
-
-def _tokens(recipe: Recipe, work: Sequence[RoleWorkload], assumed: Assumptions) -> PlanSection:
+def _tokens(recipe: Recipe, assumed: Assumptions, roles: list[RoleWorkload]) -> Iterator[Quantity]:
+    """Yields episodes, steps, and the tokens that each role reads, samples and learns from."""
     tasks, rollouts = task_count(recipe, assumed), recipe.loop.rollouts_per_task
-    asked = f"{tasks} tasks ({recipe.loop.tasks_per_iteration} and candidates) x {rollouts}"
-    steps = tasks * rollouts * assumed.episode_steps
-    totals = (
-        Quantity("episodes", tasks * rollouts, "", asked),
-        Quantity("steps", steps, "", f"{asked} x {assumed.episode_steps:.3g}"),
-    )
-    lines = (line for role in work for line in role.quantities())
-    return PlanSection("Tokens of one iteration", (*totals, *lines))
+    how = f"{tasks} tasks ({recipe.loop.tasks_per_iteration} and candidates) x {rollouts}"
+    yield Quantity("episodes", tasks * rollouts, "", how)
+    steps = assumed.episode_steps
+    yield Quantity("steps", tasks * rollouts * steps, "", f"{how} x {steps:.3g}")
+    for work in roles:
+        name, prefilled = work.name, work.prefilled_tokens
+        how = f"{work.tasks:.3g} tasks x {len(work.task)}: {work.samples} to a prompt"
+        yield Quantity(f"{name}: answers", work.answers, "", how)
+        yield Quantity(f"{name}: prompts", work.prompt_tokens, "tokens", "of every answer")
+        if not work.role.remote:
+            how = f"what is new in the prompts: 1 in {work.prompt_tokens / max(prefilled, 1):.1f}"
+            yield Quantity(f"{name}: prefilled", prefilled, "tokens", how)
+        how = f"{work.answers:,.0f} answers x {brief(work.answer_tokens)}"
+        yield Quantity(f"{name}: sampled", work.sampled_tokens, "tokens", how)
+        if learned := work.learned:
+            samples, computed = learned.sample_tokens, learned.computed_tokens
+            how = f"prompts and answers of {learned.samples:,} samples"
+            yield Quantity(f"{name}: sample tokens", samples, "tokens", how)
+            how = f"in {learned.passes} passes of at most {learned.largest:,}, {learned.updates} "
+            how += f"updates: 1 in {samples / max(computed, 1):.1f}"
+            yield Quantity(f"{name}: computed", computed, "tokens", how)

@@ -1,34 +1,82 @@
-"""The printed plan: every line a name, a value, and its arithmetic."""
+"""A plan: numbers with the arithmetic behind them, and how it is printed."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+from typing import Any
+
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
-from rlanything.planning.plan import Plan
-from rlanything.planning.quantities import PlanSection, amount, brief
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One line of a plan. `how`: the arithmetic, with its numbers in it, or where the number is
+    from; where the value is not known, the reason."""
+
+    name: str
+    value: float | None
+    unit: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSection:
+    """Quantities under one title, in the order in which they follow from one another."""
+
+    title: str
+    quantities: tuple[Quantity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The needs of a run of a recipe on `count` devices: whether every role `fits`, each whole on
+    one of them, and the seconds of one iteration by phase, without phases at an endpoint."""
+
+    recipe: str
+    device: str
+    count: int
+    fits: bool
+    sections: tuple[PlanSection, ...]
+    seconds: dict[str, float]
+    caveat: str
+    """How far the seconds can be trusted."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class PlanError(ValueError):
+    """A plan cannot be made; the message is one line with the remedy."""
+
+
+def amount(value: float, unit: str) -> str:
+    """Returns a value with its unit, as people read it: 12.3 GB for 12.3e9 and "bytes"."""
+    if unit not in ("bytes", "FLOP", "FLOP/s"):
+        return f"{brief(value)} {unit}".rstrip()
+    power = min(6, (len(f"{abs(value):.0f}") - 1) // 3)
+    return f"{value / 1000**power:.4g} {' kMGTPE'[power].strip()}{unit.replace('bytes', 'B')}"
+
+
+def brief(value: float) -> str:
+    """Returns whole numbers from 100 on, and three digits below."""
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
 def render(plan: Plan) -> RenderableType:
     """Returns the plan section by section, the verdict and its caveat last."""
+    parts: list[RenderableType] = []
+    for section in plan.sections:
+        table = Table(title=section.title, title_justify="left", box=None, show_header=False)
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, justify="right")
+        table.add_column(ratio=1)
+        for line in section.quantities:
+            unknown = "unknown" if line.unit else ""
+            value = unknown if line.value is None else amount(line.value, line.unit)
+            table.add_row(line.name, value, line.how)
+        parts += ["", table]
     fits = "every role fits" if plan.fits else "NOT every role fits"
     phases = ", ".join(f"{name} {brief(value)} s" for name, value in plan.seconds.items())
-    return Group(
-        *(part for section in plan.sections for part in (Text(), _table(section))),
-        Text(),
-        Text(f"{plan.recipe} on {plan.count} x {plan.device}: {fits}. An iteration: {phases}"),
-        Text(plan.caveat),
-    )
-
-
-def _table(section: PlanSection) -> Table:
-    table = Table(title=section.title, title_justify="left", box=None, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, justify="right")
-    table.add_column(ratio=1)
-    for quantity in section.quantities:
-        nothing = "unknown" if quantity.unit else ""
-        value = nothing if quantity.value is None else amount(quantity.value, quantity.unit)
-        table.add_row(Text(quantity.name), Text(value), Text(quantity.how))
-    return table
+    verdict = f"{plan.recipe} on {plan.count} x {plan.device}: {fits}. An iteration: {phases}"
+    return Group(*parts, "", verdict, plan.caveat)

@@ -1,67 +1,146 @@
-"""Seconds of each phase: the operations that its tokens need, over one rate."""
+"""Seconds of each phase: the operations that its tokens need, over one rate of the device."""
 
 from __future__ import annotations
 
+import os
+import statistics
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
 
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import TrainedRoleConfig
-from rlanything.planning.architecture import Architecture
-from rlanything.planning.assumptions import Assumed
-from rlanything.planning.devices import Rate
-from rlanything.planning.quantities import PlanSection, Quantity, amount, brief
-from rlanything.planning.training import TrainingWorkload
-from rlanything.planning.workload import RoleWorkload, task_count
+from rlanything.planning.architecture import Architecture, random_layer
+from rlanything.planning.assumptions import Assumptions
+from rlanything.planning.report import PlanError, PlanSection, Quantity, amount, brief
+from rlanything.planning.workload import RoleWorkload
 
-PHASES = {
-    "policy": ("rollouts", "policy update"),
-    "judge": ("judgements", "judge update"),
-    "adapter": ("proposals", "never"),
+GPUS = {
+    "a100-40gb": (19.5e12, 312e12, 40e9),
+    "a100-80gb": (19.5e12, 312e12, 80e9),
+    "h100": (67e12, 989e12, 80e9),
+    "h200": (67e12, 989e12, 141e9),
+    "l4": (30.3e12, 121e12, 24e9),
+    "l40s": (91.6e12, 362e12, 48e9),
+    "rtx-4090": (82.6e12, 165.2e12, 24e9),
 }
-"""By role: the phase in which it generates, and the one in which it learns."""
+"""Public data sheets: FLOP/s of dense matrix products, of the form with most power, in float32
+(without TensorFloat-32, which torch leaves off) and in bfloat16; and bytes of memory."""
+CPU = "cpu"
+TOKENS, ROUNDS = 256, 9
+GENERATING = {"policy": "rollouts", "judge": "judgements", "adapter": "proposals"}
+UPDATES = {"policy": "policy update", "judge": "judge update"}
+"""The phases of an iteration, by role."""
+# As measured (benchmarks/plan.md).
 CAVEAT = (
     "Seconds are rough: the two iterations of recipes/tiny.yaml took 1.3 and 3.5 times their plan "
     "on a quiet CPU, and 5 to 9 times on a busy one; no plan was compared with a run on a GPU."
 )
-"""As measured (benchmarks/plan.md)."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalModel:
-    """A role's model in this process, and the speed of its device."""
+class Rate(NamedTuple):
+    """The speed of a role's model in FLOP/s: where many tokens are computed together (prompts and
+    updates), and where each answer grows by one token."""
 
-    work: RoleWorkload
-    model: Architecture
-    rate: Rate
+    passes: float
+    decoding: float
+    source: str
+
+
+Local: TypeAlias = Mapping[str, tuple[Architecture, Rate]]
+"""The models, and their speed, of the roles that are at no endpoint."""
+
+
+def memory_of(device: str) -> float:
+    """Returns the bytes of one device, for `cpu` of this machine. Raises `PlanError`."""
+    if device not in (CPU, *GPUS):
+        known = f"{CPU} (this machine) or {', '.join(GPUS)}"
+        raise PlanError(f"device {device!r} is not known: use {known}")
+    here = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return here if device == CPU else GPUS[device][2]
+
+
+def rate_of(device: str, model: Architecture, dtype: str, use: Assumptions, threads: int) -> Rate:
+    """Returns this machine's rate, measured, or a GPU's peak times the shares that are assumed."""
+    if device == CPU:
+        layer = model.flops(TOKENS, TOKENS, 0) / model.layers
+        return measured_rate(model.shape, layer, dtype, threads)
+    peak, decoding = GPUS[device][dtype == "bfloat16"], use.decoding_utilisation
+    source = f"data sheet: {amount(peak, 'FLOP/s')} in {dtype}, "
+    source += f"x utilisation {use.utilisation:g} (decoding {decoding:g})"
+    return Rate(peak * use.utilisation, peak * decoding, source)
+
+
+@cache
+def measured_rate(shape: tuple[Any, ...], flops: float, dtype: str, threads: int) -> Rate:
+    """Returns this machine's rate, timed on forward passes of one random layer of that shape."""
+    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    decoder, ids = random_layer(*shape), torch.zeros(1, TOKENS, dtype=torch.long)
+    # The CPU time of one thread does not grow with the load of the machine.
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    times: list[float] = []
+    with torch.inference_mode(), torch.autocast("cpu", enabled=dtype == "bfloat16"):
+        for _ in range(2 + ROUNDS):
+            times.append(clock())
+            decoder(input_ids=ids, use_cache=False)
+    # The first pass warms up.
+    rate = flops / statistics.median(after - before for before, after in pairwise(times[1:]))
+    how = f"measured here: a layer of its shape on {TOKENS} tokens, {torch.get_num_threads()}"
+    return Rate(rate, rate, f"{how} thread(s), in {dtype}")
 
 
 def seconds_of_phases(
-    recipe: Recipe,
-    work: Sequence[RoleWorkload],
-    local: Mapping[str, LocalModel],
-    assumed: Assumed,
+    recipe: Recipe, roles: Sequence[RoleWorkload], local: Local, assumed: Assumptions
 ) -> tuple[dict[str, float], PlanSection]:
     """Returns the seconds of each phase in this process, and the arithmetic."""
-    phases: dict[str, float] = {}
-    lines: list[Quantity] = []
+    phases, lines = dict[str, float](), list[Quantity]()
+    parts = {phase: list[Quantity]() for phase in (*GENERATING.values(), *UPDATES.values())}
 
-    def add(phase: str, parts: Sequence[Quantity]) -> None:
-        values = [part.value or 0.0 for part in parts]
-        phases[phase] = sum(values)
-        how = " + ".join(map(brief, values))
-        lines.extend((*parts, Quantity(phase, phases[phase], "s", how)))
+    def add(phase: str, part: str, seconds: float, how: str) -> None:
+        parts[phase].append(Quantity(f"{phase}: {part}", seconds, "s", how))
 
-    for role in work:
-        phase = PHASES[role.name][0]
-        if role.name in local:
-            add(phase, [*_generating(local[role.name], phase), *_host(role.name, recipe, assumed)])
-        else:
-            how = "at an endpoint, whose speed is not known"
-            lines.append(Quantity(phase, None, "s", how))
-    for name, model in local.items():
-        if model.work.learned is not None:
-            add(PHASES[name][1], _updating(model, model.work.learned, PHASES[name][1]))
+    def compute(phase: str, part: str, flops: float, tokens: float, rate: float) -> None:
+        how = f"{amount(flops, 'FLOP')} for {tokens:,.0f} tokens / {amount(rate, 'FLOP/s')}"
+        add(phase, part, flops / rate, how)
+
+    for work in roles:
+        phase, role, answers = GENERATING[work.name], work.role, work.answers
+        if work.name not in local:
+            parts[phase] = [Quantity(phase, None, "s", "at an endpoint, whose speed is not known")]
+            continue
+        model, rate = local[work.name]
+        lines.append(Quantity(f"{work.name}: rate", rate.passes, "FLOP/s", rate.source))
+        known, new, context = work.prefilled_tokens, work.sampled_tokens, work.context_tokens
+        compute(phase, "prefill", model.flops(known, context, 0), known, rate.passes)
+        compute(phase, "decoding", model.flops(new, context, new), new, rate.decoding)
+        if work.name == "policy":
+            seconds, how = assumed.environment_seconds, f"{answers:,.0f} steps"
+            add(phase, "environment", answers * seconds, f"{how} x {seconds:.3g} s")
+        if work.name == "judge" and assumed.writes_tests:
+            rollouts, seconds = recipe.loop.rollouts_per_task, assumed.test_seconds
+            how = f"{answers:,.0f} tests x {rollouts} responses x {seconds:.3g} s"
+            add(phase, "tests run", answers * rollouts * seconds, how)
+        if (learned := work.learned) and isinstance(role, TrainedRoleConfig):
+            # The optimizer's own arithmetic is not counted.
+            phase, tokens = UPDATES[work.name], learned.computed_tokens
+            flops = tokens, context, learned.samples * work.answer_tokens
+            compute(phase, "passes", model.flops(*flops, learns=True), tokens, rate.passes)
+            again = {
+                "old log-probs": role.old_logprobs == "recomputed",
+                "layers again": role.gradient_checkpointing,
+                "reference model": role.reference_kl_weight > 0,
+            }
+            for part in (part for part, wanted in again.items() if wanted):
+                compute(phase, part, model.flops(*flops), tokens, rate.passes)
+    for phase, own in parts.items():
+        lines += own
+        if values := [part.value for part in own if part.value is not None]:
+            phases[phase] = sum(values)
+            lines.append(Quantity(phase, sum(values), "s", " + ".join(map(brief, values))))
     total, count = sum(phases.values()), recipe.loop.iterations
     how = "the sum of its phases; more devices add memory, not speed"
     lines += [
@@ -70,51 +149,3 @@ def seconds_of_phases(
         Quantity("evaluation, checkpoints, loading", None, "s", "not counted"),
     ]
     return phases, PlanSection("Seconds of one iteration", tuple(lines))
-
-
-def _generating(local: LocalModel, phase: str) -> list[Quantity]:
-    work, model, rate = local.work, local.model, local.rate
-    prefill = model.forward_flops(work.prefilled_tokens, work.context_tokens, 0)
-    decode = model.forward_flops(work.sampled_tokens, work.context_tokens, work.sampled_tokens)
-    return [
-        _computed(f"{phase}: prefill", prefill, rate.passes, work.prefilled_tokens),
-        _computed(f"{phase}: decoding", decode, rate.decoding, work.sampled_tokens),
-    ]
-
-
-def _updating(local: LocalModel, learned: TrainingWorkload, phase: str) -> list[Quantity]:
-    """Returns the lines of an update; the optimizer's own arithmetic is not counted."""
-    rows, tokens = learned.samples * local.work.answer_tokens, learned.computed_tokens
-    train = local.model.training_flops(tokens, learned.context, rows)
-    forward = local.model.forward_flops(tokens, learned.context, rows)
-    role, rate = local.work.role, local.rate.passes
-    assert isinstance(role, TrainedRoleConfig)
-    again = {
-        "old log-probs": role.old_logprobs == "recomputed",
-        "layers again": role.gradient_checkpointing,
-        "reference model": role.reference_kl_weight > 0,
-    }
-    return [
-        _computed(f"{phase}: passes", train, rate, tokens),
-        *(_computed(f"{phase}: {name}", forward, rate, tokens) for name in again if again[name]),
-    ]
-
-
-def _host(name: str, recipe: Recipe, assumed: Assumed) -> list[Quantity]:
-    """Returns the time of a role's phase outside its model: environments, or tests."""
-    values = assumed.values
-    episodes = task_count(recipe, values) * recipe.loop.rollouts_per_task
-    if name == "policy":
-        steps, seconds = episodes * values.episode_steps, values.environment_seconds
-        how = f"{steps:,.0f} steps x {seconds:.3g} s"
-        return [Quantity("rollouts: environment", steps * seconds, "s", how)]
-    if name == "judge" and assumed.writes_tests:
-        tests, seconds = recipe.judge.samples_per_step, values.test_seconds
-        how = f"{episodes} responses x {tests} tests x {seconds:g} s"
-        return [Quantity("judgements: tests run", episodes * tests * seconds, "s", how)]
-    return []
-
-
-def _computed(name: str, flops: float, rate: float, tokens: float) -> Quantity:
-    how = f"{amount(flops, 'FLOP')} for {tokens:,.0f} tokens / {amount(rate, 'FLOP/s')}"
-    return Quantity(name, flops / rate, "s", how)

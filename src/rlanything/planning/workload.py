@@ -1,66 +1,79 @@
-"""The workload of each role in an iteration, by averages: what it generates and learns from."""
+"""The work of each role in an iteration: every task is the same mean task, and the learner's own
+rules cut its samples into passes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
 
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
+from rlanything.learning.packing import cut
+from rlanything.learning.padding import row_groups
 from rlanything.planning.assumptions import Assumptions
-from rlanything.planning.quantities import Quantity, brief
-from rlanything.planning.training import Conversations, TrainingWorkload, leaves, training_workload
+
+Answer: TypeAlias = tuple[float, float, float]
+"""The tokens of its prompt, those of prompt and answer, and how many of them are the beginning of
+the answer before it, in the order in which packs are sorted."""
+
+
+class TrainingWorkload(NamedTuple):
+    """One iteration's updates: samples (their tokens: prompts and responses), passes (packs, or
+    batches of rows, padding included), and the most tokens and samples of a pass."""
+
+    samples: int
+    sample_tokens: int
+    computed_tokens: int
+    passes: int
+    updates: int
+    largest: int
+    most_samples: int
 
 
 @dataclass(frozen=True, slots=True)
 class RoleWorkload:
-    """A role and its work in an iteration. Counts are of answers, lengths in tokens."""
+    """A role and its work in an iteration: so many tasks, each with the same answers, which lie in
+    so many conversations, `samples` to a prompt; and one step after the other so many calls of the
+    engine. The longest conversation is with its last answers, side by side."""
 
     name: str
     role: RoleConfig
-    answers: float
-    about: str
-    """A description of the answers."""
+    tasks: float
+    task: list[Answer]
     answer_tokens: float
-    prompt_tokens: float
-    """Prompts of all answers, as if nothing were reused."""
-    prefilled_tokens: float
-    """The new tokens in them: the embedded engine computes no more."""
-    conversations: float
+    conversations: int
+    samples: int
+    calls: int
     longest_tokens: float
-    """The longest conversation, with its last answers."""
-    answers_per_prompt: int
-    calls: float
-    """Calls of the engine, one step after the other."""
     learned: TrainingWorkload | None = None
     """None for a role that does not train."""
+
+    @property
+    def answers(self) -> float:
+        return self.tasks * len(self.task)
 
     @property
     def sampled_tokens(self) -> float:
         return self.answers * self.answer_tokens
 
     @property
+    def prompt_tokens(self) -> float:
+        """Prompts of all answers, as if nothing were reused."""
+        return self.tasks * sum(prompt for prompt, _, _ in self.task)
+
+    @property
+    def prefilled_tokens(self) -> float:
+        """New tokens in them: the embedded engine computes no more. (Where a prompt goes on from an
+        answer, the last token of that is not cached.)"""
+        continued = sum(whole == shared for _, whole, shared in self.task)
+        return self.tasks * (continued + sum(prompt - shared for prompt, _, shared in self.task))
+
+    @property
     def context_tokens(self) -> float:
         """Mean tokens that a new one sees."""
-        return self.prompt_tokens / max(self.answers, 1) + self.answer_tokens / 2
-
-    def quantities(self) -> Iterator[Quantity]:
-        """Yields the lines of a plan: the tokens that the role reads, samples and learns from."""
-        name, saved = self.name, self.prompt_tokens / max(self.prefilled_tokens, 1)
-        yield Quantity(f"{name}: answers", self.answers, "", self.about)
-        yield Quantity(f"{name}: prompts", self.prompt_tokens, "tokens", "of every answer")
-        if not self.role.remote:
-            how = f"what is new in the prompts: 1 in {saved:.1f}"
-            yield Quantity(f"{name}: prefilled", self.prefilled_tokens, "tokens", how)
-        how = f"{self.answers:,.0f} answers x {brief(self.answer_tokens)}"
-        yield Quantity(f"{name}: sampled", self.sampled_tokens, "tokens", how)
-        if learned := self.learned:
-            saved = learned.sample_tokens / max(learned.computed_tokens, 1)
-            how = f"prompts and answers of {learned.samples:,} samples"
-            yield Quantity(f"{name}: sample tokens", learned.sample_tokens, "tokens", how)
-            how = f"in {learned.passes} passes of at most {learned.largest:,}, {learned.updates} "
-            how += f"updates: 1 in {saved:.1f}"
-            yield Quantity(f"{name}: computed", learned.computed_tokens, "tokens", how)
+        return sum(prompt + whole for prompt, whole, _ in self.task) / (2 * len(self.task))
 
 
 def task_count(recipe: Recipe, assumed: Assumptions) -> int:
@@ -68,128 +81,81 @@ def task_count(recipe: Recipe, assumed: Assumptions) -> int:
     return round(recipe.loop.tasks_per_iteration * (1 + assumed.candidates))
 
 
-def workloads(recipe: Recipe, assumed: Assumptions, writes_tests: bool) -> list[RoleWorkload]:
-    """Returns the roles in the order in which they generate; no judge where the oracle judges.
-
-    `writes_tests`: whether the judge writes tests for a task instead of scores for its steps."""
-    roles = [_policy(recipe, assumed)]
-    if recipe.judge.name == "llm":
-        roles.append(_judge(recipe, assumed, writes_tests))
-    return [*roles, _adapter(recipe, assumed)]
-
-
-def policy_conversations(recipe: Recipe, assumed: Assumptions) -> Conversations:
-    """Returns the episodes of one task, as the policy reads them."""
-    return Conversations(
-        count=recipe.loop.rollouts_per_task,
-        steps=assumed.episode_steps,
-        opening=assumed.opening_tokens,
-        first=assumed.opening_tokens,
-        grown=assumed.turn_tokens + assumed.response_tokens,
-        question=assumed.question_tokens,
-        answer=assumed.response_tokens,
-        answers_continue=assumed.question_tokens == 0,
-    )
-
-
-def judge_conversations(recipe: Recipe, assumed: Assumptions, writes_tests: bool) -> Conversations:
-    """Returns the episodes of one task, as the judge reads them; one prompt for tests."""
-    grown = 0.0 if writes_tests else assumed.response_tokens + assumed.judge_turn_tokens
-    return Conversations(
-        count=1 if writes_tests else recipe.loop.rollouts_per_task,
-        steps=1 if writes_tests else assumed.episode_steps,
-        opening=assumed.judge_opening_tokens,
-        first=assumed.judge_opening_tokens + grown,
-        grown=grown,
-        question=0.0 if writes_tests else assumed.judge_question_tokens,
-        answer=assumed.judgement_tokens,
-        samples=recipe.judge.samples_per_step,
-    )
-
-
-def _policy(recipe: Recipe, assumed: Assumptions) -> RoleWorkload:
-    talk, tasks = policy_conversations(recipe, assumed), task_count(recipe, assumed)
-    trained = round(tasks * assumed.policy_trained)
-    learned = _learning(talk, trained, recipe.policy, recipe.loop.max_steps)
-    return _conversing("policy", recipe, talk, tasks, "one a step", learned)
-
-
-def _judge(recipe: Recipe, assumed: Assumptions, writes_tests: bool) -> RoleWorkload:
-    judge, tasks = recipe.judge, task_count(recipe, assumed)
-    talk = judge_conversations(recipe, assumed, writes_tests)
-    about = f"{talk.samples} judgements a step"
-    if writes_tests:
-        about = f"tests: {tasks} tasks x {talk.samples}, shared by the rollouts of each"
-    trained = round(tasks * assumed.judge_trained)
-    learned = _learning(talk, trained, judge, recipe.loop.max_steps) if judge.trains else None
-    return _conversing("judge", recipe, talk, tasks, about, learned)
-
-
-def _learning(
-    talk: Conversations, tasks: int, role: TrainedRoleConfig, max_steps: int
-) -> TrainingWorkload:
-    """Returns the tokens of mean episodes, and passes as large as the longest need."""
-    mean = training_workload(leaves(talk), tasks, role)
-    steps = talk.steps if talk.grown == 0 else max_steps
-    longest = training_workload(leaves(replace(talk, steps=steps)), 1, role)
-    return replace(
-        mean,
-        largest=max(mean.largest, longest.largest),
-        most_samples=max(mean.most_samples, longest.most_samples),
-    )
-
-
-def _conversing(
-    name: str,
-    recipe: Recipe,
-    talk: Conversations,
-    tasks: int,
-    about: str,
-    learned: TrainingWorkload | None,
-) -> RoleWorkload:
-    answers = tasks * talk.count * talk.steps * talk.samples
-    # A task's conversations begin with the same tokens; where all of the first prompt is the same,
-    # so is its question.
-    same = talk.first == talk.opening
-    own = 0.0 if same else talk.first - talk.opening + talk.question
-    once = talk.opening + (talk.question if same else 0.0)
-    # A response is cached but for its last token, unless the next prompt leaves it out.
-    new = talk.grown - talk.answer + 1 if talk.answers_continue else talk.grown + talk.question
-    longest = 1 if talk.grown == 0 else recipe.loop.max_steps
-    return RoleWorkload(
-        name=name,
-        role=getattr(recipe, name),
-        answers=answers,
-        about=about,
-        answer_tokens=talk.answer,
-        prompt_tokens=answers * talk.prompt((talk.steps - 1) / 2),
-        prefilled_tokens=tasks * (once + talk.count * (own + (talk.steps - 1) * new)),
-        conversations=tasks * talk.count,
-        # The answers to a prompt lie behind it, side by side.
-        longest_tokens=talk.prompt(longest - 1) + talk.samples * talk.answer,
-        answers_per_prompt=talk.samples,
-        calls=talk.steps,
-        learned=learned,
-    )
-
-
-def _adapter(recipe: Recipe, assumed: Assumptions) -> RoleWorkload:
-    """Returns the adapter's work: critics of failed rollouts, then proposals that quote them,
-    several tries from one prompt."""
+def workloads(recipe: Recipe, assumed: Assumptions) -> list[RoleWorkload]:
+    """Returns the roles in the order in which they generate; no judge where the oracle judges."""
+    judge = ["judge"] if recipe.judge.name == "llm" else []
+    roles = [_conversing(name, recipe, assumed) for name in ("policy", *judge)]
+    # The adapter's critics of failed rollouts, then proposals that quote them.
     asked = task_count(recipe, assumed) * assumed.rewritten_tasks * recipe.curriculum.adapt_tasks
-    critics, tries = recipe.adapter.critics_per_task, recipe.adapter.tries
-    prompt, answer = assumed.adapter_prompt_tokens, assumed.adapter_tokens
+    adapter, prompt, answer = recipe.adapter, assumed.adapter_prompt_tokens, assumed.adapter_tokens
+    critics, tries = adapter.critics_per_task, adapter.tries
     proposal = prompt + critics * answer
-    return RoleWorkload(
-        name="adapter",
-        role=recipe.adapter,
-        answers=asked * (critics + tries),
-        about=f"{asked:.3g} tasks x ({critics} critics + {tries} tries)",
-        answer_tokens=answer,
-        prompt_tokens=asked * (critics * prompt + tries * proposal),
-        prefilled_tokens=asked * (critics * prompt + proposal),
-        conversations=asked * (critics + 1),
-        longest_tokens=proposal + tries * answer,
-        answers_per_prompt=tries,
-        calls=2,
-    )
+    task = [(prompt, prompt + answer, 0.0)] * critics + [(proposal, proposal + answer, 0.0)]
+    task += [(proposal, proposal + answer, proposal)] * (tries - 1)
+    sizes = (answer, critics + 1, tries, 2, proposal + tries * answer)
+    return [*roles, RoleWorkload("adapter", adapter, asked, task, *sizes)]
+
+
+def _conversing(name: str, recipe: Recipe, assumed: Assumptions) -> RoleWorkload:
+    """Returns the work of the policy or the judge, which reads an episode after each step, or one
+    prompt a task where it writes tests."""
+    judge, one = name == "judge", assumed.writes_tests
+    role: TrainedRoleConfig = recipe.judge if judge else recipe.policy
+    trained = assumed.judge_trained if judge else assumed.policy_trained
+    parts = [f"{'judge_' * judge}{part}_tokens" for part in ("opening", "turn", "question")]
+    opening, turn, question = (getattr(assumed, part) for part in parts)
+    answer = assumed.judgement_tokens if judge else assumed.response_tokens
+    grown, samples = turn + assumed.response_tokens, recipe.judge.samples_per_step if judge else 1
+    # A judge's first prompt holds a step already.
+    count, lead = recipe.loop.rollouts_per_task, int(judge)
+    if judge and one:
+        count, lead, question = 1, 0, 0.0
+    steps, most = round(assumed.episode_steps), 1 if one else recipe.loop.max_steps
+
+    def task(steps: int) -> list[Answer]:
+        """Returns a task's answers, each conversation's longest first."""
+        answers: list[Answer] = []
+        for step in [*reversed(range(steps))] * count:
+            prompt = opening + (step + lead) * grown + question
+            # Either the next prompt goes on from this one and its answer, or it leaves the question
+            # out. First prompts are the same in all conversations.
+            whole, shared = prompt + answer, prompt - question
+            if not lead and not question:
+                shared = whole
+            if step == steps - 1:
+                shared = opening if answers else 0.0
+            if step == 0 and not lead and question and len(answers) >= steps:
+                shared = prompt
+            answers += [(prompt, whole, shared), *[(prompt, whole, prompt)] * (samples - 1)]
+        return answers
+
+    tasks, mean, longest = task_count(recipe, assumed), task(steps), task(most)
+    trains = recipe.judge.trains or not judge
+    learned = training(mean, round(tasks * trained), longest, role) if trains else None
+    tokens = max(prompt for prompt, _, _ in longest) + samples * answer
+    return RoleWorkload(name, role, tasks, mean, answer, count, samples, steps, tokens, learned)
+
+
+def training(
+    task: list[Answer], tasks: int, longest: list[Answer], role: TrainedRoleConfig
+) -> TrainingWorkload:
+    """Returns the passes of so many equal tasks, divided into minibatches as the learner does; the
+    largest is as large as the longest episodes need."""
+    updates = min(role.updates_per_iteration, tasks)
+    parts = [task * len(range(i, tasks, updates)) for i in range(updates)]
+    passes = [made for part in parts for made in _passes(part, role)]
+    every = passes + _passes(longest, role)
+    samples, sample_tokens = len(task) * tasks, sum(round(whole) for _, whole, _ in task) * tasks
+    computed, most = sum(tokens for tokens, _ in passes), map(max, zip(*every, strict=True))
+    return TrainingWorkload(samples, sample_tokens, computed, len(passes), updates, *most)
+
+
+def _passes(answers: Sequence[Answer], role: TrainedRoleConfig) -> list[tuple[int, int]]:
+    """Returns the tokens of every pass, and its samples."""
+    lengths = [round(whole) for _, whole, _ in answers]
+    shared = [round(beginning) for _, _, beginning in answers]
+    if role.packing == "padded":
+        groups = row_groups(lengths, role.max_pack_tokens)
+        return [(lengths[group[0]] * len(group), len(group)) for group in groups]
+    bounds = pairwise(cut(lengths, shared, role.max_pack_tokens))
+    return [(sum(lengths[a:b]) - sum(shared[a + 1 : b]), b - a) for a, b in bounds]

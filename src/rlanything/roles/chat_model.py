@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from rlanything.engines.base import Choices, Engine, ModelError, Request, Sampling
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.records import Completion, Messages, answer_start
+from rlanything.records import Completion, Messages
 from rlanything.roles.chat_template import Chat, Prompt
 
 
@@ -64,17 +65,20 @@ class ChatModel(Protocol):
 class LocalChatModel:
     """A model asked through an engine in token ids: what was sampled stays as it was sampled."""
 
-    def __init__(self, model: LanguageModel, engine: Engine) -> None:
+    def __init__(self, model: LanguageModel, engine: Engine, day: datetime | None = None) -> None:
+        """`day`: what templates that ask for the date are told; None: today.
+
+        Raises `ModelError` where the model's reasoning cannot be told from its answers."""
         self._model = model
         self.engine = engine
-        self._chat = Chat(model)
+        self._chat = Chat(model, day)
         self._prompts: dict[str, Prompt] = {}
         self._tokens: dict[str, tuple[int, ...]] = {}
         self._usage = _unused()
 
     def counted_separately(self) -> LocalChatModel:
         """Returns the same model for another role, which counts its own tokens."""
-        return LocalChatModel(self._model, self.engine)
+        return LocalChatModel(self._model, self.engine, self._chat.day)
 
     def answer(
         self, questions: Sequence[ChatRequest], sampling: Sampling
@@ -82,7 +86,8 @@ class LocalChatModel:
         """Returns [questions][n]; remembers each conversation's prompt, so that the next can
         continue it.
 
-        Raises what the engine raises."""
+        Raises `ModelError` where `max_tokens` would cut an admitted action, and what the engine
+        raises."""
         prompts = [self._prompt(question) for question in questions]
         self._prompts = {
             question.conversation: prompt
@@ -90,7 +95,9 @@ class LocalChatModel:
             if question.conversation
         }
         requests = [
-            Request(prompt.ids, chat.seeds, self._choices(chat.actions), chat.conversation)
+            Request(
+                prompt.ids, chat.seeds, self._choices(chat.actions, sampling), chat.conversation
+            )
             for chat, prompt in zip(questions, prompts, strict=True)
         ]
         groups = self.engine.generate(requests, sampling)
@@ -100,7 +107,7 @@ class LocalChatModel:
             self._usage["completion_tokens"] += len(completion.token_ids)
         return [
             # Between its thought and its action a restricted answer has a marker of its own.
-            group if question.actions is not None else [_read(each, prompt) for each in group]
+            group if question.actions is not None else [self._chat.read(c, prompt) for c in group]
             for question, prompt, group in zip(questions, prompts, groups, strict=True)
         ]
 
@@ -109,6 +116,12 @@ class LocalChatModel:
             raise ModelError(
                 f"decoding: choices needs the action marker {marker!r} to be one token of "
                 f"{self._model.name}; use decoding: free"
+            )
+        if self._model.end_of_turn is None:
+            raise ModelError(
+                "decoding: choices needs a token that ends a turn, and neither the chat template "
+                f"nor the configuration of {self._model.name} has one; set eos_token_id in its "
+                "generation_config.json, or use decoding: free"
             )
 
     def release_cache(self) -> None:
@@ -125,13 +138,24 @@ class LocalChatModel:
             return self._chat.prompt(question.messages)
         return self._chat.following(previous, question.after, question.messages)
 
-    def _choices(self, actions: Actions | None) -> Choices | None:
+    def _choices(self, actions: Actions | None, sampling: Sampling) -> Choices | None:
+        """Raises `ModelError` where an action could be cut off, and so read as another."""
         if actions is None:
             return None
         [marker] = self._encoded(actions.marker)
+        assert self._model.end_of_turn is not None  # check_marker saw to it
         # An action ends the turn.
-        end: int = self._model.tokenizer.eos_token_id  # pyright: ignore[reportAssignmentType]
-        options = tuple((*self._encoded(action), end) for action in actions.admitted)
+        end = (self._model.end_of_turn,)
+        options = tuple(self._encoded(action) + end for action in actions.admitted)
+        longest = max(range(len(options)), key=lambda i: len(options[i]))
+        needed = actions.thought_tokens + 1 + len(options[longest])
+        if needed > sampling.max_tokens:
+            raise ModelError(
+                f"policy.max_tokens: {sampling.max_tokens} would cut the action "
+                f"{actions.admitted[longest]!r}: a thought of {actions.thought_tokens} tokens, the "
+                f"marker, the action and the end of the turn take {needed}; raise it to that, or "
+                "lower policy.thought_tokens"
+            )
         return Choices(marker, options, actions.thought_tokens)
 
     def _encoded(self, word: str) -> tuple[int, ...]:
@@ -143,9 +167,3 @@ class LocalChatModel:
 
 def _unused() -> dict[str, int]:
     return {"requests": 0, "prompt_tokens": 0, "completion_tokens": 0}
-
-
-def _read(completion: Completion, prompt: Prompt) -> Completion:
-    """Returns the completion with the place where its answer begins."""
-    start = answer_start(completion.text, prompt.opens_reasoning)
-    return replace(completion, answer_at=start) if start else completion

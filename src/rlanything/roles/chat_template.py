@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.damage import rendering
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.records import Completion, Messages
+from rlanything.records import Completion, Message, Messages
+from rlanything.roles.reasoning import find_reasoning
 from rlanything.surrogates import whole_characters
 
 # From the first backslash of a run on: a run is then read once, however long it is.
 _SCORE_LIKE = re.compile(r"(?<!\\)\\+(?=boxed)")
+# The one clock that templates have.
+_CLOCK = re.compile(r"""strftime_now\s*\(\s*(["'])([^"']*)\1\s*\)""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,21 +27,31 @@ class Prompt:
     ids: tuple[int, ...]
     text: str
 
-    @property
-    def opens_reasoning(self) -> bool:
-        """Whether the template has begun the `<think>` block that the model goes on with."""
-        return self.text.rstrip().endswith("<think>")
-
 
 class Chat:
     """Renders messages with a model's chat template and tokenizer."""
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: LanguageModel, day: datetime | None = None) -> None:
+        """`day`: what templates that ask for the date are told; None: today. Raises `ModelError`
+        for a template or tokenizer that fails at the shortest chat, and where the model's reasoning
+        cannot be told from its answers, or its template asks for the date in a way that cannot be
+        answered."""
         self._model = model
+        self.day = day or datetime.now()
+        self._reasoning = find_reasoning(model)
+        self._template = _dated(model, self.day)
         # Some templates mark turns with added tokens that their tokenizer does not call special.
+        # One character is a letter or a sign of the language, and no mark of anything.
         added = (token.content for token in model.tokenizer.added_tokens_decoder.values())
-        specials = sorted((token for token in added if token.strip()), key=len, reverse=True)
+        specials = sorted((word for word in added if len(word.strip()) > 1), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, specials))) if specials else None
+        self.prompt((Message("user", "Hello."),))
+
+    def read(self, completion: Completion, prompt: Prompt) -> Completion:
+        """Returns the completion with the place where its answer begins."""
+        opened = self._reasoning.opened_by(prompt.text)
+        start = self._reasoning.answer_start(completion.text, opened)
+        return replace(completion, answer_at=start) if start else completion
 
     def prompt(self, messages: Messages) -> Prompt:
         text = self._render(messages)
@@ -58,9 +75,10 @@ class Chat:
             {"role": message.role, "content": self._harmless(message.content)}
             for message in messages
         ]
-        text = self._model.tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=True
-        )
+        with rendering(self._model.name):
+            text = self._model.tokenizer.apply_chat_template(
+                turns, chat_template=self._template, tokenize=False, add_generation_prompt=True
+            )
         return str(text)
 
     def _harmless(self, content: str) -> str:
@@ -68,7 +86,27 @@ class Chat:
         content = whole_characters(content)
         if self._special is None:
             return content
-        return self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", content)
+        return self._special.sub(lambda match: _torn(match[0]), content)
+
+
+def _torn(token: str) -> str:
+    """Returns a special token's text with a blank behind its first visible character."""
+    first = len(token) - len(token.lstrip()) + 1
+    return f"{token[:first]} {token[first:]}"
+
+
+def _dated(model: LanguageModel, day: datetime) -> str | None:
+    """Returns the model's template with this day in place of its questions for the date; None: it
+    asks for none. Raises `ModelError` for a question that is put together while it renders."""
+    template = model.tokenizer.get_chat_template()
+    dated = _CLOCK.sub(lambda match: json.dumps(day.strftime(match[2])), template)
+    if re.search(r"strftime_now\s*\(", dated):
+        raise ModelError(
+            f"model {model.name!r}: its chat template asks for the date in a format of its own "
+            "making, so that a run could not be resumed on another day; write the format into "
+            'chat_template.jinja, as in strftime_now("%d %b %Y")'
+        )
+    return None if dated == template else dated
 
 
 def without_scores(text: str) -> str:

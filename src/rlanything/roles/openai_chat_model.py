@@ -7,8 +7,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from rlanything.engines.base import ModelError, Sampling
-from rlanything.records import Completion, answer_start
+from rlanything.records import Completion
 from rlanything.roles.chat_model import ChatRequest
+from rlanything.roles.reasoning import THINK
 
 if TYPE_CHECKING:  # the client is an extra
     from rlanything.engines.openai.endpoint import Endpoint
@@ -29,7 +30,9 @@ class OpenAIChatModel:
         answers = iter(self._endpoint.ask(chats, sampling))
         return [
             [
-                Completion.unsampled(answer.text, answer.stop_reason, answer_start(answer.text))
+                Completion.unsampled(
+                    answer.text, answer.stop_reason, THINK.answer_start(answer.text)
+                )
                 for answer in islice(answers, len(question.seeds))
             ]
             for question in questions

@@ -43,20 +43,25 @@ class EpisodeHost:
 
     def play(self, play: Play) -> Answer:
         """Returns the answer to the last response, else to the reset. Never raises."""
+        stepping = False
         try:
             if play.slot not in self._environments:
                 self._environments[play.slot] = self._domain.environment()
             environment = self._environments[play.slot]
             answer: Answer | None = environment.reset(play.task) if play.begin else None
             for response in play.responses:
+                stepping = True
                 answer = environment.step(response)
             assert answer is not None
             return answer
         except EpisodeError as error:
             return error
+        except DomainError as fault:  # it could not be set up, whatever was said
+            return EpisodeError(play.task.id, str(fault))
         except Exception as fault:  # a fault of one environment must not lose the other episodes
             self._environments.pop(play.slot, None)
-            return EpisodeError(play.task.id, f"{type(fault).__name__}: {fault}")
+            reason = f"{type(fault).__name__}: {fault}"
+            return EpisodeError(play.task.id, reason, lost=stepping)
 
 
 def serve(connection: Connection) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rlanything.domains.base import Episode, EpisodeError, StepResult
+from rlanything.domains.base import Episode, EpisodeError, Observation, StepResult
 from rlanything.records import Completion, Step, Task, Trajectory
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
+
+CRASHED = Observation("The environment failed at this response: the episode is lost.")
 
 
 class Agent(Protocol):
@@ -38,6 +40,11 @@ class Rollouts:
     trajectories: tuple[Trajectory, ...]
     """In the order of the attempts; those that could not be played are missing."""
     failures: tuple[EpisodeError, ...]
+    """Of those that could not be played."""
+    unplayable: tuple[Task, ...]
+    """The task of each of these."""
+    crashes: tuple[EpisodeError, ...] = ()
+    """Of those that a response ended by a fault: they are lost, and among the trajectories."""
 
 
 def rollout(
@@ -53,15 +60,19 @@ def rollout(
     An environment's fault costs its own episode only."""
     trajectories: list[Trajectory] = []
     failures: list[EpisodeError] = []
+    unplayable: list[Task] = []
+    crashes: list[EpisodeError] = []
     for start in range(0, len(attempts), parallel_episodes):
         chunk = attempts[start : start + parallel_episodes]
-        for ended in _play(agent, pool, chunk, max_steps, on_episodes):
+        played = _play(agent, pool, chunk, max_steps, on_episodes, crashes)
+        for attempt, ended in zip(chunk, played, strict=True):
             if isinstance(ended, EpisodeError):
                 failures.append(ended)
+                unplayable.append(attempt.task)
             else:
                 trajectories.append(ended)
     agent.release_cache()
-    return Rollouts(tuple(trajectories), tuple(failures))
+    return Rollouts(tuple(trajectories), tuple(failures), tuple(unplayable), tuple(crashes))
 
 
 def _play(
@@ -70,6 +81,7 @@ def _play(
     attempts: Sequence[RolloutRequest],
     max_steps: int,
     on_episodes: Callable[[int], None] | None,
+    crashes: list[EpisodeError],
 ) -> list[Trajectory | EpisodeError]:
     ended: dict[int, Trajectory | EpisodeError] = {}
     live: dict[int, Episode] = {}
@@ -87,7 +99,11 @@ def _play(
         )
         results = pool.step({i: completions[i].answer for i in indices})
         for i in indices:
-            outcome = _advance(live[i], completions[i], results[i], max_steps)
+            result = results[i]
+            if isinstance(result, EpisodeError) and result.lost:
+                crashes.append(result)
+                result = StepResult(CRASHED, None, valid=False, outcome=-1)
+            outcome = _advance(live[i], completions[i], result, max_steps)
             if outcome is not None:
                 ended[i] = outcome
                 del live[i]

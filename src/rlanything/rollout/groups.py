@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,7 +29,17 @@ class RolloutGroup:
     scheduled: ScheduledTask
     judged: tuple[JudgedTrajectory, ...]
     accuracy: float
+    """The share of the trajectories that were won."""
     signals: TaskSignals
+    unplayable: int = 0
+    """Rollouts that could not be played, and are missing here."""
+
+    @property
+    def proven_accuracy(self) -> float:
+        """The accuracy that the curriculum decides by: an unplayable rollout counts as failed."""
+        if not self.unplayable:
+            return self.accuracy
+        return self.accuracy * len(self.judged) / (len(self.judged) + self.unplayable)
 
     @property
     def trajectories(self) -> list[Trajectory]:
@@ -72,9 +82,12 @@ def grouped(
     scheduled: Sequence[ScheduledTask],
     judged: Sequence[JudgedTrajectory],
     signals: Callable[[Sequence[JudgedTrajectory]], TaskSignals],
+    unplayable: Sequence[str] = (),
 ) -> list[RolloutGroup]:
     """Returns one group per scheduled task, in their order; a task none of whose rollouts ended has
-    none. `signals` computes what the judged trajectories of one task teach."""
+    none. `signals` computes what the judged trajectories of one task teach; `unplayable`: the task
+    of every rollout that could not be played."""
+    missing = Counter(unplayable)
     by_task: dict[str, list[JudgedTrajectory]] = defaultdict(list)
     for member in judged:
         by_task[member.trajectory.task.id].append(member)
@@ -83,5 +96,6 @@ def grouped(
         members = by_task[entry.task.id]
         if members:
             taught = signals(members)
-            groups.append(RolloutGroup(entry, tuple(members), taught.accuracy, taught))
+            accuracy, unplayed = taught.accuracy, missing[entry.task.id]
+            groups.append(RolloutGroup(entry, tuple(members), accuracy, taught, unplayed))
     return groups

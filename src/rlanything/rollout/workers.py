@@ -24,6 +24,7 @@ from typing import Any, Self
 
 from rlanything.domains.base import Domain, DomainError, EpisodeError, Observation, StepResult
 from rlanything.domains.registry import DomainSource
+from rlanything.files import replace_file
 from rlanything.records import Task
 from rlanything.rollout import episode_host
 from rlanything.rollout.episode_host import Answer, EpisodeHost, Play
@@ -173,9 +174,7 @@ class EnvironmentPool:
         path = self._images / seen.image.name
         if not path.exists():
             self._images.mkdir(exist_ok=True)
-            partial = path.with_suffix(".partial")
-            partial.write_bytes(seen.image.data)
-            partial.rename(path)
+            replace_file(path, seen.image.data)
 
     def _collect(self, number: int, share: Mapping[int, Play]) -> dict[int, Answer]:
         """Returns the answers of one worker, or of those that replace it."""
@@ -205,7 +204,8 @@ class EnvironmentPool:
             episode.deaths += 1
             if episode.deaths == MAX_DEATHS:
                 reason = f"its worker died or hung {MAX_DEATHS} times in a row"
-                episode.failure = EpisodeError(episode.task.id, reason, deadly=True)
+                lost = bool(episode.responses)
+                episode.failure = EpisodeError(episode.task.id, reason, deadly=True, lost=lost)
             return
         self._failed_starts += 1
         if self._failed_starts == MAX_DEATHS:
@@ -242,7 +242,7 @@ class _Worker:
         self._limit(socket.SO_SNDTIMEO, timeout_seconds)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", episode_host.__name__, str(theirs.fileno())],
+                [sys.executable, "-P", "-m", episode_host.__name__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(p or os.curdir for p in sys.path)},
                 stdin=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ from typing import Any
 
 from rlanything.config.recipe import Recipe, RecipeError, first_difference, load_recipe
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
+from rlanything.runs.inside import RECIPE, STORE, inside
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 
@@ -47,14 +48,14 @@ def open_baseline(folder: Path, recipe: Recipe) -> Store:
     `RecipeError`."""
     key = "evaluation.baseline"
     try:
-        there = load_recipe(folder / "recipe.yaml")
+        there = load_recipe(inside(folder, RECIPE), known=recipe)
     except RecipeError as error:
         raise RecipeError(f"{key}: {error}") from None
     differing = first_difference(beginning(there), beginning(recipe))
     if differing is not None:
         raise RecipeError(f"{key}: {folder} began otherwise ({differing} differs); leave it out")
     try:
-        store = Store(folder / "run.sqlite")
+        store = Store(folder / STORE)
         evaluated = 0 in store.evaluated_iterations()
     except StoreError as error:
         raise RecipeError(f"{key}: {error}; leave it out") from None

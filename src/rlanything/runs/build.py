@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.utils.deterministic
@@ -31,10 +32,11 @@ from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.evaluation.labels import Labeller
 from rlanything.learning.learner import Learner
 from rlanything.learning.reference import ReferenceModel
+from rlanything.openmp import warn_of_spinning
 from rlanything.plugins import PluginError, load_plugin, make_plugin
 from rlanything.roles.adapter import Adapter, LLMAdapter
 from rlanything.roles.chat_model import ChatModel, LocalChatModel
-from rlanything.roles.judges.base import FunctionJudge, Judge, JudgeError
+from rlanything.roles.judges.base import FunctionJudge, Judge, JudgeError, ScoreFunction
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.roles.openai_chat_model import OpenAIChatModel
@@ -89,17 +91,24 @@ def prepare_torch(threads: int) -> None:
     """CPU threads of the language models (0: as many as there are cores), and one result per seed.
 
     Without the second, threads add the gradients of shared tokens in whatever order they arrive."""
-    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    threads = threads or len(os.sched_getaffinity(0))
+    warn_of_spinning(threads)
+    torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Filling fresh memory first would cost time and guard against nothing here.
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
 
 
 def build_components(
-    recipe: Recipe, domain: Domain, checkpoint: Path | None = None, parts: Parts = NO_PARTS
+    recipe: Recipe,
+    domain: Domain,
+    checkpoint: Path | None = None,
+    parts: Parts = NO_PARTS,
+    day: datetime | None = None,
 ) -> RunComponents:
     """Builds everything that acts in a run; models that learn have the weights of `checkpoint`,
     where one is given, but are held to the recipe's own. `parts` win over what the recipe names.
+    Chat templates with a date show `day`; None: today.
 
     Raises `RecipeError` for a role that cannot train, `ModelError`, `EndpointError` or `JudgeError`
     for a model or a judge that cannot be used."""
@@ -110,19 +119,22 @@ def build_components(
         _trained_model(recipe.judge, "judge", recipe, checkpoint) if recipe.judge.trains else None
     )
     engines = [policy.engine, *([judge.engine] if judge else [])]
-    chat_models: dict[str, ChatModel] = {"policy": LocalChatModel(policy.model, policy.engine)}
+    chat_models: dict[str, ChatModel] = {"policy": LocalChatModel(policy.model, policy.engine, day)}
 
     def frozen(role: RoleConfig, name: str) -> ChatModel:
-        chat_model = build_chat_model(role, name, recipe.threads)
+        chat_model = build_chat_model(role, name, recipe.threads, day)
         if isinstance(chat_model, LocalChatModel):
             engines.append(chat_model.engine)
         return chat_model
 
     @cache
     def judge_model() -> ChatModel:
-        own = LocalChatModel(judge.model, judge.engine) if judge else frozen(recipe.judge, "judge")
-        chat_models["judge"] = own
-        return own
+        chat_models["judge"] = (
+            LocalChatModel(judge.model, judge.engine, day)
+            if judge
+            else frozen(recipe.judge, "judge")
+        )
+        return chat_models["judge"]
 
     @cache
     def adapter_model() -> ChatModel:
@@ -212,12 +224,15 @@ def build_engine(model: LanguageModel, role: RoleConfig, name: str, threads: int
     return role.engine.build(model, role.engine_setting(name, threads))
 
 
-def build_chat_model(role: RoleConfig, name: str, threads: int) -> ChatModel:
-    """Builds a role's model, here or at an endpoint. Raises `ModelError` or `EndpointError`."""
+def build_chat_model(
+    role: RoleConfig, name: str, threads: int, day: datetime | None = None
+) -> ChatModel:
+    """Builds a role's model, here or at an endpoint; a chat template with a date shows `day` (None:
+    today). Raises `ModelError` or `EndpointError`."""
     if role.remote:
         return OpenAIChatModel(role.engine.build(None, role.engine_setting(name, threads)))
     model = load_role(role, name)
-    return LocalChatModel(model, build_engine(model, role, name, threads))
+    return LocalChatModel(model, build_engine(model, role, name, threads), day)
 
 
 def load_role(role: RoleConfig, name: str) -> LanguageModel:
@@ -241,7 +256,7 @@ def build_policy(
     )
 
 
-def build_labeller(recipe: Recipe, domain: Domain) -> Labeller | None:
+def build_labeller(recipe: Recipe, domain: Domain, day: datetime) -> Labeller | None:
     """Builds the labeller of the judge's held-out steps; None where the recipe has none.
 
     Raises `RecipeError` where none is needed, and what `build_chat_model` raises."""
@@ -253,7 +268,7 @@ def build_labeller(recipe: Recipe, domain: Domain) -> Labeller | None:
             "evaluation.labeller: this domain's judge writes tests, which programs label; leave it "
             "out"
         )
-    chat_model = build_chat_model(config, "evaluation.labeller", recipe.threads)
+    chat_model = build_chat_model(config, "evaluation.labeller", recipe.threads, day)
     sampling = Sampling(config.temperature, config.max_tokens)
     return Labeller(chat_model, LLMJudge(chat_model, domain, sampling, config.samples_per_step))
 
@@ -272,10 +287,17 @@ def build_judge(config: JudgeConfig, domain: Domain, chat_model: Callable[[], Ch
     try:
         plugin = load_plugin("judge", config.name)
         if isinstance(plugin, type):
-            plugin = make_plugin("judge", config.name, config.options, provided)
+            plugin = make_plugin("judge", config.name, config.options, Judge, provided)
     except PluginError as error:
         raise JudgeError(f"judge.name: {error}") from error
-    return plugin if isinstance(plugin, Judge) else FunctionJudge(plugin)
+    if isinstance(plugin, Judge):
+        return plugin
+    if not callable(plugin):
+        raise JudgeError(
+            f"judge.name: {config.name} is no judge: name a function (trajectory, i) that returns "
+            "a score, or a class with the methods of rlanything.roles.judges.base.Judge"
+        )
+    return FunctionJudge(cast(ScoreFunction, plugin))
 
 
 def build_adapter(
@@ -289,7 +311,7 @@ def build_adapter(
         return LLMAdapter(chat_model(), domain, sampling, config.tries, config.critics_per_task)
     provided = _provided(domain, sampling, chat_model)
     try:
-        return make_plugin("adapter", config.name, config.options, provided)
+        return make_plugin("adapter", config.name, config.options, Adapter, provided)
     except PluginError as error:
         raise RecipeError(f"adapter.name: {error}") from error
 

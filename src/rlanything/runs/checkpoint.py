@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -18,13 +20,19 @@ import torch
 from safetensors import SafetensorError
 
 from rlanything.algorithm.curriculum import Pool
+from rlanything.config.yaml import visible
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner
 from rlanything.runs.directory import sync
+from rlanything.runs.inside import oddity
 
 MANIFEST = "manifest.json"
 POOL = "pool.json"
 OPTIMIZER = "optimizer.pt"
+
+MANIFEST_BYTES = 1 << 24
+"""A larger one is none of ours."""
+_NAME, _PARTIAL = re.compile(r"iter-([0-9]{5,9})"), re.compile(r"\.iter-[0-9]{5,9}\.partial")
 
 
 class CheckpointError(ValueError):
@@ -56,20 +64,21 @@ def save_checkpoint(
     name = checkpoint_name(iteration)
     partial, place = folder / f".{name}.partial", folder / name
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+        folder.mkdir(exist_ok=True)
+        _delete(partial)
+        partial.mkdir()
         for role, trained in roles.items():
             trained.model.save(partial / role)
             torch.save(trained.learner.state(), partial / role / OPTIMIZER)
         (partial / POOL).write_text(pool.to_json(), encoding="utf-8")
-        files = _files(partial)
+        files = sorted(name for name, _ in _contents(partial))
         manifest = {"iteration": iteration, "sha256": {f: _digest(partial / f) for f in files}}
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         for file in [*files, MANIFEST]:
             sync(partial / file)
         for part in [partial, *(partial / role for role in roles)]:
             sync(part)
-        shutil.rmtree(place, ignore_errors=True)
+        _delete(place)
         os.replace(partial, place)
         sync(folder)
     # torch and safetensors wrap the system's error in their own.
@@ -82,21 +91,30 @@ def save_checkpoint(
 
 
 def problems(checkpoint: Path) -> list[str]:
-    """Returns the faults of a checkpoint, in words; empty: every byte is as it was written."""
+    """Returns the faults of a checkpoint, in words; empty: every byte is as it was written, and
+    there are plain files and folders only."""
+    if fault := oddity(checkpoint):
+        return [f"{checkpoint.name} {fault}"]
+    contents = dict(_contents(checkpoint))
+    if odd := [f"{checkpoint.name}: {file} {fault}" for file, fault in contents.items() if fault]:
+        return odd
     try:
-        manifest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
+        with (checkpoint / MANIFEST).open("rb") as opened:
+            manifest = json.loads(opened.read(MANIFEST_BYTES))
         digests: dict[str, str] = dict(manifest["sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return [f"{checkpoint.name}: no readable {MANIFEST}"]
     damage: list[str] = []
     for file, digest in digests.items():
         try:
-            intact = _digest(checkpoint / file) == digest
+            # Not to be looked for anywhere else, whatever the manifest says.
+            intact = _digest(checkpoint / file) == digest if file in contents else None
         except OSError:
-            damage.append(f"{checkpoint.name}: {file} is missing")
-        else:
-            if not intact:
-                damage.append(f"{checkpoint.name}: {file} is not as it was written")
+            intact = None
+        if intact is None:
+            damage.append(f"{checkpoint.name}: {visible(file):.80} is missing")
+        elif not intact:
+            damage.append(f"{checkpoint.name}: {file} is not as it was written")
     return damage
 
 
@@ -105,14 +123,10 @@ def load_pool(checkpoint: Path) -> Pool:
 
 
 def saved_iterations(folder: Path) -> list[int]:
-    """Returns the iterations of the checkpoints in a run's folder, oldest first."""
-    return sorted(int(path.name.removeprefix("iter-")) for path in folder.glob("iter-*"))
-
-
-def latest_checkpoint(folder: Path) -> Path | None:
-    """Returns the newest complete checkpoint of a run; None where there is none."""
-    saved = saved_iterations(folder)
-    return folder / checkpoint_name(saved[-1]) if saved else None
+    """Returns the iterations of the checkpoints in a run's folder, oldest first. A copy beside
+    them, of whatever name, is none of them."""
+    names = [match for path in _entries(folder) if (match := _NAME.fullmatch(path.name))]
+    return sorted(int(name[1]) for name in names if name[0] == checkpoint_name(int(name[1])))
 
 
 def prune(folder: Path, keep: int, every: int) -> None:
@@ -120,20 +134,40 @@ def prune(folder: Path, keep: int, every: int) -> None:
     others)."""
     for iteration in saved_iterations(folder)[:-keep]:
         if not every or iteration % every:
-            shutil.rmtree(folder / checkpoint_name(iteration), ignore_errors=True)
+            with suppress(OSError):  # it takes space, and no run should end for that
+                _delete(folder / checkpoint_name(iteration))
 
 
 def forget(folder: Path, iterations: Iterable[int]) -> None:
     """Deletes checkpoints that no longer belong to the run, and what was never finished."""
     for iteration in iterations:
-        shutil.rmtree(folder / checkpoint_name(iteration))
-    for partial in folder.glob(".iter-*.partial"):
-        shutil.rmtree(partial, ignore_errors=True)
+        _delete(folder / checkpoint_name(iteration))
+    for path in _entries(folder):
+        if _PARTIAL.fullmatch(path.name):
+            _delete(path)
 
 
-def _files(folder: Path) -> list[str]:
-    """Returns the relative names of the files below a folder, sorted."""
-    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+def _entries(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def _delete(path: Path) -> None:
+    """Deletes a folder with all that is in it; of a link, the link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _contents(folder: Path) -> Iterator[tuple[str, str | None]]:
+    """Yields the relative name of whatever is below a folder but folders, and what is odd about it;
+    None: it is a plain file."""
+    for place, folders, files in os.walk(folder):
+        for name in [*folders, *files]:
+            path = Path(place, name)
+            fault = oddity(path)
+            if fault or name in files:
+                yield path.relative_to(folder).as_posix(), fault
 
 
 def _digest(path: Path) -> str:

@@ -5,48 +5,110 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
+from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from rlanything.config.recipe import Recipe, RecipeError
+from rlanything.config.yaml import visible
+from rlanything.files import new_folder, replace_file
+from rlanything.runs.inside import RECIPE, STORE, check_plain
 from rlanything.runs.store.store import Store
 from rlanything.version import __version__
 
-RECIPE, STORE, CHECKPOINTS = "recipe.yaml", "run.sqlite", "checkpoints"
-IMAGES = "images"
-
 
 def check_run(directory: Path) -> None:
-    """Raises `RecipeError` for a directory that is no run's."""
+    """Raises `RecipeError` for a directory that is no run's, `RunDirectoryError` for one with links
+    in it."""
     missing = [name for name in (RECIPE, STORE) if not (directory / name).is_file()]
     if missing:
         gone = " and no ".join(missing)
         raise RecipeError(f"{directory} is not a run directory: it has no {gone}")
+    check_plain(directory)
 
 
-def create_run(directory: Path, recipe: Recipe) -> None:
-    """Makes the directory with its recipe and an empty store: both appear at once, or neither."""
-    partial = directory.with_name(f".{directory.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+def existing(directory: Path) -> RecipeError:
+    """Returns the error of a run that should begin where something is already."""
+    return RecipeError(
+        f"run directory {directory} exists already; continue it with `rlanything resume "
+        f"{directory}`, or choose another with run_dir=PATH"
+    )
+
+
+def create_run(directory: Path, recipe: Recipe, begun: str) -> None:
+    """Makes the directory with its recipe and an empty store: both appear at once, or neither.
+    `begun`: when the run began, as `now` has it.
+
+    Raises `RecipeError` where it cannot be made, or another process was faster."""
     settings = recipe.model_dump(mode="json")
     header = (
         f"# rlanything {__version__}, python {platform.python_version()}, "
         f"torch {version('torch')}, transformers {version('transformers')}\n"
     )
-    path = partial / RECIPE
-    path.write_text(header + yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
-    store = Store.create(partial / STORE)
-    store.describe({"recipe": json.dumps(settings), "version": __version__, "begun": now()})
-    store.close()
-    sync(path)
-    sync(partial)
-    partial.rename(directory)
-    sync(directory.parent)
+    try:
+        with new_folder(directory) as partial:
+            path = partial / RECIPE
+            path.write_text(header + yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+            store = Store.create(partial / STORE)
+            store.describe({"recipe": json.dumps(settings), "version": __version__, "begun": begun})
+            store.close()
+            sync(path)
+            sync(partial)
+        sync(directory.parent)
+    except FileExistsError:
+        raise existing(directory) from None
+    except OSError as error:
+        raise RecipeError(
+            f"run directory {directory} cannot be made ({error.strerror}); choose another with "
+            "run_dir=PATH"
+        ) from None
+
+
+def change_recipe(
+    directory: Path, store: Store, recipe: Recipe, changes: Sequence[str], iteration: int
+) -> None:
+    """Writes down the recipe that a run goes on with after an iteration, with the changes that were
+    asked for, so that a run resumed without them goes on just so; and that it is not finished, if
+    it is not. Raises `RecipeError` or `StoreError` where that cannot be written."""
+    settings = recipe.model_dump(mode="json")
+    if changes:
+        _rewrite_recipe(directory / RECIPE, settings, changes, iteration)
+    goes_on = iteration < recipe.loop.iterations
+    ended = {"finished": None, "closing": None} if goes_on else {}
+    store.describe({"recipe": json.dumps(settings), **ended})
+
+
+def _rewrite_recipe(
+    path: Path, settings: dict[str, Any], changes: Sequence[str], iteration: int
+) -> None:
+    """Puts settings into a run's recipe, and a comment that says since when and what was asked; no
+    comment where they are in it already."""
+    body = yaml.safe_dump(settings, sort_keys=False)
+    before = path.read_text(encoding="utf-8")
+    header = "".join(takewhile(lambda line: line.startswith("#"), before.splitlines(keepends=True)))
+    if before == header + body:
+        return
+    header += f"# after iteration {iteration}: {' '.join(map(visible, changes))}\n"
+    try:
+        replace_file(path, (header + body).encode("utf-8"), synced=True)
+    except OSError as error:
+        raise RecipeError(
+            f"{path}: cannot be written ({error.strerror}); free space there, then resume"
+        ) from None
+
+
+def day_begun(directory: Path) -> datetime:
+    """Returns when a run began: the date that chat templates show as long as it lasts. Raises
+    `StoreError` where its store cannot be read."""
+    with closing(Store(directory / STORE)) as store:
+        [(begun,)] = store.query("SELECT value FROM run WHERE key = 'begun'")
+    return datetime.fromisoformat(begun)
 
 
 def sync(path: Path) -> None:

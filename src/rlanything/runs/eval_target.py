@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from rlanything.config.recipe import Recipe, RecipeError, load_recipe, make_recipe
+from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.shipped import SUFFIXES, near_recipes, shipped_files
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.evaluation.selection import Selection, best_of_n
 from rlanything.evaluation.success import Evaluation, evaluate, success_interval
 from rlanything.progress import Progress
-from rlanything.records import Trajectory
 from rlanything.roles.baselines import ExpertAgent, RandomAgent
 from rlanything.roles.judges.base import Judge
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_chat_model, build_judge, build_policy, prepare_torch
-from rlanything.runs.checkpoint import latest_checkpoint
-from rlanything.runs.directory import RECIPE
+from rlanything.runs.directory import day_begun
+from rlanything.runs.inside import RECIPE, check_plain
+from rlanything.runs.recovery import last_position
 from rlanything.runs.summary import percent, points
 from rlanything.seeds import derive
 
@@ -47,6 +49,8 @@ class EvalRequest:
     """`section.key=value` of the recipe, a bare model's too."""
     best_of: int | None = None
     """Attempts at each task, of which the judge chooses one; None: one attempt, and no choice."""
+    allow_code: bool = False
+    """Whether code that a recipe or a run names may be imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +61,13 @@ class EvalResult:
     evaluation: Evaluation
     selection: Selection | None = None
 
-    def by_kind(self) -> dict[str, list[Trajectory]]:
-        """Returns the episodes of each kind of task."""
-        kinds: dict[str, list[Trajectory]] = defaultdict(list)
-        for trajectory in self.evaluation.trajectories:
-            kinds[trajectory.task.kind or "all"].append(trajectory)
+    def by_kind(self) -> dict[str, list[tuple[str, int]]]:
+        """Returns task and outcome of the episodes of each kind of task; 0: it could not be
+        played."""
+        kinds: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        ended = [(each.task, each.outcome) for each in self.evaluation.trajectories]
+        for task, outcome in (*ended, *((task, 0) for task in self.evaluation.unplayable)):
+            kinds[task.kind or "all"].append((task.id, outcome))
         return dict(sorted(kinds.items()))
 
     def to_json(self) -> dict[str, Any]:
@@ -74,10 +80,14 @@ class EvalResult:
             "low": success.low if success else None,
             "high": success.high if success else None,
             "seconds": self.evaluation.seconds,
-            "unplayable": self.evaluation.unplayable,
+            "unplayable": len(self.evaluation.unplayable),
+            "bounds": self.evaluation.bounds,
             "kinds": {
-                kind: {"successes": sum(e.outcome == 1 for e in played), "episodes": len(played)}
-                for kind, played in self.by_kind().items()
+                kind: {
+                    "successes": sum(outcome == 1 for _, outcome in episodes),
+                    "episodes": sum(outcome != 0 for _, outcome in episodes),
+                }
+                for kind, episodes in self.by_kind().items()
             },
             **({"selection": asdict(self.selection)} if self.selection else {}),
         }
@@ -89,12 +99,19 @@ class EvalResult:
         table.add_column("episodes", justify="right")
         table.add_column("success [95% interval]", justify="right")
         kinds = self.by_kind()
-        for kind, played in kinds.items():
-            success = success_interval([e.task.id for e in played], [e.outcome for e in played])
-            table.add_row(kind, str(len(played)), percent(success))
+        for kind, episodes in kinds.items():
+            outcomes = [outcome for _, outcome in episodes]
+            success = success_interval([task for task, _ in episodes], outcomes)
+            table.add_row(kind, str(sum(map(abs, outcomes))), percent(success))
         if len(kinds) > 1:
             table.add_section()
             table.add_row("all", str(len(result.trajectories)), percent(result.success))
+        if result.bounds is not None:
+            lost, won = result.bounds
+            table.caption = (
+                f"{len(result.unplayable)} more could not be played: success over all is "
+                f"{lost:.1%} if they had been lost, {won:.1%} if won; the intervals hold both"
+            )
         if self.selection is not None:
             chosen, n = self.selection, request.best_of
             table.add_section()
@@ -119,8 +136,9 @@ def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
     recipe = _recipe(request)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     tasks = domain.tasks(request.split, request.episodes, request.seed)
-    agent = _agent(request, recipe, domain)
-    judge = _judge(request, recipe, domain) if request.best_of else None
+    checkpoint = _checkpoint(request, progress)
+    agent = _agent(request, recipe, domain, checkpoint)
+    judge = _judge(request, recipe, domain, checkpoint) if request.best_of else None
     with (
         progress.live(),
         EnvironmentPool(
@@ -146,7 +164,8 @@ def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
         steps = sum(len(each.steps) for each in result.trajectories)
         with progress.phase("judgements", steps * judge.samples, "judgements") as advance:
             judged = judge.judge(result.trajectories, derive(request.seed, "selection"), advance)
-    return EvalResult(request, result, best_of_n(judged))
+    unplayable = [task.id for task in result.unplayable]
+    return EvalResult(request, result, best_of_n(judged, unplayable))
 
 
 def _recipe(request: EvalRequest) -> Recipe:
@@ -154,16 +173,18 @@ def _recipe(request: EvalRequest) -> Recipe:
     play."""
     target = Path(request.target)
     if _is_recipe(request.target):
-        recipe = load_recipe(request.target, request.overrides)
+        recipe = load_recipe(request.target, request.overrides, allow_code=request.allow_code)
     elif _is_run(request.target):
-        recipe = load_recipe(target / RECIPE, request.overrides)
+        check_plain(target)
+        recipe = load_recipe(target / RECIPE, request.overrides, allow_code=request.allow_code)
     else:
         _refuse_mistyped(request.target)
         # The environment's own list of actions, where it has one, is what any model can play with.
         policy = {"model": request.target, "decoding": "choices", "max_tokens": 64}
-        domain = {"name": request.domain or "alfworld"}
-        data = {"name": "eval", "domain": domain, "policy": policy}
-        return make_recipe(data, request.overrides, request.target)
+        data = {"name": "eval", "domain": {"name": "alfworld"}, "policy": policy}
+        own = [f"domain.name={json.dumps(request.domain)}"] if request.domain else []
+        overrides = [*own, *request.overrides]
+        return load_recipe(data, overrides, allow_code=request.allow_code, place=request.target)
     if request.domain not in (None, recipe.domain.name):
         raise RecipeError(
             f"{request.target} plays {recipe.domain.name}: leave --domain out, or evaluate "
@@ -201,33 +222,45 @@ def _refuse_mistyped(target: str) -> None:
         raise RecipeError(f"{target}: there is no such run, recipe or folder; {hint}")
 
 
-def _agent(request: EvalRequest, recipe: Recipe, domain: Domain) -> Agent:
+def _agent(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Path | None) -> Agent:
     if request.target == "expert":
         return ExpertAgent(domain)
     if request.target == "random":
         return RandomAgent(domain)
-    policy = recipe.policy.model_copy(update=_trained(request, "policy"))
+    policy = recipe.policy
+    if checkpoint is not None:
+        policy = policy.model_copy(update={"model": str(checkpoint / "policy")})
     prepare_torch(recipe.threads)
     chosen = recipe.evaluation.temperature if request.temperature is None else request.temperature
-    return build_policy(build_chat_model(policy, "policy", recipe.threads), domain, policy, chosen)
+    chat_model = build_chat_model(policy, "policy", recipe.threads, _day(request))
+    return build_policy(chat_model, domain, policy, chosen)
 
 
-def _judge(request: EvalRequest, recipe: Recipe, domain: Domain) -> Judge:
+def _judge(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Path | None) -> Judge:
     if not _is_recipe(request.target) and not _is_run(request.target):
         raise RecipeError(
             f"{request.target} has no judge to choose with: evaluate a run or a recipe"
         )
     judge = recipe.judge
-    if judge.trains:
-        judge = judge.model_copy(update=_trained(request, "judge"))
-    return build_judge(judge, domain, lambda: build_chat_model(judge, "judge", recipe.threads))
+    if judge.trains and checkpoint is not None:
+        judge = judge.model_copy(update={"model": str(checkpoint / "judge")})
+    day = _day(request)
+    return build_judge(judge, domain, lambda: build_chat_model(judge, "judge", recipe.threads, day))
 
 
-def _trained(request: EvalRequest, role: str) -> dict[str, str]:
-    """Returns where a run's latest weights of a role are; nothing where the target is no run."""
+def _day(request: EvalRequest) -> datetime | None:
+    """Returns the day on which the target began; None where it is no run."""
+    return day_begun(Path(request.target)) if _is_run(request.target) else None
+
+
+def _checkpoint(request: EvalRequest, progress: Progress) -> Path | None:
+    """Returns where a run's latest intact weights are; None where the target is no run."""
     if not _is_run(request.target):
-        return {}
-    checkpoint = latest_checkpoint(Path(request.target) / "checkpoints")
+        return None
+    checkpoint = last_position(Path(request.target), progress.log).checkpoint
     if checkpoint is None:
-        raise RecipeError(f"{request.target} has no checkpoint yet: let it finish an iteration")
-    return {"model": str(checkpoint / role)}
+        raise RecipeError(
+            f"{request.target} has no intact checkpoint: let it finish an iteration, or see what "
+            f"`rlanything doctor {request.target}` says"
+        )
+    return checkpoint

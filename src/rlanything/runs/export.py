@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from rlanything.files import new_folder
 from rlanything.runs.open import RecordedRun, Row
 from rlanything.runs.store.stored import StoredTrajectory
 
@@ -29,24 +29,26 @@ def export_run(
     whole or not at all. Returns the number of rows of each.
 
     A line of trajectories is one that `rlanything feedback` reads. Raises `ExportError` for a
-    folder that exists, and without the extra that Parquet needs."""
+    folder that exists or cannot be written, and without the extra that Parquet needs."""
     if folder.exists():
         raise ExportError(f"{folder} exists already: choose another folder with --out")
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ExportError("parquet needs pyarrow: pip install 'rlanything[export]', or use jsonl")
     write = _write_lines if form == "jsonl" else _write_parquet
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     tables: Mapping[str, Iterable[Row]] = {
         "metrics": _same_names(run.metrics()),
         "evaluations": run.evaluations(),
         "tasks": run.tasks(),
         "trajectories": _trajectory_rows(run, on_trajectories),
     }
-    counts = {name: write(partial / f"{name}.{form}", rows) for name, rows in tables.items()}
-    partial.rename(folder)
-    return counts
+    try:
+        with new_folder(folder) as partial:
+            return {name: write(partial / f"{name}.{form}", rows) for name, rows in tables.items()}
+    except OSError as error:
+        raise ExportError(
+            f"{folder}: cannot be written ({error.strerror}); free space there, or choose another "
+            "place with --out"
+        ) from None
 
 
 def trajectory_row(trajectory: StoredTrajectory, instruction: str) -> Row:

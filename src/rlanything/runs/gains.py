@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rlanything.evaluation.counts import Counts, gain, level, pooled
 from rlanything.evaluation.intervals import Interval, paired_difference
 from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD
-from rlanything.evaluation.success import success_interval, won_shares
+from rlanything.evaluation.success import success_interval, widened, won_shares
 from rlanything.runs.store.store import Store
 
 BALANCED = "balanced Process Acc"
@@ -30,6 +30,8 @@ class Gain:
     after: Interval | None
     change: Interval | None
     """Paired; None where the two have nothing in common."""
+    unplayable: tuple[int, int] = (0, 0)
+    """Episodes before and after that could not be played: the intervals hold their fates."""
 
     @property
     def verdict(self) -> str:
@@ -56,10 +58,28 @@ def success(played: Sequence[tuple[str, int]]) -> Interval | None:
 
 def paired(before: Sequence[tuple[str, int]], after: Sequence[tuple[str, int]]) -> Interval | None:
     """Returns the change of success over the tasks that both played; each (task, outcome)
-    [episodes]."""
+    [episodes]. Of episodes that could not be played (outcome 0) the interval takes what speaks
+    against a change: no verdict rests on them."""
+    one, two = ([pair for pair in each if pair[1]] for each in (before, after))
+    change = _change(one, two)
+    if change is None or len(one) + len(two) == len(before) + len(after):
+        return change
+    ends = (_change(_with_fate(before, -fate), _with_fate(after, fate)) for fate in (-1, 1))
+    return widened(change, *ends)
+
+
+def _with_fate(played: Sequence[tuple[str, int]], fate: int) -> list[tuple[str, int]]:
+    return [(task, outcome or fate) for task, outcome in played]
+
+
+def _change(before: Sequence[tuple[str, int]], after: Sequence[tuple[str, int]]) -> Interval | None:
     one, two = (won_shares([t for t, _ in each], [o for _, o in each]) for each in (before, after))
     shared = sorted(one.keys() & two.keys())
     return paired_difference([one[task] for task in shared], [two[task] for task in shared])
+
+
+def _unplayable(played: Sequence[tuple[str, int]]) -> int:
+    return sum(outcome == 0 for _, outcome in played)
 
 
 def policy_gains(store: Store, splits: Sequence[str]) -> list[Gain]:
@@ -69,7 +89,13 @@ def policy_gains(store: Store, splits: Sequence[str]) -> list[Gain]:
         return []
     played = [[store.outcomes(iteration, split) for iteration in iterations] for split in splits]
     return [
-        Gain(split, success(before), success(after), paired(before, after))
+        Gain(
+            split,
+            success(before),
+            success(after),
+            paired(before, after),
+            (_unplayable(before), _unplayable(after)),
+        )
         for split, (before, after) in zip(splits, played, strict=True)
     ]
 

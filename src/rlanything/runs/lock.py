@@ -9,6 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from rlanything.runs.inside import LOCK, inside
+
+PID_DIGITS = 20
+"""No process has a longer number."""
+
 
 class LockedError(ValueError):
     """Another process is at work in the run directory; the message is one line with the remedy."""
@@ -25,18 +30,20 @@ class RunLock:
         self._file: IO[str] | None = None
 
     def __enter__(self) -> Self:
-        """Raises `LockedError` if another process holds the lock."""
-        file = (self._directory / "lock").open("a+", encoding="utf-8")
+        """Raises `LockedError` if another process holds the lock, `RunDirectoryError` if it is a
+        link."""
+        file = _open(self._directory, os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            holder = file.read().strip()
+            holder = file.read(PID_DIGITS).strip()
             file.close()
             raise LockedError(
                 f"{self._directory} is in use by process {holder}: wait until it ends, or stop it "
                 f"with `kill {holder}`"
             ) from None
+        file.seek(0)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
@@ -65,10 +72,10 @@ class Holder:
 
 def find_holder(directory: Path) -> Holder | None:
     """Returns the process named in a directory's lock; None where the lock is free and the last one
-    gave it back."""
+    gave it back. Raises `RunDirectoryError` if the lock is a link."""
     try:
-        with (directory / "lock").open("r+", encoding="utf-8") as file:
-            pid = file.read().strip()
+        with _open(directory) as file:
+            pid = file.read(PID_DIGITS).strip()
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 at_work = False
@@ -77,3 +84,8 @@ def find_holder(directory: Path) -> Holder | None:
     except OSError:
         return None
     return Holder(int(pid), at_work) if pid.isdigit() else None
+
+
+def _open(directory: Path, more: int = 0) -> IO[str]:
+    descriptor = os.open(inside(directory, LOCK), os.O_RDWR | os.O_NOFOLLOW | more, 0o666)
+    return open(descriptor, "r+", encoding="utf-8", errors="replace")

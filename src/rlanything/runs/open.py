@@ -8,7 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlanything.runs.directory import STORE, check_run
+from rlanything.runs.directory import check_run
+from rlanything.runs.inside import STORE
 from rlanything.runs.lineage import read_lineage
 from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import StoredTrajectory
@@ -21,8 +22,8 @@ Row = dict[str, Any]
 def open_run(path: str | Path) -> RecordedRun:
     """Returns the run that lies in a directory, also while it is under way.
 
-    Raises `RecipeError` for a directory that is no run's, `StoreError` for a store that another
-    version wrote."""
+    Raises `RecipeError` for a directory that is no run's, `RunDirectoryError` for one with links in
+    it, `StoreError` for a store that another version wrote."""
     check_run(Path(path))
     return RecordedRun(Path(path))
 
@@ -54,8 +55,8 @@ class RecordedRun:
         return [{"iteration": iteration, **values} for iteration, values in history.items()]
 
     def evaluations(self) -> list[Row]:
-        """Returns one row a held-out episode: iteration, split, task, attempt, kind, outcome and
-        the number of its steps."""
+        """Returns one row a held-out episode: iteration, split, task, attempt, kind, outcome (0:
+        it could not be played) and the number of its steps."""
         names = ("iteration", "split", "task", "attempt", "kind", "outcome", "steps")
         rows = self._query(f"SELECT {', '.join(names)} FROM evaluations ORDER BY 1, 2, 3, 4")
         return [dict(zip(names, row, strict=True)) for row in rows]

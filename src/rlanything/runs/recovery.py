@@ -14,6 +14,7 @@ from rlanything.runs.checkpoint import (
     problems,
     saved_iterations,
 )
+from rlanything.runs.inside import CHECKPOINTS, inside
 from rlanything.runs.store.store import Store
 
 
@@ -25,13 +26,20 @@ class Position:
     checkpoint: Path | None
 
 
-def last_position(directory: Path) -> Position:
-    """Returns the newest iteration whose checkpoint is intact, without changing anything."""
-    folder = directory / "checkpoints"
+def last_position(
+    directory: Path, say: Callable[[str], None], at_most: int | None = None
+) -> Position:
+    """Returns the newest iteration, up to `at_most`, whose checkpoint is intact. Changes nothing;
+    says of each damaged one that it is passed over."""
+    folder = inside(directory, CHECKPOINTS)
     for iteration in reversed(saved_iterations(folder)):
+        if at_most is not None and iteration > at_most:
+            continue
         checkpoint = folder / checkpoint_name(iteration)
-        if not problems(checkpoint):
+        damage = problems(checkpoint)
+        if not damage:
             return Position(iteration, checkpoint)
+        say(f"damaged: {'; '.join(damage)}. Going back to the checkpoint before it.")
     return Position(0, None)
 
 
@@ -39,24 +47,17 @@ def recover(directory: Path, store: Store, say: Callable[[str], None]) -> Positi
     """Finds the newest iteration whose checkpoint is intact, and forgets everything later.
 
     An iteration counts once the store has committed it: a newer checkpoint is of an iteration that
-    was not finished. A damaged checkpoint is reported and the one before it taken. Raises
-    `CheckpointError` if the store has iterations and no checkpoint of theirs is intact."""
-    folder = directory / "checkpoints"
+    was not finished. Raises `CheckpointError` if the store has iterations and no checkpoint of
+    theirs is intact."""
     last = store.last_iteration()
     committed = last[0] if last else 0
-    saved = saved_iterations(folder)
-    chosen = 0
-    for iteration in reversed([number for number in saved if number <= committed]):
-        damage = problems(folder / checkpoint_name(iteration))
-        if not damage:
-            chosen = iteration
-            break
-        say(f"damaged: {'; '.join(damage)}. Going back to the checkpoint before it.")
-    if committed and not chosen:
+    position = last_position(directory, say, committed)
+    folder = inside(directory, CHECKPOINTS)
+    if committed and position.checkpoint is None:
         raise CheckpointError(
             f"{folder}: none of its checkpoints is intact, so the run cannot continue from "
             f"iteration {committed}; restore them from a copy, or train anew in another directory"
         )
-    store.forget_after(chosen)
-    forget(folder, [number for number in saved if number > chosen])
-    return Position(chosen, folder / checkpoint_name(chosen) if chosen else None)
+    store.forget_after(position.iteration)
+    forget(folder, [number for number in saved_iterations(folder) if number > position.iteration])
+    return position

@@ -42,11 +42,19 @@ def points(interval: Interval) -> str:
 
 def evaluation_line(iteration: int, result: Evaluation) -> str:
     """`in_domain, before training: success 41.2% [36.0, 46.6] over 140 episodes (12 s)`"""
-    unplayable = f", {result.unplayable} unplayable" if result.unplayable else ""
+    unplayable = _unplayable(len(result.unplayable), result.bounds)
     return (
         f"{result.split}, {_when(iteration)}: success {percent(result.success)} over "
         f"{len(result.trajectories)} episodes{unplayable} ({result.seconds:.0f} s)"
     )
+
+
+def _unplayable(count: int, bounds: tuple[float, float] | None) -> str:
+    """`, 3 unplayable: 25.0% if they had been lost, 75.0% if won`; nothing where none were."""
+    if bounds is None:
+        return ""
+    lost, won = map(share, bounds)
+    return f", {count} unplayable: {lost} if they had been lost, {won} if won"
 
 
 def judge_line(record: EvaluationRecord) -> str:
@@ -77,7 +85,7 @@ def iteration_line(record: IterationRecord, iterations: int, seconds_left: float
 
     return (
         f"iteration {record.number}/{iterations}: "
-        f"success {share(read(record.metrics, 'rollouts/success'))}, "
+        f"success {_rollout_success(record.metrics)}, "
         f"judge {_judge_accuracy(record.metrics)}, "
         f"{value('tasks/proposed'):.0f} proposed, {value(ACCEPTED):.0f} accepted, "
         f"{value('tasks/rejected'):.0f} rejected, "
@@ -85,6 +93,15 @@ def iteration_line(record: IterationRecord, iterations: int, seconds_left: float
         f"sampler off by {value('policy/mismatch_mean'):.0e}/{value('judge/mismatch_mean'):.0e}, "
         f"{seconds_left / 60:.1f} min left"
     )
+
+
+def _rollout_success(metrics: Numbers) -> str:
+    lost, won = (read(metrics, f"rollouts/success_if_{fate}") for fate in ("lost", "won"))
+    success = share(read(metrics, "rollouts/success"))
+    if lost is None:
+        return success
+    count = f"{read(metrics, 'rollouts/failures'):.0f}"
+    return f"{success} ({count} unplayable: from {share(lost)} to {share(won)})"
 
 
 def _judge_accuracy(metrics: Numbers) -> str:
@@ -139,7 +156,7 @@ def closing_lines(
 def _growth_line(store: Store) -> list[str]:
     """Says how fast tasks are accepted; nothing where none were."""
     accepted = [read(row, ACCEPTED) or 0 for row in store.history().values() if ACCEPTED in row]
-    rate = growth(accepted) if any(accepted) else None
+    rate = growth(accepted)
     if rate is None:
         return []
     return [
@@ -148,7 +165,12 @@ def _growth_line(store: Store) -> list[str]:
 
 
 def _policy_line(gain: Gain) -> str:
-    return f"policy, {gain.name}: {percent(gain.before)} -> {percent(gain.after)}{_change(gain)}"
+    line = f"policy, {gain.name}: {percent(gain.before)} -> {percent(gain.after)}{_change(gain)}"
+    if not any(gain.unplayable):
+        return line
+    before, after = gain.unplayable
+    missing = f"{before} episodes before and {after} after could not be played"
+    return f"{line}; {missing}: the intervals hold what they might have been"
 
 
 def _judge_line(gain: Gain, before: Numbers, after: Numbers) -> str:

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Self
 
@@ -32,15 +33,15 @@ from rlanything.runs.build import RunComponents, build_components, build_labelle
 from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint
 from rlanything.runs.checks import run_checks
 from rlanything.runs.directory import (
-    CHECKPOINTS,
-    IMAGES,
-    RECIPE,
-    STORE,
+    change_recipe,
     check_run,
     create_run,
+    day_begun,
+    existing,
     now,
 )
 from rlanything.runs.held_out import HeldOut
+from rlanything.runs.inside import CHECKPOINTS, IMAGES, RECIPE, STORE, lost
 from rlanything.runs.lock import RunLock, find_holder
 from rlanything.runs.metrics.measuring import Meter
 from rlanything.runs.parts import Parts
@@ -76,6 +77,7 @@ class Trainer:
         loss: Loss | None = None,
         run_dir: str | Path | None = None,
         overrides: Overrides = (),
+        allow_code: bool = False,
         progress: bool | Progress | None = None,
     ) -> None:
         """A new run. Checks and loads everything before anything is written.
@@ -83,27 +85,27 @@ class Trainer:
         `recipe`: a shipped recipe by its name, a path, a mapping, or a `Recipe`. Objects for
         `domain`, `judge`, `adapter` and (the policy's) `loss` win over what the recipe names.
         `overrides`: `{"section.key": value}`, or lines `section.key=value` as on the command line.
+        `allow_code`: what the recipe names as `module:name` may be imported; what an override names
+        always may.
 
         Raises `RecipeError` where the recipe is wrong or the directory exists, `DomainError`,
         `ModelError`, `JudgeError` or `TrackerError` where a part cannot be set up: all are
         ValueErrors with one line that ends with the remedy."""
         self._parts = Parts(domain, judge, adapter, loss)
         self._progress = progress_of(progress)
-        loaded = load_recipe(recipe, overrides)
+        loaded = load_recipe(recipe, overrides, allow_code=allow_code)
         if run_dir is not None:
             loaded = loaded.model_copy(update={"run_dir": Path(run_dir)})
         self._recipe = self._parts.named_in(loaded)
         self._directory = self._recipe.directory
         if self._directory.exists():
-            raise RecipeError(
-                f"run directory {self._directory} exists already; continue it with `rlanything "
-                f"resume {self._directory}`, or choose another with run_dir=PATH"
-            )
+            raise existing(self._directory)
         if self._recipe.evaluation.baseline:
             open_baseline(self._recipe.evaluation.baseline, self._recipe).close()
         self._position = Position(0, None)
+        self._begun = now()
         self._set_up()
-        self._held_out.labeller = build_labeller(self._recipe, self._domain)
+        self._held_out.labeller = build_labeller(self._recipe, self._domain, self._day)
         self._fresh = True
         self._environments: EnvironmentPool | None = None
         self._lines: list[str] | None = None
@@ -118,17 +120,21 @@ class Trainer:
         adapter: Adapter | None = None,
         loss: Loss | None = None,
         overrides: Overrides = (),
+        allow_code: bool = False,
         progress: bool | Progress | None = None,
     ) -> Self:
         """Returns a run that was stopped, however it was; it continues when told to.
 
-        Parts that were objects must be handed over again. Raises `RecipeError` for a directory that
-        is no run's, for a missing object and for overrides that would make it another run; loading
-        the last checkpoint, on the first iteration, raises what `__init__` raises."""
+        Parts that were objects must be handed over again, and code that the run's recipe names must
+        be allowed again; overrides hold from now on, and are written into the run's recipe. Raises
+        `RecipeError` for a directory that is no run's, for a missing object and for overrides that
+        would make it another run, `RunDirectoryError` for a directory with links in it; loading the
+        last checkpoint, on the first iteration, raises what `__init__` raises."""
         directory = Path(run_dir)
         check_run(directory)
         mapped = isinstance(overrides, Mapping)
-        for line in [f"{key}={overrides[key]}" for key in overrides] if mapped else overrides:
+        changes = [f"{key}={overrides[key]}" for key in overrides] if mapped else list(overrides)
+        for line in changes:
             if not line.startswith(MAY_CHANGE) and not MAY_MOVE.match(line):
                 raise RecipeError(
                     f"override {line!r}: a resumed run stays the run it was; only "
@@ -138,7 +144,8 @@ class Trainer:
         trainer = cls.__new__(cls)
         trainer._parts = Parts(domain, judge, adapter, loss)
         trainer._progress = progress_of(progress)
-        recipe = load_recipe(directory / RECIPE, overrides)
+        recipe = load_recipe(directory / RECIPE, overrides, allow_code=allow_code)
+        trainer._written_recipe, trainer._changes = recipe, changes
         recipe = recipe.model_copy(update={"run_dir": directory})
         trainer._recipe = trainer._parts.named_in(recipe)
         trainer._directory, trainer._fresh = directory, False
@@ -159,7 +166,8 @@ class Trainer:
         """Runs to the end, and returns the closing lines: what improved, by how much.
 
         Raises `LockedError` if another process is at work there, `Stopped` on SIGINT and SIGTERM;
-        every error carries a note that says how to continue."""
+        every error carries a note that says how to continue, but for `RunDirectoryError`: the
+        directory went away."""
         for _ in self:
             pass
         assert self._lines is not None
@@ -167,13 +175,19 @@ class Trainer:
 
     def __iter__(self) -> Iterator[IterationRecord]:
         """Yields each iteration once it is kept: `.number`, `.metrics`, `.groups`. Whoever leaves
-        early may iterate again, or resume later. Raises as `train`."""
+        early may iterate again, or resume later. Raises as `train`, and `RecipeError` where another
+        process has made the run directory meanwhile."""
         if self._lines is not None:
             return
+        if fresh := self._fresh:
+            create_run(self._directory, self._recipe, self._begun)
+            self._fresh, self._written_recipe, self._changes = False, self._recipe, []
         try:
-            with self._session() as loop:
+            with self._session(fresh) as loop:
                 yield from self._iterations(loop)
         except (Exception, Stopped) as error:
+            if gone := lost(self._directory):
+                raise gone from error
             error.add_note(f"continue with `rlanything resume {self._directory}`")
             raise
 
@@ -183,7 +197,7 @@ class Trainer:
 
         Raises `DomainError` for a split that the domain does not have."""
         if not hasattr(self, "_components"):
-            self._position = last_position(self._directory)
+            self._position = last_position(self._directory, self._progress.log)
             self._set_up()
         tasks = self._domain.tasks(split, episodes, seed)
         with ExitStack() as stack:
@@ -195,6 +209,9 @@ class Trainer:
         position."""
         recipe, checkpoint = self._recipe, self._position.checkpoint
         check_trackers(recipe.tracker)
+        # A run that is there keeps the day on which it began.
+        there = (self._directory / STORE).is_file()
+        self._day = day_begun(self._directory) if there else datetime.fromisoformat(self._begun)
         self._domain: Domain = self._parts.domain or load_domain(
             recipe.domain.name, recipe.domain.options
         )
@@ -202,7 +219,7 @@ class Trainer:
         self._embedder = find_embedder()
         self._meter = Meter(self._progress.warn)
         self._components: RunComponents = build_components(
-            recipe, self._domain, checkpoint, self._parts
+            recipe, self._domain, checkpoint, self._parts, self._day
         )
         if checkpoint is None:
             curriculum = recipe.curriculum
@@ -224,12 +241,9 @@ class Trainer:
         )
 
     @contextmanager
-    def _session(self) -> Iterator[Loop]:
+    def _session(self, fresh: bool) -> Iterator[Loop]:
         """Holds all that a run under way holds: its lock, store, trackers and environments."""
         begun = time.perf_counter()
-        fresh, self._fresh = self._fresh, False
-        if fresh:
-            create_run(self._directory, self._recipe)
         self._stopper = Stopper()
         with ExitStack() as stack:
             stack.enter_context(self._stopper.listening())
@@ -258,11 +272,13 @@ class Trainer:
         """Goes back to the last iteration that is whole, as the store is told too."""
         self._position = recover(self._directory, self._store, self._progress.log)
         self._set_up()
+        done = self._position.iteration
+        change_recipe(self._directory, self._store, self._written_recipe, self._changes, done)
         if 0 not in self._store.evaluated_iterations():
-            self._held_out.labeller = build_labeller(self._recipe, self._domain)
+            self._held_out.labeller = build_labeller(self._recipe, self._domain, self._day)
         self._store.write_pool(self._pool)
-        self._retain(self._position.iteration)
-        self._progress.log(f"resuming after iteration {self._position.iteration}")
+        self._retain(done)
+        self._progress.log(f"resuming after iteration {done}")
 
     def _loop(self, environments: EnvironmentPool) -> Loop:
         components = self._components
@@ -311,7 +327,7 @@ class Trainer:
         """Evaluates policy and judge, if it is time, and keeps and says what came of it."""
         recipe, log = self._recipe, self._progress.log
         last, every = recipe.loop.iterations, recipe.evaluation.every
-        due = iteration in (0, last) or (every and iteration % every == 0)
+        due = iteration == 0 or iteration >= last or (every and iteration % every == 0)
         if not due or not self._held_out.tasks or iteration in self._store.evaluated_iterations():
             return
         if iteration == 0 and recipe.evaluation.baseline:

@@ -15,6 +15,7 @@ from rlanything.domains.alfworld.goal import KINDS, SIMPLE
 from rlanything.domains.alfworld.scene import SMALL_OBJECTS, SMALL_RECEPTACLES, ScenePlan
 from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import EpisodeError, Observation, StepResult
+from rlanything.domains.text import TextDomain
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
 
@@ -33,7 +34,7 @@ def task_of(game: Game, task_id: str = "t") -> Task:
     return Task(task_id, game.instruction, game.goal.kind, data)
 
 
-class Games:
+class Games(TextDomain):
     """As much of a domain as the pool needs."""
 
     def environment(self) -> AlfWorldEnvironment:

@@ -46,6 +46,17 @@ def test_it_says_the_verdict_and_the_exit_code_is_0_whatever_it_is(
     assert capsys.readouterr().err.startswith("timeout (more than 0.2 s of CPU): ")
 
 
+def test_what_a_program_prints_does_not_steer_the_terminal(
+    program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "\x1b]0;title\x07\x1b[2J[/q]\u202e\r"
+    Path(program).write_text(f"print({said!r})\nprint('two')")
+    assert call(monkeypatch, "sandbox", program) == 0
+    assert capsys.readouterr().out == "\\x1b]0;title\\x07\\x1b[2J[/q]\\u202e\\r\ntwo\n"
+    assert call(monkeypatch, "sandbox", program, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["stdout"] == f"{said}\ntwo\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -9,11 +10,21 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rlanything.domains.coding.sandbox.base import Job, Limits, SandboxUnavailable, Verdict
-from rlanything.domains.coding.sandbox.local import LocalExecutor
+from rlanything.domains.coding.sandbox import local
+from rlanything.domains.coding.sandbox.base import (
+    MOST,
+    Job,
+    Limits,
+    RunResult,
+    SandboxError,
+    SandboxUnavailable,
+    Verdict,
+)
+from rlanything.domains.coding.sandbox.local import TRIES, LocalExecutor
 
 LIMITS = Limits(cpu_seconds=1, wall_seconds=8, memory_mb=256, output_bytes=2**16)
 
@@ -129,20 +140,42 @@ def test_a_box_process_that_is_killed_costs_a_retry(victim: int) -> None:
         assert executor.restarts <= 1
 
 
-def test_a_run_that_is_always_killed_is_broken_and_never_wrong() -> None:
+SLEEPER = Job("import time\ntime.sleep(5)\nprint(42)", expected="42", limits=LIMITS)
+
+
+def killed(times: int, victim: int) -> RunResult:
+    """The result of a long run that somebody kills, or whose box they do, so many times."""
     with LocalExecutor(1) as executor:
-        results = []
-        job = Job("import time\ntime.sleep(5)\nprint(1)", expected="1", limits=LIMITS)
-        thread = threading.Thread(target=lambda: results.append(executor.run(job)))
+        results: list[RunResult] = []
+        thread = threading.Thread(target=lambda: results.append(executor.run(SLEEPER)))
         thread.start()
+        seen = set[int]()
         while thread.is_alive():
             for pid in executor.box_pids():
-                family = descendants(pid)
-                if len(family) == 4:
-                    os.kill(family[-1], signal.SIGKILL)
+                with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
+                    family = descendants(pid)
+                    if len(family) == 4 and family[-1] not in seen and len(seen) < times:
+                        seen.add(family[-1])
+                        os.kill(family[victim], signal.SIGKILL)
             time.sleep(0.02)
-        assert results[0].verdict is Verdict.BROKEN
-        assert "killed from outside" in results[0].reason
+        assert len(seen) == times
+        return results[0]
+
+
+def test_a_run_that_is_killed_as_every_other_is_broken_and_never_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local, "CONTROL", SLEEPER)
+    result = killed(TRIES + 1, -1)
+    assert result.verdict is Verdict.BROKEN
+    assert "killed from outside" in result.reason
+
+
+@pytest.mark.parametrize("victim", [-1, -2], ids=["run", "zygote"])
+def test_a_program_under_which_every_box_dies_and_no_other_has_failed(victim: int) -> None:
+    result = killed(TRIES, victim)
+    assert result.verdict is Verdict.ERROR
+    assert result.reason.endswith("3 times; another program ran")
 
 
 @pytest.fixture
@@ -196,6 +229,38 @@ def test_limits_are_those_that_were_asked_for() -> None:
 def test_a_limit_that_is_no_positive_number_is_refused(field: str) -> None:
     with pytest.raises(ValueError, match=f"{field} is 0: a limit is a positive number"):
         Limits(**{field: 0})
+
+
+@pytest.mark.parametrize("field", MOST)
+def test_a_limit_that_no_kernel_knows_is_refused(field: str) -> None:
+    values: list[Any] = [2 * MOST[field], 1e18, 1e308, 10**400, float("inf"), float("nan")]
+    for value in values:
+        with pytest.raises(SandboxError, match=f"{field} is .*: a limit is a positive number, "):
+            Limits(**{field: value})
+    most: Any = MOST[field]
+    largest = Limits(**{field: most})
+    with LocalExecutor(1) as executor:
+        assert executor.run(Job("print(1)", expected="1", limits=largest)).verdict is Verdict.OK
+
+
+def test_a_program_finds_nothing_open_however_much_its_host_has() -> None:
+    program = """
+import os
+for number in range(2048):
+    try: print(number, os.fstat(number).st_mode)
+    except OSError: pass
+"""
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(open(__file__))
+        with LocalExecutor(1) as executor:
+            said = executor.run(Job(program)).text
+    assert [line.split()[0] for line in said.splitlines()] == ["0", "1", "2"]
+
+
+def test_a_program_does_not_learn_the_hosts_name() -> None:
+    with LocalExecutor(1) as executor:
+        assert executor.run(Job("import os\nprint(os.uname().nodename)")).text == "box\n"
 
 
 def test_numpy_is_there_only_where_it_was_asked_for() -> None:

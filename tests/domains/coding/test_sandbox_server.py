@@ -7,14 +7,36 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
+from helpers.hostile_answers import (
+    ENDLESS,
+    HEAD,
+    NO_ANSWER,
+    SLOW,
+    Respond,
+    body,
+    endlessly,
+    redirect,
+)
 from rlanything import backoff
+from rlanything.domains.coding.domain import Coding
 from rlanything.domains.coding.sandbox import remote
-from rlanything.domains.coding.sandbox.base import Job, Limits, SandboxUnavailable, Verdict
+from rlanything.domains.coding.sandbox.base import (
+    Job,
+    Limits,
+    RunResult,
+    SandboxUnavailable,
+    Verdict,
+)
 from rlanything.domains.coding.sandbox.remote import RemoteExecutor
 
 
@@ -31,7 +53,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.bodies: list[dict[str, Any]] = []
         self.answers: deque[Any] = deque()
-        """For the next requests: a status number, seconds of silence, text, or an object."""
+        """For the next requests: a status, seconds of silence, text, an object, or a function."""
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -50,6 +72,9 @@ class Handler(BaseHTTPRequestHandler):
             answer = server.answers.popleft()
         if isinstance(answer, float):
             time.sleep(answer)
+            return
+        if callable(answer):
+            answer(self)
             return
         status = answer if isinstance(answer, int) else 200
         text = answer if isinstance(answer, str) else json.dumps(answer)
@@ -163,3 +188,174 @@ def test_many_runs_keep_their_order(server: Server) -> None:
     results = executor.run_all([Job("", str(n), str(2 * n)) for n in range(40)])
     executor.close()
     assert [int(each.stdout) for each in results] == [2 * n for n in range(40)]
+
+
+@pytest.fixture
+def hasty(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """A server that gets two tries of .3 s."""
+    monkeypatch.setattr(remote, "GRACE_SECONDS", 0.3 - JOB.limits.wall)
+    monkeypatch.setattr(remote, "TRIES", 2)
+    return server
+
+
+SMALL_JOB = replace(JOB, limits=replace(JOB.limits, output_bytes=5000))
+
+
+def outcome(server: Server, answer: Any) -> RunResult:
+    """The result where every try gets this answer, checked to be one that can be shown and kept."""
+    server.answers.clear()
+    server.answers += [answer] * remote.TRIES
+    begun = time.monotonic()
+    result = RemoteExecutor(server.url).run(SMALL_JOB)
+    assert time.monotonic() - begun < 5
+    assert result.reason.isprintable()
+    assert len(result.reason) < 500
+    json.dumps(result.to_json(), allow_nan=False).encode()
+    return result
+
+
+HOSTILE = {**SLOW, **ENDLESS, **NO_ANSWER}
+
+
+@pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_server_breaks_a_run_in_time_and_nothing_else(
+    hasty: Server, answer: Respond
+) -> None:
+    result = outcome(hasty, answer)
+    assert result.verdict is Verdict.BROKEN
+    assert result.reason.endswith(", 2 times")
+    said = result.reason.removeprefix(f"{hasty.url}/run_code: it ")
+    if answer in SLOW.values():
+        assert said.startswith("did not answer within 0.3 s")
+    else:
+        assert said.startswith(("sent ", "cannot be", "has status none", "did not answer"))
+
+
+@pytest.mark.parametrize(
+    "wait", ["1000000000", "9" * 400, "1e9", "inf", "nan", "-1", "soon", "\x00"]
+)
+def test_no_wait_that_a_server_asks_for_hangs_a_run(hasty: Server, wait: str) -> None:
+    head = f"HTTP/1.1 503 x\r\nRetry-After: {wait}\r\n".encode()
+    result = outcome(hasty, body(b"", head))
+    assert result.verdict is Verdict.BROKEN
+    too_long = "it answers 503 and asks to wait 1000000000 s"
+    assert result.reason.endswith(too_long if wait == "1000000000" else "it answers 503, 2 times")
+
+
+def changed(**run: Any) -> str:
+    answer = finished("42")
+    answer["run_result"] |= run
+    return json.dumps(answer)
+
+
+UNUSABLE = {
+    **{
+        f"execution_time {value!r}"[:30]: changed(execution_time=value)
+        for value in ("abc", [1], {}, True, -1, 1e308, float("inf"), float("nan"), 10**400)
+    },
+    **{
+        f"return_code {value!r}"[:30]: changed(return_code=value)
+        for value in ("0", None, True, 0.0, 2**40)
+    },
+    **{f"stdout {value!r}": changed(stdout=value) for value in (1, [], {"a": 1}, True)},
+    "stderr [1]": changed(stderr=[1]),
+    "status []": changed(status=[]),
+    "run []": {**finished(), "run_result": []},
+    "a refusal of 2.4 MB": {"status": "SandboxError", "message": "no \x1b[31m box " * 200_000},
+    "a message of objects": {"status": "SandboxError", "message": [{}] * 1000},
+}
+
+
+@pytest.mark.parametrize("answer", UNUSABLE.values(), ids=UNUSABLE)
+def test_an_answer_of_wrong_types_is_broken(hasty: Server, answer: Any) -> None:
+    assert outcome(hasty, answer).verdict is Verdict.BROKEN
+    assert len(hasty.bodies) == 2
+
+
+def test_what_a_program_prints_never_makes_its_run_broken(hasty: Server) -> None:
+    lone = outcome(hasty, changed(stdout="42 \ud800", stderr="\udfff"))
+    assert (lone.verdict, lone.stdout) == (Verdict.WRONG, b"42 \xed\xa0\x80")
+    assert outcome(hasty, changed(stdout="42 \udcff")).stdout == b"42 \xff"
+    # It prints more than the server can send: known by the text, at which the answer breaks off.
+    for printed in ("stdout", "stderr"):
+        begin = f'{{"status": "Success", "run_result": {{"{printed}": "'.encode()
+        for piece in (b"4" * 2**16, b'\\"' * 2**15, b"\\u0000" * 2**13):
+            result = outcome(hasty, endlessly(HEAD + b"\r\n" + begin, piece))
+            assert (result.verdict, result.reason) == (Verdict.OUTPUT, "more than 5000 bytes")
+    # Nor does it pretend so: quotes of its own are escaped.
+    fake = json.dumps('"stdout": "' + "4" * 10).encode()
+    assert outcome(hasty, endlessly(HEAD + b"\r\n", fake)).verdict is Verdict.BROKEN
+
+
+@pytest.mark.parametrize("status", [301, 307, 308])
+def test_a_redirect_is_refused_and_names_the_place(server: Server, status: int) -> None:
+    with pytest.raises(SandboxUnavailable) as caught:
+        outcome(server, redirect(status, "http://user:pw@evil.example:8080/run_code?a=b"))
+    assert f"answers {status} and points to evil.example:8080, to which" in str(caught.value)
+    assert len(server.bodies) == 1
+    for location in ("/v2", "http://[::1", "//", "\x1b[31m", "x" * 60_000):
+        with pytest.raises(SandboxUnavailable, match="points to another path") as caught:
+            outcome(server, redirect(status, location))
+        assert len(str(caught.value)) < 500
+
+
+def test_a_refusals_reason_is_cut_to_a_line(server: Server) -> None:
+    with pytest.raises(SandboxUnavailable) as caught:
+        outcome(server, body(b"", b"HTTP/1.1 400 " + b"no\x1b[31m " * 5000 + b"\r\n"))
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 500
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.just("\ud800"),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+RUN = st.fixed_dictionaries(
+    {},
+    optional={
+        "status": st.sampled_from(["Finished", "Error", "TimeLimitExceeded"]) | JSON,
+        "return_code": st.integers(-300, 300) | JSON,
+        "execution_time": JSON,
+        "stdout": JSON,
+        "stderr": JSON,
+    },
+)
+ANSWER = st.fixed_dictionaries(
+    {"status": st.sampled_from(["Success", "Failed", "SandboxError"]) | JSON},
+    optional={"run_result": RUN | JSON, "message": JSON},
+)
+
+
+@given(st.one_of(ANSWER, JSON).map(json.dumps) | st.binary(max_size=40))
+@hypothesis_settings(
+    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+)
+def test_any_body_is_a_result(monkeypatch: pytest.MonkeyPatch, said: str | bytes) -> None:
+    raw = said.encode() if isinstance(said, str) else said
+    answered = SimpleNamespace(status=200), raw
+    monkeypatch.setattr(RemoteExecutor, "_post", lambda *given: answered)
+    monkeypatch.setattr(remote, "TRIES", 1)
+    result = RemoteExecutor("http://nowhere").run(JOB)
+    assert result.reason.isprintable()
+    json.dumps(result.to_json(), allow_nan=False).encode()
+
+
+def test_the_main_process_goes_on_where_the_server_does_not(
+    hasty: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "GRACE_SECONDS", 1.0)
+    domain = Coding(sandbox=hasty.url)
+    [task] = domain.tasks("train", 1, 0)
+    solution = domain.expert(task, ())
+    assert solution is not None
+    hasty.answers += [changed(execution_time="abc")] * 99
+    test = "```input\n1\n```\n```output\n1\n```"
+    assert domain.run_tests(task, [solution, "none"], [test]) == [[0], [-1]]

@@ -80,6 +80,18 @@ def test_every_number_gets_the_answer_of_the_table(machine: str) -> None:
         ("prctl", (22,), REFUSE),  # PR_SET_SECCOMP
         ("prlimit64", (0, 7), ALLOW),
         ("prlimit64", (7, 7), REFUSE),
+        ("prlimit64", (0, 7, 1), ALLOW),
+        ("prlimit64", (0, 0), ALLOW),  # RLIMIT_CPU: read, but not set
+        ("prlimit64", (0, 0, 1), REFUSE),
+        ("prlimit64", (0, 0, 2**32), REFUSE),
+        ("prlimit64", (0, 2**32, 1), REFUSE),  # the kernel reads an int
+        ("prlimit64", (0, 15, 1), REFUSE),  # RLIMIT_RTTIME
+        ("prlimit64", (0, 15), ALLOW),
+        ("setrlimit", (0, 1), REFUSE),
+        ("setrlimit", (2**32, 1), REFUSE),
+        ("setrlimit", (15, 1), REFUSE),
+        ("setrlimit", (3, 1), ALLOW),  # RLIMIT_STACK
+        ("setrlimit", (9, 1), ALLOW),  # RLIMIT_AS
         ("socketpair", (1, 1), ALLOW),
         ("socketpair", (2, 1), REFUSE),
         ("sendto", (3, 4, 5, 0, 0), ALLOW),

@@ -7,12 +7,17 @@ import signal
 
 import psutil
 import pytest
-from playwright.sync_api import Error as PlaywrightError
 
 from rlanything.domains.base import DomainError, EpisodeError
 from rlanything.domains.miniwob import browser as browser_module
 from rlanything.domains.miniwob.actions import Click, InvalidAction, Select, Type
-from rlanything.domains.miniwob.browser import OPEN_PAGES, PACKAGE, Browser, executable
+from rlanything.domains.miniwob.browser import (
+    OPEN_PAGES,
+    PACKAGE,
+    Browser,
+    BrowserDied,
+    executable,
+)
 from rlanything.domains.miniwob.environment import EpisodeSpec, MiniWobEnvironment, PageEpisode
 from rlanything.domains.miniwob.screen import Element
 from rlanything.domains.miniwob.tasks import make_task
@@ -124,7 +129,7 @@ def test_changed_numbers_hold_for_their_episode_only(browser: Browser) -> None:
     start = EpisodeSpec("click-color", 3, "train", {"variables": {"MAX_COLORS": 7}})
     assert len(PageEpisode(browser, start).begin().elements) == 7
     assert len(PageEpisode(browser, EpisodeSpec("click-color", 3)).begin().elements) == 4
-    with pytest.raises(PlaywrightError, match="the page has no SPEED"):
+    with pytest.raises(BrowserDied, match="the page has no SPEED"):
         boxes(variables={"SPEED": 1})
 
 

@@ -60,9 +60,9 @@ class AlfWorldEnvironment:
             return StepResult(refused, action, valid=False)
         try:
             view = self._engine.step(action)
-        except Exception as fault:  # whatever broke, this episode is over and only this one
+        except Exception as fault:  # whatever broke, this episode is lost and only this one
             reason = f"the engine failed at {action!r} ({fault!r})"
-            raise EpisodeError(self._task.id, reason) from fault
+            raise EpisodeError(self._task.id, reason, lost=True) from fault
         return StepResult(self._observe(view), action, valid=True, outcome=1 if view.won else None)
 
     def _observe(self, view: GameView) -> Observation:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+
+from rlanything.terminal import write, write_json, write_line
 
 if TYPE_CHECKING:
     from rlanything.domains.coding.sandbox.base import Limits, RunResult
@@ -30,10 +29,10 @@ def sandbox(
     limits = Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
     result = _run_file(program, input, expect, limits)
     if as_json:
-        typer.echo(json.dumps(result.to_json()))
+        write_json(result.to_json())
     else:
-        typer.echo(result.text, nl=False)
-        Console(stderr=True).print(escape(result.line()), soft_wrap=True, highlight=False)
+        write(result.text)
+        write_line(result.line(), stderr=True)
 
 
 def _run_file(

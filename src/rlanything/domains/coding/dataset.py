@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import random
 import re
 import reprlib
@@ -24,6 +23,7 @@ from typing import Any, NoReturn, TextIO
 
 from rlanything.domains.base import DomainError, MissingData
 from rlanything.domains.coding.problem import Example, Problem
+from rlanything.domains.coding.sandbox.base import MOST
 from rlanything.surrogates import whole_characters
 
 _CHUNK_CHARACTERS = 1 << 20
@@ -155,8 +155,10 @@ def _problem(place: str, entry: Any, most_tests: int | None) -> Problem:
     question, limit = entry["question"], entry["test_time_limit"]
     if not isinstance(question, str) or not question.strip():
         _fail(place, "'question' is no text", "give the problem in words")
-    if type(limit) not in (int, float) or not (math.isfinite(limit) and limit > 0):
-        _fail(place, f"'test_time_limit' is {reprlib.repr(limit)}", "give seconds above 0")
+    longest = MOST["cpu_seconds"]
+    if type(limit) not in (int, float) or not 0 < limit <= longest:
+        fault = f"'test_time_limit' is {reprlib.repr(limit)}"
+        _fail(place, fault, f"give seconds above 0, {longest:g} at most")
     for key in ("test_input", "test_output"):
         texts = entry[key]
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):

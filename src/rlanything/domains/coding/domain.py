@@ -15,7 +15,13 @@ from rlanything.domains.coding.environment import CodingEnvironment
 from rlanything.domains.coding.humaneval import humaneval_problems
 from rlanything.domains.coding.problem import Problem
 from rlanything.domains.coding.rewriting import rewritten
-from rlanything.domains.coding.sandbox.base import Executor, Job, SandboxUnavailable, Verdict
+from rlanything.domains.coding.sandbox.base import (
+    MOST,
+    Executor,
+    Job,
+    SandboxUnavailable,
+    Verdict,
+)
 from rlanything.domains.coding.sandbox.local import LocalExecutor
 from rlanything.domains.coding.sandbox.remote import RemoteExecutor
 from rlanything.domains.teaching import UnitTestTeacher
@@ -80,6 +86,8 @@ class Coding:
         for name, value in (("tests", tests), ("memory_mb", memory_mb)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise DomainError(f"{name} is {value!r}: give a whole number, 1 or more")
+        if memory_mb > MOST["memory_mb"]:
+            raise DomainError(f"memory_mb is {memory_mb!r}: give {MOST['memory_mb']} at most")
         self._tests, self._memory_mb = tests, memory_mb
         self._imports, self._sandbox = tuple(imports), sandbox
         self._rewritten_tests = rewritten_tests

@@ -8,7 +8,12 @@ from rlanything.domains.base import EpisodeError, Observation, StepResult
 from rlanything.domains.coding.answers import program_in
 from rlanything.domains.coding.checking import ground_truth_jobs
 from rlanything.domains.coding.problem import Problem
-from rlanything.domains.coding.sandbox.base import Executor, RunResult, Verdict
+from rlanything.domains.coding.sandbox.base import (
+    Executor,
+    RunResult,
+    SandboxUnavailable,
+    Verdict,
+)
 from rlanything.records import Task
 
 SHOWN_CHARACTERS = 200
@@ -35,7 +40,10 @@ class CodingEnvironment:
             observation = Observation("There is no fenced Python program in the answer.")
             return StepResult(observation, None, False, -1, 0.0)
         jobs = ground_truth_jobs(self._problem, program, self._memory_mb)
-        results = self._executor().run_all(jobs)
+        try:
+            results = self._executor().run_all(jobs)
+        except SandboxUnavailable as fault:
+            raise EpisodeError(self._task_id, f"there is no sandbox: {fault}") from fault
         for result in results:
             if result.verdict is Verdict.BROKEN:
                 raise EpisodeError(self._task_id, f"the sandbox failed: {result.reason}")

@@ -20,6 +20,9 @@ KEYS = {
 }
 
 
+CLIPBOARD_KEYS = {"Control+c", "Control+x", "Control+v"}
+
+
 @dataclass(frozen=True, slots=True)
 class Click:
     number: int

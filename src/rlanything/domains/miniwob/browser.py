@@ -7,12 +7,15 @@ it takes it over, and an episode that lost its page is played again (`environmen
 
 from __future__ import annotations
 
+import contextlib
 import mimetypes
 import os
+import secrets
 import shutil
+import signal
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from importlib.resources import files
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -30,6 +33,10 @@ PACKAGE = Path(miniwob.__file__).resolve().parent / "html"  # an environment may
 ORIGIN = "http://miniwob/"
 """The address of no real host: every request is answered here."""
 WIDTH, HEIGHT = 160, 210
+STUCK_SECONDS = 60.0
+"""What a page may take over one call; then it counts as hung, and the browser is ended."""
+SCRIPTS = ("clock.js", "page.js")
+"""Run in every page before its own."""
 OPEN_PAGES = 40
 """Most pages kept open: an idle one takes 20 MB and no time; opening one takes as long as ten
 resets."""
@@ -41,8 +48,18 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--disable-smooth-scrolling",  # which takes time by the clock, not by the page's
+    "--disable-partial-raster",
     "--proxy-server=127.0.0.1:9",  # requests that routing does not see go nowhere
 )
+EMPTY_CLIPBOARD = """() => {
+    const nothing = event => {
+        event.clipboardData.setData("text/plain", "");
+        event.preventDefault();
+    };
+    document.addEventListener("copy", nothing, { once: true });
+    document.execCommand("copy");
+}"""
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 REMEDY = (
     "install Debian's chromium-headless-shell or any Chromium, or name one: RLANYTHING_CHROMIUM="
@@ -50,7 +67,8 @@ REMEDY = (
 
 
 class BrowserDied(Exception):
-    """The end of the browser, with which the state of its pages is lost."""
+    """The end of the browser, by itself or because a page failed, with which the state of its pages
+    is lost."""
 
 
 class Tenant(Protocol):
@@ -87,11 +105,19 @@ class Browser:
         self._chromium: Chromium | None = None
         self._context: BrowserContext | None = None
         self._pages: OrderedDict[str, tuple[Page, Tenant]] = OrderedDict()
+        self._mark = f"--rlanything={secrets.token_hex(8)}"
+        """A switch that Chromium ignores, by which its process is known."""
+        self._clipboard_page: Page | None = None
+        self._clipboard_user: Tenant | None = None
 
     def call(self, work: Callable[[], Result]) -> Result:
         """Calls `work`, which may use pages, in the browser's thread and returns its result. Raises
-        `BrowserDied` if the browser dies meanwhile, and `DomainError` if it cannot be started."""
-        return self._thread.submit(self._guarded, work).result()
+        `BrowserDied` if a page fails or hangs or the browser dies, and `DomainError` if it cannot
+        be started."""
+        future = self._thread.submit(self._guarded, work)
+        if not wait([future], STUCK_SECONDS).done:  # scripts of a page may loop for ever
+            self._kill()
+        return future.result()
 
     def version(self) -> str:
         """Starts the browser and returns its version. Raises `DomainError` where it cannot be
@@ -123,12 +149,32 @@ class Browser:
             oldest.close()
         return page, False
 
+    def _kill(self) -> None:
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # ended meanwhile
+                words = (process / "cmdline").read_bytes().replace(b"\0", b" ")
+                if self._mark.encode() in words and b"--type=" not in words:
+                    os.kill(int(process.name), signal.SIGKILL)
+
+    def used_clipboard_last(self, tenant: Tenant) -> bool:
+        """Returns whether the clipboard, which all pages share, holds what the tenant left in
+        it."""
+        return self._clipboard_user is tenant
+
+    def empty_clipboard(self, tenant: Tenant) -> None:
+        """Empties the clipboard for a tenant that is about to use it; within `call` only."""
+        if self._clipboard_page is None:  # one of its own: others would lose focus or selection
+            self._clipboard_page = self._running().new_page()
+        self._clipboard_page.evaluate(EMPTY_CLIPBOARD)
+        self._clipboard_user = tenant
+
     def _guarded(self, work: Callable[[], Result]) -> Result:
         try:
             return work()
         except PlaywrightError as fault:
-            if self._chromium is not None and self._chromium.is_connected():
-                raise
+            # A new browser also where only a page fails: what was done to a page must not be what
+            # the next episode meets, and to close one that is on its way elsewhere may never end.
+            self._kill()
             self._forget()
             raise BrowserDied(str(fault)) from fault
 
@@ -146,7 +192,7 @@ class Browser:
             self._playwright = sync_playwright().start()
         try:
             self._chromium = self._playwright.chromium.launch(
-                executable_path=path, args=list(FLAGS)
+                executable_path=path, args=[*FLAGS, self._mark]
             )
         except PlaywrightError as fault:
             reason = str(fault).splitlines()[0]
@@ -160,8 +206,9 @@ class Browser:
             service_workers="block",
         )
         self._context.route("**/*", self._serve)
-        script = files("rlanything.domains.miniwob") / "page.js"
-        self._context.add_init_script(script.read_text(encoding="utf-8"))
+        folder = files("rlanything.domains.miniwob")
+        scripts = [(folder / name).read_text(encoding="utf-8") for name in SCRIPTS]
+        self._context.add_init_script("\n".join(scripts))
         return self._context
 
     def _serve(self, route: Route) -> None:
@@ -178,6 +225,7 @@ class Browser:
 
     def _forget(self) -> None:
         self._pages.clear()
+        self._clipboard_page = self._clipboard_user = None
         self._context = self._chromium = None
 
     def _stop(self) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import Page
 
 from rlanything.domains.base import EpisodeError, Image, Observation, StepResult
 from rlanything.domains.miniwob.actions import (
     ACTION_MARKER,
+    CLIPBOARD_KEYS,
     USAGE,
     Action,
     Click,
@@ -32,6 +32,9 @@ from rlanything.records import Task
 NO_ACTION = f"No action was found: end the response with `{ACTION_MARKER} ` and one of: {USAGE}."
 SETTLE_MS = 1000
 """Time that passes on a page's own clock after each action: longer than any animation or delay."""
+FORGET_MS = 1100
+"""Time that passes on the browser's clock after typing at a list: for a second what is typed next
+would go on with it."""
 MOST_DEATHS = 3
 """Deaths of the browser, in a row at one step, after which an episode is given up."""
 
@@ -71,14 +74,14 @@ class PageEpisode:
         self._done: list[Action] = []
 
     def begin(self) -> PageState:
-        self._done.clear()
         """Starts the episode anew and returns the first state."""
+        self._done.clear()
         return self._browser_call(lambda: _reset_page(self._acquire_page()[0], self._spec))
 
     def act(self, action: Action) -> PageState:
         """Carries out an action and returns the state after it. Raises `InvalidAction`; the action
         is then no part of the episode."""
-        state = self._browser_call(lambda: _carry_out(self._restored_page(), action))
+        state = self._browser_call(lambda: _carry_out(self._restored_page(action), action))
         self._done.append(action)
         return state
 
@@ -94,13 +97,20 @@ class PageEpisode:
                 if death == MOST_DEATHS:
                     raise
 
-    def _restored_page(self) -> Page:
-        """Returns the page in the state in which the episode left it."""
+    def _restored_page(self, action: Action | None = None) -> Page:
+        """Returns the page in the state in which the episode left it; the clipboard too, if the
+        episode is about to use it."""
         page, kept = self._acquire_page()
+        used = any(map(_uses_clipboard, self._done))
+        uses = action is not None and _uses_clipboard(action)
+        if uses and used and not self._browser.used_clipboard_last(self):
+            kept = False
+        if (uses and not used) or (used and not kept):
+            self._browser.empty_clipboard(self)
         if not kept:
             _reset_page(page, self._spec)
-            for action in self._done:
-                _carry_out(page, action)
+            for done in self._done:
+                _carry_out(page, done)
         return page
 
     def _acquire_page(self) -> tuple[Page, bool]:
@@ -108,14 +118,23 @@ class PageEpisode:
         return self._browser.page(self._spec.page, self)
 
 
+def _uses_clipboard(action: Action) -> bool:
+    return isinstance(action, Press) and action.key in CLIPBOARD_KEYS
+
+
 def _reset_page(page: Page, spec: EpisodeSpec) -> PageState:
-    page.mouse.move(0, 0)  # else what it points at differs by what was done before
-    reset = "([seed, mode, parameters]) => miniwob.reset(seed, mode, parameters)"
     values = [spec.seed, spec.mode, dict(spec.parameters)]
-    state = page.evaluate(reset, values)
+
+    def begun_page() -> Any:
+        # Else what is pointed at, and what keys scroll, differ by what was done before.
+        page.mouse.click(0, 0, button="right")
+        begin = "([seed, mode, parameters]) => miniwob.reset(seed, mode, parameters)"
+        return page.evaluate(begin, values)
+
+    state = begun_page()
     if state is None:
         page.goto(page.url.partition("#")[0])
-        state = page.evaluate(reset, values)
+        state = begun_page()
     return _page_state(state)
 
 
@@ -129,12 +148,15 @@ def _carry_out(page: Page, action: Action) -> PageState:
             page.mouse.click(x, y)
         case Type(number, text):
             page.mouse.click(*_point(page, number))
-            if page.evaluate("number => miniwob.inParts(number - 1)", number):
+            takes = page.evaluate("number => miniwob.typing(number - 1)", number)
+            if takes == "parts":
                 text = _parts(text)
             else:
                 page.keyboard.press("Control+a")
                 page.keyboard.press("Delete")
             page.keyboard.type(text)
+            if takes == "list" and text:
+                page.wait_for_timeout(FORGET_MS)
         case Select(number, option):
             _select(page, number, option)
         case Press(key):
@@ -142,7 +164,8 @@ def _carry_out(page: Page, action: Action) -> PageState:
         case Scroll(down):
             page.mouse.move(WIDTH // 2, HEIGHT * 2 // 3)
             page.mouse.wheel(0, HEIGHT // 2 if down else -HEIGHT // 2)
-    return _page_state(page.evaluate("time => miniwob.settle(time)", SETTLE_MS))
+    settle = "([time, wheel]) => miniwob.settle(time, wheel)"
+    return _page_state(page.evaluate(settle, [SETTLE_MS, isinstance(action, Scroll)]))
 
 
 def _parts(text: str) -> str:
@@ -191,10 +214,9 @@ def open_episode(
     episode = PageEpisode(browser, spec)
     try:
         state = episode.begin()
-    except PlaywrightError as fault:
-        raise EpisodeError(task_id, f"the page cannot be started ({_first_line(fault)})") from fault
     except BrowserDied as fault:
-        raise EpisodeError(task_id, f"the browser died ({_first_line(fault)})", True) from fault
+        reason = f"the page cannot be started ({_first_line(fault)})"
+        raise EpisodeError(task_id, reason, deadly=True) from fault
     if state.done:
         raise EpisodeError(task_id, "the page is done before it begins")
     return episode, state
@@ -230,12 +252,10 @@ class MiniWobEnvironment:
             state = self._episode.act(parse_action(text))
         except InvalidAction as reason:
             return self._invalid_step(text, str(reason))
-        except PlaywrightError as fault:
-            reason = f"the page failed at {text!r} ({_first_line(fault)})"
-            raise EpisodeError(self._task.id, reason) from fault
         except BrowserDied as fault:
-            reason = f"the browser died at {text!r} ({_first_line(fault)})"
-            raise EpisodeError(self._task.id, reason, deadly=True) from fault
+            # In new browsers as well: the action brings it about, and loses the episode.
+            reason = f"the page failed at {text!r} ({_first_line(fault)})"
+            raise EpisodeError(self._task.id, reason, lost=True) from fault
         if state.done:
             outcome = 1 if state.reward == 1 else -1
             ending = Observation("The task is over.")

@@ -1,46 +1,8 @@
-// Runs in every page before its own scripts. Gives it a clock that only `miniwob` moves, so that an
-// episode does not depend on how busy the machine is, and reads and finds its elements.
+// Runs in every page before its own scripts and after `clock.js`: reads it, finds its elements, and
+// begins its episodes so that nothing is left of those before.
 (() => {
-  const START = Date.UTC(2020, 0, 1, 12);
-  const FRAME = 16;
-  let now = 0;
-  let number = 0;
-  const timers = new Map();
-
-  const add = (what, delay, repeats, rest) => {
-    const wait = Math.max(Number(delay) || 0, repeats ? 1 : 0);
-    timers.set(++number, { at: now + wait, every: repeats ? wait : null, what, rest });
-    return number;
-  };
-  const remove = (id) => void timers.delete(id);
-  window.setTimeout = (what, delay, ...rest) => add(what, delay, false, rest);
-  window.setInterval = (what, delay, ...rest) => add(what, delay, true, rest);
-  window.requestAnimationFrame = (what) => add(() => what(now), FRAME, false, []);
-  window.clearTimeout = window.clearInterval = window.cancelAnimationFrame = remove;
-  performance.now = () => now;
-  const RealDate = Date;
-  window.Date = new Proxy(RealDate, {
-    construct: (type, given, target) =>
-      Reflect.construct(type, given.length ? given : [START + now], target),
-    apply: () => new RealDate(START + now).toString(),
-    get: (type, name) => (name === "now" ? () => START + now : Reflect.get(type, name)),
-  });
-
-  const advance = (milliseconds) => {
-    const end = now + milliseconds;
-    for (;;) {
-      let due = null;
-      for (const [id, timer] of timers) {
-        if (timer.at <= end && (due === null || timer.at < due.timer.at)) due = { id, timer };
-      }
-      if (due === null) break;
-      now = Math.max(now, due.timer.at);
-      if (due.timer.every === null) timers.delete(due.id);
-      else due.timer.at += due.timer.every;
-      if (typeof due.timer.what === "function") due.timer.what(...due.timer.rest);
-    }
-    now = end;
-  };
+  const clock = window.miniwob;
+  const SCROLL_FRAMES = 3;
 
   // Which elements wait for a click, so that those are listed that say nothing.
   const listening = new WeakSet();
@@ -50,6 +12,17 @@
     if (CLICKS.has(type) && this instanceof Element) listening.add(this);
     return addEventListener.call(this, type, ...rest);
   };
+
+  // No agent can press the right button. With it `environment` clicks once before an episode begins:
+  // keys then scroll the page and not what was clicked last, and no page hears of it.
+  for (const type of ["pointerdown", "mousedown", "pointerup", "mouseup", "auxclick", "contextmenu"]) {
+    const swallow = (event) => {
+      if (event.button !== 2) return;
+      event.stopImmediatePropagation();
+      if (type === "contextmenu") event.preventDefault();
+    };
+    addEventListener.call(window, type, swallow, true);
+  }
 
   const LEFT_OUT = new Set(["query", "reward-display", "sync-task-cover", "click-canvas"]);
   const INPUT_ROLES = { checkbox: "checkbox", radio: "radio", range: "slider" };
@@ -218,6 +191,10 @@
   const point = (index) => {
     const element = elements[index];
     if (!element || !element.isConnected) return null;
+    const places = [];
+    for (let each = element; each; each = each.parentElement) {
+      places.push([each, each.scrollLeft, each.scrollTop]);
+    }
     element.scrollIntoView({ block: "nearest", inline: "nearest" });
     const hits = (x, y) => {
       const top = document.elementFromPoint(x, y);
@@ -232,18 +209,21 @@
         }
       }
     }
+    for (const [each, left, top] of places) each.scrollTo(left, top);
     return null;
   };
 
-  // Whether a field is filled in part by part, as dates are; then it is empty and at its first part.
+  // How a field takes what is typed: "list" for one that goes to the option so named, "parts" for one
+  // that is filled in part by part, as dates are; then it is empty and at its first part.
   const PARTS = new Set(["date", "datetime-local", "month", "time", "week"]);
-  const inParts = (index) => {
+  const typing = (index) => {
     const field = elements[index];
-    if (!PARTS.has(field.type)) return false;
+    if (field instanceof HTMLSelectElement) return "list";
+    if (!PARTS.has(field.type)) return "text";
     field.value = "";
     field.blur();
     field.focus();
-    return true;
+    return "parts";
   };
 
   // How far down an option stands in a list, and whether several can be chosen; null: it does not.
@@ -306,6 +286,8 @@
   // Not every page takes back all that was done to it. Whether one did is seen from an episode that
   // should look the same each time; a page that not even this one leaves as it was serves once.
   const ONCE = "serves once";
+  // These keep in variables what no look at them shows.
+  const KEEPERS = /\/(chase-circle|form-sequence-3|simon-says)\.html$/;
   let looksAtFirst = null;
   let begun = false;
   const probe = async () => {
@@ -318,7 +300,7 @@
   };
   let touched = true;
   const soiled = async () => {
-    if (sessionStorage.getItem(ONCE)) return begun;
+    if (sessionStorage.getItem(ONCE) || KEEPERS.test(location.pathname)) return begun;
     if (!touched) return false;
     if (looksAtFirst !== null) return (await probe()) !== looksAtFirst;
     looksAtFirst = await probe();
@@ -336,25 +318,63 @@
     return { utterance: utterance(), ...observe() };
   };
 
+  // The page counts its episodes and shows their rewards beside them, where they can be copied.
+  const forgetScores = () => {
+    WOB_EPISODE_ID = 0;
+    core.wob_scores = [];
+    core.EP_TIMER ??= 0; // as if an episode had to be ended, so that what is shown is the same
+    core.endEpisode(0);
+  };
+
+  const unscroll = () => {
+    for (const element of document.querySelectorAll("*")) {
+      if (element.scrollTop || element.scrollLeft) element.scrollTo(0, 0);
+    }
+  };
+
+  // Tab goes on from what had the focus last, or was clicked last: make that the page itself.
+  const unfocus = () => {
+    document.body.tabIndex = -1;
+    document.body.focus({ preventScroll: true });
+    document.body.blur();
+    document.body.removeAttribute("tabindex");
+  };
+
   const start = async (seed, mode, parameters) => {
-    timers.clear(); // of the episode before
-    now = 0;
+    clock.restart();
     core.EPISODE_MAX_TIME = 1e9;
-    if (core.EP_TIMER !== null) core.endEpisode(0);
+    forgetScores();
     change(parameters);
     core.setDataMode(mode);
     if (window.jQuery) jQuery.fx.off = true;
-    if (document.activeElement) document.activeElement.blur();
+    unfocus();
+    unscroll();
+    if (location.href.includes("#")) history.replaceState(null, "", location.pathname);
     Math.seedrandom(String(seed));
     core.startEpisodeReal();
-    advance(1000);
+    clock.advance(1000);
     const late = [...document.images].filter((image) => !image.complete);
     const arrival = (image) => new Promise((go) => (image.onload = image.onerror = go));
     await Promise.all(late.map(arrival));
   };
 
-  const settle = (milliseconds) => {
-    advance(milliseconds);
+  // What was disabled or hidden loses the focus when the next frame is drawn: do not wait for that.
+  const dropLostFocus = () => {
+    const focus = document.activeElement;
+    if (focus === null) return;
+    if (focus.disabled || !focus.checkVisibility({ visibilityProperty: true })) focus.blur();
+  };
+  // What a wheel scrolls, and a list to what is chosen in it, moves with the next real frames.
+  const settle = async (milliseconds, wheel) => {
+    // Another document, in which nobody began: what it shows, and its reward, are not the episode's.
+    if (!begun) throw new Error("the page of the episode was left");
+    const list = document.activeElement;
+    if (wheel || (list instanceof HTMLSelectElement && (list.multiple || list.size > 1))) {
+      for (let frame = 0; frame < SCROLL_FRAMES; frame++) await clock.frame();
+    }
+    dropLostFocus();
+    clock.advance(milliseconds);
+    dropLostFocus();
     return observe();
   };
   const touching = (work) => (...given) => {
@@ -364,7 +384,7 @@
 
   window.miniwob = {
     reset,
-    inParts,
+    typing: touching(typing),
     count: () => elements.length,
     point: touching(point),
     choose: touching(choose),

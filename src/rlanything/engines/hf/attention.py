@@ -234,7 +234,8 @@ def _grouped(
         attn_mask=mask.expand(-1, -1, width, -1).repeat(1, 1, heads // shared, 1),
         scale=scaling,
     )
-    return seen.view(rows, heads, width, dim).transpose(1, 2)
+    # Values may be narrower than keys, and what is seen is as wide as they are.
+    return seen.view(rows, heads, width, -1).transpose(1, 2)
 
 
 AttentionInterface.register(ATTENTION, attend)

@@ -51,9 +51,11 @@ def unpacked(path: Path) -> Path:
     if importlib.util.find_spec("gguf") is None:
         raise ImportError("reading GGUF files needs the package gguf (pip install gguf)")
     network: Any = AutoModelForCausalLM.from_pretrained(
-        str(path.parent), gguf_file=path.name, dtype=torch.float32
+        str(path.parent), gguf_file=path.name, dtype=torch.float32, trust_remote_code=False
     )
-    tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+    tokenizer = AutoTokenizer.from_pretrained(
+        str(path.parent), gguf_file=path.name, trust_remote_code=False
+    )
     # The weights are numbers like any other now; with this mark they would not be saved.
     network.hf_quantizer = None
     del network.config.quantization_config

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
@@ -21,8 +21,11 @@ from transformers.utils import logging
 
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.attention import trie_arguments
+from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.gguf import find_gguf, unpacked
+from rlanything.engines.hf.probing import find_decoder, looks_ahead, own_cache_works, reason_of
 from rlanything.engines.hf.sharing import sharing_problem
+from rlanything.engines.hf.turns import end_of_turn
 
 
 @dataclass
@@ -40,20 +43,24 @@ class LanguageModel:
     def __post_init__(self) -> None:
         self.sharing_problem: str | None = sharing_problem(self.network)
         """Why sequences cannot share their beginnings in a trie; None if they can."""
+        self.own_cache_works: bool = self.sharing_problem is None or own_cache_works(self.network)
+        """Whether transformers' own cache can be generated with."""
         head = self.network.get_output_embeddings()
         if head is None:
             raise ModelError(
                 f"model {self.name!r} has no output layer; choose a Qwen- or Llama-type model"
             )
         self.head: nn.Module = head
-        self.decoder: nn.Module = self.network.get_decoder()
+        self.decoder: nn.Module = find_decoder(self.network)
         eos = (
             self.network.generation_config.eos_token_id if self.network.generation_config else None
         )
         listed = eos if isinstance(eos, list) else [eos]
-        self.stop_ids: tuple[int, ...] = tuple(
-            sorted({i for i in (*listed, self.tokenizer.eos_token_id) if isinstance(i, int)})
-        )
+        stops = {i for i in (*listed, self.tokenizer.eos_token_id) if isinstance(i, int)}
+        self.end_of_turn: int | None = end_of_turn(self.tokenizer, stops)
+        """The token that ends the model's turn; None: it has none."""
+        own = set() if self.end_of_turn is None else {self.end_of_turn}
+        self.stop_ids: tuple[int, ...] = tuple(sorted(stops | own))
 
     @property
     def device(self) -> torch.device:
@@ -99,11 +106,17 @@ class LanguageModel:
     def encode(self, text: str) -> list[int]:
         """Returns token ids of a rendered chat; special tokens are written out in it, none are
         added."""
-        return self.tokenizer.encode(text, add_special_tokens=False)
+        with self._tokenizing():
+            return self.tokenizer.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
-        text = self.tokenizer.decode(list(ids), skip_special_tokens=False)
+        with self._tokenizing():
+            text = self.tokenizer.decode(list(ids), skip_special_tokens=False)
         return text if isinstance(text, str) else "".join(text)
+
+    def _tokenizing(self) -> AbstractContextManager[None]:
+        doing = f"model {self.name!r} cannot read or write text with its tokenizer"
+        return reading(doing, "Mend tokenizer.json in its folder, or take another model.")
 
     def save(self, folder: Path) -> None:
         """Writes the Hugging Face format: `from_pretrained(folder)` opens it. Of a model with
@@ -122,17 +135,17 @@ def load_model(
     Raises `ModelError` if it cannot be loaded, put on the device, or used."""
     # Their bars would break into ours.
     logging.disable_progress_bar()
-    try:
+    with reading(
+        f"cannot load model {str(source)!r}",
+        "Give a folder with config.json, model.safetensors and a tokenizer, a Hugging Face id, a "
+        "GGUF file, or `nano`.",
+    ):
         packed = find_gguf(str(source))
         folder = unpacked(packed) if packed is not None else source
-        network = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(str(folder))
-    except (OSError, ValueError, ImportError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ModelError(
-            f"cannot load model {str(source)!r}: {reason}. Give a folder with config.json, "
-            "model.safetensors and a tokenizer, a Hugging Face id, a GGUF file, or `nano`."
-        ) from error
+        network = AutoModelForCausalLM.from_pretrained(
+            str(folder), dtype=torch.float32, trust_remote_code=False
+        )
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     if tokenizer.chat_template is None:
         raise ModelError(
             f"model {str(source)!r} has no chat template; choose an instruction-tuned model or add "
@@ -152,7 +165,7 @@ def load_model(
         weights.requires_grad_(not has_adapters(network) or ".lora_" in name)
     autocast = torch.bfloat16 if dtype == "bfloat16" else None
     model = LanguageModel(network, tokenizer, autocast)
-    _check_head(model, str(source))
+    _check_logits(model, str(source))
     if not trains:
         _freeze(network, autocast)
     return model
@@ -184,13 +197,27 @@ def _own_memory(network: nn.Module) -> None:
 
 
 @torch.inference_mode()
-def _check_head(model: LanguageModel, source: str) -> None:
-    """Refuses architectures that scale or cap their logits after the head: ours would be wrong."""
+def _check_logits(model: LanguageModel, source: str) -> None:
+    """Refuses architectures whose logits ours would not be: those that look ahead, and those that
+    scale or cap their logits after the head."""
     ids = torch.tensor([[0, 1, 2, 3]], device=model.device)
     positions = torch.arange(4)[None]
-    ours = model.logits(model.hidden_states(ids, positions, None))
-    with torch.autocast(model.device.type, model.autocast, enabled=model.autocast is not None):
-        theirs = model.network(input_ids=ids, position_ids=positions.to(model.device)).logits
+    try:
+        ahead = looks_ahead(model.network, model.decoder)
+        ours = model.logits(model.hidden_states(ids, positions, None))
+        with torch.autocast(model.device.type, model.autocast, enabled=model.autocast is not None):
+            theirs = model.network(input_ids=ids, position_ids=positions.to(model.device)).logits
+    except Exception as error:
+        # Whatever a model needs beside tokens and positions, it gets none of it here.
+        raise ModelError(
+            f"model {source!r} cannot compute tokens alone ({reason_of(error)}); choose a Qwen- or "
+            "Llama-type model."
+        ) from error
+    if ahead:
+        raise ModelError(
+            f"model {source!r} does not go from left to right: its tokens see those behind them; "
+            "choose a Qwen- or Llama-type model."
+        )
     if not torch.allclose(ours, theirs.float(), atol=1e-3, rtol=1e-3):
         raise ModelError(
             f"model {source!r} changes its logits after the output layer, which is not supported; "

@@ -1,22 +1,23 @@
 """The engine of last resort: any causal language model, one sequence at a time, slow but exact.
 
 No padding, no shared prefixes, no cache of ours: transformers' own `generate` runs the network with
-the cache and the masks of its architecture, so sliding windows and recurrent layers are right.
+the cache and the masks of its architecture, so sliding windows and recurrent layers are right; and
+without a cache where that one computes something else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.draft import Draft, draw
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.probing import own_settings_aside
 from rlanything.records import Completion
 
 
@@ -48,13 +49,13 @@ class PlainEngine:
             do_sample=False,
             max_new_tokens=sampling.max_tokens,
             eos_token_id=list(model.stop_ids) or None,
-            use_cache=True,
+            use_cache=model.own_cache_works,
         )
         network: Any = model.network
         # Not in inference_mode (`generate` has its own no_grad): some networks keep their recurrent
         # state in themselves, and inference tensors must not be met outside of it.
         with (
-            _own_settings_aside(model.network),
+            own_settings_aside(model.network),
             torch.autocast(model.device.type, model.autocast, enabled=model.autocast is not None),
         ):
             network.generate(
@@ -84,17 +85,3 @@ class _Drawing(LogitsProcessor):
         only = torch.full_like(scores, float("-inf"))
         only[:, draft.token_ids[-1]] = 0
         return only
-
-
-@contextmanager
-def _own_settings_aside(network: PreTrainedModel) -> Iterator[None]:
-    """Takes the model's own settings away inside the context.
-
-    `generate` would fill in penalties, suppressed tokens, a least length, ... from them wherever it
-    is given none."""
-    own = network.generation_config
-    network.generation_config = GenerationConfig()
-    try:
-        yield
-    finally:
-        network.generation_config = own

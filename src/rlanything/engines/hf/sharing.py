@@ -1,4 +1,5 @@
-"""Whether a model can compute many sequences as one trie: asked once, when it is loaded."""
+"""Whether a model can compute many sequences as one trie, and go on from a cache of ours: asked
+once, when it is loaded."""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rlanything.engines.hf.attention import ATTENTION, trie_arguments
+from rlanything.engines.hf.cache import RaggedCache
+from rlanything.engines.hf.probing import TOLERANCE, find_decoder, reason_of
 
 _PREFIX, _BRANCH = 5, 4
-_TOLERANCE = 1e-3
 
 
 def sharing_problem(network: PreTrainedModel) -> str | None:
@@ -20,7 +22,8 @@ def sharing_problem(network: PreTrainedModel) -> str | None:
 
     A window of thousands of tokens or positions that are stretched for long texts look right on
     short ones, so configuration is asked first; then two sequences of a few tokens are computed as
-    a trie and alone. A model that passes is left with our attention, another as it was."""
+    a trie, token by token from the cache, and alone. A model that passes is left with our
+    attention, another as it was."""
     config = network.config.get_text_config(decoder=True)
     if not type(network).__module__.startswith("transformers."):
         return "its code is not part of transformers"
@@ -32,7 +35,7 @@ def sharing_problem(network: PreTrainedModel) -> str | None:
         return f"its attention slides over a window of {window} tokens"
     if (rope := stretched_positions(network)) is not None:
         return f"its positions ({rope} RoPE) depend on the length of a sequence"
-    return _measured_problem(network)
+    return _measured_problem(network, find_decoder(network))
 
 
 def stretched_positions(network: PreTrainedModel) -> str | None:
@@ -46,34 +49,70 @@ def stretched_positions(network: PreTrainedModel) -> str | None:
 
 
 @torch.inference_mode()
-def _measured_problem(network: PreTrainedModel) -> str | None:
-    decoder: Any = network.get_decoder()
+def _measured_problem(network: PreTrainedModel, decoder: Any) -> str | None:
     before, training = network.config._attn_implementation, network.training
     size = _PREFIX + 2 * _BRANCH
     ids = torch.arange(size, device=network.device) % network.config.get_text_config().vocab_size
     second = np.r_[:_PREFIX, _PREFIX + _BRANCH : size]
-    ends = np.full(size, size)
-    ends[_PREFIX : _PREFIX + _BRANCH] = _PREFIX + _BRANCH
-    positions = np.r_[: _PREFIX + _BRANCH, _PREFIX : _PREFIX + _BRANCH]
     network.eval()
     problem: str | None = None
+    doing = "compute a trie"
     try:
-        alone: Tensor = decoder(input_ids=ids[None, second], use_cache=False).last_hidden_state
+        alone: Tensor = decoder(input_ids=ids[None, second], use_cache=False).last_hidden_state[0]
         network.set_attn_implementation(ATTENTION)
-        together: Tensor = decoder(
-            input_ids=ids[None],
-            position_ids=torch.from_numpy(positions)[None].to(network.device),
-            **trie_arguments(ends, network.device),
-        ).last_hidden_state
-        difference = (together[:, second] - alone).norm() / alone.norm()
-        if not difference <= _TOLERANCE:
-            problem = f"as a trie it computes something else (relative difference {difference:.1g})"
+        problem = _difference("as a trie", _as_trie(decoder, ids)[second], alone)
+        doing = "go on from a cache"
+        problem = problem or _difference("from a cache", _from_cache(decoder, ids), alone)
     except Exception as error:
         # Whatever a model does that does not fit a trie, it cannot share, and says why.
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        problem = f"it cannot compute a trie ({reason})"
+        problem = f"it cannot {doing} ({reason_of(error)})"
     finally:
         network.train(training)
     if problem is not None and before is not None:
         network.set_attn_implementation(before)
     return problem
+
+
+def _difference(how: str, states: Tensor, alone: Tensor) -> str | None:
+    difference = (states - alone).norm() / alone.norm()
+    if difference <= TOLERANCE:
+        return None
+    return f"{how} it computes something else (relative difference {difference:.1g})"
+
+
+def _as_trie(decoder: Any, ids: Tensor) -> Tensor:
+    """Returns the states [nodes, hidden] of a beginning and two branches in one pass."""
+    ends = np.full(len(ids), len(ids))
+    ends[_PREFIX : _PREFIX + _BRANCH] = _PREFIX + _BRANCH
+    positions = np.r_[: _PREFIX + _BRANCH, _PREFIX : _PREFIX + _BRANCH]
+    return decoder(
+        input_ids=ids[None],
+        position_ids=torch.from_numpy(positions)[None].to(ids.device),
+        **trie_arguments(ends, ids.device),
+    ).last_hidden_state[0]
+
+
+def _from_cache(decoder: Any, ids: Tensor) -> Tensor:
+    """Returns the states [tokens, hidden] of the beginning and the second branch as the engine
+    computes them: beside a row of another length, then a token of each branch at a time."""
+    cache = RaggedCache()
+    rows = cache.assign(("long", "short"), (ids[:_PREFIX].tolist(), ids[: _PREFIX - 2].tolist()))
+
+    def compute(tokens: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+        return decoder(
+            input_ids=tokens,
+            position_ids=positions.to(ids.device),
+            attention_mask=mask.to(ids.device),
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state
+
+    begun = compute(ids[None, :_PREFIX].repeat(2, 1), *cache.begin(rows, _PREFIX))
+    for row, length in zip(rows, (_PREFIX, _PREFIX - 2), strict=True):
+        cache.tokens[row] += ids[:length].tolist()
+    branches = ids[_PREFIX:].view(2, _BRANCH).T
+    states = [
+        compute(tokens.repeat(2, 1), *cache.begin_branches(rows, 2, drawn))[0, 1:]
+        for drawn, tokens in enumerate(branches)
+    ]
+    return torch.cat([begun[0], *states])

@@ -7,7 +7,8 @@ import re
 from typing import TYPE_CHECKING, Annotated, ClassVar
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from rlanything.config.engines import (
     EngineConfig,
@@ -15,6 +16,7 @@ from rlanything.config.engines import (
     EngineSetting,
     EngineWorkload,
 )
+from rlanything.config.trust import SECRET, trust_of
 
 if TYPE_CHECKING:
     from rlanything.engines.openai.endpoint import Endpoint
@@ -32,7 +34,8 @@ class OpenAIEngineConfig(EngineConfig):
     key_variable: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = (
         "OPENAI_API_KEY"
     )
-    """The environment variable that holds the key; null for an endpoint that wants none."""
+    """The environment variable that holds the key; null for an endpoint that wants none. A recipe
+    alone sends no key: its user names the variable too, as an override or in `RLANYTHING_KEYS`."""
     concurrency: Annotated[int, Field(ge=1)] = 8
     """Requests under way at the same time."""
     retries: Annotated[int, Field(ge=0)] = 5
@@ -55,6 +58,15 @@ class OpenAIEngineConfig(EngineConfig):
                 "that key_variable names"
             )
         return url
+
+    @model_validator(mode="after")
+    def _key_may_be_sent(self, info: ValidationInfo) -> OpenAIEngineConfig:
+        variable = self.key_variable
+        if variable is not None and not trust_of(info).allows_key(variable, self.url):
+            host = urlsplit(self.url).hostname
+            where = {"key": "key_variable", "name": variable, "host": host}
+            raise PydanticCustomError(SECRET, "{name} would be sent to {host}", where)
+        return self
 
     def build(self, model: None, setting: EngineSetting) -> Endpoint:
         """Returns the way to the endpoint, at which nothing has been asked yet.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import threading
+import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -18,12 +18,23 @@ import openai
 from rlanything.backoff import asked_seconds, backoff_seconds
 from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
+from rlanything.engines.openai.client import BoundedClient, Refused
 from rlanything.records import Messages
+from rlanything.replies import BadReply, json_object, number, place, quoted
 from rlanything.surrogates import whole_characters
 
 T = TypeVar("T")
 _PASSING = frozenset({408, 429})
 """Statuses below 500 that may not come again."""
+BYTES_PER_TOKEN = 256
+"""Most bytes of an answer for each token that it may have: the longest tokens are half of that."""
+ENVELOPE = 2**20
+"""Most bytes of a reply beside its tokens."""
+MOST_TOKENS = 2**53
+SHARED_WITH_KEY = 6
+"""A word is not shown with so many characters in a row of the key, in either direction."""
+SHORTEST_ENCODED = 12
+"""Nor is one as long as the key, which may hold it encoded: of these characters at least."""
 
 
 class EndpointError(ValueError):
@@ -131,18 +142,20 @@ class Endpoint:
         self, chats: Sequence[tuple[Messages, int]], sampling: Sampling
     ) -> list[Answer]:
         slots = asyncio.Semaphore(self._config.concurrency)
+        end = time.monotonic() + self._seconds
         async with openai.AsyncOpenAI(
             # Without one the client looks for a key of its own accord.
             api_key=self._key or "none",
             base_url=self._config.url,
             timeout=self._config.timeout_seconds,
             max_retries=0,
+            http_client=BoundedClient(ENVELOPE + BYTES_PER_TOKEN * sampling.max_tokens),
         ) as client:
 
             async def one(messages: Messages, seed: int) -> Answer:
                 # Waiting before another try keeps the slot: a busy endpoint is asked for less.
                 async with slots:
-                    return await self._persist(client, messages, seed, sampling)
+                    return await self._persist(client, messages, seed, sampling, end)
 
             try:
                 async with asyncio.TaskGroup() as group:
@@ -152,9 +165,14 @@ class Endpoint:
         return [task.result() for task in tasks]
 
     async def _persist(
-        self, client: openai.AsyncOpenAI, messages: Messages, seed: int, sampling: Sampling
+        self,
+        client: openai.AsyncOpenAI,
+        messages: Messages,
+        seed: int,
+        sampling: Sampling,
+        end: float,
     ) -> Answer:
-        """Tries until there is an answer or no hope."""
+        """Tries until there is an answer or no hope, which a wait beyond `end` leaves not."""
         tries = 0
         while True:
             tries += 1
@@ -163,17 +181,35 @@ class Endpoint:
                 return await self._try(client, messages, seed, sampling)
             except _Fault as fault:
                 wait = backoff_seconds(tries, fault.asked_seconds)
-                if not fault.passing or tries > self._config.retries or wait > self._seconds:
-                    raise self._failure(fault, tries) from None
+                late = wait > end - time.monotonic()
+                if late or not fault.passing or tries > self._config.retries:
+                    raise self._failure(fault, tries, late) from None
             await asyncio.sleep(wait)
 
-    def _failure(self, fault: _Fault, tries: int) -> EndpointError:
+    def _failure(self, fault: _Fault, tries: int, late: bool) -> EndpointError:
         asked = fault.asked_seconds
-        wish = f" and asks to wait {asked:.0f} s" if asked and asked > self._seconds else ""
+        wish = f" and asks to wait {asked:.0f} s" if asked and late else ""
         tried = f" at each of {tries} tries" if tries > 1 else ""
-        line = f"{self._role}: {self._config.url} {fault}{wish}{tried}; {fault.remedy}"
-        # Some endpoints repeat in their complaint the key they were given.
-        return EndpointError(line.replace(self._key, "[key]") if self._key else line)
+        return EndpointError(
+            f"{self._role}: {self._config.url} {fault}{wish}{tried}; {fault.remedy}"
+        )
+
+    def _quoted(self, words: object) -> str:
+        """Returns what the endpoint said in one line, without words in which its key may be: some
+        repeat it, whole or altered."""
+        key = (self._key or "").casefold()
+        length = SHARED_WITH_KEY
+        parts = {
+            text[start : start + length]
+            for text in (key, key[::-1])
+            for start in range(max(len(text) - length + 1, 1))
+        }
+
+        def hide(word: str) -> bool:
+            encoded = len(word) >= max(len(key), SHORTEST_ENCODED)
+            return bool(key) and (encoded or any(part in word.casefold() for part in parts))
+
+        return quoted(words, hide)
 
     async def _try(
         self, client: openai.AsyncOpenAI, messages: Messages, seed: int, sampling: Sampling
@@ -195,24 +231,30 @@ class Endpoint:
         except (TimeoutError, openai.APITimeoutError):
             what = f"did not answer within {config.timeout_seconds:g} s"
             raise _Fault(what, f"raise {role}.engine.timeout_seconds", True) from None
-        except openai.APIStatusError as error:
+        except Refused as refused:
             # The newest models want the newest name, which older servers do not know.
-            if limit == "max_tokens" and "max_completion_tokens" in _words(error.body):
+            if limit == "max_tokens" and b"max_completion_tokens" in refused.body:
                 self._limit = "max_completion_tokens"
                 return await self._try(client, messages, seed, sampling)
-            raise self._refusal(error) from None
+            raise self._refusal(refused) from None
+        except BadReply as bad:
+            raise self._no_answer(str(bad)) from None
         except openai.APIConnectionError as error:
             reason = type(error.__cause__ or error).__name__
             remedy = f"see whether it is up and {role}.engine.url is its address"
             raise _Fault(f"cannot be reached ({reason})", remedy, True) from None
-        return self._read(reply.content)
+        return self._read(reply.content, sampling.max_tokens)
 
-    def _refusal(self, error: openai.APIStatusError) -> _Fault:
-        status, role = error.status_code, self._role
-        words = _words(error.body)
+    def _refusal(self, refused: Refused) -> _Fault:
+        status, role = refused.status, self._role
+        words = self._quoted(_words(refused.body))
         what = f"answered {status}{f' ({words})' if words else ''}"
         variable = self._config.key_variable
-        if status in (401, 403):
+        if 300 <= status < 400:
+            where = self._quoted(place(refused.headers.get("location", ""))) or "another path"
+            what = f"answered {status} and points to {where}, to which prompts do not follow"
+            remedy = f"if that is it, give {role}.engine.url its address"
+        elif status in (401, 403):
             remedy = (
                 f"put a key that it takes into the environment variable {variable}"
                 if variable
@@ -230,41 +272,52 @@ class Endpoint:
         else:
             remedy = f"see what it asks of {role}.model, temperature and max_tokens"
         passing = status in _PASSING or status >= 500
-        return _Fault(what, remedy, passing, asked_seconds(error.response.headers))
+        return _Fault(what, remedy, passing, asked_seconds(refused.headers))
 
-    def _read(self, content: bytes) -> Answer:
+    def _no_answer(self, what: str) -> _Fault:
+        remedy = f"see whether {self._role}.engine.url is an OpenAI-compatible API"
+        return _Fault(what, remedy, True)
+
+    def _read(self, content: bytes, max_tokens: int) -> Answer:
         """Returns the answer in a reply, its tokens counted. Raises `_Fault` if there is none in
         it."""
         try:
-            reply = json.loads(content)
+            reply = json_object(content)
             [choice, *_] = reply["choices"]
             text = choice["message"].get("content") or ""
             if not isinstance(text, str):
                 raise TypeError("the content is no text")
             usage = reply.get("usage") or {}
             prompt, completion = (
-                int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")
+                int(number(usage.get(name), MOST_TOKENS))
+                for name in ("prompt_tokens", "completion_tokens")
             )
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            remedy = f"see whether {self._role}.engine.url is an OpenAI-compatible API"
+        except BadReply as bad:
+            raise self._no_answer(str(bad)) from None
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             what = f"sent what is no chat completion ({type(error).__name__})"
-            raise _Fault(what, remedy, True) from None
+            raise self._no_answer(what) from None
+        text = whole_characters(text)
+        if (size := len(text.encode())) > BYTES_PER_TOKEN * max_tokens:
+            raise self._no_answer(f"sent {size} bytes of text for max_tokens={max_tokens}")
         self._usage.prompt_tokens += prompt
         self._usage.completion_tokens += completion
         cut = choice.get("finish_reason") == "length"
-        return Answer(whole_characters(text), "length" if cut else "stop")
+        return Answer(text, "length" if cut else "stop")
 
 
 def _turn(role: str, content: str) -> Any:
     return {"role": role, "content": whole_characters(content)}
 
 
-def _words(body: object) -> str:
-    """Returns what an endpoint said of its refusal, in one short line."""
-    if isinstance(body, dict):
-        body = body.get("message") or body.get("detail") or ""
-    line = " ".join(str(body or "").split())
-    return "".join(each if each.isprintable() else "?" for each in line)[:300]
+def _words(body: bytes) -> object:
+    """Returns what an endpoint said of its refusal: the message in its JSON, or all of it."""
+    try:
+        said = json_object(body)
+    except BadReply:
+        return body.decode("utf-8", "replace")
+    error = said.get("error", said)
+    return error.get("message") or error.get("detail") if isinstance(error, dict) else error
 
 
 def _interruptible(work: Coroutine[Any, Any, T], seconds: float) -> T:

@@ -225,8 +225,13 @@ class VLLMEngine:
             logprobs = restricted_logprobs(logits, completion.allowed, sampling.temperature or 1.0)
             drawn = list(completion.token_ids)
             ours = logprobs[torch.arange(len(drawn)), drawn].tolist()
-            differences += [abs(a - b) for a, b in zip(ours, completion.logprobs, strict=True)]
-        mean = sum(differences) / len(differences)
+            differences += [
+                abs(a - b)
+                for a, b, allowed in zip(ours, completion.logprobs, completion.allowed, strict=True)
+                # A token without an alternative has the log-prob 0 under any weights.
+                if len(allowed) != 1
+            ]
+        mean = sum(differences) / max(len(differences), 1)
         if not mean <= self._tolerance:
             raise EngineLost(
                 f"{self._name}: with the learner's weights vLLM's log-probs differ from the "
@@ -262,7 +267,7 @@ class _Process:
         with theirs:
             descriptors = [theirs.fileno(), self.memory]
             self._process = subprocess.Popen(
-                [sys.executable, "-c", code, *map(str, descriptors)],
+                [sys.executable, "-P", "-c", code, *map(str, descriptors)],
                 pass_fds=descriptors,
                 env=_environment(setup.device, threads),
                 stdin=subprocess.DEVNULL,

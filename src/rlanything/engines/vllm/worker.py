@@ -100,6 +100,7 @@ class Worker:
         self._llm = LLM(
             model=str(setup.folder),
             skip_tokenizer_init=True,
+            trust_remote_code=False,
             # Weights that are nobody's: one that a hand-over forgets is then far off, and found out
             # by the first comparison with the learner.
             load_format="dummy",

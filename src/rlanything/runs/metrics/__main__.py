@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 from rlanything.runs.metrics.measuring import Meter
 from rlanything.runs.metrics.page import write_page
+from rlanything.terminal import write, write_line
 
 if __name__ == "__main__":
-    Meter(lambda line: print(line, file=sys.stderr))  # imports what other packages bring
-    sys.stdout.write(write_page())
+    Meter(lambda line: write_line(line, stderr=True))  # imports what other packages bring
+    write(write_page())

@@ -11,17 +11,31 @@ from rlanything.runs.results import EvaluationRecord, Numbers
 @metrics(
     EvaluationRecord,
     "Evaluation",
-    {"evaluation/SPLIT/success": ("share", "held-out episodes that were won")},
+    {
+        "evaluation/SPLIT/success": ("share", "held-out episodes that were won"),
+        "evaluation/SPLIT/unplayable": (
+            "episodes",
+            "those that could not be played, through no doing of the policy's; this and the next "
+            "two only where there are any",
+        ),
+        "evaluation/SPLIT/success_if_lost": ("share", "success if those had all been lost"),
+        "evaluation/SPLIT/success_if_won": ("share", "if they had all been won"),
+    },
     "At iteration 0 and after those that `evaluation.every` names, on tasks that never train. The\n"
     "judge judges the same held-out episodes each time; labels are the oracle's or those of\n"
     "`evaluation.labeller`.",
 )
 def success(record: EvaluationRecord) -> Numbers:
-    return {
-        f"evaluation/{evaluation.split}/success": evaluation.success.estimate
-        for evaluation in record.evaluations
-        if evaluation.success is not None
-    }
+    numbers: dict[str, float | None] = {}
+    for evaluation in record.evaluations:
+        place = f"evaluation/{evaluation.split}"
+        if evaluation.success is not None:
+            numbers[f"{place}/success"] = evaluation.success.estimate
+        if evaluation.bounds is not None:
+            numbers[f"{place}/unplayable"] = len(evaluation.unplayable)
+            lost, won = evaluation.bounds
+            numbers |= {f"{place}/success_if_lost": lost, f"{place}/success_if_won": won}
+    return numbers
 
 
 @metrics(

@@ -68,25 +68,45 @@ USAGE = {
             "share",
             "episodes that were won; active tasks and candidates alike, so it moves with the tasks",
         ),
+        "rollouts/success_if_lost": (
+            "share",
+            "success if the rollouts that could not be played had all been lost; only where there "
+            "are any",
+        ),
+        "rollouts/success_if_won": ("share", "if they had all been won"),
         "rollouts/invalid_share": (
             "share",
             "steps whose response held no action that the environment could carry out",
         ),
         "rollouts/failures": (
             "episodes",
-            "rollouts that could not be played (a worker died or hung)",
+            "rollouts that could not be played, through no doing of the policy's (a task that "
+            "cannot be loaded, a sandbox that its machine killed)",
+        ),
+        "rollouts/crashes": (
+            "episodes",
+            "rollouts that are lost because the environment failed at a response (raised an error, "
+            "died or hung); only where there are any",
         ),
     },
 )
 def rollouts(record: IterationRecord) -> Numbers:
     trajectories = [judged.trajectory for judged in record.judged]
     steps = [step for trajectory in trajectories for step in trajectory.steps]
+    crashes, failures = len(record.result.crashes), len(record.result.failures)
+    won = [trajectory.outcome == 1 for trajectory in trajectories]
+    bounds = {
+        f"rollouts/success_if_{fate}": _mean([*won, *[fate == "won"] * failures])
+        for fate in ("lost", "won")
+    }
     return {
         "rollouts/episodes": len(trajectories),
         "rollouts/steps": len(steps),
-        "rollouts/success": _mean([trajectory.outcome == 1 for trajectory in trajectories]),
+        "rollouts/success": _mean(won),
         "rollouts/invalid_share": _mean([not step.valid for step in steps]),
-        "rollouts/failures": len(record.result.failures),
+        "rollouts/failures": failures,
+        **(bounds if failures else {}),
+        **({"rollouts/crashes": crashes} if crashes else {}),
     }
 
 

@@ -4,6 +4,7 @@ they are opened."""
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.algorithm.feedback import PolicyReward, integrated_feedback, mean_score
+from rlanything.runs.inside import IMAGES, inside
 from rlanything.runs.report.history import Episode
 from rlanything.runs.report.sampling import Shown
-from rlanything.runs.store.codec import decode_texts
 from rlanything.runs.store.store import Store
 
 IMAGE_BYTES = 48_000
 """A larger screenshot is named, not shown."""
+_IMAGE_NAME = re.compile(r"[0-9a-f]{32}\.png")
+"""The form of `domains.base.Image.name`. A store may name anything; no other file is read."""
 
 
 @dataclass(slots=True)
@@ -95,9 +98,7 @@ def index_episodes(
 def _episode(
     store: Store, episode: Episode, rewards: Rewards, shared: list[list[str]]
 ) -> dict[str, Any]:
-    observations, responses, judgements = decode_texts(
-        store.query("SELECT texts FROM transcripts WHERE trajectory = ?", episode.number)[0][0]
-    )
+    observations, responses, judgements = store.texts(episode.number)
     if shared and len(responses) == 1 and not any(text for row in judgements for text in row):
         judgements = shared
     scored: Mapping[int, list[tuple[int, float | None]]] = defaultdict(list)
@@ -137,12 +138,12 @@ def _shared_judgements(store: Store, iteration: int, task: str) -> list[list[str
     """Returns the judgements of the group's first episode where a task has one step, else nothing:
     tests that all programs of a task share are written down with the first of them only."""
     rows = store.query(
-        "SELECT texts FROM transcripts JOIN trajectories ON number = trajectory"
+        "SELECT number FROM transcripts JOIN trajectories ON number = trajectory"
         " WHERE iteration = ? AND task = ? ORDER BY number LIMIT 1",
         iteration,
         task,
     )
-    judgements = decode_texts(rows[0][0])[2] if rows else []
+    judgements = store.texts(rows[0][0])[2] if rows else []
     return judgements if len(judgements) == 1 else []
 
 
@@ -153,8 +154,10 @@ def _add_images(store: Store, directory: Path, episodes: Sequence[Episode], page
             "SELECT image FROM steps WHERE trajectory = ? AND image IS NOT NULL ORDER BY step",
             episode.number,
         ):
-            path = directory / "images" / name
-            if name in pages.images or not path.is_file():
+            if name in pages.images or not _IMAGE_NAME.fullmatch(str(name)):
+                continue
+            path = inside(directory, IMAGES, name)
+            if not path.is_file():
                 continue
             size = path.stat().st_size
             if size <= min(IMAGE_BYTES, pages.image_budget):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from rlanything.files import replace_file
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.page import render
 from rlanything.runs.report.payload import build
@@ -36,17 +36,13 @@ def write_report(runs: Sequence[Path], out: Path) -> None:
 
 def _write(readers: Sequence[Reader], out: Path) -> None:
     text = render(build(readers))
-    partial = out.with_name(f".{out.name}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, out)
+        replace_file(out, text.encode("utf-8"))
     except OSError as error:
         raise ReportError(
             f"{out}: cannot be written ({error.strerror}); free space there, or choose another "
             "place with --out FILE"
         ) from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 class Reporter:

@@ -14,12 +14,24 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from typing import TypeAlias
 
 import numpy as np
 
 from rlanything.records import Completion, JudgedTrajectory
 
 HASH_BYTES = 16
+MOST_BYTES = 1 << 26
+"""A column of an episode is not larger, decompressed: a run of 1,000 steps with 64 kB each writes
+less. A few bytes of a stranger's may say that they are gigabytes."""
+
+
+Texts: TypeAlias = tuple[list[str], list[str], list[list[str]]]
+"""Observations [steps + 1], responses [steps] and judgements [steps][m]."""
+
+
+class UnreadableEpisodeError(ValueError):
+    """Stored bytes are nothing that `encode_episode` returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +108,20 @@ def encode_episode(judged: JudgedTrajectory) -> EncodedEpisode:
 
 
 def decode_episode(encoded: EncodedEpisode) -> EpisodeText:
-    """Returns the episode that `encode_episode` compressed."""
+    """Returns the episode that `encode_episode` compressed. Raises `UnreadableEpisodeError`."""
     observations, responses, judgements = decode_texts(encoded.texts)
-    completions = _written(encoded, responses, judgements)
+    texts = [
+        text
+        for response, row in zip(responses, judgements, strict=True)
+        for text in (response, *row)
+    ]
+    try:
+        written = list(_written(encoded, texts))
+    except ValueError as error:
+        raise UnreadableEpisodeError(str(error)) from None
+    if len(written) != len(texts):
+        raise UnreadableEpisodeError("its texts and tokens do not agree")
+    completions = iter(written)
     completed = [(next(completions), tuple(next(completions) for _ in row)) for row in judgements]
     return EpisodeText(
         tuple(observations),
@@ -107,12 +130,19 @@ def decode_episode(encoded: EncodedEpisode) -> EpisodeText:
     )
 
 
-def decode_texts(texts: bytes) -> tuple[list[str], list[str], list[list[str]]]:
-    """Returns the observations [steps + 1], responses [steps] and judgements [steps][m] of an
-    encoded episode, without their tokens."""
-    observations, responses, judgements = json.loads(
-        zlib.decompress(texts).decode("utf-8", "surrogatepass")
-    )
+def decode_texts(texts: bytes) -> Texts:
+    """Returns the texts of an encoded episode without their tokens. Raises
+    `UnreadableEpisodeError`."""
+    try:
+        read = json.loads(_inflate(texts).decode("utf-8", "surrogatepass"))
+        observations, responses, judgements = read
+        steps = len(responses)
+        whole = len(observations) == (steps + 1 if steps else 0) and len(judgements) == steps
+        strings = [*observations, *responses, *(text for row in judgements for text in row)]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UnreadableEpisodeError(str(error)) from None
+    if not whole or not all(isinstance(text, str) for text in strings):
+        raise UnreadableEpisodeError("its steps, texts and judgements do not agree")
     return observations, responses, judgements
 
 
@@ -136,7 +166,7 @@ def encode_numbers(numbers: np.ndarray) -> bytes:
 def decode_numbers(data: bytes, dtype: str) -> np.ndarray:
     """Returns the numbers [n] that `encode_numbers` compressed."""
     size = np.dtype(dtype).itemsize
-    layers = np.frombuffer(zlib.decompress(data), np.uint8).reshape(size, -1)
+    layers = np.frombuffer(_inflate(data), np.uint8).reshape(size, -1)
     return np.ascontiguousarray(layers.T).view(dtype).reshape(-1)
 
 
@@ -148,6 +178,18 @@ def prompt_hash(ids: Iterable[int]) -> bytes:
 def _deflate(data: bytes) -> bytes:
     # Level 4 takes half the time of zlib's own choice, for a twelfth more space.
     return zlib.compress(data, 4)
+
+
+def _inflate(data: bytes) -> bytes:
+    """Returns what `_deflate` compressed. Raises `UnreadableEpisodeError`."""
+    inflating = zlib.decompressobj()
+    try:
+        inflated = inflating.decompress(data, MOST_BYTES)
+    except (zlib.error, TypeError) as error:
+        raise UnreadableEpisodeError(str(error)) from None
+    if not inflating.eof:
+        raise UnreadableEpisodeError(f"it is cut off, or larger than {MOST_BYTES >> 20} MiB")
+    return inflated
 
 
 def _in_order(judged: JudgedTrajectory) -> Iterator[Completion]:
@@ -167,19 +209,12 @@ def _prompt_hashes(completions: Sequence[Completion]) -> Iterator[bytes]:
         yield hashed
 
 
-def _written(
-    encoded: EncodedEpisode, responses: Sequence[str], judgements: Sequence[Sequence[str]]
-) -> Iterator[StoredCompletion]:
-    texts = [
-        text
-        for response, row in zip(responses, judgements, strict=True)
-        for text in (response, *row)
-    ]
-    numbers = np.frombuffer(zlib.decompress(encoded.token_ids), "<i4")
+def _written(encoded: EncodedEpisode, texts: Sequence[str]) -> Iterator[StoredCompletion]:
+    numbers = np.frombuffer(_inflate(encoded.token_ids), "<i4")
     ends = np.cumsum(numbers[: len(texts)]).tolist()
     token_ids = numbers[len(texts) :].tolist()
     logprobs = decode_numbers(encoded.logprobs, "<f4").tolist()
-    hashes = zlib.decompress(encoded.prompts)
+    hashes = _inflate(encoded.prompts)
     for i, (text, start, end) in enumerate(zip(texts, [0, *ends], ends, strict=False)):
         hashed = hashes[i * HASH_BYTES : (i + 1) * HASH_BYTES]
         yield StoredCompletion(

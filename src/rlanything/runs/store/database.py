@@ -42,6 +42,7 @@ class Database:
             except sqlite3.DatabaseError:
                 self._connection.close()
                 raise
+        self._identity = _identity(path)
 
     def _set_up(self) -> None:
         execute = self._connection.execute
@@ -51,6 +52,8 @@ class Database:
         # resumes must not find its checkpoint gone from the store after a power cut.
         execute("PRAGMA synchronous=FULL")
         execute("PRAGMA foreign_keys=ON")
+        # Whatever a stranger's schema calls, it calls nothing that does more than compute.
+        execute("PRAGMA trusted_schema=OFF")
         # Forgotten transcripts are no secret; writing zeros over them would double the work.
         execute("PRAGMA secure_delete=OFF")
 
@@ -63,8 +66,14 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Everything inside is written, or nothing. Raises `StoreError` where the disk is full or
-        another process writes."""
+        """Everything inside is written, or nothing. Raises `StoreError` where the disk is full,
+        another process writes, or the file is not there any more: SQLite would go on writing into
+        what was deleted."""
+        if _identity(self.path) != self._identity:
+            raise StoreError(
+                f"{self.path} was deleted, moved or replaced while it was open: nothing more can "
+                "be saved in it; put it back and resume, or train anew"
+            )
         with self._in_plain_words():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -102,3 +111,12 @@ class Database:
             if remedy is None:
                 raise
             raise StoreError(f"{self.path}: {error}; {remedy}") from None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Returns the device and number of a file; None where there is none."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_dev, about.st_ino

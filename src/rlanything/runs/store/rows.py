@@ -83,7 +83,10 @@ def write_iteration(db: sqlite3.Connection, record: IterationRecord) -> None:
     )
     db.executemany(
         "INSERT INTO failures VALUES (?, ?, ?)",
-        [(iteration, failure.task_id, storable(failure.reason)) for failure in result.failures],
+        [
+            (iteration, failure.task_id, storable(failure.reason))
+            for failure in (*result.failures, *result.crashes)
+        ],
     )
     write_metrics(db, iteration, record.metrics)
 
@@ -211,9 +214,9 @@ def write_evaluation(db: sqlite3.Connection, record: EvaluationRecord) -> None:
     for evaluation in record.evaluations:
         attempts = Counter[str]()
         rows: list[tuple[int, str, str, int, str, int, int]] = []
-        for played in evaluation.trajectories:
-            task = played.task
-            row = (task.id, attempts[task.id], task.kind, played.outcome, len(played.steps))
+        ended = [(t.task, t.outcome, len(t.steps)) for t in evaluation.trajectories]
+        for task, outcome, steps in (*ended, *((task, 0, 0) for task in evaluation.unplayable)):
+            row = (task.id, attempts[task.id], task.kind, outcome, steps)
             rows.append((record.number, evaluation.split, *row))
             attempts[task.id] += 1
         db.executemany("INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?)", rows)

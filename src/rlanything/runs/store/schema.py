@@ -7,6 +7,10 @@ judgements are millions.
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from functools import cache
+
 SCHEMA_VERSION = 6
 """Raise it when a change makes older stores unreadable."""
 
@@ -34,6 +38,7 @@ CREATE TABLE proposals (
   iteration INTEGER NOT NULL REFERENCES iterations ON DELETE CASCADE,
   slot TEXT NOT NULL REFERENCES slots, task TEXT REFERENCES tasks, critics TEXT NOT NULL,
   refused TEXT NOT NULL, PRIMARY KEY (iteration, slot)) WITHOUT ROWID;
+-- Rollouts that could not be played, and those that were lost by a fault at a response.
 CREATE TABLE failures (
   iteration INTEGER NOT NULL REFERENCES iterations ON DELETE CASCADE,
   task TEXT NOT NULL REFERENCES tasks, reason TEXT NOT NULL);
@@ -70,6 +75,7 @@ CREATE VIEW samples (iteration, role, source, advantage) AS
 CREATE TABLE metrics (
   iteration INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
   PRIMARY KEY (iteration, name)) WITHOUT ROWID;
+-- An outcome of 0: the episode could not be played.
 CREATE TABLE evaluations (
   iteration INTEGER NOT NULL, split TEXT NOT NULL, task TEXT NOT NULL,
   attempt INTEGER NOT NULL, kind TEXT NOT NULL,
@@ -84,6 +90,20 @@ CREATE TABLE judge_eval_counts (
 -- of their steps where there are any.
 CREATE TABLE judge_eval_episodes (number INTEGER PRIMARY KEY, episode TEXT NOT NULL, labels TEXT);
 """
+
+IN_SCHEMA = (
+    "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_stat%' ESCAPE '\\'"
+)
+"""The query for what a store consists of, but for what ANALYZE adds."""
+
+
+@cache
+def expected_schema() -> frozenset[tuple[str, str, str | None]]:
+    """Returns the rows of `IN_SCHEMA` in a store as this version makes it."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(TABLES)
+        return frozenset(db.execute(IN_SCHEMA))
+
 
 BY_ITERATION = (
     "iterations",

@@ -14,13 +14,28 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.algorithm.curriculum import Pool
+from rlanything.config.yaml import visible
 from rlanything.records import Trajectory
+from rlanything.runs.inside import check_plain
 from rlanything.runs.results import EvaluationRecord, IterationRecord
+from rlanything.runs.store.codec import Texts
 from rlanything.runs.store.database import Database, StoreError
 from rlanything.runs.store.episode_json import from_json
 from rlanything.runs.store.rows import write_evaluation, write_iteration, write_pool
-from rlanything.runs.store.schema import BY_ITERATION, CONTENT, SCHEMA_VERSION, TABLES
-from rlanything.runs.store.stored import StoredTrajectory, read_trajectory, transcript_digests
+from rlanything.runs.store.schema import (
+    BY_ITERATION,
+    CONTENT,
+    IN_SCHEMA,
+    SCHEMA_VERSION,
+    TABLES,
+    expected_schema,
+)
+from rlanything.runs.store.stored import (
+    StoredTrajectory,
+    read_texts,
+    read_trajectory,
+    transcript_digests,
+)
 
 
 class Store:
@@ -28,9 +43,14 @@ class Store:
     where the file, the disk or another process does not let it."""
 
     def __init__(self, path: Path) -> None:
-        """Opens a store. Raises `StoreError` if there is none or it is another version's."""
+        """Opens a store. Raises `StoreError` if there is none, it is another version's, or not as
+        that made it; `RunDirectoryError` if the run directory has links in it."""
         if not path.is_file():
             raise StoreError(f"{path.parent} is not a run directory: it has no {path.name}")
+        check_plain(path.parent)
+        journal = path.with_name(f"{path.name}-journal")
+        if journal.exists():  # it names a file that SQLite deletes when it opens the store
+            raise StoreError(f"{journal} is nothing that a run leaves: delete it")
         self._db = Database(path)
         version = self.query("PRAGMA user_version")[0][0]
         if version != SCHEMA_VERSION:
@@ -38,6 +58,13 @@ class Store:
             raise StoreError(
                 f"{path} has schema {version}, this version reads {SCHEMA_VERSION}: "
                 "open it with the version of rlanything that wrote it"
+            )
+        # A view in a table's place, a trigger or a computed column would run as part of a query.
+        if others := expected_schema() ^ frozenset(self.query(IN_SCHEMA)):
+            self.close()
+            names = ", ".join(sorted({visible(name) for _, name, _ in others}))
+            raise StoreError(
+                f"{path}: not the tables that a run makes ({names:.80}); restore a copy"
             )
 
     @classmethod
@@ -61,10 +88,14 @@ class Store:
 
     # --- writing
 
-    def describe(self, facts: Mapping[str, str]) -> None:
-        """Writes facts about the run as a whole."""
+    def describe(self, facts: Mapping[str, str | None]) -> None:
+        """Writes facts about the run as a whole, in one transaction; None: no longer so."""
         with self._db.transaction() as db:
-            db.executemany("INSERT OR REPLACE INTO run VALUES (?, ?)", facts.items())
+            for key, value in facts.items():
+                if value is None:
+                    db.execute("DELETE FROM run WHERE key = ?", (key,))
+                else:
+                    db.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (key, value))
 
     def record_iteration(self, record: IterationRecord) -> None:
         """Writes an iteration in one transaction: it is here entirely or not at all.
@@ -136,6 +167,11 @@ class Store:
         its texts were forgotten."""
         return read_trajectory(self._db, trajectory_id)
 
+    def texts(self, number: int) -> Texts:
+        """Returns the texts of the episode with this number. Raises `StoreError` where they cannot
+        be read."""
+        return read_texts(self._db, number)
+
     def metrics(self, iteration: int) -> dict[str, float | None]:
         """Returns the metrics of an iteration by name."""
         return dict(self.query("SELECT name, value FROM metrics WHERE iteration = ?", iteration))
@@ -153,7 +189,8 @@ class Store:
         return [iteration for (iteration,) in rows]
 
     def outcomes(self, iteration: int, split: str) -> list[tuple[str, int]]:
-        """Returns task and outcome of each attempt of an evaluation; those of one task in order."""
+        """Returns task and outcome of each attempt of an evaluation; those of one task in order. An
+        outcome of 0 is an attempt that could not be played."""
         return self.query(
             "SELECT task, outcome FROM evaluations WHERE iteration = ? AND split = ?"
             " ORDER BY task, attempt",

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rlanything.runs.store.codec import (
     EncodedEpisode,
     EpisodeText,
     StoredCompletion,
+    Texts,
+    UnreadableEpisodeError,
     decode_episode,
+    decode_texts,
 )
 from rlanything.runs.store.database import Database, StoreError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,13 @@ def read_trajectory(db: Database, trajectory_id: str) -> StoredTrajectory:
     )
 
 
+def read_texts(db: Database, number: int) -> Texts:
+    """Returns the texts of an episode that has them. Raises `StoreError` where they cannot be
+    read."""
+    [(texts,)] = db.query("SELECT texts FROM transcripts WHERE trajectory = ?", number)
+    return _readable(db, number, lambda: decode_texts(texts))
+
+
 def transcript_digests(db: Database) -> Iterator[tuple[str, int, *tuple[str, ...]]]:
     """Yields for every step: trajectory, step, and digests of its observations and of the texts,
     tokens, log-probs and prompts of what was written."""
@@ -102,7 +115,18 @@ def _transcript(db: Database, number: int) -> EpisodeText | None:
     rows = db.query(
         "SELECT texts, token_ids, logprobs, prompts FROM transcripts WHERE trajectory = ?", number
     )
-    return decode_episode(EncodedEpisode(*rows[0])) if rows else None
+    if not rows:
+        return None
+    return _readable(db, number, lambda: decode_episode(EncodedEpisode(*rows[0])))
+
+
+def _readable(db: Database, number: int, decode: Callable[[], T]) -> T:
+    try:
+        return decode()
+    except UnreadableEpisodeError as error:
+        raise StoreError(
+            f"{db.path}: the texts of episode {number} cannot be read ({error}); restore a copy"
+        ) from None
 
 
 def _steps(db: Database, number: int, written: EpisodeText) -> Iterator[StoredStep]:

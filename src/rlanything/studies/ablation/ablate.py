@@ -40,6 +40,8 @@ class AblationRequest:
     figure: Path | None
     command: str
     """The command line as it was given, for the page."""
+    allow_code: bool = False
+    """Whether code that the recipe names may be imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ def ablate(request: AblationRequest, progress: Progress) -> Ablation:
     Raises `ArmError`, `GridError` or `RecipeError` before anything runs, and what `run_grid`
     raises."""
     arms = find_arms(request.arms)
-    cells = make_cells(request.recipe, request.overrides, arms, request.seeds, request.out)
+    cells = make_cells(
+        request.recipe, request.overrides, arms, request.seeds, request.out, request.allow_code
+    )
     _check_paths(request)
     parallel = request.parallel or runs_at_once(cells)
     progress.log(

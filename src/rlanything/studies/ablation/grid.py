@@ -18,20 +18,23 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic.main import IncEx
 
 from rlanything.config.recipe import Recipe, RecipeError, first_difference, load_recipe
+from rlanything.config.trust import CODE_VARIABLE, KEYS_VARIABLE
 from rlanything.progress import Progress
 from rlanything.runs.baseline import has_baseline
+from rlanything.runs.inside import RECIPE, STORE, inside
 from rlanything.runs.lock import RunLock
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 from rlanything.studies.ablation.arms import Arm
 
-COMMAND = (sys.executable, "-m", "rlanything.cli")
-"""The command that trains and resumes a run."""
+COMMAND = (sys.executable, "-P", "-m", "rlanything.cli")
+"""The command that trains and resumes a run; files of the folder it works in hide no module."""
 LEDGER = "ledger.jsonl"
 """The file that has how long each process took, and its exit code."""
 POLL_SECONDS = 2.0
@@ -39,7 +42,7 @@ POLL_SECONDS = 2.0
 STOP_SECONDS = 120.0
 """A run that has not stopped this long after SIGINT is killed, and loses an iteration."""
 MAY_DIFFER: IncEx = {
-    **dict.fromkeys(("run_dir", "environment", "checkpoints", "store"), True),
+    **dict.fromkeys(("run_dir", "environment", "checkpoints", "store", "tracker"), True),
     "evaluation": {"baseline"},
 }
 """Settings that change no result."""
@@ -60,6 +63,8 @@ class Cell:
     overrides: tuple[str, ...]
     """The overrides that make the recipe this run's."""
     recipe: Recipe
+    allow_code: bool = False
+    """Whether all code that the recipe names was allowed, and not only what an override names."""
 
     @property
     def name(self) -> str:
@@ -67,7 +72,7 @@ class Cell:
 
     @property
     def store(self) -> Path:
-        return self.folder / "run.sqlite"
+        return self.folder / STORE
 
     @property
     def log(self) -> Path:
@@ -93,7 +98,7 @@ class Cell:
 
     def _check_recipe(self) -> None:
         try:
-            there = load_recipe(self.folder / "recipe.yaml")
+            there = load_recipe(inside(self.folder, RECIPE), known=self.recipe)
         except RecipeError as error:
             raise GridError(f"{self.folder} is in the way: {error}; choose another --out") from None
         one, two = (recipe.model_dump(exclude=MAY_DIFFER) for recipe in (there, self.recipe))
@@ -105,10 +110,15 @@ class Cell:
 
 
 def make_cells(
-    recipe: Path, overrides: Sequence[str], arms: Sequence[Arm], seeds: int, out: Path
+    recipe: Path,
+    overrides: Sequence[str],
+    arms: Sequence[Arm],
+    seeds: int,
+    out: Path,
+    allow_code: bool = False,
 ) -> list[Cell]:
     """Returns the cells seed by seed, so that the first to finish can be compared. Every recipe is
-    checked.
+    checked; `allow_code`: code that it names may be imported.
 
     A run has one thread unless an override says otherwise: its results then do not depend on how
     many run at once. Raises `RecipeError`, and `GridError` for an override that the grid sets."""
@@ -120,7 +130,8 @@ def make_cells(
         for arm in arms:
             folder = out / arm.name / f"seed-{seed}"
             own = ("threads=1", *overrides, *arm.overrides, f"seed={seed}", f"run_dir={folder}")
-            cells.append(Cell(arm.name, seed, folder, own, load_recipe(recipe, own)))
+            cell = load_recipe(recipe, own, allow_code=allow_code)
+            cells.append(Cell(arm.name, seed, folder, own, cell, allow_code))
     for cell in cells:
         if not cell.recipe.evaluation.episodes or not cell.recipe.evaluation.splits:
             raise GridError(f"{cell.arm}: evaluation is off, so there is nothing to compare")
@@ -204,12 +215,15 @@ def _start(recipe: Path, cell: Cell, cells: Sequence[Cell]) -> _Running:
 
     A baseline that another run of the grid has measured is not measured again."""
     cell.folder.parent.mkdir(parents=True, exist_ok=True)
+    environment = dict(os.environ)
     if cell.folder.exists():
         what = ["resume", cell.folder]
+        environment |= _granted(cell.recipe)  # its overrides cannot be given once more
     else:
         like = (other.folder for other in cells if has_baseline(other.folder, cell.recipe))
         baseline = [f"evaluation.baseline={folder}" for folder in islice(like, 1)]
-        what = ["train", recipe.resolve(), *cell.overrides, *baseline]
+        allowed = ["--allow-code"] if cell.allow_code else []
+        what = ["train", *allowed, recipe.resolve(), *cell.overrides, *baseline]
     with cell.log.open("ab") as log:
         process = subprocess.Popen(
             [*COMMAND, *map(str, what)],
@@ -217,8 +231,21 @@ def _start(recipe: Path, cell: Cell, cells: Sequence[Cell]) -> _Running:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env=environment,
         )
     return _Running(process, time.perf_counter())
+
+
+def _granted(recipe: Recipe) -> dict[str, str]:
+    """Returns the environment in which a process may do what this recipe was allowed to."""
+    keys = [os.environ.get(KEYS_VARIABLE, "")]
+    keys += [
+        f"{variable}@{urlsplit(getattr(role.engine, 'url', '')).hostname}"
+        for role in recipe.roles
+        if (variable := getattr(role.engine, "key_variable", None))
+    ]
+    code = {CODE_VARIABLE: "1"} if recipe.code else {}
+    return {KEYS_VARIABLE: ",".join(keys), **code}
 
 
 def _wait(running: dict[str, _Running]) -> None:

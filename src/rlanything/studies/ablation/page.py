@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 import transformers
 
-from rlanything.evaluation.crossed import RESAMPLES
 from rlanything.runs.store.store import Store
 from rlanything.studies.ablation.arms import Arm
 from rlanything.studies.ablation.curves import curve_names, mean_curve, write_curves
@@ -81,11 +80,10 @@ def _lines(
         f"({recipe.evaluation.episodes} of each split) and the same recorded episodes "
         f"({recipe.evaluation.judged_episodes}, of the policy before training, for the judge).",
         "",
-        f"Intervals are 95%, by a crossed bootstrap of {RESAMPLES:,} resamples: each draws seeds "
-        "with replacement and, independently, held-out tasks (for the judge's columns: the "
-        "episodes or tasks of its evaluation) with replacement, the same tasks for all its seeds. "
-        "A difference is taken within each resample, between the same seeds on the same tasks. "
-        "With few seeds such intervals are on the narrow side.",
+        "Intervals are 95%, over held-out tasks (for the judge's columns: the episodes or tasks of "
+        "its evaluation) and over seeds: the variance of either is measured, and their sum gives "
+        "the interval. Differences are paired, the same seeds on the same tasks. With few seeds "
+        "such intervals are on the narrow side.",
         "",
         *markdown(value_lines(results)),
         "",

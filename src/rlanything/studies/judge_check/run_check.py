@@ -19,8 +19,9 @@ from rlanything.evaluation.intervals import Interval
 from rlanything.progress import Progress
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.runs.build import build_chat_model, build_judge, prepare_torch
-from rlanything.runs.checkpoint import latest_checkpoint
-from rlanything.runs.directory import CHECKPOINTS, RECIPE, STORE
+from rlanything.runs.directory import day_begun
+from rlanything.runs.inside import RECIPE, STORE, check_plain
+from rlanything.runs.recovery import last_position
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent, points
 from rlanything.seeds import derive
@@ -85,14 +86,18 @@ class CheckResult:
         return table
 
 
-def check_judge(run: Path, episodes: int, progress: Progress) -> CheckResult:
-    """Corrupts steps of a run's recorded judge evaluation and has its judge judge them again.
+def check_judge(
+    run: Path, episodes: int, progress: Progress, *, allow_code: bool = False
+) -> CheckResult:
+    """Corrupts steps of a run's recorded judge evaluation and has its judge judge them again;
+    `allow_code`: code that its recipe names may be imported.
 
     Raises `RecipeError` for a directory that is no run's or has no judge that reads steps,
     `StoreError` or `ModelError` where its files cannot be used."""
     if not (run / RECIPE).is_file():
         raise RecipeError(f"{run} is not a run directory: it has no {RECIPE}")
-    recipe = load_recipe(run / RECIPE)
+    check_plain(run)
+    recipe = load_recipe(run / RECIPE, allow_code=allow_code)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     _check_that_it_reads_steps(run, recipe, domain)
     with closing(Store(run / STORE)) as store:
@@ -108,14 +113,14 @@ def check_judge(run: Path, episodes: int, progress: Progress) -> CheckResult:
     drawn = draw(domain.action_marker, recorded, labels, STEPS_PER_EPISODE, seed)
 
     def counts(config: JudgeConfig, name: str) -> dict[str, Counts]:
-        chat_model = build_chat_model(config, "judge", recipe.threads)
+        chat_model = build_chat_model(config, "judge", recipe.threads, day_begun(run))
         judge = build_judge(config, domain, lambda: chat_model)
         assert isinstance(judge, LLMJudge)  # it reads steps
         return evaluate(judge, drawn, seed, name, progress)
 
     with progress.live():
         before, after = counts(recipe.judge, "before training"), None
-        latest = latest_checkpoint(run / CHECKPOINTS) if recipe.judge.trains else None
+        latest = last_position(run, progress.log).checkpoint if recipe.judge.trains else None
         if latest is not None:
             trained = recipe.judge.model_copy(update={"model": str(latest / "judge")})
             after = counts(trained, "after training")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,7 +31,18 @@ class Verdict(StrEnum):
     MEMORY = "memory"
     OUTPUT = "output limit"
     BROKEN = "broken"
-    """The executor failed, not the program: nothing is known about it."""
+    """The executor failed, not the program: nothing is known about it. No program can bring it
+    about: one under which three boxes die, where another program then runs, has failed."""
+
+
+MOST = {
+    "cpu_seconds": 3600.0,
+    "wall_seconds": 86_400.0,
+    "memory_mb": 2**24,
+    "output_bytes": 2**31,
+    "threads": 2**15,
+}
+"""The most that a limit may be: beyond it the kernel's own numbers end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +62,9 @@ class Limits:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ValueError(f"{name} is {value}: a limit is a positive number")
+            if value is not None and not 0 < value <= MOST[name]:
+                said = f"{name} is {reprlib.repr(value)}"
+                raise SandboxError(f"{said}: a limit is a positive number, {MOST[name]:g} at most")
 
     @property
     def wall(self) -> float:

@@ -1,6 +1,7 @@
 """The files that a box shows: this Python's interpreter, its standard library, their libraries.
 
-Everything lies under /python in the box, so that no path of the host shows.
+Everything lies under /python in the box. Compiled modules still name the folder of the host in
+which Python compiled them: programs would pay for hiding those, at every import.
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ def box_command(python: Interpreter, channel: int) -> list[str]:
 
 def _bubblewrap_command(program: str, python: Interpreter, channel: int) -> list[str]:
     command = [program, "--unshare-user", "--unshare-all", "--clearenv"]
+    command += ["--hostname", "box"]
     # The zygote makes a PID namespace for every run, which takes this capability within its own
     # user namespace. A run gives it up before the program begins.
     command += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]

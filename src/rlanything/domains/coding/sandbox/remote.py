@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
+import socket
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from typing import Any
-from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import ProxyHandler, Request, build_opener
 
 from rlanything.backoff import asked_seconds, backoff_seconds
 from rlanything.domains.coding.sandbox.base import (
@@ -20,12 +22,18 @@ from rlanything.domains.coding.sandbox.base import (
     Verdict,
 )
 from rlanything.domains.coding.sandbox.comparison import verdict_on
+from rlanything.replies import BadReply, json_object, number, place, quoted
 
 TRIES = 5
 GRACE_SECONDS = 30.0
 """Seconds that a server may take beyond a run's own limit: to queue, compile and answer."""
-LARGEST_ANSWER = 64 * 2**20
+LONGEST_SECONDS = 86_400.0
+"""Most seconds of one request, however long a run may take."""
 TEMPORARY = (408, 429, 500, 502, 503, 504)
+BYTES_AS_JSON = 6
+"""Most bytes of JSON that a byte of output can become."""
+ENVELOPE = 2**20
+"""Most bytes of an answer beside the output."""
 
 
 class RemoteExecutor:
@@ -35,40 +43,33 @@ class RemoteExecutor:
     are compared here: the expected output does not leave this process."""
 
     def __init__(self, url: str, parallel: int = 16) -> None:
-        if urlsplit(url).scheme not in ("http", "https"):
-            raise SandboxUnavailable(f"{url}: a sandbox server's url begins with http(s)://")
+        if not re.fullmatch("https?://[!-~]+", url) or not place(url):
+            raise SandboxUnavailable(
+                f"{quoted(url)}: a sandbox server's url begins with http(s):// and its host"
+            )
         self._url = f"{url.rstrip('/')}/run_code"
-        # No proxy of the environment: programs go to the server that was named.
-        self._opener = build_opener(ProxyHandler({}))
         self._threads = ThreadPoolExecutor(parallel, "sandbox")
 
     def run(self, job: Job) -> RunResult:
-        """Runs one job on the server. Raises `SandboxUnavailable` where the server refuses such
-        requests."""
+        """Runs one job on the server; broken where that gives no sensible answer in time. Raises
+        `SandboxUnavailable` where the server refuses such requests."""
         body = json.dumps(_request(job)).encode()
-        reason = ""
-        for tries in range(1, TRIES + 1):
-            asked = None
+        seconds = min(job.limits.wall + GRACE_SECONDS, LONGEST_SECONDS)
+        end = time.monotonic() + TRIES * seconds
+        tries = 0
+        while True:
+            tries += 1
             try:
-                return _result(job, self._post(body, job.limits.wall + GRACE_SECONDS))
-            except HTTPError as error:
-                error.close()
-                if error.code not in TEMPORARY:
-                    raise SandboxUnavailable(
-                        f"{self._url} answers {error.code} {error.reason}: is it a SandboxFusion "
-                        "server, and the url right?"
-                    ) from None
-                reason = f"it answers {error.code}"
-                asked = asked_seconds(
-                    {name.lower(): value for name, value in error.headers.items()}
-                )
-            except (URLError, http.client.HTTPException, OSError) as error:
-                reason = str(getattr(error, "reason", error)) or type(error).__name__
-            except _Unreadable as error:
-                reason = str(error)
-            if tries < TRIES:
-                time.sleep(backoff_seconds(tries, asked))
-        return RunResult(Verdict.BROKEN, reason=f"{self._url}: {reason}, {TRIES} times")
+                return self._try(job, body, seconds)
+            except BadReply as fault:
+                reason, asked = str(fault), fault.asked_seconds
+            wait = backoff_seconds(tries, asked)
+            if tries == TRIES or wait > end - time.monotonic():
+                break
+            time.sleep(wait)
+        wish = f" and asks to wait {asked:.0f} s" if asked else ""
+        times = f", {tries} times" if tries > 1 else ""
+        return RunResult(Verdict.BROKEN, reason=f"{self._url}: it {reason}{wish}{times}")
 
     def run_all(self, jobs: Sequence[Job]) -> list[RunResult]:
         return list(self._threads.map(self.run, jobs))
@@ -76,23 +77,67 @@ class RemoteExecutor:
     def close(self) -> None:
         self._threads.shutdown()
 
-    def _post(self, body: bytes, timeout: float) -> Mapping[str, Any]:
-        request = Request(self._url, body, {"Content-Type": "application/json"})
-        with self._opener.open(request, timeout=timeout) as response:
-            raw = response.read(LARGEST_ANSWER + 1)
-        if len(raw) > LARGEST_ANSWER:
-            raise _Unreadable("its answer is too long")
+    def _try(self, job: Job, body: bytes, seconds: float) -> RunResult:
+        """Raises `BadReply`."""
+        most = 2 * BYTES_AS_JSON * job.limits.output_bytes + ENVELOPE
+        end = time.monotonic() + seconds
         try:
-            answer = json.loads(raw)
-        except ValueError:
-            raise _Unreadable("its answer is no JSON") from None
-        if not isinstance(answer, dict):
-            raise _Unreadable("its answer is no object")
-        return answer
+            response, raw = self._post(body, most, end)
+            if time.monotonic() >= end:
+                raise TimeoutError
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if time.monotonic() >= end:
+                raise BadReply(f"did not answer within {seconds:g} s") from None
+            reason = quoted(str(error)) or type(error).__name__
+            raise BadReply(f"cannot be reached ({reason})") from None
+        if not 200 <= response.status < 300:
+            raise self._refusal(response)
+        return _too_long(job, raw) if len(raw) > most else _result(job, json_object(raw))
+
+    def _post(self, body: bytes, most: int, end: float) -> tuple[http.client.HTTPResponse, bytes]:
+        """Returns the answer with its body, or `most` bytes of that and one; broken off at `end`.
+
+        No redirect is followed, nothing unpacked, and no proxy of the environment asked: programs
+        go to the server that was named."""
+        parts = urlsplit(self._url)
+        secure = parts.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        with closing(kind(parts.netloc, timeout=end - time.monotonic())) as connection:
+            connection.connect()
+            # Its own limit begins anew with every byte that comes.
+            watch = threading.Timer(end - time.monotonic(), _hang_up, (connection.sock,))
+            watch.daemon = True
+            watch.start()
+            try:
+                headers = {"Content-Type": "application/json"}
+                connection.request("POST", parts.path, body, headers)
+                response = connection.getresponse()
+                return response, response.read(most + 1)
+            finally:
+                watch.cancel()
+
+    def _refusal(self, response: http.client.HTTPResponse) -> BadReply:
+        """Returns what may pass; raises `SandboxUnavailable` for what will not."""
+        status = response.status
+        if status in TEMPORARY:
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return BadReply(f"answers {status}", asked_seconds(headers))
+        if 300 <= status < 400:
+            where = quoted(place(response.headers.get("Location", ""))) or "another path"
+            raise SandboxUnavailable(
+                f"{self._url} answers {status} and points to {where}, to which programs do not "
+                "follow: give the url of the server itself, if that is it"
+            )
+        raise SandboxUnavailable(
+            f"{self._url} answers {status} {quoted(response.reason)}: is it a SandboxFusion "
+            "server, and the url right?"
+        )
 
 
-class _Unreadable(Exception):
-    """An answer that says nothing about the run."""
+def _hang_up(connection: socket.socket) -> None:
+    """Ends all reading and writing, also under TLS, whose own `shutdown` would ask the server."""
+    with suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def _request(job: Job) -> dict[str, Any]:
@@ -109,27 +154,51 @@ def _request(job: Job) -> dict[str, Any]:
 
 
 def _result(job: Job, answer: Mapping[str, Any]) -> RunResult:
+    """Raises `BadReply`."""
     status, run = answer.get("status"), answer.get("run_result")
     if status not in ("Success", "Failed") or not isinstance(run, dict):
-        raise _Unreadable(f"its status is {status!r}: {answer.get('message') or 'no message'}")
-    stdout = str(run.get("stdout") or "").encode("utf-8", "surrogateescape")
-    stderr = str(run.get("stderr") or "")
-    seconds = float(run.get("execution_time") or 0.0)
+        message = quoted(answer.get("message")) or "no message"
+        raise BadReply(f"has status {quoted(status) or 'none'}: {message}")
+    stdout, stderr = _output(run.get("stdout")), _output(run.get("stderr"))
+    took = number(run.get("execution_time"), LONGEST_SECONDS)
     verdict, reason = _verdict(job, run, stdout, stderr)
+    end = stderr[-4096:].decode("utf-8", "replace")
+    return RunResult(verdict, stdout[: job.limits.output_bytes], end, took, None, reason)
+
+
+def _output(text: object) -> bytes:
+    """Returns what a program printed; one may print any bytes, so none are the server's fault.
+    Raises `BadReply` for what is no text."""
+    if not isinstance(text, str | None):
+        raise BadReply("sent an output that is no text")
+    try:
+        return (text or "").encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return (text or "").encode("utf-8", "surrogatepass")
+
+
+_OUTPUT = re.compile(rb'"std(?:out|err)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)', re.DOTALL)
+
+
+def _too_long(job: Job, raw: bytes) -> RunResult:
+    """Returns the verdict on a program whose output alone makes the answer too long. Raises
+    `BadReply` where that is the server's doing."""
     limit = job.limits.output_bytes
-    return RunResult(verdict, stdout[:limit], stderr[-4096:], seconds, None, reason)
+    if all(len(text[1]) <= BYTES_AS_JSON * limit for text in _OUTPUT.finditer(raw)):
+        raise BadReply("sent too much")
+    return RunResult(Verdict.OUTPUT, reason=f"more than {limit} bytes")
 
 
-def _verdict(job: Job, run: Mapping[str, Any], stdout: bytes, stderr: str) -> tuple[Verdict, str]:
+def _verdict(job: Job, run: Mapping[str, Any], stdout: bytes, stderr: bytes) -> tuple[Verdict, str]:
     if run.get("status") == "TimeLimitExceeded":
         return Verdict.TIMEOUT, f"more than {job.limits.wall:g} s"
     code = run.get("return_code")
-    if run.get("status") != "Finished" or not isinstance(code, int):
-        raise _Unreadable(f"the run's status is {run.get('status')!r}")
+    if run.get("status") != "Finished" or type(code) is not int or abs(code) >= 2**32:
+        raise BadReply(f"has a run of status {quoted(run.get('status')) or 'none'}")
     if max(len(stdout), len(stderr)) > job.limits.output_bytes:
         return Verdict.OUTPUT, f"more than {job.limits.output_bytes} bytes"
     if code != 0:
-        if stderr.rstrip().endswith("MemoryError"):
+        if stderr.rstrip().endswith(b"MemoryError"):
             return Verdict.MEMORY, f"more than {job.limits.memory_mb} MiB"
         return Verdict.ERROR, f"exit status {code}"
     return verdict_on(stdout, job.expected, job.tolerance), ""

@@ -36,6 +36,9 @@ _SIGKILL = 9
 _FCNTL = (0, 1, 2, 3, 4, 1030)  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS, TIOCGWINSZ, FION*, FIO*CLEX
 _PRCTL = (15, 16)  # PR_SET_NAME, PR_GET_NAME
+# All but RLIMIT_CPU and RLIMIT_RTTIME: the kernel ends who exceeds those with a SIGKILL, and a
+# program that could bring that about would look like one that somebody killed.
+_RLIMIT_CPU, _RLIMIT_RTTIME = 0, 15
 
 
 def compile_filter(machine: str | None = None) -> bytes:
@@ -78,6 +81,16 @@ def _argument(index: int) -> tuple[int, int, int, int]:
     return (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * index)
 
 
+def _null(index: int, otherwise: int) -> Code:
+    """Returns instructions that go on where a pointer is null, and else skip `otherwise` more."""
+    return [
+        _argument(index),
+        (_EQUAL, 0, 2 + otherwise, 0),
+        (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * index + 4),
+        (_EQUAL, 0, otherwise, 0),
+    ]
+
+
 def _one_of(index: int, values: Sequence[int]) -> Code:
     tests = [(_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)]
     return [_argument(index), *tests, _answer(_REFUSE), _answer(_ALLOW)]
@@ -102,17 +115,21 @@ _CHECKS: dict[str, Code] = {
     "fcntl": _one_of(1, _FCNTL),
     "ioctl": _one_of(1, _IOCTL),
     "prctl": _one_of(0, _PRCTL),
-    "prlimit64": _one_of(0, (0,)),
-    "socketpair": _one_of(0, (_AF_UNIX,)),
-    # To its other end only: no address.
-    "sendto": [
-        _argument(4),
-        (_EQUAL, 0, 3, 0),
-        (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * 4 + 4),
-        (_EQUAL, 0, 1, 0),
+    "setrlimit": _one_of(0, range(_RLIMIT_CPU + 1, _RLIMIT_RTTIME)),
+    # Its own limits only; all may be read (no new value), those two not set.
+    "prlimit64": [
+        _argument(0),
+        (_EQUAL, 0, 8, 0),
+        _argument(1),
+        (_AT_LEAST, 1, 0, _RLIMIT_RTTIME),
+        (_EQUAL, 0, 4, _RLIMIT_CPU),
+        *_null(2, otherwise=1),
         _answer(_ALLOW),
         _answer(_REFUSE),
     ],
+    "socketpair": _one_of(0, (_AF_UNIX,)),
+    # To its other end only: no address.
+    "sendto": [*_null(4, otherwise=1), _answer(_ALLOW), _answer(_REFUSE)],
     "kill": _signal(1),
     "tkill": _signal(1),
     "tgkill": _signal(2),

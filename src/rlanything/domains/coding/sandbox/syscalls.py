@@ -103,7 +103,6 @@ ALLOWED: dict[str, tuple[int | None, int | None]] = {
     "uname": (63, 160),
     "sysinfo": (99, 179),
     "getrlimit": (97, 163),
-    "setrlimit": (160, 164),
     "wait4": (61, 260),
     "waitid": (247, 95),
     "exit": (60, 93),
@@ -122,5 +121,6 @@ CHECKED: dict[str, tuple[int | None, int | None]] = {
     "clone": (56, 220),
     "clone3": (435, 435),
     "prctl": (157, 167),
+    "setrlimit": (160, 164),
     "prlimit64": (302, 261),
 }

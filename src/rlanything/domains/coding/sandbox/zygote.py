@@ -83,6 +83,7 @@ def serve(channel: socket.socket, capset: int) -> Program:
         checked(libc.unshare(NEW_PID_NAMESPACE), "unshare")
         pid = os.fork()
         if pid == 0:
+            channel.close()  # first of all, whatever its number
             confine(descriptors, limits, capset)
             return program
         checked(libc.setns(myself, NEW_PID_NAMESPACE), "setns")

@@ -1,0 +1,89 @@
+"""Trust in a recipe: its user decides what it may have imported or sent.
+
+A recipe, like a run directory, may come from a stranger. Names of parts that installed packages
+register are harmless; `module:name` is code, and `key_variable` a secret: both need a word of the
+user's own, an override, an option or an environment variable. No recipe can give it to itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from rlanything.plugins import is_object
+
+CODE_VARIABLE, KEYS_VARIABLE = "RLANYTHING_ALLOW_CODE", "RLANYTHING_KEYS"
+CODE, SECRET = "code", "secret"
+"""The types of the two refusals among pydantic's errors."""
+OWN_KEYS = {"OPENAI_API_KEY": "api.openai.com"}
+"""Keys that go where they belong without being asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The permissions that a recipe has of its user, beside those of the environment."""
+
+    code: bool = False
+    """Whether all code that the recipe names may be imported."""
+    said: frozenset[tuple[str, str]] = frozenset()
+    """The texts that the user wrote, each with its key: names of code, variables, addresses."""
+
+    @property
+    def all_code(self) -> bool:
+        return self.code or os.environ.get(CODE_VARIABLE) == "1"
+
+    def allows_code(self, name: str) -> bool:
+        """Whether the part of this name may be imported."""
+        return not is_code(name) or self.all_code or self._says(name, "name", "loss")
+
+    def allows_key(self, variable: str, url: str) -> bool:
+        """Whether the value of an environment variable may be sent to an address."""
+        address = urlsplit(url)
+        entries = os.environ.get(KEYS_VARIABLE, "").split(",")
+        granted = [entry.strip().partition("@") for entry in entries]
+        if any(name == variable and host in ("", address.hostname) for name, _, host in granted):
+            return True
+        if self._says(variable, "key_variable"):
+            return True
+        at_home = address.scheme == "https" and address.hostname == OWN_KEYS.get(variable)
+        return at_home or (variable in OWN_KEYS and self._says(url, "url"))
+
+    def _says(self, text: str, *keys: str) -> bool:
+        return any((key, text) in self.said for key in keys)
+
+
+def is_code(name: str) -> bool:
+    """Whether a part's name says where its code lies, and is not one that a package registers."""
+    return ":" in name and not is_object(name)
+
+
+def trust_of(info: ValidationInfo) -> Trust:
+    """Returns the trust under which settings are read: none, where nobody gave any."""
+    return info.context if isinstance(info.context, Trust) else Trust()
+
+
+def check_code(name: str, info: ValidationInfo) -> str:
+    """Returns the name of a part, for pydantic. Raises for code that is not allowed."""
+    if not trust_of(info).allows_code(name):
+        raise PydanticCustomError(CODE, "{name} would be imported", {"name": name})
+    return name
+
+
+PluginName: TypeAlias = Annotated[str, AfterValidator(check_code)]
+"""The name of a part: a registered one, or `module:name` where that is allowed."""
+
+
+def texts(data: object, key: str = "") -> frozenset[tuple[str, str]]:
+    """Returns all texts among the values of plain data, each with the key that it stands under."""
+    if isinstance(data, str):
+        return frozenset([(key, data)])
+    if isinstance(data, Mapping):
+        pairs = [(str(name), value) for name, value in data.items()]
+        return frozenset[tuple[str, str]]().union(*(texts(value, name) for name, value in pairs))
+    return frozenset()

@@ -1,0 +1,50 @@
+"""The token that ends a model's turn, as its chat template has it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+_QUESTION, _ANSWER = "Is it so?", "It is."
+
+
+def end_of_turn(tokenizer: PreTrainedTokenizerBase, stop_ids: Collection[int]) -> int | None:
+    """Returns the token with which the model ends its turn; None: nothing says which.
+
+    It is the first of `stop_ids` behind an answer in a chat that ends there, or that goes on: some
+    models, such as GLM-4, end their turn with the token that opens the user's. Where the template
+    has none of them there, it is the special token that it has: the configuration forgot it. A
+    template that marks no end leaves the tokenizer's own end of sequence."""
+    behind = [_behind_answer(tokenizer, more) for more in ([], ["user"])]
+    for ids in behind:
+        for token in ids:
+            if token in stop_ids:
+                return token
+    special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    for ids in behind:
+        for token in ids:
+            if token in special:
+                return token
+    own = tokenizer.eos_token_id
+    return own if isinstance(own, int) else min(stop_ids, default=None)
+
+
+def _behind_answer(tokenizer: PreTrainedTokenizerBase, more: list[str]) -> list[int]:
+    """Returns the tokens behind an answer in a chat to which `more` turns are added; none where the
+    template cannot render it, or shows no answers."""
+    if tokenizer.chat_template is None:
+        return []
+    roles = ["user", "assistant", *more]
+    turns: list[Any] = [
+        {"role": role, "content": _ANSWER if role == "assistant" else _QUESTION} for role in roles
+    ]
+    try:
+        text = str(tokenizer.apply_chat_template(turns, tokenize=False))
+    except Exception:
+        # A template is a program of its own: this chat may be none of those that it takes.
+        return []
+    _, shown, rest = text.rpartition(_ANSWER)
+    # Up to what the next turn says, which may hold tokens of other meanings.
+    return tokenizer.encode(rest.partition(_QUESTION)[0], add_special_tokens=False) if shown else []

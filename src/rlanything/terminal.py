@@ -1,0 +1,81 @@
+"""The one place through which text reaches a terminal.
+
+Text of models, tasks, programs, files and endpoints is shown as it is: nothing in it is read as
+markup, and characters that steer a terminal, hide or change the order of text show as escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import traceback
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.text import Text
+
+_UNSEEN = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, but not line feed and tab
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f"  # which turn the direction of text
+    "\u2028\u2029"  # line and paragraph separators
+    "\u200b\u2060-\u2064\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # without width
+    "\ud800-\udfff"  # halves of characters, which cannot be written at all
+    "]"
+)
+
+
+def visible(text: str) -> str:
+    r"""Returns the text with an escape such as `\x1b` in place of each character that is not seen
+    but does something."""
+    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def one_line(text: str) -> str:
+    r"""Returns the visible text with `\n` in place of each line feed."""
+    return visible(text).replace("\n", r"\n")
+
+
+def literal(text: str) -> str:
+    """Returns the text as markup that shows it, for helps, which typer reads as markup."""
+    return escape(visible(text))
+
+
+class Terminal(Console):
+    """A console that shows strings, also those in tables and titles, as they are."""
+
+    def __init__(self, *, stderr: bool = False, **settings: Any) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False, **settings)
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        return super().render_str(visible(text), **settings)
+
+
+def show(what: RenderableType) -> None:
+    """Prints a table, or several, on stdout."""
+    Terminal().print(what)
+
+
+def write(text: str, *, stderr: bool = False) -> None:
+    """Prints a text of any number of lines as it is, on stdout or on stderr."""
+    print(visible(text), end="", file=sys.stderr if stderr else sys.stdout, flush=True)
+
+
+def write_line(line: str, *, stderr: bool = False) -> None:
+    """Prints one line, however long, on stdout or on stderr."""
+    write(f"{one_line(line)}\n", stderr=stderr)
+
+
+def write_json(value: Any) -> None:
+    """Prints a value as JSON in one line, exactly: JSON has its own escapes."""
+    print(json.dumps(value), flush=True)
+
+
+def write_traceback(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Prints a fault of the program, as `sys.excepthook`; its message may quote anything."""
+    write("".join(traceback.format_exception(kind, error, trace)), stderr=True)

@@ -1,0 +1,396 @@
+"""A recipe, or a run directory, of a stranger runs nothing and sends no secret unless its user says
+so; what the user does allow must be what it was asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+import rlanything as rl
+from helpers.command import call
+from helpers.fake_endpoint import FakeEndpoint
+from helpers.paths import RECIPES, SOURCE
+from rlanything.config.problems import TrustError
+from rlanything.config.recipe import load_recipe
+from rlanything.runs.directory import create_run, now
+from rlanything.studies.ablation import grid
+from rlanything.studies.ablation.arms import Arm
+
+Captured = pytest.CaptureFixture[str]
+
+SECRET = "do-not-tell-4711"
+TOUCH = {"name": "subprocess:run", "options": {"args": ["touch", "PWNED"]}}
+EVIL = "from pathlib import Path\nPath('PWNED').touch()\n"
+OWN = """
+from pathlib import Path
+from rlanything.domains.text import TextDomain
+Path('PWNED').touch()
+class Mine(TextDomain): ...
+def unannotated(args=()): Path('CALLED').touch()
+def annotated() -> TextDomain: return Mine()
+def liar() -> TextDomain: return 3
+numbers = [1, 2]
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The folder of the recipe, in which every command works; PWNED appears there if it runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    for name in ("own", "evil"):
+        sys.modules.pop(name, None)
+
+
+def recipe(**sections: object) -> Path:
+    """A recipe in a file; `sections` in place of the harmless ones."""
+    path = Path("recipe.yaml")
+    loop = {"tasks": 2, "tasks_per_iteration": 1, "rollouts_per_task": 2, "iterations": 1}
+    data = {"name": "mine", "domain": {"name": "alfworld"}, "loop": loop, **sections}
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+def recorded(**sections: object) -> Path:
+    """A run directory that has not begun, as somebody may hand it on; `sections` were changed."""
+    run = Path("run")
+    create_run(run, load_recipe(RECIPES / "tiny.yaml", {"run_dir": run}), now())
+    settings = yaml.safe_load((run / "recipe.yaml").read_text()) | sections
+    (run / "recipe.yaml").write_text(yaml.safe_dump(settings))
+    return run
+
+
+def refusal(capsys: Captured) -> str:
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.mark.parametrize("words", ["train", "plan", "eval", "ablate --seeds 1"])
+def test_no_command_runs_what_a_recipe_names(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    command, *options = words.split()
+    assert call(monkeypatch, command, str(recipe(domain=TOUCH)), *options) == 2
+    line = refusal(capsys)
+    assert "recipe.yaml: domain.name: subprocess:run is code" in line
+    assert "--allow-code" in line
+    assert not Path("PWNED").exists()
+
+
+@pytest.mark.parametrize("command", ["resume", "eval", "judge-check"])
+def test_no_command_runs_what_a_run_directory_names(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert call(monkeypatch, command, str(recorded(domain=TOUCH))) == 2
+    assert "recipe.yaml: domain.name: subprocess:run is code" in refusal(capsys)
+    assert not Path("PWNED").exists()
+
+
+@pytest.mark.parametrize("words", ["tasks", "report", "export --out tables"])
+def test_what_only_reads_a_run_runs_nothing_of_it(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, *options = words.split()
+    assert call(monkeypatch, command, str(recorded(domain=TOUCH)), *options) == 0
+    assert not Path("PWNED").exists()
+
+
+def test_doctor_says_of_a_run_that_it_names_code_and_runs_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    call(monkeypatch, "doctor", str(recorded(domain=TOUCH)))
+    shown = capsys.readouterr().out
+    assert "subprocess:run is code" in shown
+    assert not Path("PWNED").exists()
+
+
+PARTS = {
+    "domain": {"name": "evil:Part"},
+    "judge": {"name": "evil:part"},
+    "adapter": {"name": "evil:Part"},
+    "policy": {"loss": "evil:part", "engine": {"name": "evil:Part"}},
+    "evaluation": {
+        "labeller": {"model": "strong", "engine": {"name": "evil:Part"}},
+        "episodes": 2,
+        "judged_episodes": 2,
+    },
+}
+
+
+@pytest.mark.parametrize("section", PARTS)
+def test_no_part_is_imported_unless_that_is_allowed(
+    section: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    Path("evil.py").write_text(EVIL)
+    assert call(monkeypatch, "train", str(recipe(**{section: PARTS[section]}))) == 2
+    assert f"recipe.yaml: {section}." in (line := refusal(capsys))
+    assert "is code" in line
+    assert not Path("PWNED").exists()
+
+
+def test_a_module_beside_a_recipe_is_imported_where_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    Path("evil.py").write_text(EVIL)
+    path = recipe(domain=PARTS["domain"]).resolve()
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert call(monkeypatch, "train", str(path), "domain.name=evil:Part") == 2
+    assert "there is no module evil" in refusal(capsys), "what is typed is not looked for there"
+    assert call(monkeypatch, "train", str(path), "--allow-code") == 2
+    assert "has no attribute 'Part'" in refusal(capsys)
+    assert Path("PWNED").exists()
+
+
+def test_all_that_would_be_imported_is_named_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    path = recipe(domain={"name": "a:A"}, judge={"name": "b:b", "engine": {"name": "c:C"}})
+    assert call(monkeypatch, "train", str(path)) == 2
+    assert "domain.name: a:A, judge.engine.name: c:C, judge.name: b:b is code" in refusal(capsys)
+
+
+def test_what_the_user_names_is_imported_and_nothing_beside_it() -> None:
+    Path("own.py").write_text(OWN)
+    Path("evil.py").write_text(EVIL.replace("PWNED", "EVIL"))
+    path = recipe(domain={"name": "own:Mine"}, judge={"name": "evil:part"})
+    said = ["domain.name=own:Mine", "judge.options={x: 'evil:part'}"]
+    with pytest.raises(TrustError, match=r"judge\.name: evil:part is code"):
+        load_recipe(path, said)
+    with pytest.raises(TrustError, match=r"domain\.name: own:Mine is code"):
+        load_recipe(path, ["judge.name=evil:part"])
+    own = load_recipe(path, [*said, "judge={name: llm}"])
+    assert own.code == ["own:Mine"]
+    assert load_recipe(own, ["seed=2"]).code == ["own:Mine"], "an object has been allowed already"
+    assert load_recipe(path, {"domain.name": "own:Mine", "judge.name": "llm"}).code == own.code
+    assert not Path("EVIL").exists()
+
+
+@pytest.mark.parametrize("source", ["recipe", "data"])
+def test_python_allows_code_by_an_argument_or_the_environment(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = recipe(domain={"name": "own:Mine"})
+    given = path if source == "recipe" else yaml.safe_load(path.read_text())
+    with pytest.raises(TrustError, match="allow_code=True"):
+        rl.Trainer(given)
+    with pytest.raises(ValueError, match="own:Mine"):
+        rl.Recipe.model_validate(yaml.safe_load(path.read_text()))
+    assert load_recipe(given, allow_code=True).code == ["own:Mine"]
+    monkeypatch.setenv("RLANYTHING_ALLOW_CODE", "0")
+    with pytest.raises(TrustError):
+        load_recipe(given)
+    monkeypatch.setenv("RLANYTHING_ALLOW_CODE", "1")
+    assert load_recipe(given).code == ["own:Mine"]
+
+
+def test_a_run_that_was_allowed_code_asks_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    Path("own.py").write_text(OWN)
+    run = recorded(domain={"name": "own:annotated"})
+    assert call(monkeypatch, "resume", str(run)) == 2
+    assert "domain.name: own:annotated is code" in refusal(capsys)
+    assert not Path("PWNED").exists()
+    resumed = rl.Trainer.resume(run, allow_code=True)
+    assert resumed.recipe.domain.name == "own:annotated"
+
+
+@pytest.mark.parametrize("name", ["subprocess:run", "os:system", "own:subprocess.run"])
+def test_what_is_pythons_own_is_refused_before_it_is_called(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    Path("own.py").write_text("import subprocess\n")
+    path = str(recipe(domain={**TOUCH, "name": name}))
+    for command in ("train", "plan", "eval"):
+        assert call(monkeypatch, command, path, "--allow-code") == 2
+        line = refusal(capsys)
+        assert f"domain {name} is no domain but of Python's own module" in line
+    assert not Path("PWNED").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("own:unannotated", "is no domain: name a class with the methods of"),
+        ("own:numbers", "is no domain: name a class with the methods of"),
+        ("own:Path", "is no domain but of Python's own module pathlib"),
+        ("own:liar", "gives no domain: it lacks action_marker"),
+        ("yaml:SafeLoader", "is no domain: it lacks adapter_prompt"),
+        ("yaml:safe_load", "is no domain: name a class with the methods of"),
+    ],
+)
+def test_what_is_no_domain_is_one_line(
+    name: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    Path("own.py").write_text(OWN)
+    assert call(monkeypatch, "eval", "random", "--domain", name) == 2
+    assert f"domain {name} {said}" in refusal(capsys)
+    assert not Path("CALLED").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("judge.name='own:numbers'", "judge.name: own:numbers is no judge: name a function"),
+        ("judge.name='own:Mine'", "judge own:Mine is no judge: it lacks counts, judge"),
+        ("adapter.name='own:Mine'", "adapter own:Mine is no adapter: it lacks propose"),
+        ("adapter.name='own:unannotated'", "adapter own:unannotated is no adapter: name a class"),
+        ("policy.loss='own:numbers'", "loss 'own:numbers' is no function"),
+        ("policy.engine.name='own:Mine'", "own:Mine is no engine"),
+    ],
+)
+def test_what_is_no_such_part_is_one_line(
+    override: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    Path("own.py").write_text(OWN)
+    words = ["train", "guess", "run_dir=run", "evaluation.episodes=0"]
+    assert call(monkeypatch, *words, override) == 2
+    assert said in refusal(capsys)
+    assert not Path("run").exists()
+
+
+def test_a_file_beside_a_recipe_hides_nothing_that_is_installed() -> None:
+    for name in ("colorsys", "typer"):
+        Path(f"{name}.py").write_text(EVIL)
+    Path("own.py").write_text(OWN)
+    load_recipe(recipe(domain={"name": "own:Mine"}), allow_code=True)
+    code = (
+        "import sys; from rlanything.domains.registry import load_domain;"
+        "from rlanything.config.recipe import load_recipe;"
+        "load_domain(load_recipe('recipe.yaml', allow_code=True).domain.name, {});"
+        "import colorsys, typer; print(typer.__file__)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, "-c", code]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert str(Path.cwd()) not in shown.stdout
+
+
+def test_environment_workers_look_into_no_folder_of_their_own_accord() -> None:
+    Path("colorsys.py").write_text(EVIL)
+    Path("json.py").write_text(EVIL)
+    code = (
+        "from rlanything.rollout.workers import EnvironmentPool;"
+        "from rlanything.records import Task;"
+        "pool = EnvironmentPool('coding', {}, 1, 60); pool.reset([]); pool.close()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    subprocess.run([sys.executable, "-P", "-c", code], env=environment, check=True)
+    assert not Path("PWNED").exists()
+
+
+REMOTE = {"model": "m", "train": False}
+
+
+def judge_at(url: str, **settings: object) -> dict[str, object]:
+    return {**REMOTE, "engine": {"name": "openai", "url": url, **settings}}
+
+
+@pytest.mark.parametrize("settings", [{"key_variable": "MY_SECRET"}, {}], ids=["named", "default"])
+@pytest.mark.parametrize("command", ["train", "plan", "resume", "eval", "judge-check", "ablate"])
+def test_no_command_sends_a_secret_that_a_recipe_names(
+    command: str,
+    settings: dict[str, object],
+    fake: FakeEndpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+) -> None:
+    variable = settings.get("key_variable", "OPENAI_API_KEY")
+    monkeypatch.setenv(str(variable), SECRET)
+    judge = judge_at(fake.url, **settings)
+    of_run = command in ("resume", "eval", "judge-check")
+    path = recorded(judge=judge) if of_run else recipe(judge=judge)
+    assert call(monkeypatch, command, str(path)) == 2
+    line = refusal(capsys)
+    assert f"judge.engine.key_variable: the environment variable {variable} would be sent" in line
+    assert "to 127.0.0.1" in line
+    assert SECRET not in line
+    assert not fake.requests
+
+
+@pytest.mark.parametrize(
+    ("keys", "allowed"),
+    [
+        ("", False),
+        ("OTHER,  MY_SECRET", True),
+        ("MY_SECRET@127.0.0.1", True),
+        ("MY_SECRET@example.org", False),
+        ("MY_SECRET@example.org,MY_SECRET@127.0.0.1", True),
+        ("MY_SECRET_TOO", False),
+    ],
+)
+def test_the_environment_says_which_keys_go_where(
+    keys: str, allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLANYTHING_KEYS", keys)
+    path = recipe(judge=judge_at("http://127.0.0.1:1/v1", key_variable="MY_SECRET"))
+    if allowed:
+        load_recipe(path)
+    else:
+        with pytest.raises(TrustError, match="RLANYTHING_KEYS=MY_SECRET@127"):
+            load_recipe(path)
+
+
+def test_a_key_that_the_user_names_may_be_sent() -> None:
+    url = "http://127.0.0.1:1/v1"
+    named = recipe(judge=judge_at(url, key_variable="MY_SECRET"))
+    key = "judge.engine.key_variable"
+    load_recipe(named, [f"{key}=MY_SECRET"])
+    load_recipe(named, {key: "MY_SECRET"})
+    load_recipe(named, [f"{key}=null"])
+    for other in (f"{key}=OTHER", "adapter.options={key: MY_SECRET}"):
+        words = [other, "adapter.name=llm", "name=MY_SECRET"]
+        if other.startswith(key):
+            load_recipe(named, words)
+        else:
+            with pytest.raises(TrustError):
+                load_recipe(named, words)
+    with pytest.raises(TrustError):
+        load_recipe(named, [f"judge.engine.url={url}"])
+
+
+def test_openais_key_goes_to_openai_and_where_the_user_says() -> None:
+    load_recipe(recipe(judge=judge_at("https://api.openai.com/v1")))
+    for url in ("http://api.openai.com/v1", "https://api.openai.com.evil.org/v1"):
+        with pytest.raises(TrustError, match="OPENAI_API_KEY would be sent"):
+            load_recipe(recipe(judge=judge_at(url)))
+        load_recipe(recipe(judge=judge_at("https://x.org/v1")), [f"judge.engine.url={url}"])
+
+
+def test_an_ablation_hands_on_what_it_was_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import json, os, sys; from pathlib import Path;"
+        "kept = {k: v for k, v in os.environ.items() if k.startswith('RLANYTHING_')};"
+        "Path(sys.argv[1]).write_text(json.dumps([sys.argv[1:], kept]))"
+    )
+    monkeypatch.setattr(grid, "COMMAND", (sys.executable, "-c", code))
+    path = recipe(
+        domain={"name": "own:Mine"},
+        judge=judge_at("http://127.0.0.1:1/v1", key_variable="MY_SECRET"),
+    )
+    key = "judge.engine.key_variable=MY_SECRET"
+    told: dict[str, tuple[list[str], dict[str, str]]] = {}
+    for allowed in (True, False):
+        said = [key, *([] if allowed else ["domain.name=own:Mine"])]
+        [cell] = grid.make_cells(path, said, [Arm("mine", ())], 1, Path("out"), allowed)
+        for command in ("train", "resume"):
+            grid._start(path, cell, [cell]).process.wait()
+            told[f"{command} {allowed}"] = json.loads(Path(command).read_text())
+            cell.folder.mkdir(parents=True, exist_ok=True)
+        cell.folder.rmdir()
+    assert "--allow-code" in told["train True"][0]
+    assert "--allow-code" not in told["train False"][0]
+    assert "domain.name=own:Mine" in told["train False"][0]
+    assert key in told["train True"][0]
+    granted = {"RLANYTHING_ALLOW_CODE": "1", "RLANYTHING_KEYS": ",MY_SECRET@127.0.0.1"}
+    assert told["resume True"][1] == told["resume False"][1] == granted

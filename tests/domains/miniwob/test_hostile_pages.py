@@ -1,0 +1,107 @@
+"""An action that takes a page away loses its episode, and the next episode finds the page whole.
+
+No page of the package does such things when it is clicked; these are made to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rlanything.domains.base import DomainError, EpisodeError
+from rlanything.domains.miniwob import browser as browser_module
+from rlanything.domains.miniwob.browser import Browser, executable
+from rlanything.domains.miniwob.environment import EpisodeSpec, MiniWobEnvironment
+from rlanything.domains.miniwob.tasks import make_task
+from rlanything.records import Task
+
+HARM = {
+    "click-test": "location.href = 'about:blank'",
+    "click-test-2": "location.href = 'http://elsewhere/'",
+    "click-link": "location.reload()",
+    "focus-text": "document.body.remove()",
+    "enter-text": "window.miniwob = null",
+    "click-tab": "setTimeout(function again() { setTimeout(again, 0) }, 0)",
+    "click-dialog": "for (;;) {}",
+    "click-option": "for (;;) alert('again')",
+}
+STUCK = ("click-tab", "click-dialog", "click-option")
+SCRIPT = f"""
+const harm = {{{", ".join(f"'{name}': () => {{ {body} }}" for name, body in HARM.items())}}};
+addEventListener("mousedown", harm[location.pathname.split("/").pop().replace(".html", "")]);
+"""
+
+
+class HostileBrowser(Browser):
+    """A browser every page of which does harm where it is clicked."""
+
+    def _running(self):
+        fresh = self._context is None
+        context = super()._running()
+        if fresh:
+            context.add_init_script(SCRIPT)
+        return context
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[HostileBrowser]:
+    try:
+        executable()
+    except DomainError as reason:
+        pytest.skip(str(reason))
+    browser = HostileBrowser()
+    yield browser
+    browser.close()
+
+
+def task_on(browser: Browser, page: str) -> Task:
+    spec = EpisodeSpec(page, 1)
+    environment = MiniWobEnvironment(browser)
+    with pytest.raises(EpisodeError, match="the page asks for") as refused:
+        environment.reset(make_task("t", spec, "", ""))
+    utterance = refused.value.reason.removeprefix("the page asks for ").split(", the task for")[0]
+    return make_task("t", spec, utterance[1:-1], "")
+
+
+def clicks(environment: MiniWobEnvironment) -> None:
+    """More than once: a page may need a moment to be gone."""
+    for _ in range(4):
+        environment.step("> click 80 100")
+
+
+def check_that_a_click_loses(browser: HostileBrowser, page: str) -> None:
+    task = task_on(browser, page)
+    environment = MiniWobEnvironment(browser)
+    first = environment.reset(task)
+    with pytest.raises(EpisodeError, match="at 'click 80 100'") as lost:
+        clicks(environment)
+    assert lost.value.lost
+    assert not lost.value.deadly
+    assert MiniWobEnvironment(browser).reset(task) == first
+
+
+@pytest.mark.parametrize("page", [page for page in HARM if page not in STUCK])
+def test_a_page_that_an_action_takes_away_loses_the_episode(
+    hostile: HostileBrowser, page: str
+) -> None:
+    check_that_a_click_loses(hostile, page)
+
+
+def test_a_page_that_was_closed_once_loses_nothing(browser: Browser) -> None:
+    task = task_on(browser, "enter-password")
+    environment = MiniWobEnvironment(browser)
+    first = environment.reset(task)
+    typed = environment.step("> type [2] mine").observation.text
+    browser.call(lambda: browser.page("enter-password", environment._episode)[0].close())
+    assert environment.step("> scroll down").observation.text == typed
+    browser.call(lambda: browser.page("enter-password", environment._episode)[0].close())
+    assert environment.reset(task) == first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", STUCK)
+def test_a_page_that_an_action_makes_hang_loses_the_episode(
+    hostile: HostileBrowser, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browser_module, "STUCK_SECONDS", 10.0)
+    check_that_a_click_loses(hostile, page)

@@ -1,0 +1,200 @@
+"""Damaged models: one line that names the folder, and no code of theirs runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Regex
+from tokenizers.pre_tokenizers import Split
+
+from helpers.command import call
+from helpers.paths import TINY
+from helpers.tiny import tiny_model
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf import damage
+from rlanything.engines.hf.damage import reading, rendering
+from rlanything.engines.hf.model import load_model
+from rlanything.records import Message
+from rlanything.roles.chat_template import Chat
+
+Change = Callable[[Path], Any]
+
+
+class Code:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.trace),)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tiny_model(1).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"weight": Code(folder / "trace")}, folder / "pytorch_model.bin")
+
+
+def no_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"abc" * 99)
+
+
+def cut(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:5000])
+
+
+def huge_header(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes((2**62).to_bytes(8, "little") + b"{}")
+
+
+def text(name: str, content: str) -> Change:
+    return lambda folder: (folder / name).write_text(content)
+
+
+def key(name: str, key: str, value: Any) -> Change:
+    def change(folder: Path) -> None:
+        file = folder / name
+        file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+
+    return change
+
+
+def split(regex: str) -> Change:
+    how = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+    return key("tokenizer.json", "pre_tokenizer", how)
+
+
+FILES: dict[str, Change] = {
+    "weights are a pickle": pickled,
+    "weights are no pickle": no_pickle,
+    "weights are cut": cut,
+    "huge header": huge_header,
+    "tokenizer without parts": text("tokenizer.json", "{}"),
+    "tokenizer is a list": text("tokenizer.json", "[1]"),
+    "tokenizer's settings are a list": text("tokenizer_config.json", "[1]"),
+    "tokenizer with a bad regex": split("("),
+    "config is a list": text("config.json", "[1]"),
+    "config is deep": text("config.json", "[" * 100_000),
+    "no heads": key("config.json", "num_attention_heads", 0),
+    "size is a text": key("config.json", "hidden_size", "x"),
+    "generation settings are a list": text("generation_config.json", "[1]"),
+}
+TEMPLATES: dict[str, Change] = {
+    name: text("chat_template.jinja", template)
+    for name, template in {
+        "syntax": "{% for %}",
+        "unsafe": "{{ ''.__class__.__mro__ }}",
+        "refuses": "{{ raise_exception('no\nway \x1b[31m') }}",
+        "divides by zero": "{{ 1 / 0 }}",
+        "calls itself": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "long range": "{% for i in range(10 ** 9) %}{% endfor %}",
+        "too much": "{{ 'x' * 10 ** 15 }}",
+    }.items()
+}
+LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{{ i is sequence }}"
+LOOP += "{% endfor %}{% endfor %}"
+ENDLESS: dict[str, Change] = {
+    "loops": text("chat_template.jinja", LOOP),
+    "multiplies": text("chat_template.jinja", "{{ 7 ** (10 ** 9) }}"),
+}
+DAMAGES = {**FILES, **TEMPLATES, **ENDLESS}
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damage, "TEMPLATE_SECONDS", 0.2)
+
+
+def one_line(error: BaseException, folder: Path) -> None:
+    assert str(error).isprintable()
+    assert str(folder) in str(error)
+    assert len(str(error)) < 700
+    assert not (folder / "trace").exists()
+
+
+@pytest.mark.parametrize("change", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.usefixtures("hasty")
+def test_a_damaged_model_is_one_line_that_names_its_folder(folder: Path, change: Change) -> None:
+    change(folder)
+    with pytest.raises(ModelError) as caught:
+        Chat(load_model(folder, "float32"))
+    one_line(caught.value, folder)
+
+
+def test_a_tokenizer_that_panics_is_one_line(folder: Path) -> None:
+    model = load_model(folder, "float32")
+    chat = Chat(model)
+    tokenizer: Any = model.tokenizer
+    tokenizer.backend_tokenizer.pre_tokenizer = Split(Regex("(a|aa)+$"), "isolated")
+    with pytest.raises(ModelError, match="with its tokenizer: PanicException: Onig") as caught:
+        chat.prompt((Message("user", f"{'a' * 60}!"),))
+    one_line(caught.value, folder)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_template_that_loops_later_is_one_line(folder: Path) -> None:
+    template = "{% if messages | length > 1 %}" + LOOP + "{% endif %}Hello."
+    text("chat_template.jinja", template)(folder)
+    chat = Chat(load_model(folder, "float32"))
+    with pytest.raises(ModelError, match=r"with its template: it takes more than 0\.2 s"):
+        chat.prompt((Message("user", "a"), Message("assistant", "b"), Message("user", "c")))
+
+
+def test_what_asks_a_run_to_stop_is_no_damage() -> None:
+    for stop in (KeyboardInterrupt, SystemExit):
+        with pytest.raises(stop), reading("it", "Mend it."):
+            raise stop
+
+
+def test_rendering_needs_no_main_thread_and_leaves_no_alarm() -> None:
+    done: list[int] = []
+
+    def render() -> None:
+        with rendering("it"):
+            done.append(1)
+
+    thread = threading.Thread(target=render)
+    thread.start()
+    thread.join()
+    render()
+    assert done == [1, 1]
+
+
+COMMANDS = {"eval": ["--episodes", "1", "--workers", "0"], "train": [], "plan": []}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", ["unsafe", "loops", "tokenizer is a list", "no heads"])
+@pytest.mark.usefixtures("hasty")
+def test_commands_say_one_line_and_write_nothing(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    command: str,
+    name: str,
+) -> None:
+    DAMAGES[name](folder)
+    run = folder.parent / "run"
+    target = [str(folder)] if command == "eval" else [str(TINY), f"policy.model={folder}"]
+    changes = [] if command == "eval" else [f"run_dir={run}"]
+    capfd.readouterr()
+    assert call(monkeypatch, command, *target, *changes, *COMMANDS[command]) == 2
+    [line] = capfd.readouterr().err.strip().splitlines()
+    assert line.startswith("error: ")
+    assert str(folder) in line or "policy.model" in line
+    assert not run.exists()

@@ -1,0 +1,122 @@
+"""What a response brings about counts against its episode; a fault that is nobody's doing is named.
+
+The environment below does what it is told, also what no honest one does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from rlanything.domains.base import DomainError, Episode, EpisodeError, Observation, StepResult
+from rlanything.domains.text import TextDomain
+from rlanything.records import Completion, Task
+from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout
+from rlanything.rollout.workers import EnvironmentPool
+
+
+class Obedient(TextDomain):
+    """Episodes whose responses decide how the environment fails."""
+
+    def environment(self) -> ObedientEnvironment:
+        return ObedientEnvironment()
+
+
+class ObedientEnvironment:
+    def reset(self, task: Task) -> Observation:
+        self._id = task.id
+        if task.data.get("harm") == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if task.data.get("harm") == "raise":
+            raise ValueError("damaged")
+        return Observation("?")
+
+    def step(self, response: str) -> StepResult:
+        match response.split():
+            case ["int", digits]:
+                int(digits)  # as careless environments do
+            case ["divide"]:
+                _ = 1 / (len(response) - 6)
+            case ["recurse"]:
+                self.step(response)
+            case ["die"]:
+                os.kill(os.getpid(), signal.SIGKILL)
+            case ["hang"]:
+                time.sleep(60)
+            case ["fault"]:
+                raise EpisodeError(self._id, "the network is down")
+            case ["gone"]:
+                raise DomainError("no Chromium found: install one")
+            case _:
+                pass
+        return StepResult(Observation("!"), response, True, 1 if response == "win" else None)
+
+
+class Scripted:
+    """Says what each task names, and then that it would win."""
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        del seeds
+        return [
+            Completion.unsampled("win" if episode.steps else episode.task.data["says"])
+            for episode in episodes
+        ]
+
+    def release_cache(self) -> None: ...
+
+
+def played(said: Sequence[dict[str, str]], workers: int, timeout_seconds: float = 20.0) -> Rollouts:
+    tasks = [Task(str(i), "", data={"says": "wait"} | data) for i, data in enumerate(said)]
+    with EnvironmentPool(Obedient(), {}, workers, timeout_seconds) as pool:
+        requests = [RolloutRequest(task.id, task, 0) for task in tasks]
+        return rollout(Scripted(), pool, requests, 5, 8)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("response", ["int x", "int 2e", "divide", "recurse", "int " + "9" * 9999])
+def test_an_error_that_a_response_brings_about_loses_the_episode(
+    response: str, workers: int
+) -> None:
+    rollouts = played([{"says": response}, {}], workers)
+    assert [trajectory.outcome for trajectory in rollouts.trajectories] == [-1, 1]
+    assert not rollouts.failures
+    [crash] = rollouts.crashes
+    assert crash.task_id == "0"
+    [step] = rollouts.trajectories[0].steps
+    assert (step.response, step.action, step.valid) == (response, None, False)
+    assert step.next_observation == "The environment failed at this response: the episode is lost."
+
+
+@pytest.mark.parametrize(("response", "timeout_seconds"), [("die", 20.0), ("hang", 0.5)])
+def test_a_response_at_which_three_workers_die_or_hang_loses_the_episode(
+    response: str, timeout_seconds: float
+) -> None:
+    rollouts = played([{"says": response}, {}], 1, timeout_seconds)
+    assert [trajectory.outcome for trajectory in rollouts.trajectories] == [-1, 1]
+    assert not rollouts.failures
+    assert [crash.reason for crash in rollouts.crashes] == [
+        "its worker died or hung 3 times in a row"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "workers"),
+    [
+        ({"harm": "die"}, 1),
+        ({"harm": "raise"}, 0),
+        ({"harm": "raise"}, 1),
+        ({"says": "fault"}, 0),
+        ({"says": "gone"}, 1),
+    ],
+)
+def test_what_no_response_brought_about_could_not_be_played(
+    task: dict[str, str], workers: int
+) -> None:
+    rollouts = played([{}, task], workers)
+    assert [trajectory.id for trajectory in rollouts.trajectories] == ["0"]
+    assert [failure.task_id for failure in rollouts.failures] == ["1"]
+    assert [task.id for task in rollouts.unplayable] == ["1"]
+    assert not rollouts.crashes

@@ -1,0 +1,113 @@
+"""Whatever a model, a file or a program says, the terminal shows it and obeys none of it."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from rlanything.progress import Progress
+from rlanything.terminal import (
+    Terminal,
+    literal,
+    one_line,
+    visible,
+    write,
+    write_json,
+    write_line,
+    write_traceback,
+)
+
+# By what is said, what is to be seen.
+SAID = {
+    "[/INST] Try again.": "[/INST] Try again.",
+    "uses a[i] and b[j] wrongly": "uses a[i] and b[j] wrongly",
+    "[link=http://evil]here[/link] [red]": "[link=http://evil]here[/link] [red]",
+    ":smile: 1234 'quoted' \\[b]": ":smile: 1234 'quoted' \\[b]",
+    "\x1b]0;title\x07": r"\x1b]0;title\x07",
+    "\x1b[2J\x1b[H \x9b31m": r"\x1b[2J\x1b[H \x9b31m",
+    "progress\r\b\x7f\x00\x0b\x0c\x85": r"progress\r\x08\x7f\x00\x0b\x0c\x85",
+    "\u202egnp.exe\u2066\u2069\u200f": r"\u202egnp.exe\u2066\u2069\u200f",
+    "one\u2028two\u2029": r"one\u2028two\u2029",
+    "\u200b\ufeff\U000e0041": r"\u200b\ufeff\U000e0041",
+    "half \ud83d of it": r"half \ud83d of it",
+    "grüße 日本 👩\u200d🚀 می\u200cخواهم": "grüße 日本 👩\u200d🚀 می\u200cخواهم",
+}
+
+
+@pytest.mark.parametrize(("said", "seen"), SAID.items(), ids=range(len(SAID)))
+def test_text_is_seen_as_it_was_said_wherever_it_stands(
+    said: str, seen: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert visible(visible(said)) == seen
+    table = Table(title=said, caption=said)
+    table.add_column(said)
+    table.add_row(said)
+    file = io.StringIO()
+    console = Terminal(file=file, width=80)
+    console.print(said)
+    console.print(table)
+    assert file.getvalue().count(seen) == 5
+    assert visible(file.getvalue()) == file.getvalue()
+    write_line(said)
+    write(said, stderr=True)
+    assert capsys.readouterr() == (f"{seen}\n", seen)
+
+
+@pytest.mark.parametrize("console_type", [Terminal, Console])
+@pytest.mark.parametrize(("said", "seen"), SAID.items(), ids=range(len(SAID)))
+def test_the_lines_of_a_run_are_safe_on_any_console(
+    said: str, seen: str, console_type: type[Console]
+) -> None:
+    file = io.StringIO()
+    progress = Progress(console_type(file=file, width=200))
+    progress.log(said)
+    progress.warn(f"{said}\nnot a line of its own")
+    assert file.getvalue() == f"{seen}\n{seen}\\nnot a line of its own\n"
+
+
+def test_bars_take_no_markup_from_the_names_of_phases() -> None:
+    file = io.StringIO()
+    console = Terminal(file=file, width=120, force_terminal=True, color_system=None)
+    progress = Progress(console)
+    with progress.live(), progress.phase("[/q]\x1b]0;t\x07", 2, "[b]units") as advance:
+        advance(1)
+        progress._bars.refresh()
+    assert r"[/q]\x1b]0;t\x07" in file.getvalue()
+    assert "[b]units" in file.getvalue()
+    assert "\x07" not in file.getvalue()
+
+
+def test_lines_of_a_text_stay_lines_and_a_line_stays_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert visible("a\n\tb") == "a\n\tb"
+    assert one_line("a\n\tb") == "a\\n\tb"
+    write("a\n\tb")
+    write_line("a\nerror: b" + "c" * 200)
+    assert capsys.readouterr().out == "a\n\tba\\nerror: b" + "c" * 200 + "\n"
+
+
+def test_json_is_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    write_json({"said": "\x1b]0;t\x07 [/q] \u202e \ud83d"})
+    assert capsys.readouterr().out == '{"said": "\\u001b]0;t\\u0007 [/q] \\u202e \\ud83d"}\n'
+
+
+def test_markup_is_shown_where_typer_reads_it() -> None:
+    assert literal("\x1b [/q]") == "\\x1b \\[/q]"
+
+
+def test_a_fault_of_the_program_shows_its_message(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise RuntimeError("\x1b]0;title\x07")
+    except RuntimeError:
+        kind, error, trace = sys.exc_info()
+    assert kind is not None
+    assert error is not None
+    write_traceback(kind, error, trace)
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback (most recent call last):\n")
+    assert said.endswith("RuntimeError: \\x1b]0;title\\x07\n")
