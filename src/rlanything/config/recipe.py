@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, ValidationError, model_validator
 
 from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.config.cluster import ClusterConfig
 from rlanything.config.engines import ConfigSection
 from rlanything.config.problems import RecipeError, TrustError, first_problem, refused_trust
 from rlanything.config.roles import (
@@ -204,6 +205,7 @@ class Recipe(ConfigSection):
     """Every random choice derives from it."""
     threads: Annotated[int, Field(ge=0)] = 0
     """CPU threads of the language models; 0: as many as there are cores."""
+    cluster: ClusterConfig = ClusterConfig()
     domain: DomainConfig
     policy: PolicyConfig = PolicyConfig()
     judge: JudgeConfig = JudgeConfig()

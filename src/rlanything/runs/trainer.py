@@ -54,7 +54,7 @@ from rlanything.runs.summary import closing_lines, iteration_line, judge_line
 from rlanything.runs.trackers import check_trackers, tracking
 from rlanything.seeds import derive
 
-MAY_CHANGE = ("environment.", "checkpoints.", "store.", "tracker.", "loop.iterations")
+MAY_CHANGE = ("environment.", "cluster.", "checkpoints.", "store.", "tracker.", "loop.iterations")
 """Overrides of a resumed run: they change no result, or how many there are."""
 MAY_MOVE = re.compile(
     r"(adapter|judge|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
