@@ -1,0 +1,35 @@
+"""The section of a recipe that says on how many seats its models run, and where these are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from rlanything.config.engines import ConfigSection
+from rlanything.config.roles import Count
+
+
+class ClusterConfig(ConfigSection):
+    """A seat is a process with its own share of the hardware: a core, or a GPU. Each holds a shard
+    of every model that learns and a whole copy of every model that generates."""
+
+    seats: Count = 1
+    """How many processes share the models' work; 1: this process alone does it. The same seed and
+    seats give the same bits, another number of seats the same up to rounding."""
+    launcher: Literal["local", "ray"] = "local"
+    """`local` starts them on this machine; `ray` places them over the machines of a Ray cluster
+    (needs `pip install 'rlanything[cluster]'`)."""
+    per_machine: Count | None = None
+    """With `ray`, how many seats a machine has. None: as many as fit."""
+    start_seconds: Annotated[float, Field(gt=0)] = 300.0
+    """What starting the seats and loading their models may take."""
+    timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
+    """A seat that is silent for so long in an update is replaced with all others, and the iteration
+    is repeated."""
+
+    @model_validator(mode="after")
+    def _machines_of_ray(self) -> ClusterConfig:
+        if self.per_machine is not None and self.launcher == "local":
+            raise ValueError("per_machine belongs to launcher: ray; leave it out")
+        return self
