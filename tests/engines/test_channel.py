@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from helpers.tiny import tiny_model
-from rlanything.engines.vllm.channel import Channel
+from rlanything.engines.channel import Channel
 from rlanything.engines.vllm.handover import free, put_weights, take_weights
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from rlanything.engines.base import Choices, Engine, ModelError, Request, Sampling
-from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.text import ModelText
 from rlanything.records import Completion, Messages
 from rlanything.roles.chat_template import Chat, Prompt
 
@@ -65,7 +65,7 @@ class ChatModel(Protocol):
 class LocalChatModel:
     """A model asked through an engine in token ids: what was sampled stays as it was sampled."""
 
-    def __init__(self, model: LanguageModel, engine: Engine, day: datetime | None = None) -> None:
+    def __init__(self, model: ModelText, engine: Engine, day: datetime | None = None) -> None:
         """`day`: what templates that ask for the date are told; None: today.
 
         Raises `ModelError` where the model's reasoning cannot be told from its answers."""

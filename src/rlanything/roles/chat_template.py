@@ -9,7 +9,7 @@ from datetime import datetime
 
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.damage import rendering
-from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.text import ModelText
 from rlanything.records import Completion, Message, Messages
 from rlanything.roles.reasoning import find_reasoning
 from rlanything.surrogates import whole_characters
@@ -31,7 +31,7 @@ class Prompt:
 class Chat:
     """Renders messages with a model's chat template and tokenizer."""
 
-    def __init__(self, model: LanguageModel, day: datetime | None = None) -> None:
+    def __init__(self, model: ModelText, day: datetime | None = None) -> None:
         """`day`: what templates that ask for the date are told; None: today. Raises `ModelError`
         for a template or tokenizer that fails at the shortest chat, and where the model's reasoning
         cannot be told from its answers, or its template asks for the date in a way that cannot be
@@ -95,7 +95,7 @@ def _torn(token: str) -> str:
     return f"{token[:first]} {token[first:]}"
 
 
-def _dated(model: LanguageModel, day: datetime) -> str | None:
+def _dated(model: ModelText, day: datetime) -> str | None:
     """Returns the model's template with this day in place of its questions for the date; None: it
     asks for none. Raises `ModelError` for a question that is put together while it renders."""
     template = model.tokenizer.get_chat_template()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlanything.engines.base import ModelError
-from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.text import ModelText
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ KNOWN = (
 """Of these, the one whose marks the model's template or tokenizer has."""
 
 
-def find_reasoning(model: LanguageModel) -> Reasoning:
+def find_reasoning(model: ModelText) -> Reasoning:
     """Returns the marks between which a model reasons; `<think>` where it has none of its own.
 
     Raises `ModelError` where its reasoning could not be told from its answer."""

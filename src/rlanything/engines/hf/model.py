@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,50 +22,53 @@ from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.gguf import find_gguf, unpacked
 from rlanything.engines.hf.probing import find_decoder, looks_ahead, own_cache_works, reason_of
 from rlanything.engines.hf.sharing import sharing_problem
+from rlanything.engines.hf.text import ModelText
 from rlanything.engines.hf.turns import end_of_turn
 
 
-@dataclass
-class LanguageModel:
+class LanguageModel(ModelText):
     """A decoder from transformers with its tokenizer.
 
     `hidden_states` and `logits` are kept apart so that logits exist only where somebody needs them.
     """
 
-    network: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    autocast: torch.dtype | None = None
-    """Computes in this type while the weights stay in theirs."""
+    def __init__(
+        self,
+        network: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        autocast: torch.dtype | None = None,
+    ) -> None:
+        """`autocast`: computes in this type while the weights stay in theirs.
 
-    def __post_init__(self) -> None:
-        self.sharing_problem: str | None = sharing_problem(self.network)
+        Raises `ModelError` for a network without an output layer."""
+        eos = network.generation_config.eos_token_id if network.generation_config else None
+        listed = eos if isinstance(eos, list) else [eos]
+        stops = {i for i in (*listed, tokenizer.eos_token_id) if isinstance(i, int)}
+        end = end_of_turn(tokenizer, stops)
+        stop_ids = tuple(sorted(stops | (set() if end is None else {end})))
+        super().__init__(str(network.config._name_or_path), tokenizer, end, stop_ids)
+        self.network = network
+        self.autocast = autocast
+        self.sharing_problem: str | None = sharing_problem(network)
         """Why sequences cannot share their beginnings in a trie; None if they can."""
-        self.own_cache_works: bool = self.sharing_problem is None or own_cache_works(self.network)
+        self.own_cache_works: bool = self.sharing_problem is None or own_cache_works(network)
         """Whether transformers' own cache can be generated with."""
-        head = self.network.get_output_embeddings()
+        head = network.get_output_embeddings()
         if head is None:
             raise ModelError(
                 f"model {self.name!r} has no output layer; choose a Qwen- or Llama-type model"
             )
         self.head: nn.Module = head
-        self.decoder: nn.Module = find_decoder(self.network)
-        eos = (
-            self.network.generation_config.eos_token_id if self.network.generation_config else None
-        )
-        listed = eos if isinstance(eos, list) else [eos]
-        stops = {i for i in (*listed, self.tokenizer.eos_token_id) if isinstance(i, int)}
-        self.end_of_turn: int | None = end_of_turn(self.tokenizer, stops)
-        """The token that ends the model's turn; None: it has none."""
-        own = set() if self.end_of_turn is None else {self.end_of_turn}
-        self.stop_ids: tuple[int, ...] = tuple(sorted(stops | own))
+        self.decoder: nn.Module = find_decoder(network)
+
+    @property
+    def text(self) -> ModelText:
+        """What may travel to a process that does not compute with the model."""
+        return ModelText(self.name, self.tokenizer, self.end_of_turn, self.stop_ids)
 
     @property
     def device(self) -> torch.device:
         return self.network.device
-
-    @property
-    def name(self) -> str:
-        return str(self.network.config._name_or_path)
 
     def hidden_states(
         self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Any | None = None
@@ -102,21 +102,6 @@ class LanguageModel:
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
             logits = self.head(hidden)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-    def encode(self, text: str) -> list[int]:
-        """Returns token ids of a rendered chat; special tokens are written out in it, none are
-        added."""
-        with self._tokenizing():
-            return self.tokenizer.encode(text, add_special_tokens=False)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        with self._tokenizing():
-            text = self.tokenizer.decode(list(ids), skip_special_tokens=False)
-        return text if isinstance(text, str) else "".join(text)
-
-    def _tokenizing(self) -> AbstractContextManager[None]:
-        doing = f"model {self.name!r} cannot read or write text with its tokenizer"
-        return reading(doing, "Mend tokenizer.json in its folder, or take another model.")
 
     def save(self, folder: Path) -> None:
         """Writes the Hugging Face format: `from_pretrained(folder)` opens it. Of a model with

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, get_args
 
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.lora import Adapters
-from rlanything.engines.vllm.channel import Channel
+from rlanything.engines.channel import Channel
 from rlanything.engines.vllm.handover import Place, take_weights
 
 
