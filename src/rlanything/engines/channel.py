@@ -21,6 +21,11 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
 
+    @property
+    def fileno(self) -> int:
+        """The file descriptor, to wait at for messages of several processes."""
+        return self._socket.fileno()
+
     def send(self, message: Any, seconds: float | None = None) -> None:
         """Returns once the message is handed over (None: whenever that is)."""
         data = pickle.dumps(message)

@@ -1,0 +1,166 @@
+"""Models on seats, with the interfaces that they would have in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlanything.cluster.base import Call, Seats
+from rlanything.cluster.models import RoleSource
+from rlanything.cluster.seat import Seat
+from rlanything.config.cluster import ClusterConfig
+from rlanything.config.roles import TrainedRoleConfig
+from rlanything.engines.base import Request, Sampling
+from rlanything.engines.deadline import GRACE_SECONDS
+from rlanything.engines.hf.text import ModelText
+from rlanything.learning.shares import arrange, share
+from rlanything.records import Completion, Sample
+
+
+class SeatsEngine:
+    """One model's engines on all seats: every request goes to one of them.
+
+    A conversation stays where it began, so that what was computed for it is found again, until
+    `sync_weights` or `release_cache`. Where a request goes depends on requests alone."""
+
+    def __init__(self, seats: Seats, role: str, seconds: float) -> None:
+        self._seats, self._role = seats, role
+        # A seat's own engine is the first to say that it took too long.
+        self._seconds = seconds + 2 * GRACE_SECONDS
+        self._homes: dict[str, int] = {}
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+        """Returns completions [requests][n], in the order of the requests."""
+        spread = spread_requests(requests, self._homes, self._seats.size)
+        calls = {
+            seat: Call(Seat.generate, (self._role, [requests[i] for i in chosen], sampling))
+            for seat, chosen in enumerate(spread)
+            if chosen
+        }
+        answers = self._seats.ask(calls, self._seconds) if calls else {}
+        completions: list[list[Completion]] = [[] for _ in requests]
+        for seat, groups in answers.items():
+            for i, group in zip(spread[seat], groups, strict=True):
+                completions[i] = group
+        return completions
+
+    def sync_weights(self) -> None:
+        self._forget(Seat.sync_weights)
+
+    def release_cache(self) -> None:
+        self._forget(Seat.release_cache)
+
+    def _forget(self, method: Callable[..., None]) -> None:
+        self._homes = {}
+        call = Call(method, (self._role,))
+        self._seats.ask(dict.fromkeys(range(self._seats.size), call), self._seconds)
+
+
+def spread_requests(
+    requests: Sequence[Request], homes: dict[str, int], seats: int
+) -> list[list[int]]:
+    """Returns the indices of the requests of each seat, and adds new conversations to `homes`.
+
+    Neighbours begin alike, and are computed together where they meet: what is new is cut into one
+    piece a seat, where the tokens of the prompts are about equal, with those of known
+    conversations."""
+    weights = [len(request.prompt_ids) for request in requests]
+    known = [homes.get(request.conversation) for request in requests]
+    loads = [0] * seats
+    for weight, home in zip(weights, known, strict=True):
+        if home is not None:
+            loads[home] += weight
+    level = sum(weights) / seats
+    seat = 0
+    spread: list[list[int]] = [[] for _ in range(seats)]
+    for i, request in enumerate(requests):
+        home = homes.get(request.conversation)
+        if home is None:
+            while seat < seats - 1 and loads[seat] + weights[i] / 2 > level:
+                seat += 1
+            home = seat
+            loads[seat] += weights[i]
+            if request.conversation:
+                homes[request.conversation] = home
+        spread[home].append(i)
+    return spread
+
+
+class SeatsLearner:
+    """One model's learners on all seats: each trains on its share of every minibatch."""
+
+    def __init__(self, seats: Seats, role: str, settings: TrainedRoleConfig, seconds: float):
+        self._seats, self._role, self._settings = seats, role, settings
+        self._seconds = seconds
+
+    def update(
+        self,
+        samples: Sequence[tuple[str, Sample]],
+        seed: int,
+        on_samples: Callable[[int], None] | None = None,
+    ) -> dict[str, float]:
+        """Trains on all samples; see `Learner.update`."""
+        shares = share(arrange(samples, self._settings, seed), self._seats.size)
+        calls = {
+            seat: Call(Seat.learn_shared, (self._role, part)) for seat, part in enumerate(shares)
+        }
+        return self._seats.ask(calls, self._seconds, on_samples)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ServedOnSeats:
+    """A model that generates on all seats, and what this process needs of it."""
+
+    model: ModelText
+    engine: SeatsEngine
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedOnSeats(ServedOnSeats):
+    """A model that learns on all seats."""
+
+    learner: SeatsLearner
+    save: Callable[[Path], None]
+    """Writes the model in Hugging Face format, and the learners' state beside it."""
+    load_state: Callable[[Path], None]
+    """Reads the learners' state from the folder of their model."""
+
+
+class OnSeats:
+    """Models on the seats of a cluster."""
+
+    def __init__(self, seats: Seats, config: ClusterConfig) -> None:
+        self._seats, self._config = seats, config
+
+    def trained(self, source: RoleSource) -> TrainedOnSeats:
+        """Loads a model that learns, a shard of it on every seat. Raises as `load_trained`."""
+        role, name = source.role, source.name
+        assert isinstance(role, TrainedRoleConfig)
+        seconds = self._config.timeout_seconds
+
+        def save(folder: Path) -> None:
+            self._on_all(Call(Seat.save_shared, (name, folder)), seconds)
+
+        def load_state(folder: Path) -> None:
+            self._on_all(Call(Seat.load_state_shared, (name, folder)), seconds)
+
+        text = self._on_all(Call(Seat.load_shared, (source,)), self._config.start_seconds)
+        engine = SeatsEngine(self._seats, name, role.timeout_seconds)
+        learner = SeatsLearner(self._seats, name, role, seconds)
+        return TrainedOnSeats(text, engine, learner, save, load_state)
+
+    def served(self, source: RoleSource) -> ServedOnSeats:
+        """Loads a model that never learns, all of it on every seat. Raises as `load_served`."""
+        text = self._on_all(Call(Seat.load_served, (source,)), self._config.start_seconds)
+        engine = SeatsEngine(self._seats, source.name, source.role.timeout_seconds)
+        return ServedOnSeats(text, engine)
+
+    def close(self) -> None:
+        """Ends the seats."""
+        self._seats.close()
+
+    def _on_all(self, call: Call, seconds: float) -> Any:
+        """Has all seats do the same, and returns what the first of them did."""
+        return self._seats.ask(dict.fromkeys(range(self._seats.size), call), seconds)[0]

@@ -1,0 +1,75 @@
+"""Where a run's models are: in this process, or on seats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from rlanything.cluster.fleet import OnSeats
+from rlanything.cluster.local import LocalSeats
+from rlanything.cluster.models import (
+    RoleSource,
+    ServedModel,
+    TrainedModel,
+    load_served,
+    load_trained,
+    prepare_torch,
+)
+from rlanything.config.cluster import ClusterConfig
+from rlanything.engines.base import Engine
+from rlanything.engines.hf.text import ModelText
+from rlanything.learning.base import Updates
+
+
+class Served(Protocol):
+    """A model that generates, wherever it is."""
+
+    @property
+    def model(self) -> ModelText: ...
+    @property
+    def engine(self) -> Engine: ...
+
+
+class Trained(Served, Protocol):
+    """A model that learns, wherever it is."""
+
+    @property
+    def learner(self) -> Updates: ...
+    @property
+    def save(self) -> Callable[[Path], None]: ...
+    @property
+    def load_state(self) -> Callable[[Path], None]: ...
+
+
+class Models(Protocol):
+    """What loads the models of roles, and holds them."""
+
+    def trained(self, source: RoleSource) -> Trained: ...
+    def served(self, source: RoleSource) -> Served: ...
+    def close(self) -> None: ...
+
+
+class Here:
+    """Models of this process."""
+
+    def trained(self, source: RoleSource) -> TrainedModel:
+        """Loads a model that learns. Raises `ModelError`."""
+        return load_trained(source)
+
+    def served(self, source: RoleSource) -> ServedModel:
+        """Loads a model that never learns. Raises `ModelError`."""
+        return load_served(source)
+
+    def close(self) -> None:
+        """Does nothing: they go with whoever holds them."""
+
+
+def open_models(config: ClusterConfig, devices: Sequence[str], threads: int) -> Models:
+    """Returns what loads models where a recipe's `cluster` section says; `devices`: those of the
+    roles. Raises `SeatLost` where seats do not come up, `ModelError` where there are none."""
+    if config.seats == 1:
+        prepare_torch(threads)
+        return Here()
+    device = next((device for device in devices if device != "cpu"), "cpu")
+    return OnSeats(LocalSeats(config, device, threads), config)
