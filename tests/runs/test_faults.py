@@ -112,6 +112,20 @@ def test_a_generation_call_that_hangs_meets_its_time_out():
     assert TimedEngine(SleepingEngine(0), 5, "judge").generate([], Sampling(1.0, 1)) == []
 
 
+def test_the_alarm_of_whoever_calls_goes_on_after_a_generation_call():
+    heard: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
+    left, _ = signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        TimedEngine(SleepingEngine(0.05), 5, "judge").generate([], Sampling(1.0, 1))
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] < 0.26
+        time.sleep(0.4)
+        assert heard == [signal.SIGALRM]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, left)
+
+
 def test_tasks_that_kill_or_stop_their_workers_are_quarantined_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import faulthandler
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -56,8 +57,10 @@ class TimedEngine:
                 "(environment.parallel_episodes, max_tokens)"
             )
 
+        begun = time.monotonic()
         before = signal.signal(signal.SIGALRM, expired)
-        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        # The alarm of whoever calls goes on afterwards.
+        left, interval = signal.setitimer(signal.ITIMER_REAL, self._seconds)
         # A signal is heard between two Python instructions, so not by a library that hangs.
         # To the process's own stderr: what stands in for it, in a notebook say, is no file.
         if sys.__stderr__ is not None:
@@ -67,5 +70,6 @@ class TimedEngine:
             yield
         finally:
             faulthandler.cancel_dump_traceback_later()
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            left = max(left - (time.monotonic() - begun), 1e-3) if left else 0.0
             signal.signal(signal.SIGALRM, before)
+            signal.setitimer(signal.ITIMER_REAL, left, interval)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlanything.engines.base import ModelError
+from rlanything.engines.hf.damage import rendering
 from rlanything.engines.hf.text import ModelText
 
 
@@ -77,7 +78,8 @@ def _shows_reasoning(tokenizer: Any) -> bool:
         {"role": "assistant", "content": "It is.", "reasoning_content": thought},
     ]
     try:
-        return thought in str(tokenizer.apply_chat_template(turns, tokenize=False))
-    except Exception:
+        with rendering(str(tokenizer.name_or_path)):
+            return thought in str(tokenizer.apply_chat_template(turns, tokenize=False))
+    except ModelError:
         # A template is a program of its own: this chat may be none of those that it takes.
         return False

@@ -7,6 +7,9 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.damage import rendering
+
 _QUESTION, _ANSWER = "Is it so?", "It is."
 
 
@@ -41,8 +44,9 @@ def _behind_answer(tokenizer: PreTrainedTokenizerBase, more: list[str]) -> list[
         {"role": role, "content": _ANSWER if role == "assistant" else _QUESTION} for role in roles
     ]
     try:
-        text = str(tokenizer.apply_chat_template(turns, tokenize=False))
-    except Exception:
+        with rendering(str(tokenizer.name_or_path)):
+            text = str(tokenizer.apply_chat_template(turns, tokenize=False))
+    except ModelError:
         # A template is a program of its own: this chat may be none of those that it takes.
         return []
     _, shown, rest = text.rpartition(_ANSWER)
