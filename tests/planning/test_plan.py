@@ -137,7 +137,7 @@ def test_weights_gradients_and_optimizer_are_counted_to_the_byte(lora):
     learner = Learner(model, role)
     learner.update(tagged(3)[0], seed=0)
     weights = list(model.network.parameters())
-    states = learner.state()["optimizer"]["state"].values()
+    states = learner._optimizer.state.values()
     # Beside them AdamW counts its steps, a number a tensor.
     moments = [tensor for state in states for tensor in state.values() if tensor.dim()]
     assert {part.name: part.bytes for part in held(planned, role, learns=True)} == {

@@ -81,12 +81,12 @@ class SeatGroup:
         own = torch.tensor([list(values)], dtype=torch.float64)
         if self.mesh is None:
             return own
-        from torch.distributed import all_gather_into_tensor
+        from torch.distributed import all_gather
 
         own = own.to(self.mesh.device_type)
-        everyone = own.new_empty(self.size, own.shape[1])
-        all_gather_into_tensor(everyone, own, group=self.mesh.get_group())
-        return everyone.cpu()
+        everyone = [torch.empty_like(own) for _ in range(self.size)]
+        all_gather(everyone, own, group=self.mesh.get_group())
+        return torch.cat(everyone).cpu()
 
     def total(self, value: float) -> float:
         """Returns the sum of a number over all seats, which each of them calls for."""
