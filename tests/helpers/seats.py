@@ -249,9 +249,11 @@ def diverged(group: SeatGroup) -> str:
 def seat(rank: int, size: int, folder: Path) -> None:
     """A process of a world; leaves its report as a file."""
     torch.set_num_threads(1)
-    store = distributed.FileStore(str(folder / f"store of {size}"), size)
+    place = f"file://{folder / f'store of {size}'}"
     limit = timedelta(seconds=GROUP_SECONDS)
-    distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
+    distributed.init_process_group(
+        "gloo", init_method=place, rank=rank, world_size=size, timeout=limit
+    )
     try:
         found = work_of_several(seats_of_world("cpu"), folder)
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -86,7 +87,7 @@ def test_seats_share_every_pass_once_and_have_equally_many(
         own = [mine[number] for mine in shares]
         assert len({len(passes) for passes in own}) == 1
         counted = [[id(each) for each in passes if each.counts] for passes in own]
-        assert sorted(sum(counted, [])) == sorted(map(id, minibatch))
+        assert sorted(chain.from_iterable(counted)) == sorted(map(id, minibatch))
         order = {id(each): place for place, each in enumerate(minibatch)}
         assert all(places == sorted(places, key=order.__getitem__) for places in counted)
         sizes = [each.batch.computed_tokens for each in minibatch]

@@ -40,7 +40,7 @@ class SeatGroup:
         outlined = any(weights.is_meta for weights in scorer.parameters())
         given = self.total(float(outlined)) > 0
         # The first seat keeps all weights until the others have theirs.
-        full = scorer.network.state_dict() if given and not outlined else {}
+        full: dict[str, Any] = scorer.network.state_dict() if given and not outlined else {}
         policy = MixedPrecisionPolicy()
         if self.mesh.device_type != "cpu" and scorer.model.autocast is not None:
             policy = MixedPrecisionPolicy(scorer.model.autocast, torch.float32)
@@ -58,7 +58,7 @@ class SeatGroup:
             self._give(scorer, full, outlined)
         return scorer
 
-    def _give(self, scorer: TokenScorer, full: dict[str, Tensor], outlined: bool) -> None:
+    def _give(self, scorer: TokenScorer, full: dict[str, Any], outlined: bool) -> None:
         """Sends every seat its shards of what seat 0 has in full."""
         from torch.distributed import broadcast
         from torch.distributed.checkpoint.state_dict import (
