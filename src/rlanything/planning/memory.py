@@ -14,8 +14,9 @@ from rlanything.planning.workload import RoleWorkload
 
 SIZES = {"float32": (FLOAT32 := 4), "bfloat16": 2}
 """Bytes of a number, by the type that a role computes in."""
-LOGIT_COPIES = 5.25
-"""The peak is where the learner takes the entropy: log-probs, two products, two factors; a mask."""
+LOGIT_COPIES = 3.25
+"""The peak is where the learner turns back: log-probs, and their gradients before and after they
+are normalised; and a mask of what is not allowed."""
 
 
 class RoleMemory(NamedTuple):
@@ -64,7 +65,7 @@ def logits(model: Architecture, rows: float) -> MemoryPart:
     """Returns what an update holds at its peak for so many rows of logits."""
     total = rows * model.vocabulary * FLOAT32 * LOGIT_COPIES
     how = f"{rows:,.0f} response tokens in a pass x {model.vocabulary:,} x {FLOAT32} B x "
-    how += f"{LOGIT_COPIES} (log-probs, and what their entropy takes)"
+    how += f"{LOGIT_COPIES} (log-probs, two gradients of them, and a mask)"
     return MemoryPart("logits", total, how, "a lower max_pack_tokens or max_tokens")
 
 
