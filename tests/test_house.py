@@ -30,6 +30,7 @@ ROOMS = (
     "rollout",
     "engines",
     "learning",
+    "cluster",
     "roles",
     "evaluation",
     "loop",

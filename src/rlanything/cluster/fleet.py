@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+
 from rlanything.cluster.base import Call, Seats
 from rlanything.cluster.models import RoleSource
 from rlanything.cluster.seat import Seat
@@ -146,7 +148,10 @@ class OnSeats:
         def load_state(folder: Path) -> None:
             self._on_all(Call(Seat.load_state_shared, (name, folder)), seconds)
 
-        text = self._on_all(Call(Seat.load_shared, (source,)), self._config.start_seconds)
+        text = self._on_all(
+            Call(Seat.load_shared, (cloudpickle.dumps(source), self._config.offload)),
+            self._config.start_seconds,
+        )
         engine = SeatsEngine(self._seats, name, role.timeout_seconds)
         learner = SeatsLearner(self._seats, name, role, seconds)
         return TrainedOnSeats(text, engine, learner, save, load_state)

@@ -31,8 +31,8 @@ class LocalSeats:
     """Processes of this machine, each with its own GPU or its own share of the cores."""
 
     def __init__(self, config: ClusterConfig, device: str, threads: int) -> None:
-        """`device`: `cpu`, or `cuda` for a GPU a seat; `threads`: CPU threads of all together, 0 for
-        as many as there are cores. Raises `SeatLost` where they do not come up."""
+        """`device`: `cpu`, or `cuda` for a GPU a seat; `threads`: CPU threads of all together,
+        0 for as many as there are cores. Raises `SeatLost` where they do not come up."""
         self._meeting = tempfile.TemporaryDirectory(prefix="rlanything-seats-")
         cores = threads or len(os.sched_getaffinity(0))
         place = Place(

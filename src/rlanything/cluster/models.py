@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import cloudpickle
 import torch
 import torch.utils.deterministic
+from torch import Tensor, distributed
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from rlanything.algorithm.losses.base import Loss
@@ -19,12 +18,12 @@ from rlanything.engines import shipped
 from rlanything.engines.base import Engine
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel, load_model
+from rlanything.engines.hf.shards import whole
 from rlanything.learning.learner import Learner
 from rlanything.learning.reference import ReferenceModel
-from rlanything.learning.sharding import ALONE, SeatGroup, whole
-from rlanything.learning.shares import Share
+from rlanything.learning.sharding import SeatGroup
+from rlanything.learning.shares import Minibatch
 from rlanything.openmp import warn_of_spinning
-from rlanything.records import Sample
 
 OPTIMIZER = "optimizer"
 """The folder of a learner's state, in that of its model."""
@@ -43,12 +42,8 @@ class RoleSource:
     """CPU threads; 0: as many as there are cores."""
     seed: int = 0
     """Where new adapters begin."""
-    pickled_loss: bytes | None = None
+    loss: Loss | None = None
     """A loss that is an object; None: the one that the role names."""
-
-    @property
-    def loss(self) -> Loss | None:
-        return None if self.pickled_loss is None else cloudpickle.loads(self.pickled_loss)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,42 +56,58 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel(ServedModel):
-    """A model that learns, with its learner. On several seats the engine's is a copy."""
+    """A model that learns, with its learner."""
 
     learner: Learner
-    learning: LanguageModel
-    """The model whose weights the learner moves, of which a seat has its shard."""
-    group: SeatGroup
-
-    def update(
-        self,
-        samples: Sequence[tuple[str, Sample]],
-        seed: int,
-        on_samples: Callable[[int], None] | None = None,
-    ) -> dict[str, float]:
-        """Trains on all samples; see `Learner.update`."""
-        return self.learner.update(samples, seed, on_samples)
-
-    def learn(self, share: Share, on_samples: Callable[[int], None]) -> dict[str, float]:
-        """Trains on this seat's share, and hands the engine's model the new weights."""
-        statistics = self.learner.learn(share, on_samples)
-        self._hand_over()
-        return statistics
 
     def save(self, folder: Path) -> None:
         """Writes the model in Hugging Face format, and the learner's state beside it."""
-        self.learning.save(folder)
+        self.model.save(folder)
         self.learner.save(folder / OPTIMIZER)
 
     def load_state(self, folder: Path) -> None:
         """Reads the learner's state from the folder of its model. Raises `ModelError`."""
         self.learner.load(folder / OPTIMIZER)
 
+
+@dataclass(frozen=True, slots=True)
+class SharedModel(ServedModel):
+    """A model that learns on several seats, as one of them has it: whole for its engine, a shard
+    for its learner. All seats enter its methods together."""
+
+    learning: LanguageModel
+    """The model whose weights the learner moves, of which this seat has a shard."""
+    learner: Learner
+    group: SeatGroup
+    offload: bool
+    """Whether the learner's memory is the host's while the engine generates."""
+
+    def learn(
+        self, minibatches: Sequence[Minibatch], on_samples: Callable[[int], None]
+    ) -> dict[str, float]:
+        """Trains on this seat's passes, and hands the engine's model the new weights."""
+        if self.offload:
+            self.learner.wake()
+        statistics = self.learner.learn(minibatches, on_samples)
+        self._hand_over()
+        if self.offload:
+            self.learner.rest()
+        return statistics
+
+    def save(self, folder: Path) -> None:
+        """Writes the model in Hugging Face format, and the learners' state beside it."""
+        self.learning.save(folder, writes=self.group.rank == 0)
+        # All seats write into its folder, which the first has made by then.
+        self.group.total(0.0)
+        self.learner.save(folder / OPTIMIZER)
+
+    def load_state(self, folder: Path) -> None:
+        """Reads the learners' state from the folder of their model. Raises `ModelError`."""
+        self.learner.load(folder / OPTIMIZER)
+
     @torch.no_grad()
     def _hand_over(self) -> None:
-        """Copies what trained into the engine's model, tensor by tensor, all seats together."""
-        if self.model is self.learning:
-            return
+        """Copies what trains into the engine's model, tensor by tensor."""
         copies = dict(self.model.network.named_parameters())
         for name, weights in self.learning.network.named_parameters():
             if weights.requires_grad:
@@ -115,22 +126,31 @@ def prepare_torch(threads: int) -> None:
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
 
 
-def load_trained(source: RoleSource, group: SeatGroup = ALONE) -> TrainedModel:
-    """Loads a model that learns, with its engine and its learner; all seats of a group together.
+def load_trained(source: RoleSource) -> TrainedModel:
+    """Loads a model that learns in this process alone, with its engine and its learner.
 
     Raises `ModelError` for a model that cannot be used as its role asks."""
-    role = source.role
-    assert isinstance(role, TrainedRoleConfig)
-    found = role if source.checkpoint is None else _from(role, source.checkpoint)
-    learning = load_role(found, source.name)
-    if role.lora is not None:
-        add_adapters(learning, role.lora, source.seed)
-    # What generates needs every weight at every token; what learns is about to be divided.
-    model = learning if group is ALONE else _copy(learning)
+    model, role = _learning_model(source), _trained_role(source)
     # It may refuse the model, which is sooner said than an engine started.
-    learner = Learner(learning, role, _reference(role, source.name, learning), source.loss, group)
-    engine = build_engine(model, role, source.name, source.threads)
-    return TrainedModel(model, engine, learner, learning, group)
+    learner = Learner(model, role, _reference(role, source.name, model), source.loss)
+    return TrainedModel(model, build_engine(model, role, source.name, source.threads), learner)
+
+
+def load_shared(source: RoleSource, group: SeatGroup, offload: bool) -> SharedModel:
+    """Loads a model that learns on all seats of a group, which call it together: the first reads
+    it, and the others are given what they need. Raises as `load_trained`."""
+    role, name = _trained_role(source), source.name
+    learning = _from_first(group, lambda: _learning_model(source))
+    reference = None
+    if role.reference_kl_weight:
+        reference = ReferenceModel(learning, adapters_off=True)
+        if not _began_as_nothing(role, name):
+            reference = ReferenceModel(_from_first(group, lambda: _first_model(role, name)))
+    model = _copy(learning, group)
+    # From here on it is divided among the seats.
+    learner = Learner(learning, role, reference, source.loss, group)
+    engine = build_engine(model, role, name, source.threads)
+    return SharedModel(model, engine, learning, learner, group, offload)
 
 
 def load_served(source: RoleSource) -> ServedModel:
@@ -152,19 +172,20 @@ def build_engine(model: LanguageModel, role: RoleConfig, name: str, threads: int
     return role.engine.build(model, role.engine_setting(name, threads))
 
 
-def _from(role: TrainedRoleConfig, checkpoint: Path) -> TrainedRoleConfig:
-    return role.model_copy(update={"model": str(checkpoint)})
+def _trained_role(source: RoleSource) -> TrainedRoleConfig:
+    assert isinstance(source.role, TrainedRoleConfig)
+    return source.role
 
 
-def _copy(model: LanguageModel) -> LanguageModel:
-    """Returns a model of equal weights that never trains; on a GPU they are in the type that it
-    computes in, for there is no room for more."""
-    copied = copy.deepcopy(model)
-    for weights in copied.network.parameters():
-        weights.requires_grad_(False)
-        if model.device.type != "cpu" and model.autocast is not None:
-            weights.data = weights.data.to(model.autocast)
-    return copied
+def _learning_model(source: RoleSource) -> LanguageModel:
+    """Loads what a role's learner begins with: the recipe's model, or that of a checkpoint."""
+    role = _trained_role(source)
+    if source.checkpoint is not None:
+        role = role.model_copy(update={"model": str(source.checkpoint)})
+    model = load_role(role, source.name)
+    if role.lora is not None:
+        add_adapters(model, role.lora, source.seed)
+    return model
 
 
 def _reference(role: TrainedRoleConfig, name: str, model: LanguageModel) -> ReferenceModel | None:
@@ -172,7 +193,57 @@ def _reference(role: TrainedRoleConfig, name: str, model: LanguageModel) -> Refe
     copy, unless all that learns are adapters which began as nothing."""
     if not role.reference_kl_weight:
         return None
-    source = shipped.resolve(role.model, name)
-    if role.lora is not None and find_adapter_config_file(source) is None:
+    if _began_as_nothing(role, name):
         return ReferenceModel(model, adapters_off=True)
-    return ReferenceModel(load_model(source, role.dtype, role.device, trains=False))
+    return ReferenceModel(_first_model(role, name))
+
+
+def _began_as_nothing(role: TrainedRoleConfig, name: str) -> bool:
+    """Whether all that learns are adapters that were not there before the run."""
+    source = shipped.resolve(role.model, name)
+    return role.lora is not None and find_adapter_config_file(source) is None
+
+
+def _first_model(role: TrainedRoleConfig, name: str) -> LanguageModel:
+    return load_model(shipped.resolve(role.model, name), role.dtype, role.device, trains=False)
+
+
+def _from_first(group: SeatGroup, load: Callable[[], LanguageModel]) -> LanguageModel:
+    """Returns the model that the first seat of a group loads; the others have it without weights.
+    Raises at all of them what loading raises."""
+    told: list[LanguageModel | Exception | None] = [None]
+    model: LanguageModel | None = None
+    if group.rank == 0:
+        try:
+            model = load()
+            told = [model.outline()]
+        except Exception as error:  # the others must not wait for what will not come
+            told = [error]
+    distributed.broadcast_object_list(told, 0)
+    [given] = told
+    if isinstance(given, Exception):
+        raise given
+    assert given is not None
+    return model or given
+
+
+def _copy(model: LanguageModel, group: SeatGroup) -> LanguageModel:
+    """Returns a model with all weights of the first seat's, for an engine. On a GPU they are in the
+    type that it computes in, for there is no room for more."""
+    device = torch.device(group.device_type)
+    narrow = None if device.type == "cpu" else model.autocast
+
+    def empty(weights: Tensor) -> Tensor:
+        dtype = narrow if narrow is not None and weights.is_floating_point() else weights.dtype
+        return torch.empty_like(weights, device=device, dtype=dtype)
+
+    copied = model.with_weights(empty)
+    ours = (*model.network.parameters(), *model.network.buffers())
+    theirs = (*copied.network.parameters(), *copied.network.buffers())
+    with torch.no_grad():
+        for original, weights in zip(ours, theirs, strict=True):
+            if group.rank == 0:
+                weights.copy_(original)
+            distributed.broadcast(weights, 0)
+            weights.requires_grad_(False)
+    return copied

@@ -53,6 +53,10 @@ class Models(Protocol):
 class Here:
     """Models of this process."""
 
+    def __init__(self, threads: int) -> None:
+        """`threads`: CPU threads of all of them; 0: as many as there are cores."""
+        prepare_torch(threads)
+
     def trained(self, source: RoleSource) -> TrainedModel:
         """Loads a model that learns. Raises `ModelError`."""
         return load_trained(source)
@@ -69,7 +73,6 @@ def open_models(config: ClusterConfig, devices: Sequence[str], threads: int) -> 
     """Returns what loads models where a recipe's `cluster` section says; `devices`: those of the
     roles. Raises `SeatLost` where seats do not come up, `ModelError` where there are none."""
     if config.seats == 1:
-        prepare_torch(threads)
-        return Here()
+        return Here(threads)
     device = next((device for device in devices if device != "cpu"), "cpu")
     return OnSeats(LocalSeats(config, device, threads), config)

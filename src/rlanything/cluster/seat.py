@@ -9,24 +9,29 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+import cloudpickle
+from torch import distributed
 
 from rlanything.cluster.base import Call, Place
 from rlanything.cluster.models import (
     RoleSource,
     ServedModel,
-    TrainedModel,
+    SharedModel,
     load_served,
-    load_trained,
+    load_shared,
     prepare_torch,
 )
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.channel import Channel
 from rlanything.engines.hf.text import ModelText
-from rlanything.learning.sharding import SeatGroup
-from rlanything.learning.shares import Share
+from rlanything.learning.sharding import seats_of_world
+from rlanything.learning.shares import Minibatch
 from rlanything.records import Completion
 
 
@@ -52,14 +57,19 @@ class Failed:
 
 
 class Seat:
-    """The models of one seat. Methods whose name says `shared` are entered by all seats together."""
+    """The models of one seat. All seats enter methods that are `_shared` together."""
 
     def __init__(self, place: Place, report: Callable[[int], None]) -> None:
         """Meets the other seats. `report` is told of samples that are done."""
         prepare_torch(place.threads)
-        self._group = SeatGroup.join(
-            place.rank, place.size, place.meeting, place.device, place.timeout_seconds
+        distributed.init_process_group(
+            "gloo" if place.device == "cpu" else "cpu:gloo,cuda:nccl",
+            init_method=place.meeting,
+            rank=place.rank,
+            world_size=place.size,
+            timeout=timedelta(seconds=place.timeout_seconds),
         )
+        self._group = seats_of_world(place.device)
         self._report = report
         self._models: dict[str, ServedModel] = {}
 
@@ -68,10 +78,13 @@ class Seat:
         self._models[source.name] = served = load_served(source)
         return served.model.text
 
-    def load_shared(self, source: RoleSource) -> ModelText:
-        """Loads a model that learns, a shard of it, and all of it for its engine."""
-        self._models[source.name] = trained = load_trained(source, self._group)
-        return trained.model.text
+    def load_shared(self, pickled: bytes, offload: bool) -> ModelText:
+        """Loads a model that learns, a shard of it, and all of it for its engine.
+
+        `pickled`: its `RoleSource`, by cloudpickle, for a loss may be a notebook's."""
+        source: RoleSource = cloudpickle.loads(pickled)
+        self._models[source.name] = shared = load_shared(source, self._group, offload)
+        return shared.model.text
 
     def generate(
         self, role: str, requests: Sequence[Request], sampling: Sampling
@@ -87,22 +100,22 @@ class Seat:
         """Gives an engine's memory back that others may need."""
         self._models[role].engine.release_cache()
 
-    def learn_shared(self, role: str, share: Share) -> dict[str, float]:
-        """Trains on this seat's share, hands the new weights to the engine, and returns the
+    def learn_shared(self, role: str, minibatches: Sequence[Minibatch]) -> dict[str, float]:
+        """Trains on this seat's passes, hands the new weights to the engine, and returns the
         statistics of all seats."""
-        return self._trained(role).learn(share, self._report)
+        return self._shared(role).learn(minibatches, self._report)
 
     def save_shared(self, role: str, folder: Path) -> None:
         """Writes a model and its optimizer into a folder that all seats see."""
-        self._trained(role).save(folder)
+        self._shared(role).save(folder)
 
     def load_state_shared(self, role: str, folder: Path) -> None:
         """Reads the state of a learner that was saved into a folder."""
-        self._trained(role).load_state(folder)
+        self._shared(role).load_state(folder)
 
-    def _trained(self, role: str) -> TrainedModel:
+    def _shared(self, role: str) -> SharedModel:
         model = self._models[role]
-        assert isinstance(model, TrainedModel)
+        assert isinstance(model, SharedModel)
         return model
 
 
@@ -136,10 +149,9 @@ def _portable(error: Exception) -> Exception:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
-    try:
+    # Where the driver is gone, so is the reason to go on.
+    with suppress(EOFError, BrokenPipeError):
         serve(Channel(socket.socket(fileno=int(sys.argv[1]))))
-    except (EOFError, BrokenPipeError):  # the driver is gone, and with it the reason to go on
-        pass
     # Not by way of clean-ups that wait for seats that may be gone.
     sys.stderr.flush()
     os._exit(0)

@@ -22,6 +22,9 @@ class ClusterConfig(ConfigSection):
     (needs `pip install 'rlanything[cluster]'`)."""
     per_machine: Count | None = None
     """With `ray`, how many seats a machine has. None: as many as fit."""
+    offload: bool = False
+    """Whether a learner's optimizer and weights wait in the host's memory while engines
+    generate."""
     start_seconds: Annotated[float, Field(gt=0)] = 300.0
     """What starting the seats and loading their models may take."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 600.0

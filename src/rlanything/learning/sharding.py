@@ -27,6 +27,11 @@ class SeatGroup:
     """The devices of all of them, of one dimension; None: there is one seat, and it keeps its
     model whole, without a process group."""
 
+    @property
+    def device_type(self) -> str:
+        """The kind of device that seats compute on: `cpu` or `cuda`."""
+        return "cpu" if self.mesh is None else self.mesh.device_type
+
     def shard(self, scorer: TokenScorer) -> TokenScorer:
         """Leaves this seat its shard of a scorer's weights, be they trained or frozen.
 

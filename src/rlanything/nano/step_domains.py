@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
@@ -49,7 +50,7 @@ from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything.runs.build import build_policy, prepare_torch
+from rlanything.runs.build import build_policy
 from rlanything.seeds import derive
 
 

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import DomainError, UnitTestDomain
 from rlanything.domains.registry import load_domain
@@ -56,7 +57,7 @@ from rlanything.records import (
 )
 from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything.runs.build import build_policy, prepare_torch
+from rlanything.runs.build import build_policy
 from rlanything.seeds import derive
 
 TOKENIZED = 3_000

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-import torch.utils.deterministic
-from transformers.utils.peft_utils import find_adapter_config_file
-
 from rlanything.algorithm.losses.base import Loss
 from rlanything.algorithm.losses.registry import load_loss
+from rlanything.cluster.models import RoleSource
+from rlanything.cluster.open import Models, Trained, open_models
 from rlanything.config.recipe import Recipe, RecipeError
 from rlanything.config.roles import (
     AdapterConfig,
@@ -25,14 +22,8 @@ from rlanything.config.roles import (
     TrainedRoleConfig,
 )
 from rlanything.domains.base import Domain, UnitTestDomain
-from rlanything.engines import shipped
 from rlanything.engines.base import Engine, Sampling
-from rlanything.engines.hf.lora import add_adapters
-from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.evaluation.labels import Labeller
-from rlanything.learning.learner import Learner
-from rlanything.learning.reference import ReferenceModel
-from rlanything.openmp import warn_of_spinning
 from rlanything.plugins import PluginError, load_plugin, make_plugin
 from rlanything.roles.adapter import Adapter, LLMAdapter
 from rlanything.roles.chat_model import ChatModel, LocalChatModel
@@ -46,20 +37,11 @@ from rlanything.seeds import derive
 
 
 @dataclass(frozen=True, slots=True)
-class TrainedModel:
-    """A model that learns, with the engine that samples from it and the learner that moves it."""
-
-    model: LanguageModel
-    engine: Engine
-    learner: Learner
-
-
-@dataclass(frozen=True, slots=True)
 class RunComponents:
     """The models and roles of a run."""
 
-    policy: TrainedModel
-    judge: TrainedModel | None
+    policy: Trained
+    judge: Trained | None
     """None where the judge does not learn: an object, an oracle, an endpoint, a frozen model."""
     train_policy: LanguagePolicy
     """The policy as it samples in training."""
@@ -71,9 +53,11 @@ class RunComponents:
     """All engines of models in this process, the frozen ones too."""
     chat_models: Mapping[str, ChatModel]
     """By role, the model that answers for it."""
+    models: Models
+    """What holds all of them."""
 
     @property
-    def trained_models(self) -> dict[str, TrainedModel]:
+    def trained_models(self) -> dict[str, Trained]:
         """Returns the models that learn, by role."""
         judge = {} if self.judge is None else {"judge": self.judge}
         return {"policy": self.policy, **judge}
@@ -85,18 +69,6 @@ class RunComponents:
             for role, chat_model in self.chat_models.items()
             for quantity, count in chat_model.pop_usage().items()
         }
-
-
-def prepare_torch(threads: int) -> None:
-    """CPU threads of the language models (0: as many as there are cores), and one result per seed.
-
-    Without the second, threads add the gradients of shared tokens in whatever order they arrive."""
-    threads = threads or len(os.sched_getaffinity(0))
-    warn_of_spinning(threads)
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    # Filling fresh memory first would cost time and guard against nothing here.
-    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
 
 
 def build_components(
@@ -113,16 +85,30 @@ def build_components(
     Raises `RecipeError` for a role that cannot train, `ModelError`, `EndpointError` or `JudgeError`
     for a model or a judge that cannot be used."""
     check_models(recipe)
-    prepare_torch(recipe.threads)
-    policy = _trained_model(recipe.policy, "policy", recipe, checkpoint, parts.loss)
-    judge = (
-        _trained_model(recipe.judge, "judge", recipe, checkpoint) if recipe.judge.trains else None
-    )
+    models = open_models(recipe.cluster, [role.device for role in recipe.roles], recipe.threads)
+    try:
+        return _components(recipe, domain, checkpoint, parts, day, models)
+    except BaseException:
+        models.close()
+        raise
+
+
+def _components(
+    recipe: Recipe,
+    domain: Domain,
+    checkpoint: Path | None,
+    parts: Parts,
+    day: datetime | None,
+    models: Models,
+) -> RunComponents:
+    source = partial(_trained_source, recipe, checkpoint)
+    policy = models.trained(source("policy", recipe.policy, parts.loss))
+    judge = models.trained(source("judge", recipe.judge)) if recipe.judge.trains else None
     engines = [policy.engine, *([judge.engine] if judge else [])]
     chat_models: dict[str, ChatModel] = {"policy": LocalChatModel(policy.model, policy.engine, day)}
 
     def frozen(role: RoleConfig, name: str) -> ChatModel:
-        chat_model = build_chat_model(role, name, recipe.threads, day)
+        chat_model = build_chat_model(role, name, models, recipe.threads, day)
         if isinstance(chat_model, LocalChatModel):
             engines.append(chat_model.engine)
         return chat_model
@@ -161,6 +147,7 @@ def build_components(
         adapter=adapter,
         engines=tuple(engines),
         chat_models=chat_models,
+        models=models,
     )
 
 
@@ -186,61 +173,36 @@ def check_models(recipe: Recipe) -> None:
         )
 
 
-def _trained_model(
-    role: TrainedRoleConfig,
-    name: str,
+def _trained_source(
     recipe: Recipe,
     checkpoint: Path | None,
+    name: str,
+    role: TrainedRoleConfig,
     loss: Loss | None = None,
-) -> TrainedModel:
+) -> RoleSource:
     try:
-        loss = loss or load_loss(role.loss)
+        load_loss(role.loss)
     except PluginError as error:
         raise RecipeError(f"{name}.loss: {error}") from None
-    source = role.model if checkpoint is None else str(checkpoint / name)
-    model = load_role(role.model_copy(update={"model": source}), name)
-    if role.lora is not None:
-        add_adapters(model, role.lora, derive(recipe.seed, "adapters", name))
-    # It may refuse the model, which is sooner said than an engine started.
-    learner = Learner(model, role, _reference_model(role, name, model), loss)
-    return TrainedModel(model, build_engine(model, role, name, recipe.threads), learner)
-
-
-def _reference_model(
-    role: TrainedRoleConfig, name: str, model: LanguageModel
-) -> ReferenceModel | None:
-    """Returns the recipe's own model of a role that is held to it, None for any other role. It is a
-    copy, unless all that learns are adapters which began as nothing."""
-    if not role.reference_kl_weight:
-        return None
-    source = shipped.resolve(role.model, name)
-    if role.lora is not None and find_adapter_config_file(source) is None:
-        return ReferenceModel(model, adapters_off=True)
-    return ReferenceModel(load_model(source, role.dtype, role.device, trains=False))
-
-
-def build_engine(model: LanguageModel, role: RoleConfig, name: str, threads: int) -> Engine:
-    """Builds the engine that generates with a model in this process."""
-    return role.engine.build(model, role.engine_setting(name, threads))
+    return RoleSource(
+        name,
+        role,
+        checkpoint and checkpoint / name,
+        recipe.threads,
+        derive(recipe.seed, "adapters", name),
+        loss,
+    )
 
 
 def build_chat_model(
-    role: RoleConfig, name: str, threads: int, day: datetime | None = None
+    role: RoleConfig, name: str, models: Models, threads: int, day: datetime | None = None
 ) -> ChatModel:
-    """Builds a role's model, here or at an endpoint; a chat template with a date shows `day` (None:
-    today). Raises `ModelError` or `EndpointError`."""
+    """Builds a role's model, where `models` are or at an endpoint; a chat template with a date
+    shows `day` (None: today). Raises `ModelError` or `EndpointError`."""
     if role.remote:
         return OpenAIChatModel(role.engine.build(None, role.engine_setting(name, threads)))
-    model = load_role(role, name)
-    return LocalChatModel(model, build_engine(model, role, name, threads), day)
-
-
-def load_role(role: RoleConfig, name: str) -> LanguageModel:
-    """Loads a role's model. One that could learn has the weights it would learn with, also where it
-    does not (in `eval`, or with a learning rate of 0): it acts as it does in training. Raises
-    `ModelError`."""
-    trains = isinstance(role, TrainedRoleConfig)
-    return load_model(shipped.resolve(role.model, name), role.dtype, role.device, trains)
+    served = models.served(RoleSource(name, role, threads=threads))
+    return LocalChatModel(served.model, served.engine, day)
 
 
 def build_policy(
@@ -256,7 +218,9 @@ def build_policy(
     )
 
 
-def build_labeller(recipe: Recipe, domain: Domain, day: datetime) -> Labeller | None:
+def build_labeller(
+    recipe: Recipe, domain: Domain, day: datetime, models: Models
+) -> Labeller | None:
     """Builds the labeller of the judge's held-out steps; None where the recipe has none.
 
     Raises `RecipeError` where none is needed, and what `build_chat_model` raises."""
@@ -268,7 +232,7 @@ def build_labeller(recipe: Recipe, domain: Domain, day: datetime) -> Labeller | 
             "evaluation.labeller: this domain's judge writes tests, which programs label; leave it "
             "out"
         )
-    chat_model = build_chat_model(config, "evaluation.labeller", recipe.threads, day)
+    chat_model = build_chat_model(config, "evaluation.labeller", models, recipe.threads, day)
     sampling = Sampling(config.temperature, config.max_tokens)
     return Labeller(chat_model, LLMJudge(chat_model, domain, sampling, config.samples_per_step))
 

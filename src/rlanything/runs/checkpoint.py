@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -20,14 +20,11 @@ from safetensors import SafetensorError
 
 from rlanything.algorithm.curriculum import Pool
 from rlanything.config.yaml import visible
-from rlanything.engines.hf.model import LanguageModel
-from rlanything.learning.learner import Learner
 from rlanything.runs.directory import sync
 from rlanything.runs.inside import oddity
 
 MANIFEST = "manifest.json"
 POOL = "pool.json"
-OPTIMIZER = "optimizer"
 
 MANIFEST_BYTES = 1 << 24
 """A larger one is none of ours."""
@@ -39,13 +36,12 @@ class CheckpointError(ValueError):
 
 
 class CheckpointedModel(Protocol):
-    """A model that learns, with the learner whose state is saved beside it."""
+    """A model that learns, wherever it is."""
 
     @property
-    def model(self) -> LanguageModel: ...
-
-    @property
-    def learner(self) -> Learner: ...
+    def save(self) -> Callable[[Path], None]:
+        """Writes the model into a folder, with the learner's state beside it."""
+        ...
 
 
 def checkpoint_name(iteration: int) -> str:
@@ -67,8 +63,7 @@ def save_checkpoint(
         _delete(partial)
         partial.mkdir()
         for role, trained in roles.items():
-            trained.model.save(partial / role)
-            trained.learner.save(partial / role / OPTIMIZER)
+            trained.save(partial / role)
         (partial / POOL).write_text(pool.to_json(), encoding="utf-8")
         files = sorted(name for name, _ in _contents(partial))
         manifest = {"iteration": iteration, "sha256": {f: _digest(partial / f) for f in files}}

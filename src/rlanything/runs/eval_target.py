@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.table import Table
 
+from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.shipped import SUFFIXES, near_recipes, shipped_files
 from rlanything.domains.base import Domain
@@ -25,7 +26,7 @@ from rlanything.roles.baselines import ExpertAgent, RandomAgent
 from rlanything.roles.judges.base import Judge
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything.runs.build import build_chat_model, build_judge, build_policy, prepare_torch
+from rlanything.runs.build import build_chat_model, build_judge, build_policy
 from rlanything.runs.directory import day_begun
 from rlanything.runs.inside import RECIPE, check_plain
 from rlanything.runs.recovery import last_position
@@ -230,9 +231,10 @@ def _agent(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Pat
     policy = recipe.policy
     if checkpoint is not None:
         policy = policy.model_copy(update={"model": str(checkpoint / "policy")})
-    prepare_torch(recipe.threads)
     chosen = recipe.evaluation.temperature if request.temperature is None else request.temperature
-    chat_model = build_chat_model(policy, "policy", recipe.threads, _day(request))
+    chat_model = build_chat_model(
+        policy, "policy", Here(recipe.threads), recipe.threads, _day(request)
+    )
     return build_policy(chat_model, domain, policy, chosen)
 
 
@@ -244,8 +246,10 @@ def _judge(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Pat
     judge = recipe.judge
     if judge.trains and checkpoint is not None:
         judge = judge.model_copy(update={"model": str(checkpoint / "judge")})
-    day = _day(request)
-    return build_judge(judge, domain, lambda: build_chat_model(judge, "judge", recipe.threads, day))
+    models, threads, day = Here(recipe.threads), recipe.threads, _day(request)
+    return build_judge(
+        judge, domain, lambda: build_chat_model(judge, "judge", models, threads, day)
+    )
 
 
 def _day(request: EvalRequest) -> datetime | None:

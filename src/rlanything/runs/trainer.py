@@ -30,7 +30,7 @@ from rlanything.roles.judges.base import Judge, NullJudge
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.baseline import open_baseline, take_baseline
 from rlanything.runs.build import RunComponents, build_components, build_labeller
-from rlanything.runs.checkpoint import OPTIMIZER, load_pool, prune, save_checkpoint
+from rlanything.runs.checkpoint import load_pool, prune, save_checkpoint
 from rlanything.runs.checks import run_checks
 from rlanything.runs.directory import (
     change_recipe,
@@ -105,7 +105,9 @@ class Trainer:
         self._position = Position(0, None)
         self._begun = now()
         self._set_up()
-        self._held_out.labeller = build_labeller(self._recipe, self._domain, self._day)
+        self._held_out.labeller = build_labeller(
+            self._recipe, self._domain, self._day, self._components.models
+        )
         self._fresh = True
         self._environments: EnvironmentPool | None = None
         self._lines: list[str] | None = None
@@ -218,6 +220,8 @@ class Trainer:
         self._held_out = HeldOut(recipe, self._domain, self._progress)
         self._embedder = find_embedder()
         self._meter = Meter(self._progress.warn)
+        if hasattr(self, "_components"):  # their seats are lost, or know another iteration
+            self._components.models.close()
         self._components: RunComponents = build_components(
             recipe, self._domain, checkpoint, self._parts, self._day
         )
@@ -228,7 +232,7 @@ class Trainer:
         else:
             self._pool = load_pool(checkpoint)
             for role, trained in self._components.trained_models.items():
-                trained.learner.load(checkpoint / role / OPTIMIZER)
+                trained.load_state(checkpoint / role)
 
     def _open_environments(self, images: Path | None = None) -> EnvironmentPool:
         recipe = self._recipe
@@ -275,7 +279,9 @@ class Trainer:
         done = self._position.iteration
         change_recipe(self._directory, self._store, self._written_recipe, self._changes, done)
         if 0 not in self._store.evaluated_iterations():
-            self._held_out.labeller = build_labeller(self._recipe, self._domain, self._day)
+            self._held_out.labeller = build_labeller(
+                self._recipe, self._domain, self._day, self._components.models
+            )
         self._store.write_pool(self._pool)
         self._retain(done)
         self._progress.log(f"resuming after iteration {done}")

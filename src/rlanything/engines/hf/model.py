@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,13 +122,17 @@ class LanguageModel(ModelText):
     def outline(self) -> LanguageModel:
         """Returns all of the model but its weights, small enough to be sent to other processes:
         what was measured of it need not be measured there again."""
-        empty: dict[int, Any] = {}
+        return self.with_weights(lambda weights: torch.empty_like(weights, device="meta"))
+
+    def with_weights(self, made_of: Callable[[Tensor], Tensor]) -> LanguageModel:
+        """Returns a copy whose parameters and buffers are made of this one's, tied ones once."""
+        made: dict[int, Any] = {}
         for weights in self.network.parameters():
-            like = torch.empty_like(weights, device="meta")
-            empty[id(weights)] = nn.Parameter(like, requires_grad=weights.requires_grad)
+            other = made_of(weights.detach())
+            made[id(weights)] = nn.Parameter(other, requires_grad=weights.requires_grad)
         for buffer in self.network.buffers():
-            empty[id(buffer)] = torch.empty_like(buffer, device="meta")
-        return copy.deepcopy(self, empty)
+            made[id(buffer)] = made_of(buffer)
+        return copy.deepcopy(self, made)
 
 
 def load_model(

@@ -21,12 +21,12 @@ import torch
 
 from rlanything.config.engines import EngineSetting
 from rlanything.engines.base import ModelError, Request, Sampling
+from rlanything.engines.channel import Channel
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
 from rlanything.engines.hf.lora import adapter_rank, adapters_of, frozen_weights
 from rlanything.engines.hf.model import LanguageModel, has_adapters
 from rlanything.engines.vllm import worker
-from rlanything.engines.channel import Channel
 from rlanything.engines.vllm.handover import free, put_weights
 from rlanything.engines.vllm.worker import Drawn, Draws, Ready, Refusal, Setup, Weights
 from rlanything.records import Completion

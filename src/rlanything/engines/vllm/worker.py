@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 from rlanything.engines.base import Request, Sampling
-from rlanything.engines.hf.lora import Adapters
 from rlanything.engines.channel import Channel
+from rlanything.engines.hf.lora import Adapters
 from rlanything.engines.vllm.handover import Place, take_weights
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
+from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.roles import JudgeConfig
 from rlanything.domains.base import Domain, UnitTestDomain
@@ -18,7 +19,7 @@ from rlanything.evaluation.counts import Counts, gain, level
 from rlanything.evaluation.intervals import Interval
 from rlanything.progress import Progress
 from rlanything.roles.judges.llm import LLMJudge
-from rlanything.runs.build import build_chat_model, build_judge, prepare_torch
+from rlanything.runs.build import build_chat_model, build_judge
 from rlanything.runs.directory import day_begun
 from rlanything.runs.inside import RECIPE, STORE, check_plain
 from rlanything.runs.recovery import last_position
@@ -108,12 +109,12 @@ def check_judge(
             f"{run} has no recorded evaluation of its judge: train with evaluation.episodes and "
             "evaluation.judged_episodes above 0"
         )
-    prepare_torch(recipe.threads)
+    models = Here(recipe.threads)
     seed = derive(recipe.seed, "judge check")
     drawn = draw(domain.action_marker, recorded, labels, STEPS_PER_EPISODE, seed)
 
     def counts(config: JudgeConfig, name: str) -> dict[str, Counts]:
-        chat_model = build_chat_model(config, "judge", recipe.threads, day_begun(run))
+        chat_model = build_chat_model(config, "judge", models, recipe.threads, day_begun(run))
         judge = build_judge(config, domain, lambda: chat_model)
         assert isinstance(judge, LLMJudge)  # it reads steps
         return evaluate(judge, drawn, seed, name, progress)
