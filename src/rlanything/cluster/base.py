@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 
-class SeatLost(RuntimeError):
+class SeatLost(ValueError):
     """A seat died, or was silent for too long: what all seats knew is gone with it. One line."""
 
 

@@ -135,9 +135,11 @@ class _Process:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours)
+        # Not by `-m`: what the module sends would have another name here.
+        code = f"from {seat.__name__} import main; main()"
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", seat.__name__, str(theirs.fileno())],
+                [sys.executable, "-P", "-c", code, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 env=_environment(rank, place),
                 stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""A seat: a process that holds its share of the models; run as a module, one of `LocalSeats`."""
+"""A seat: a process that holds its share of the models."""
 
 from __future__ import annotations
 
@@ -155,7 +155,3 @@ def main() -> None:
     # Not by way of clean-ups that wait for seats that may be gone.
     sys.stderr.flush()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -166,6 +166,12 @@ def check_models(recipe: Recipe) -> None:
             f"judge: {why}; leave this judge as it is with judge.train=false, or train one "
             "that is here (engine: {name: embedded})"
         )
+    numbered = [role.device for role in recipe.roles if ":" in role.device]
+    if recipe.cluster.seats > 1 and numbered:
+        raise RecipeError(
+            f"device: {numbered[0]} is one GPU, and a role is on all {recipe.cluster.seats} seats; "
+            "say `cuda`: each seat has its own"
+        )
     if recipe.adapter.model == "judge" and not recipe.judge.here:
         raise RecipeError(
             "adapter.model: no judge's model is here to share; share the policy's "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -15,12 +16,19 @@ from typing import Any
 
 import yaml
 
-from rlanything.config.recipe import Recipe, RecipeError
+from rlanything.config.recipe import Overrides, Recipe, RecipeError
 from rlanything.config.yaml import visible
 from rlanything.files import new_folder, replace_file
 from rlanything.runs.inside import RECIPE, STORE, check_plain
 from rlanything.runs.store.store import Store
 from rlanything.version import __version__
+
+MAY_CHANGE = ("environment.", "cluster.", "checkpoints.", "store.", "tracker.", "loop.iterations")
+"""Overrides of a resumed run: they change no result but by rounding, or how many there are."""
+MAY_MOVE = re.compile(
+    r"(adapter|judge|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
+)
+"""The way to the endpoint of a frozen role, which changes none either."""
 
 
 def check_run(directory: Path) -> None:
@@ -123,3 +131,18 @@ def sync(path: Path) -> None:
 def now() -> str:
     """Returns the time as the store keeps it: ISO 8601, UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def allowed_changes(overrides: Overrides) -> list[str]:
+    """Returns overrides of a resumed run as lines. Raises `RecipeError` for those that would make
+    it another run."""
+    mapped = isinstance(overrides, Mapping)
+    changes = [f"{key}={overrides[key]}" for key in overrides] if mapped else list(overrides)
+    for line in changes:
+        if not line.startswith(MAY_CHANGE) and not MAY_MOVE.match(line):
+            raise RecipeError(
+                f"override {line!r}: a resumed run stays the run it was; only "
+                f"{', '.join(key.rstrip('.') for key in MAY_CHANGE)} and the way to an "
+                "endpoint may change. Train another run for anything else"
+            )
+    return changes

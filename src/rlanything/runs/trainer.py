@@ -7,9 +7,8 @@ result is bit for bit that of a run that was never stopped.
 from __future__ import annotations
 
 import json
-import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Self
 
 from rlanything.algorithm.curriculum import Pool
 from rlanything.algorithm.losses.base import Loss
-from rlanything.config.recipe import Overrides, Recipe, RecipeError, Source, load_recipe
+from rlanything.cluster.base import SeatLost
+from rlanything.config.recipe import Overrides, Recipe, Source, load_recipe
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.evaluation.drift import find_embedder
@@ -33,6 +33,7 @@ from rlanything.runs.build import RunComponents, build_components, build_labelle
 from rlanything.runs.checkpoint import load_pool, prune, save_checkpoint
 from rlanything.runs.checks import run_checks
 from rlanything.runs.directory import (
+    allowed_changes,
     change_recipe,
     check_run,
     create_run,
@@ -54,12 +55,8 @@ from rlanything.runs.summary import closing_lines, iteration_line, judge_line
 from rlanything.runs.trackers import check_trackers, tracking
 from rlanything.seeds import derive
 
-MAY_CHANGE = ("environment.", "cluster.", "checkpoints.", "store.", "tracker.", "loop.iterations")
-"""Overrides of a resumed run: they change no result, or how many there are."""
-MAY_MOVE = re.compile(
-    r"(adapter|judge|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
-)
-"""The way to the endpoint of a frozen role, which changes none either."""
+MAX_LOSSES = 3
+"""So many losses of seats in a row, without an iteration in between, end the run."""
 
 
 class Trainer:
@@ -134,15 +131,7 @@ class Trainer:
         last checkpoint, on the first iteration, raises what `__init__` raises."""
         directory = Path(run_dir)
         check_run(directory)
-        mapped = isinstance(overrides, Mapping)
-        changes = [f"{key}={overrides[key]}" for key in overrides] if mapped else list(overrides)
-        for line in changes:
-            if not line.startswith(MAY_CHANGE) and not MAY_MOVE.match(line):
-                raise RecipeError(
-                    f"override {line!r}: a resumed run stays the run it was; only "
-                    f"{', '.join(key.rstrip('.') for key in MAY_CHANGE)} and the way to an "
-                    "endpoint may change. Train another run for anything else"
-                )
+        changes = allowed_changes(overrides)
         trainer = cls.__new__(cls)
         trainer._parts = Parts(domain, judge, adapter, loss)
         trainer._progress = progress_of(progress)
@@ -185,8 +174,8 @@ class Trainer:
             create_run(self._directory, self._recipe, self._begun)
             self._fresh, self._written_recipe, self._changes = False, self._recipe, []
         try:
-            with self._session(fresh) as loop:
-                yield from self._iterations(loop)
+            with self._session(fresh) as environments:
+                yield from self._iterations(environments)
         except (Exception, Stopped) as error:
             if gone := lost(self._directory):
                 raise gone from error
@@ -245,7 +234,7 @@ class Trainer:
         )
 
     @contextmanager
-    def _session(self, fresh: bool) -> Iterator[Loop]:
+    def _session(self, fresh: bool) -> Iterator[EnvironmentPool]:
         """Holds all that a run under way holds: its lock, store, trackers and environments."""
         begun = time.perf_counter()
         self._stopper = Stopper()
@@ -267,7 +256,7 @@ class Trainer:
             with self._open_environments(self._directory / IMAGES) as environments:
                 self._environments = environments
                 try:
-                    yield self._loop(environments)
+                    yield environments
                 finally:
                     self._environments = None
             self._close(time.perf_counter() - begun)
@@ -285,6 +274,8 @@ class Trainer:
         self._store.write_pool(self._pool)
         self._retain(done)
         self._progress.log(f"resuming after iteration {done}")
+        if any(change.startswith("cluster.seats=") for change in self._changes):
+            self._progress.log("on another number of seats results are the same up to rounding")
 
     def _loop(self, environments: EnvironmentPool) -> Loop:
         components = self._components
@@ -302,7 +293,24 @@ class Trainer:
             progress=self._progress,
         )
 
-    def _iterations(self, loop: Loop) -> Iterator[IterationRecord]:
+    def _iterations(self, environments: EnvironmentPool) -> Iterator[IterationRecord]:
+        """Yields the iterations that are left. Where a seat is lost, all are started anew, and the
+        iteration is repeated from the last checkpoint."""
+        losses = 0
+        while True:
+            try:
+                for record in self._iterations_left(self._loop(environments)):
+                    losses = 0
+                    yield record
+                return
+            except SeatLost as loss:
+                losses += 1
+                if losses == MAX_LOSSES:
+                    raise
+                self._progress.warn(f"{loss}: all seats are started anew")
+                self._load_last()
+
+    def _iterations_left(self, loop: Loop) -> Iterator[IterationRecord]:
         done, iterations = self._position.iteration, self._recipe.loop.iterations
         self._evaluate_all(done)
         self._report()
@@ -357,12 +365,8 @@ class Trainer:
         judged = [judged for group in result.groups for judged in group.judged]
         labels = oracle_labels(self._domain, [one.trajectory for one in judged])
         with self._progress.phase("checkpoint", 1, "checkpoint"):
-            checkpoint = save_checkpoint(
-                self._directory / CHECKPOINTS,
-                iteration,
-                self._components.trained_models,
-                self._pool,
-            )
+            models, folder = self._components.trained_models, self._directory / CHECKPOINTS
+            checkpoint = save_checkpoint(folder, iteration, models, self._pool)
         record = self._meter.measure(
             IterationRecord(
                 result=result,
