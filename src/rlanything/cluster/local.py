@@ -67,11 +67,11 @@ class LocalSeats:
         on_progress: Callable[[int], None] | None = None,
     ) -> dict[int, Any]:
         """Makes calls, by seat; see `Seats.ask`."""
+        if not self._seats[0].kill.alive:
+            raise SeatLost("the seats have ended")
         for number, call in calls.items():
-            try:
+            with suppress(EOFError, OSError):  # dead, as its answer will say
                 self._seats[number].channel.send(call, seconds)
-            except (EOFError, OSError):  # dead, as its answer will say
-                continue
         return self._gather(set(calls), seconds, on_progress)
 
     def close(self) -> None:

@@ -1,0 +1,93 @@
+"""Where requests go on several seats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlanything.cluster.base import Call
+from rlanything.cluster.fleet import SeatsEngine, spread_requests
+from rlanything.cluster.seat import Seat
+from rlanything.engines.base import Request, Sampling
+
+
+def request(conversation: str, tokens: int) -> Request:
+    return Request(tuple(range(1, tokens + 1)), (0,), conversation=conversation)
+
+
+def test_neighbours_stay_together_and_seats_get_equal_shares():
+    requests = [request(f"c{i}", 10) for i in range(8)]
+    assert spread_requests(requests, {}, 2) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert spread_requests(requests, {}, 3) == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert spread_requests(requests[:1], {}, 2) == [[0], []]
+    long_first = [request("long", 40), *(request(f"c{i}", 10) for i in range(4))]
+    assert spread_requests(long_first, {}, 2) == [[0], [1, 2, 3, 4]]
+
+
+def test_a_conversation_stays_where_it_began_and_new_ones_fill_up():
+    homes: dict[str, int] = {}
+    assert spread_requests([request(f"c{i}", 10) for i in range(4)], homes, 2) == [[0, 1], [2, 3]]
+    later = [request("c3", 20), request("new", 20), request("c2", 20), request("", 20)]
+    assert spread_requests(later, homes, 2) == [[1, 3], [0, 2]]
+    assert homes == {"c0": 0, "c1": 0, "c2": 1, "c3": 1, "new": 0}
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 50)), max_size=30), st.integers(1, 4))
+def test_every_request_goes_to_exactly_one_seat(
+    given: Sequence[tuple[int, int]], seats: int
+) -> None:
+    requests = [request(f"c{number}", tokens) for number, tokens in given]
+    homes: dict[str, int] = {}
+    spread = spread_requests(requests, homes, seats)
+    assert sorted(i for share in spread for i in share) == list(range(len(requests)))
+    for seat, share in enumerate(spread):
+        assert share == sorted(share)
+        assert {homes[requests[i].conversation] for i in share} <= {seat}
+
+
+class Echoes:
+    """Two seats that answer with what they were asked."""
+
+    size = 2
+
+    def __init__(self) -> None:
+        self.asked: list[dict[int, Call]] = []
+
+    def ask(
+        self,
+        calls: Mapping[int, Call],
+        seconds: float,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> dict[int, Any]:
+        self.asked.append(dict(calls))
+        return {
+            seat: [[r.prompt_ids] for r in call.arguments[1]]
+            if call.method is Seat.generate
+            else None
+            for seat, call in reversed(calls.items())
+        }
+
+    def close(self) -> None: ...
+
+
+def test_results_come_back_in_the_order_of_the_requests():
+    seats = Echoes()
+    engine = SeatsEngine(seats, "policy", 60)
+    requests = [request(f"c{i}", 10 + i) for i in range(5)]
+    sampling = Sampling(1.0, 4)
+    assert engine.generate(requests, sampling) == [[r.prompt_ids] for r in requests]
+    mixed = [requests[i] for i in (3, 0, 4, 1, 2)]
+    assert engine.generate(mixed, sampling) == [[r.prompt_ids] for r in mixed]
+    first, second = (
+        {s: {r.conversation for r in call.arguments[1]} for s, call in each.items()}
+        for each in seats.asked
+    )
+    assert first == second
+    assert engine.generate([], sampling) == []
+    engine.sync_weights()
+    assert set(seats.asked[-1]) == {0, 1}
+    engine.generate(mixed[:1], sampling)
+    assert set(seats.asked[-1]) == {0}
