@@ -1,8 +1,8 @@
-"""The savings of the embedded engine by reusing keys and values: writes benchmarks/generation.md.
+"""The savings of the embedded engine by what it does not compute: writes benchmarks/generation.md.
 
     python benchmarks/generation.py [--tasks 4] [--repeats 3]
 
-Engines that reuse one thing more each play the same episodes with the quickstart's policy and judge
+Engines that spare one thing more each play the same episodes with the quickstart's policy and judge
 the same recorded trajectories with its judge, in turns, so that a busy machine slows them all.
 """
 
@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import torch
 import transformers
@@ -25,6 +27,8 @@ from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Request, Sampling
+from rlanything.engines.hf.cache import RaggedCache
+from rlanything.engines.hf.draft import Draft
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Trajectory
@@ -44,20 +48,29 @@ Responses = list[list[tuple[int, ...]]]
 """Token ids, [trajectories][responses]."""
 
 
-class AllReused(HFEngine):
-    """The engine as it is, but it counts tokens and seconds."""
+class AllSpared(HFEngine):
+    """The engine as it is, but it counts tokens, passes and seconds."""
 
     def __init__(self, model: LanguageModel) -> None:
         super().__init__(model)
         self.prompt_tokens = 0
         """Of every sample: what would be prefilled without any reuse."""
         self.prefilled = 0
+        self.passes = 0
+        """Of decoding: one more token of each response that is under way."""
         self.seconds = 0.0
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
         self.prompt_tokens += sum(len(each.prompt_ids) * len(each.seeds) for each in requests)
+        begin_branches = RaggedCache.begin_branches
+
+        def counted(cache: RaggedCache, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            self.passes += 1
+            return begin_branches(cache, *arguments)
+
         begun = time.perf_counter()
-        completions = super().generate(requests, sampling)
+        with patch.object(RaggedCache, "begin_branches", counted):
+            completions = super().generate(requests, sampling)
         self.seconds += time.perf_counter() - begun
         return completions
 
@@ -67,7 +80,15 @@ class AllReused(HFEngine):
         return super()._prefill(rows, requests)
 
 
-class OwnOpenings(AllReused):
+class EndsDrawn(AllSpared):
+    """A response's last tokens take a pass each, also where only one is possible."""
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+        with patch.object(Draft, "_take_forced_end", lambda draft: None):
+            return super().generate(requests, sampling)
+
+
+class OwnOpenings(EndsDrawn):
     """No prompt takes its beginning from another one of its call."""
 
     def _waves(
@@ -97,11 +118,12 @@ class NothingReused(OwnSteps):
         return completions
 
 
-ARMS: dict[str, type[AllReused]] = {
+ARMS: dict[str, type[AllSpared]] = {
     "nothing reused": NothingReused,
     "+ samples of a request": OwnSteps,
     "+ from step to step": OwnOpenings,
-    "+ openings shared (the engine as it is)": AllReused,
+    "+ openings shared": EndsDrawn,
+    "+ forced ends (the engine as it is)": AllSpared,
 }
 
 
@@ -148,6 +170,7 @@ class Figures:
 
     prompt_tokens: int
     prefilled: int
+    passes: int
     seconds: float
     responses: int
     differing: int
@@ -159,7 +182,7 @@ def responses(trajectories: Sequence[Trajectory]) -> Responses:
 
 
 def measured(
-    arm: type[AllReused],
+    arm: type[AllSpared],
     model: LanguageModel,
     work: Callable[[HFEngine], Responses],
     reference: Responses,
@@ -169,6 +192,7 @@ def measured(
     return Figures(
         prompt_tokens=engine.prompt_tokens,
         prefilled=engine.prefilled,
+        passes=engine.passes,
         seconds=engine.seconds,
         responses=sum(map(len, responses)),
         differing=sum(a != b for a, b in zip(responses, reference, strict=True)),
@@ -193,9 +217,9 @@ def compare(
 
 def table(figures: dict[str, list[Figures]], unit: str) -> list[str]:
     lines = [
-        f"| | {unit} | prompt tokens | prefilled | fewer | seconds | faster than nothing reused | "
-        "than the row above | trajectories that differ |",
-        "|---|---|---|---|---|---|---|---|---|",
+        f"| | {unit} | prompt tokens | prefilled | fewer | passes | seconds | "
+        "faster than nothing reused | than the row above | trajectories that differ |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     first = above = None
     for name, mine in figures.items():
@@ -206,6 +230,7 @@ def table(figures: dict[str, list[Figures]], unit: str) -> list[str]:
             f"{once.prompt_tokens:,}",
             f"{once.prefilled:,}",
             f"{once.prompt_tokens / once.prefilled:.1f}x",
+            f"{once.passes:,}",
             f"{statistics.median(f.seconds for f in mine):.2f}",
             faster(mine, first) if first else "",
             faster(mine, above) if above else "",
@@ -259,7 +284,7 @@ def report(tasks: int, repeats: int) -> str:
     )
     return "\n".join(
         [
-            "# Generation: what reused keys and values save",
+            "# Generation: what is not computed",
             "",
             f"`python benchmarks/generation.py --tasks {tasks} --repeats {repeats}` wrote this "
             f"page. Python {platform.python_version()}, torch {torch.__version__}, transformers "
@@ -268,9 +293,10 @@ def report(tasks: int, repeats: int) -> str:
             f"start {load:.1f}.",
             "",
             f"The quickstart's models as shipped; training tasks: {tasks}, rollouts of each: "
-            f"{rollouts}, alternations: {repeats}. Every row reuses what the row above does, and "
+            f"{rollouts}, alternations: {repeats}. Every row spares what the row above does, and "
             "one thing more. Prompt tokens: of every sample, what would be computed without reuse; "
-            "prefilled: what was computed; fewer: the first over the second. Seconds: inside "
+            "prefilled: what was computed; fewer: the first over the second. Passes: of "
+            "decoding; tokens forced at the end of a response need none. Seconds: inside "
             "`generate`, decoding included, the median. Faster: the median of the alternations' "
             "ratios, and their range. Trajectories that differ: in any token from what the engine "
             "as it is generated before; rounding is all that may do it.",

@@ -113,6 +113,7 @@ class Loop:
                 loop.max_steps,
                 self.recipe.environment.parallel_episodes,
                 advance,
+                self.recipe.environment.lockstep,
             )
         result.failures, result.crashes = played.failures, played.crashes
         steps = sum(len(trajectory.steps) for trajectory in played.trajectories)

@@ -19,7 +19,7 @@ from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf import cache as cache_module
 from rlanything.engines.hf.choices import restricted_logprobs
-from rlanything.engines.hf.draft import draw
+from rlanything.engines.hf.draft import Draft, draw
 from rlanything.engines.hf.engine import BATCH_ROWS, MIN_COPIED, HFEngine
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner
@@ -105,8 +105,9 @@ def test_continued_conversations_compute_only_what_is_new_and_stay_exact(
             groups = engine.generate(requests, SAMPLING)
         assert_exact(frozen_model, flat(groups), SAMPLING.temperature)
         if turn > 0:
-            # Six new tokens and the one that ended the response: nothing was computed after it.
-            assert sum(prefilled) == len(texts) * 7
+            # Six new tokens and what was not computed of the response: what ended it, or the last
+            # choice in it and the forced end behind that.
+            assert sum(prefilled) == len(texts) * (7 if choices is None else 9)
         prefilled.clear()
         texts = {
             name: (*text, *group[0].token_ids, *rng.integers(5, 320, 6).tolist())
@@ -114,6 +115,40 @@ def test_continued_conversations_compute_only_what_is_new_and_stay_exact(
         }
         if turn == 1:
             del texts["episode 2"]  # An episode that ends leaves a gap between the rows.
+
+
+@pytest.mark.parametrize("sampling", [SAMPLING, Sampling(0.0, 9)])
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_forced_end_takes_no_pass_and_changes_nothing(samples, sampling, monkeypatch):
+    model = tiny_model()
+    model.network.double()  # so that rounding cannot be mistaken for a difference
+    passes: list[int] = []
+    original = LanguageModel.hidden_states
+
+    def counting(self, ids, positions, mask, cache=None):
+        passes[-1] += 1
+        return original(self, ids, positions, mask, cache)
+
+    def three_turns() -> list[Completion]:
+        passes.append(0)
+        engine, found = HFEngine(model), list[Completion]()
+        texts = prompts(5)
+        for turn in range(3):
+            seeds = tuple(range(turn, turn + samples))
+            requests = [Request(p, seeds, CHOICES, str(i)) for i, p in enumerate(texts)]
+            groups = engine.generate(requests, sampling)
+            found += flat(groups)
+            texts = [(*group[0].tokens, 9, 10) for group in groups]
+        return found
+
+    monkeypatch.setattr(LanguageModel, "hidden_states", counting)
+    ours = three_turns()
+    monkeypatch.setattr(Draft, "_take_forced_end", lambda draft: None)
+    expected = three_turns()
+    assert passes[0] < passes[1]
+    for one, other in zip(ours, expected, strict=True):
+        assert replace(one, logprobs=()) == replace(other, logprobs=())
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-12)
 
 
 @pytest.mark.parametrize("samples", [1, 3])

@@ -6,9 +6,11 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from transformers import AddedToken
 
+from helpers.delayed import delayed, spoken
 from helpers.scripted import Counting, ScriptedEngine
 from helpers.tiny import plain_logprobs, tiny_model
 from rlanything.domains.base import Episode, Observation
@@ -141,6 +143,18 @@ def test_an_episode_that_sat_out_a_call_can_go_on(frozen_model):
     carry_on(waiting, first)
     [second] = policy.respond([waiting], [3])
     assert frozen_model.decode(second.prompt_ids).endswith("<|user|>Next.<|end|><|assistant|>")
+    assert second.prompt_ids[: len(first.tokens)] == first.tokens
+
+
+def test_a_language_model_says_the_same_whoever_it_is_asked_with(frozen_model):
+    expected, _ = delayed(policy_with(frozen_model)[0], [[0.0] * 4] * 6, 0, lockstep=True)
+    delays = np.random.default_rng(0).choice([0.0, 0.05, 0.15], (6, 4)).tolist()
+    rollouts, _ = delayed(policy_with(frozen_model)[0], delays, 3, lockstep=False)
+    assert spoken(rollouts) == spoken(expected)
+    for mine, other in zip(rollouts.trajectories, expected.trajectories, strict=True):
+        for one, two in zip(mine.steps, other.steps, strict=True):
+            assert one.completion.prompt_ids == two.completion.prompt_ids
+            assert one.completion.logprobs == pytest.approx(two.completion.logprobs, abs=1e-4)
 
 
 def test_a_new_episode_of_the_same_name_forgets_the_old_one(frozen_model):

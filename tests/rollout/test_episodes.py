@@ -8,9 +8,12 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from helpers.delayed import delayed, spoken
 from rlanything.domains.base import DomainError, Episode, EpisodeError, Observation, StepResult
 from rlanything.domains.text import TextDomain
 from rlanything.records import Completion, Task
@@ -119,4 +122,48 @@ def test_what_no_response_brought_about_could_not_be_played(
     assert [trajectory.id for trajectory in rollouts.trajectories] == ["0"]
     assert [failure.task_id for failure in rollouts.failures] == ["1"]
     assert [task.id for task in rollouts.unplayable] == ["1"]
+    assert not rollouts.crashes
+
+
+class SaysItsSeed:
+    """Says the seed it was asked with, and keeps who was asked together."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        self.calls.append([episode.id for episode in episodes])
+        return [Completion.unsampled(f"{seed}") for seed in seeds]
+
+    def release_cache(self) -> None: ...
+
+
+def test_no_episode_waits_for_another_ones_slow_environment():
+    # Each is slow at another step: in lockstep every step would take the time of the slowest.
+    delays = [[0.6 if step == i else 0.0 for step in range(4)] for i in range(4)]
+    agent = SaysItsSeed()
+    rollouts, seconds = delayed(agent, delays, 4, lockstep=False)
+    assert len(rollouts.trajectories) == 4
+    assert 0.6 <= seconds < 2.0  # in lockstep 2.4
+    assert len(agent.calls) > 4
+
+
+def test_results_do_not_depend_on_who_answers_first():
+    none = [[0.0] * 4] * 6
+    agent = SaysItsSeed()
+    expected, _ = delayed(agent, none, 0, lockstep=True)
+    assert agent.calls == [[str(i) for i in range(6)]] * 4
+    for seed in range(3):
+        delays = np.random.default_rng(seed).choice([0.0, 0.03, 0.1], (6, 4)).tolist()
+        rollouts, _ = delayed(SaysItsSeed(), delays, 3, lockstep=False)
+        assert spoken(rollouts) == spoken(expected)
+        assert [each.id for each in rollouts.trajectories] == [str(i) for i in range(6)]
+
+
+def test_a_worker_that_dies_while_others_go_on_changes_no_result(tmp_path: Path):
+    delays = [[0.0, 0.02 * i, 0.0, 0.05] for i in range(6)]
+    expected, _ = delayed(SaysItsSeed(), delays, 0, lockstep=True)
+    rollouts, _ = delayed(SaysItsSeed(), delays, 3, lockstep=False, dies=str(tmp_path / "died"))
+    assert (tmp_path / "died").exists()
+    assert spoken(rollouts) == spoken(expected)
     assert not rollouts.crashes

@@ -41,6 +41,8 @@ class ToyEnvironment:
             os.kill(os.getpid(), signal.SIGKILL)
         elif word == "hang":
             time.sleep(60)
+        elif word == "sleep":
+            time.sleep(float(rest))
         elif word == "fail":
             raise EpisodeError(self._task.id, "failed")
         elif word == "crash":
@@ -191,6 +193,88 @@ def test_forgotten_episodes_are_not_played_again(tmp_path: Path):
         os.kill(pool.process_ids[0], signal.SIGKILL)
         assert isinstance(pool.step({1: "b"})[1], StepResult)
         assert pool.restarts == 2
+
+
+def gathered(pool: EnvironmentPool, wanted: set[int]) -> dict[int, str]:
+    """The observations of answers taken as they come, until all of these are there."""
+    texts: dict[int, str] = {}
+    while not wanted <= set(texts):
+        for index, result in pool.gather().items():
+            assert isinstance(result, StepResult)
+            assert index not in texts
+            texts[index] = result.observation.text
+    return texts
+
+
+def test_answers_do_not_wait_for_a_slow_environment():
+    with toy_pool(2) as pool:
+        pool.reset(tasks(4))
+        begun = time.monotonic()
+        pool.post({0: "sleep 3", 2: "a", 3: "a"})
+        assert gathered(pool, {2, 3}) == {2: "hi t2: a", 3: "hi t3: a"}
+        # One waits in its turn behind the slow one, in the same worker; another is elsewhere.
+        pool.post({1: "b", 2: "b"})
+        assert gathered(pool, {2}) == {2: "hi t2: a b"}
+        assert time.monotonic() - begun < 2.5
+        assert gathered(pool, {0, 1}) == {0: "hi t0: sleep 3", 1: "hi t1: b"}
+        assert time.monotonic() - begun >= 3
+
+
+def test_an_episode_is_not_asked_again_before_it_has_answered():
+    with toy_pool(1) as pool:
+        pool.reset(tasks(1))
+        pool.post({0: "sleep 0.2"})
+        with pytest.raises(ValueError, match="episode 0 has not answered its last response yet"):
+            pool.post({0: "a"})
+        assert gathered(pool, {0}) == {0: "hi t0: sleep 0.2"}
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_lost_while_others_answer_changes_no_answer(sign: signal.Signals):
+    with toy_pool(2, timeout_seconds=1.5) as pool:
+        pool.reset(tasks(4))
+        pool.step({0: "a", 1: "a", 2: "a", 3: "a"})
+        pool.post({0: "sleep 0.5", 2: "b"})
+        assert gathered(pool, {2}) == {2: "hi t2: a b"}
+        os.kill(pool.process_ids[0], sign)
+        # Its worker is lost, or about to be found lost; nothing has come back of episode 0.
+        pool.post({1: "c", 2: "c"})
+        assert gathered(pool, {0, 1, 2}) == {
+            0: "hi t0: a sleep 0.5",
+            1: "hi t1: a c",
+            2: "hi t2: a b c",
+        }
+        assert pool.restarts == 1
+        assert isinstance(pool.step({3: "d"})[3], StepResult)
+
+
+def test_one_that_hangs_is_lost_while_others_go_on():
+    with toy_pool(2, timeout_seconds=0.5) as pool:
+        pool.reset(tasks(4))
+        pool.post({0: "hang", 1: "a"})
+        answers: dict[int, object] = {}
+        turns = 0
+        while 0 not in answers:
+            if turns == 0 or 2 in answers:
+                pool.post({2: f"word{turns}"})
+                turns += 1
+            answers = {i: answer for i, answer in answers.items() if i != 2} | pool.gather()
+        assert turns > 3
+        assert isinstance(answers[0], EpisodeError)
+        assert pool.restarts == 3
+        answers |= pool.collect()
+        assert isinstance(answers[1], StepResult)
+        assert answers[1].observation.text == "hi t1: a"
+
+
+def test_episodes_begun_anew_owe_nothing_to_the_ones_before():
+    with toy_pool(1) as pool:
+        pool.reset(tasks(2))
+        pool.post({0: "sleep 0.3", 1: "win"})
+        pool.begin([Task("new", "")])
+        answers = pool.collect()
+        assert list(answers) == [0]
+        assert answers[0] == Observation("hi new")
 
 
 def test_workers_import_no_torch():

@@ -124,6 +124,11 @@ class EnvironmentConfig(ConfigSection):
     """A worker that is silent for so long is replaced and its episodes replayed."""
     parallel_episodes: Count = 128
     """Episodes played at the same time."""
+    lockstep: bool = True
+    """The policy is asked for all of them at once, when all environments have answered: the same
+    seed gives the same bits. `false` lets none wait for a slow environment: the policy is asked for
+    those that have answered. Which ones share a batch then depends on time, and so does the
+    rounding; seeds and order do not."""
 
 
 class CheckpointsConfig(ConfigSection):

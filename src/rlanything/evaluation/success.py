@@ -114,6 +114,7 @@ def evaluate(
     seed: int,
     progress: Progress,
     rollouts: int = 1,
+    lockstep: bool = True,
 ) -> Evaluation:
     """Plays every task `rollouts` times. The same seed meets the same tasks with the same random
     numbers, and the first rollout of a task is the same however many follow."""
@@ -124,6 +125,8 @@ def evaluate(
         for more in [(), *((str(g),) for g in range(1, rollouts))]
     ]
     with progress.phase(f"eval {split}", len(attempts), "episodes") as advance:
-        played = rollout(agent, environments, attempts, max_steps, parallel_episodes, advance)
+        played = rollout(
+            agent, environments, attempts, max_steps, parallel_episodes, advance, lockstep
+        )
     seconds = time.perf_counter() - begun
     return Evaluation(split, played.trajectories, played.unplayable, seconds)

@@ -34,7 +34,7 @@ class ChatRequest:
     conversation: str = ""
     """Questions of one conversation may well begin alike."""
     after: Completion | None = None
-    """What answered the conversation's question in the call before this one."""
+    """What answered the conversation's last question."""
     actions: Actions | None = None
 
 
@@ -83,17 +83,15 @@ class LocalChatModel:
     def answer(
         self, questions: Sequence[ChatRequest], sampling: Sampling
     ) -> list[list[Completion]]:
-        """Returns [questions][n]; remembers each conversation's prompt, so that the next can
-        continue it.
+        """Returns [questions][n]; remembers each conversation's prompt until `release_cache`, so
+        that the next can continue it.
 
         Raises `ModelError` where `max_tokens` would cut an admitted action, and what the engine
         raises."""
         prompts = [self._prompt(question) for question in questions]
-        self._prompts = {
-            question.conversation: prompt
-            for question, prompt in zip(questions, prompts, strict=True)
-            if question.conversation
-        }
+        for question, prompt in zip(questions, prompts, strict=True):
+            if question.conversation:
+                self._prompts[question.conversation] = prompt
         requests = [
             Request(
                 prompt.ids, chat.seeds, self._choices(chat.actions, sampling), chat.conversation

@@ -47,6 +47,13 @@ class Rollouts:
     """Of those that a response ended by a fault: they are lost, and among the trajectories."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    result: Trajectory | EpisodeError
+    crash: EpisodeError | None = None
+    """The fault that a response brought about."""
+
+
 def rollout(
     agent: Agent,
     pool: EnvironmentPool,
@@ -54,8 +61,13 @@ def rollout(
     max_steps: int,
     parallel_episodes: int,
     on_episodes: Callable[[int], None] | None = None,
+    lockstep: bool = True,
 ) -> Rollouts:
     """Plays all attempts, `parallel_episodes` at a time; one that reaches `max_steps` has failed.
+
+    In lockstep the agent is asked for all episodes at once, when all environments have answered.
+    Otherwise it is asked for those whose environments have, and none waits for the slowest: which
+    ones share a call then depends on time, and nothing else does, seeds and order included.
 
     An environment's fault costs its own episode only."""
     trajectories: list[Trajectory] = []
@@ -64,13 +76,15 @@ def rollout(
     crashes: list[EpisodeError] = []
     for start in range(0, len(attempts), parallel_episodes):
         chunk = attempts[start : start + parallel_episodes]
-        played = _play(agent, pool, chunk, max_steps, on_episodes, crashes)
+        played = _play(agent, pool, chunk, max_steps, lockstep, on_episodes)
         for attempt, ended in zip(chunk, played, strict=True):
-            if isinstance(ended, EpisodeError):
-                failures.append(ended)
+            if isinstance(ended.result, EpisodeError):
+                failures.append(ended.result)
                 unplayable.append(attempt.task)
             else:
-                trajectories.append(ended)
+                trajectories.append(ended.result)
+            if ended.crash is not None:
+                crashes.append(ended.crash)
     agent.release_cache()
     return Rollouts(tuple(trajectories), tuple(failures), tuple(unplayable), tuple(crashes))
 
@@ -80,45 +94,43 @@ def _play(
     pool: EnvironmentPool,
     attempts: Sequence[RolloutRequest],
     max_steps: int,
+    lockstep: bool,
     on_episodes: Callable[[int], None] | None,
-    crashes: list[EpisodeError],
-) -> list[Trajectory | EpisodeError]:
-    ended: dict[int, Trajectory | EpisodeError] = {}
+) -> list[_Ended]:
+    ended: dict[int, _Ended] = {}
     live: dict[int, Episode] = {}
-    opened = pool.reset([attempt.task for attempt in attempts])
-    for i, (attempt, first) in enumerate(zip(attempts, opened, strict=True)):
-        if isinstance(first, EpisodeError):
-            ended[i] = first
-        else:
-            live[i] = Episode(attempt.id, attempt.task, first)
-    while live:
-        indices = list(live)
-        seeds = [derive(attempts[i].seed, len(live[i].steps)) for i in indices]
-        completions = dict(
-            zip(indices, agent.respond([live[i] for i in indices], seeds), strict=True)
-        )
-        results = pool.step({i: completions[i].answer for i in indices})
-        for i in indices:
-            result = results[i]
-            if isinstance(result, EpisodeError) and result.lost:
-                crashes.append(result)
-                result = StepResult(CRASHED, None, valid=False, outcome=-1)
-            outcome = _advance(live[i], completions[i], result, max_steps)
-            if outcome is not None:
+    said: dict[int, Completion] = {}
+    pool.begin([attempt.task for attempt in attempts])
+    while len(ended) < len(attempts):
+        answers = pool.collect() if lockstep else pool.gather()
+        for i, answer in answers.items():
+            if isinstance(answer, Observation):
+                live[i] = Episode(attempts[i].id, attempts[i].task, answer)
+            elif i not in live:
+                assert isinstance(answer, EpisodeError)
+                ended[i] = _Ended(answer)
+            elif (outcome := _advance(live[i], said[i], answer, max_steps)) is not None:
                 ended[i] = outcome
-                del live[i]
                 pool.forget(i)
                 if on_episodes is not None:
                     on_episodes(1)
+        asking = [i for i in answers if i not in ended]
+        seeds = [derive(attempts[i].seed, len(live[i].steps)) for i in asking]
+        if asking:
+            said |= zip(asking, agent.respond([live[i] for i in asking], seeds), strict=True)
+            pool.post({i: said[i].answer for i in asking})
     return [ended[i] for i in range(len(attempts))]
 
 
 def _advance(
     episode: Episode, completion: Completion, result: StepResult | EpisodeError, max_steps: int
-) -> Trajectory | EpisodeError | None:
+) -> _Ended | None:
     """Records a step; returns what the episode ended as, or None while it goes on."""
+    crash: EpisodeError | None = None
     if isinstance(result, EpisodeError):
-        return result
+        if not result.lost:
+            return _Ended(result)
+        crash, result = result, StepResult(CRASHED, None, valid=False, outcome=-1)
     step = Step(
         observation=episode.observation.text,
         completion=completion,
@@ -131,6 +143,5 @@ def _advance(
     episode.observation = result.observation
     if result.outcome is None and len(episode.steps) < max_steps:
         return None
-    return Trajectory(
-        episode.id, episode.task, tuple(episode.steps), result.outcome or -1, result.reward
-    )
+    steps, outcome = tuple(episode.steps), result.outcome or -1
+    return _Ended(Trajectory(episode.id, episode.task, steps, outcome, result.reward), crash)

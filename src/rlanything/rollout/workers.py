@@ -1,23 +1,14 @@
-"""Many episodes at once in a few worker processes, in lockstep.
+"""Many episodes at once in a few worker processes; answers are taken all together or as they come.
 
 A worker that dies or hangs is replaced and its episodes are played again from their recorded
 responses, which gives the same observations because episodes are deterministic.
-
-The workers are plain subprocesses: those of `multiprocessing` import the main script again, and
-with it whatever it imports (torch, most of all).
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import socket
-import struct
-import subprocess
-import sys
+import math
+import select
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,31 +17,14 @@ from rlanything.domains.base import Domain, DomainError, EpisodeError, Observati
 from rlanything.domains.registry import DomainSource
 from rlanything.files import replace_file
 from rlanything.records import Task
-from rlanything.rollout import episode_host
 from rlanything.rollout.episode_host import Answer, EpisodeHost, Play
+from rlanything.rollout.worker_process import Owed, PooledEpisode, WorkerProcess
 
 MAX_DEATHS = 3
 """Deaths in a row at the same episode that make it the culprit."""
 
-START_SECONDS = 120.0
-"""What a worker may take to import its domain, on a busy machine."""
-
-CLOSE_SECONDS = 2.0
-
-
-@dataclass(slots=True)
-class _Episode:
-    task: Task
-    worker: int
-    slot: int
-    responses: list[str] = field(default_factory=list)
-    deaths: int = 0
-    open: bool = True
-    failure: EpisodeError | None = None
-    """Noticed while the episode was played again, returned at its next step."""
-
-    def again(self) -> Play:
-        return Play(self.slot, self.task, tuple(self.responses), begin=True)
+CLOSE_BEHIND_SECONDS = 0.02
+"""What is waited for another answer where there is one: quick environments' are taken together."""
 
 
 class EnvironmentPool:
@@ -79,7 +53,9 @@ class EnvironmentPool:
         source = DomainSource.of(domain, options)
         self._timeout_seconds = timeout_seconds
         self._images = images
-        self._episodes: list[_Episode] = []
+        self._episodes: list[PooledEpisode] = []
+        self._answers: dict[int, Answer] = {}
+        """Those that nobody has taken yet."""
         self._failed_starts = 0
         self._host = EpisodeHost(source.load()) if workers == 0 else None
         self._source = source.portable() if workers else source
@@ -110,62 +86,91 @@ class EnvironmentPool:
         return [process.id for process in self._workers]
 
     def reset(self, tasks: Sequence[Task]) -> list[Observation | EpisodeError]:
-        """Opens one episode per task, numbered in their order; forgets all earlier ones.
+        """Opens one episode per task, as `begin` does, and waits for all of them.
 
         An episode that cannot be played has its `EpisodeError` in the place of an observation."""
+        self.begin(tasks)
+        answers = self.collect()
+        return [_opened(answers[index]) for index in range(len(tasks))]
+
+    def step(self, responses: Mapping[int, str]) -> dict[int, StepResult | EpisodeError]:
+        """Plays one response in each of the given episodes, as `post` does, and waits for all of
+        them; nothing else may be awaited. Those with an outcome or an error are over."""
+        self.post(responses)
+        answers = self.collect()
+        return {index: _stepped(answers[index]) for index in responses}
+
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """Has one episode per task opened, numbered in their order; forgets all earlier ones."""
         shares = max(1, len(self._workers))
-        self._episodes = []
+        self._episodes, self._answers = [], {}
+        for process in self._workers:
+            process.drop()
         taken = [0] * shares
         for index, task in enumerate(tasks):
             # In blocks: the episodes of a task are neighbours, and share what a worker caches.
             share = index * shares // len(tasks)
-            self._episodes.append(_Episode(task, share, slot=taken[share]))
+            self._episodes.append(PooledEpisode(index, task, share, slot=taken[share]))
             taken[share] += 1
-        plays = {index: episode.again() for index, episode in enumerate(self._episodes)}
-        answers = self._play(plays)
-        return [_opened(answers[index]) for index in range(len(tasks))]
+        self._play([Owed(episode, episode.again()) for episode in self._episodes])
 
-    def step(self, responses: Mapping[int, str]) -> dict[int, StepResult | EpisodeError]:
-        """Plays one response in each of the given episodes. Those with an outcome or an error are
-        over. Raises `ValueError` for an episode that is not open."""
-        results: dict[int, StepResult | EpisodeError] = {}
-        plays: dict[int, Play] = {}
+    def post(self, responses: Mapping[int, str]) -> None:
+        """Has one response played in each of the given episodes. Raises `ValueError` for an episode
+        that is not open, or has not answered yet."""
+        plays: list[Owed] = []
         for index, response in responses.items():
             if not 0 <= index < len(self._episodes) or not self._episodes[index].open:
                 raise ValueError(f"episode {index} is not open: only open episodes can be stepped")
             episode = self._episodes[index]
+            if episode.awaited:
+                raise ValueError(f"episode {index} has not answered its last response yet")
             episode.responses.append(response)
             if episode.failure is None:
-                plays[index] = Play(episode.slot, episode.task, (response,), begin=False)
+                play = Play(episode.slot, episode.task, (response,), begin=False)
+                plays.append(Owed(episode, play))
             else:
-                results[index], episode.open = episode.failure, False
-        for index, answer in self._play(plays).items():
-            results[index] = _stepped(answer)
-        return {index: results[index] for index in responses}
+                self._settle(episode, episode.failure)
+        self._play(plays)
+
+    def collect(self) -> dict[int, Answer]:
+        """Returns the answers of all episodes that were begun or posted to since their last one."""
+        while any(process.owed for process in self._workers):
+            self._hear(math.inf)
+        return self._taken()
+
+    def gather(self) -> dict[int, Answer]:
+        """Returns the answers that are there: waits for the first, and for those close behind."""
+        while not self._answers and any(process.owed for process in self._workers):
+            self._hear(math.inf)
+        while self._hear(CLOSE_BEHIND_SECONDS):
+            pass
+        return self._taken()
 
     def forget(self, index: int) -> None:
         """Ends an episode before its outcome; it is not played again if its worker dies."""
         self._episodes[index].open = False
 
-    def _play(self, plays: Mapping[int, Play]) -> dict[int, Answer]:
-        if self._host is not None:
-            answers = {index: self._host.play(play) for index, play in plays.items()}
-        else:
-            shares: dict[int, dict[int, Play]] = {}
-            for index, play in plays.items():
-                shares.setdefault(self._episodes[index].worker, {})[index] = play
-            for number, share in shares.items():
-                self._workers[number].post(list(share.values()))
-            answers = {}
-            for number, share in shares.items():
-                answers |= self._collect(number, share)
-        for index, answer in answers.items():
-            over = isinstance(answer, EpisodeError) or (
-                isinstance(answer, StepResult) and answer.outcome is not None
-            )
-            self._episodes[index].open = not over
-            self._keep_image(answer)
-        return answers
+    def _taken(self) -> dict[int, Answer]:
+        taken, self._answers = self._answers, {}
+        return dict(sorted(taken.items()))
+
+    def _play(self, plays: Sequence[Owed]) -> None:
+        for owed in plays:
+            owed.episode.awaited = True
+            if self._host is not None:
+                self._settle(owed.episode, self._host.play(owed.play))
+            else:
+                self._workers[owed.episode.worker].queue.append(owed)
+        for process in self._workers:
+            process.hand_over()
+
+    def _settle(self, episode: PooledEpisode, answer: Answer) -> None:
+        over = isinstance(answer, StepResult) and answer.outcome is not None
+        if over or isinstance(answer, EpisodeError):
+            episode.open = False
+        episode.awaited = False
+        self._answers[episode.index] = answer
+        self._keep_image(answer)
 
     def _keep_image(self, answer: Answer) -> None:
         seen = answer.observation if isinstance(answer, StepResult) else answer
@@ -176,36 +181,49 @@ class EnvironmentPool:
             self._images.mkdir(exist_ok=True)
             replace_file(path, seen.image.data)
 
-    def _collect(self, number: int, share: Mapping[int, Play]) -> dict[int, Answer]:
-        """Returns the answers of one worker, or of those that replace it."""
-        answers: dict[int, Answer] = {}
-        owed = dict(share)
-        while owed:
-            index, play = next(iter(owed.items()))
-            process = self._workers[number]
-            try:
-                answer = process.answer(self._timeout_seconds * (1 + len(play.responses)))
-            except (EOFError, OSError):  # dead, hung, or dead in the middle of a message
-                self._blame(process, self._episodes[index])
-                owed = self._replace(number)
-            else:
-                del owed[index]
-                answers.setdefault(index, answer)
-                self._episodes[index].deaths = self._failed_starts = 0
-        for index in share:
-            failure = self._episodes[index].failure
-            if failure is not None:
-                answers[index] = failure
-        return {index: answers[index] for index in share}
+    def _hear(self, seconds: float) -> bool:
+        """Waits so long for a message of any worker, and receives one of each that has sent some;
+        replaces those that are dead or hung. Returns whether there was any of this."""
+        owing = {p.descriptor: n for n, p in enumerate(self._workers) if p.owed}
+        if not owing:
+            return False
+        poll = select.poll()
+        for descriptor in owing:
+            poll.register(descriptor, select.POLLIN)
+        soonest = min(self._workers[number].seconds_left() for number in owing.values())
+        heard = poll.poll(max(0.0, min(seconds, soonest)) * 1000)
+        for descriptor, _ in heard:
+            self._receive(owing.pop(descriptor))
+        late = [n for n in owing.values() if self._workers[n].seconds_left() <= 0]
+        for number in late:
+            self._replace(number)
+        return bool(heard or late)
 
-    def _blame(self, process: _Worker, episode: _Episode) -> None:
+    def _receive(self, number: int) -> None:
+        process = self._workers[number]
+        try:
+            received = process.receive()
+        except (EOFError, OSError):  # dead, or dead or hung in the middle of a message
+            self._replace(number)
+            return
+        if received is None:
+            return
+        owed, answer = received
+        owed.episode.deaths = self._failed_starts = 0
+        if owed.wanted:
+            self._settle(owed.episode, answer)
+
+    def _blame(self, process: WorkerProcess) -> None:
         """Counts a death against the episode whose answer was next: a worker answers in order."""
         if process.ready:
+            episode = process.owed[0].episode
             episode.deaths += 1
             if episode.deaths == MAX_DEATHS:
                 reason = f"its worker died or hung {MAX_DEATHS} times in a row"
                 lost = bool(episode.responses)
                 episode.failure = EpisodeError(episode.task.id, reason, deadly=True, lost=lost)
+                if episode.awaited:
+                    self._settle(episode, episode.failure)
             return
         self._failed_starts += 1
         if self._failed_starts == MAX_DEATHS:
@@ -214,83 +232,22 @@ class EnvironmentPool:
                 " above, or use 0 workers to play in this process"
             )
 
-    def _replace(self, number: int) -> dict[int, Play]:
-        """Starts a new worker on what the old one had open; returns that."""
+    def _replace(self, number: int) -> None:
+        """Starts a new worker on what the old one had open."""
+        self._blame(self._workers[number])
         self.restarts += 1
         self._workers[number].end(at_once=True)
         self._workers[number] = self._start()
-        plays = {
-            index: episode.again()
-            for index, episode in enumerate(self._episodes)
+        # Whatever was queued is among the responses that are played again.
+        self._workers[number].queue = [
+            Owed(episode, episode.again(), wanted=episode.awaited)
+            for episode in self._episodes
             if episode.worker == number and episode.open and episode.failure is None
-        }
-        self._workers[number].post(list(plays.values()))
-        return plays
+        ]
+        self._workers[number].hand_over()
 
-    def _start(self) -> _Worker:
-        return _Worker(self._source, self._timeout_seconds)
-
-
-class _Worker:
-    """A worker process and the socket to it."""
-
-    def __init__(self, source: DomainSource, timeout_seconds: float) -> None:
-        self.ready = False
-        """Whether it has set up its domain."""
-        self._socket, theirs = socket.socketpair()
-        self._connection = Connection(os.dup(self._socket.fileno()))
-        self._limit(socket.SO_SNDTIMEO, timeout_seconds)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", episode_host.__name__, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(p or os.curdir for p in sys.path)},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # a game's library may print; the terminal is not its
-            )
-        self.id = self._process.pid
-        self._send(source)
-
-    def post(self, plays: list[Play]) -> None:
-        self._send(plays)
-
-    def answer(self, timeout_seconds: float) -> Answer:
-        """Returns the next answer. Raises `EOFError` or `OSError` if the worker died or took too
-        long, and `DomainError` if it cannot set up its domain."""
-        if not self.ready:
-            self._limit(socket.SO_RCVTIMEO, START_SECONDS)
-            refusal = self._connection.recv()
-            if isinstance(refusal, DomainError):
-                raise refusal
-            self.ready = True
-        self._limit(socket.SO_RCVTIMEO, timeout_seconds)
-        return self._connection.recv()
-
-    def hang_up(self) -> None:
-        """Tells the worker to end."""
-        self._connection.close()
-        self._socket.close()
-
-    def end(self, at_once: bool = False) -> None:
-        """Waits for the end of the worker, not for ever."""
-        if at_once:
-            self.hang_up()
-            self._process.kill()
-        try:
-            self._process.wait(CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _send(self, message: object) -> None:
-        # A worker that is dead, or too hung to read, is found out where its answer is due.
-        with contextlib.suppress(OSError):
-            self._connection.send(message)
-
-    def _limit(self, direction: int, seconds: float) -> None:
-        whole, fraction = divmod(seconds, 1.0)
-        limit = struct.pack("ll", int(whole), int(fraction * 1e6))
-        self._socket.setsockopt(socket.SOL_SOCKET, direction, limit)
+    def _start(self) -> WorkerProcess:
+        return WorkerProcess(self._source, self._timeout_seconds)
 
 
 def _opened(answer: Answer) -> Observation | EpisodeError:

@@ -156,6 +156,7 @@ def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
             request.split,
             max_steps=request.max_steps or recipe.evaluation.max_steps or recipe.loop.max_steps,
             parallel_episodes=recipe.environment.parallel_episodes,
+            lockstep=recipe.environment.lockstep,
             seed=request.seed,
             progress=progress,
             rollouts=request.best_of or 1,

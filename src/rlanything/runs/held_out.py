@@ -96,6 +96,7 @@ class HeldOut:
             split,
             max_steps=recipe.evaluation.max_steps or recipe.loop.max_steps,
             parallel_episodes=recipe.environment.parallel_episodes,
+            lockstep=recipe.environment.lockstep,
             seed=seed,
             progress=self._progress,
             rollouts=rollouts,

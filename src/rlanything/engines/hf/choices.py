@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -30,6 +30,18 @@ class ChoiceWalker:
         if self._node is not None:
             return tuple(sorted(self._node))
         return () if self._free_left > 0 else (self._marker,)
+
+    def forced(self) -> Iterator[int]:
+        """Yields the tokens that must come next, up to where there is a choice again."""
+        node = self._node
+        if node is None:
+            if self._free_left > 0:
+                return
+            yield self._marker
+            node = self._root
+        while len(node) == 1:
+            [(token, node)] = node.items()
+            yield token
 
     def advance(self, token: int) -> None:
         if self._node is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 import torch
@@ -23,17 +24,25 @@ class Draft:
     uniforms: np.ndarray
     """[max_tokens], one number in [0, 1) for each token."""
     walker: ChoiceWalker | None
+    stop: frozenset[int]
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     allowed: list[tuple[int, ...]] = field(default_factory=list)
     stopped: bool = False
+    computed: int = 0
+    """How many tokens, from the first, have their keys and values in the engine's cache."""
 
     @classmethod
-    def begin(cls, request: Request, seed: int, sampling: Sampling) -> Draft:
+    def begin(
+        cls, request: Request, seed: int, sampling: Sampling, stop_ids: Sequence[int]
+    ) -> Draft:
         # One uniform number a token, from the sample's own seed: what a sample draws does not
         # depend on its neighbours in the batch, nor on the engine.
         uniforms = np.random.default_rng(seed).random(sampling.max_tokens)
-        return cls(request, uniforms, ChoiceWalker(request.choices) if request.choices else None)
+        walker = ChoiceWalker(request.choices) if request.choices else None
+        draft = cls(request, uniforms, walker, frozenset(stop_ids))
+        draft._take_forced_end()
+        return draft
 
     @property
     def over(self) -> bool:
@@ -48,11 +57,36 @@ class Draft:
         ride along in a batch."""
         return float(self.uniforms[min(len(self.token_ids), len(self.uniforms) - 1)])
 
-    def take(self, token: int, logprob: float, allowed: tuple[int, ...], stop: frozenset[int]):
+    def next_input(self) -> int:
+        """Returns the next token to compute, the last one again for a draft that rides along."""
+        token = self.token_ids[min(self.computed, len(self.token_ids) - 1)]
+        self.computed = min(self.computed + 1, len(self.token_ids))
+        return token
+
+    def take(self, token: int, logprob: float, allowed: tuple[int, ...]) -> None:
+        """Appends a token; and with it all the others, where they can only be the ones they are."""
+        self._append(token, logprob, allowed)
+        self._take_forced_end()
+
+    def _take_forced_end(self) -> None:
+        if self.walker is None or self.over:
+            return
+        end: list[int] = []
+        room = len(self.uniforms) - len(self.token_ids)
+        for token in islice(self.walker.forced(), room):
+            end.append(token)
+            if token in self.stop:
+                break
+        if end and (len(end) == room or end[-1] in self.stop):
+            for token in end:
+                # What has no alternative has probability 1, whatever the logits are.
+                self._append(token, 0.0, (token,))
+
+    def _append(self, token: int, logprob: float, allowed: tuple[int, ...]) -> None:
         self.token_ids.append(token)
         self.logprobs.append(logprob)
         self.allowed.append(allowed)
-        if token in stop:
+        if token in self.stop:
             self.stopped = True
         elif self.walker is not None:
             self.walker.advance(token)

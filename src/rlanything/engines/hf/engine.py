@@ -78,14 +78,17 @@ class HFEngine:
             chosen = [i for i, request in enumerate(requests) if len(request.seeds) == samples]
             chosen = [chosen[i] for i in cache.bring_together([rows[i] for i in chosen])]
             drafts = [
-                [Draft.begin(requests[i], seed, sampling) for seed in requests[i].seeds]
+                [
+                    Draft.begin(requests[i], seed, sampling, self._lm.stop_ids)
+                    for seed in requests[i].seeds
+                ]
                 for i in chosen
             ]
             self._decode([rows[i] for i in chosen], drafts, first_logits[chosen], sampling)
             for i, branches in zip(chosen, drafts, strict=True):
                 if samples == 1:
                     # The next prompt of the conversation may go on from here.
-                    cache.tokens[rows[i]] += branches[0].token_ids[:-1]
+                    cache.tokens[rows[i]] += branches[0].token_ids[:-1][: branches[0].computed]
                 completions[i] = [draft.completion(self._lm) for draft in branches]
         return [each for _, each in sorted(zip(order, completions, strict=True))]
 
@@ -167,7 +170,7 @@ class HFEngine:
     ) -> None:
         """Runs the drafts of each row of the cache, equally many, to their end. `logits`
         [rows, vocab] are those of the prompts."""
-        cache, stop = self._cache, frozenset(self._lm.stop_ids)
+        cache = self._cache
         batch, samples = list(drafts), len(drafts[0])
         logits = logits.repeat_interleave(samples, 0)
         for drawn in range(sampling.max_tokens):
@@ -184,11 +187,12 @@ class HFEngine:
             tokens, logprobs = draw(logits, allowed, [d.next_uniform() for d in every], sampling)
             for draft, token, logprob, among in zip(every, tokens, logprobs, allowed, strict=True):
                 if not draft.over:
-                    draft.take(token, logprob, among, stop)
+                    draft.take(token, logprob, among)
             if all(draft.over for draft in every):
                 return
             positions, mask = cache.begin_branches(rows, samples, drawn)
-            ids = torch.tensor([[draft.token_ids[-1] for draft in each] for each in batch])
+            # Those that are over ride along, with what was forced upon them.
+            ids = torch.tensor([[draft.next_input() for draft in each] for each in batch])
             hidden = self._lm.hidden_states(ids, positions, mask, cache)
             logits = self._lm.logits(hidden.flatten(0, 1))
 

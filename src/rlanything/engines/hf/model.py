@@ -79,10 +79,15 @@ class LanguageModel(ModelText):
         """Returns [batch, tokens, hidden] for ids [batch, tokens].
 
         mask [batch, 1, tokens, keys] is True where a token may look; None: at all before it."""
+        if mask is not None:
+            # As numbers to be added: otherwise every layer's attention makes them of it again.
+            closed = ~mask.to(self.device)
+            mask = closed.new_zeros(closed.shape, dtype=self.network.dtype)
+            mask = mask.masked_fill(closed, float("-inf"))
         return self._decode(
             ids,
             positions,
-            attention_mask=None if mask is None else mask.to(self.device),
+            attention_mask=mask,
             past_key_values=cache,
             use_cache=cache is not None,
         )

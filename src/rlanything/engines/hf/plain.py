@@ -44,7 +44,7 @@ class PlainEngine:
 
     def _sample(self, request: Request, seed: int, sampling: Sampling) -> Completion:
         model = self._lm
-        draft = Draft.begin(request, seed, sampling)
+        draft = Draft.begin(request, seed, sampling, model.stop_ids)
         settings = GenerationConfig(
             do_sample=False,
             max_new_tokens=sampling.max_tokens,
@@ -61,7 +61,7 @@ class PlainEngine:
             network.generate(
                 torch.tensor([request.prompt_ids], device=model.device),
                 generation_config=settings,
-                logits_processor=LogitsProcessorList([_Drawing(draft, sampling, model.stop_ids)]),
+                logits_processor=LogitsProcessorList([_Drawing(draft, sampling)]),
             )
         return draft.completion(model)
 
@@ -69,10 +69,9 @@ class PlainEngine:
 class _Drawing(LogitsProcessor):
     """Draws each next token itself and leaves `generate` no other to take."""
 
-    def __init__(self, draft: Draft, sampling: Sampling, stop_ids: Sequence[int]) -> None:
+    def __init__(self, draft: Draft, sampling: Sampling) -> None:
         self._draft = draft
         self._sampling = sampling
-        self._stop = frozenset(stop_ids)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """scores [1, vocab], the raw logits in float32."""
@@ -81,7 +80,7 @@ class _Drawing(LogitsProcessor):
         if not draft.over:
             allowed = draft.next_allowed()
             [token], [logprob] = draw(scores, [allowed], [draft.next_uniform()], self._sampling)
-            draft.take(token, logprob, allowed, self._stop)
+            draft.take(token, logprob, allowed)
         only = torch.full_like(scores, float("-inf"))
         only[:, draft.token_ids[-1]] = 0
         return only
