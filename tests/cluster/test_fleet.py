@@ -67,7 +67,7 @@ class Echoes:
             seat: [[r.prompt_ids] for r in call.arguments[1]]
             if call.method is Seat.generate
             else None
-            for seat, call in reversed(calls.items())
+            for seat, call in reversed(list(calls.items()))
         }
 
     def close(self) -> None: ...

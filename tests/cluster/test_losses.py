@@ -18,10 +18,10 @@ from rich.console import Console
 
 from helpers.paths import TINY
 from helpers.survivor import durations
-from runs.test_survival import TINIER, fingerprint
 from rlanything.cluster.base import SeatLost
 from rlanything.progress import Progress
 from rlanything.runs.trainer import Trainer
+from runs.test_survival import TINIER, fingerprint
 
 pytestmark = pytest.mark.timeout(240)
 QUIET = Progress(Console(quiet=True))

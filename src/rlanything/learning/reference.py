@@ -21,15 +21,15 @@ class ReferenceModel:
     copy, and is right where only adapters train and began as zero."""
 
     @contextmanager
-    def reference(self) -> Iterator[LanguageModel]:
-        """Gives the model as it was, inside the context. Enter it before the forward pass whose
-        gradient is wanted, never between that and its backward pass."""
+    def reference(self) -> Iterator[None]:
+        """Makes `model` what the run began with, inside the context. Enter it before the forward
+        pass whose gradient is wanted, never between that and its backward pass."""
         if not self.adapters_off:
-            yield self.model
+            yield
             return
         network: Any = self.model.network
         network.disable_adapters()
         try:
-            yield self.model
+            yield
         finally:
             network.enable_adapters()
