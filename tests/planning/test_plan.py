@@ -332,7 +332,7 @@ def test_the_page_shows_the_arithmetic_of_every_line(pytestconfig):
     path = pytestconfig.rootpath / "recipes" / "alfworld-qwen2.5-7b.yaml"
     printed = CliRunner().invoke(
         app,
-        ["plan", str(path), "policy.engine={name: embedded}", "--device", "h200"],
+        ["plan", str(path), "policy.engine={name: embedded}", "--device", "h200", "--count", "1"],
         env={"COLUMNS": "300"},
     )
     assert printed.exit_code == 0, printed.output
@@ -349,8 +349,8 @@ def test_everything_fits_where_there_is_room_for_it(paper):
         role: getattr(paper, role).model_copy(update={"model": "Qwen/Qwen2.5-0.5B-Instruct"})
         for role in ("policy", "judge", "adapter")
     }
-    assert make_plan(paper.model_copy(update={"loop": loop, **small}), "h200", 3, short).fits
-    assert not make_plan(paper, "h200", 3, short).fits
+    assert make_plan(paper.model_copy(update={"loop": loop, **small}), "h200", 1, short).fits
+    assert not make_plan(paper, "h200", 1, short).fits
 
 
 def test_a_gpu_at_half_its_speed_takes_twice_as_long(recipe):
@@ -494,7 +494,6 @@ def test_a_recipe_whose_data_are_elsewhere_is_planned_with_whole_rooms(paper):
         (["policy.model=no/such/folder"], "policy.model: no configuration of 'no/such/folder'"),
         (["--device", "gtx-1080"], "device 'gtx-1080' is not known: use cpu"),
         (["domain.options={receptacles: [0]}"], "domain: receptacles"),
-        (["--count", "2"], "--count: this machine's CPU is one device"),
         (["--assume", "luck=1", "--device", "l4"], "assumption 'luck=1': unknown; known are"),
         (
             ["--assume", "candidates", "--device", "l4"],

@@ -28,7 +28,8 @@ class RoleMemory(NamedTuple):
     held: float
     """All the time."""
     movable: float
-    """Of that what could lie in host memory while roles speak: masters and optimizer."""
+    """Of that what a learner at rest gives away while roles speak: weights and optimizer to the
+    host's memory, gradients for good."""
     speaking: float
     """Beside it, while the role speaks."""
     learning: float
@@ -90,11 +91,12 @@ def logits(model: Architecture, rows: float) -> MemoryPart:
     return MemoryPart("logits", total, how, "a lower max_pack_tokens or max_tokens")
 
 
-def in_flight(model: Architecture, role: RoleConfig) -> MemoryPart:
+def in_flight(model: Architecture, role: RoleConfig, cpu: bool) -> MemoryPart:
     """Returns what FSDP2 makes whole in a pass: the root's weights (embedding, output layer) from
     beginning to end and two layers, the second fetched ahead; the gradients of root and one layer,
     in the type computed in and once more in float32 to be summed."""
-    size, layers = SIZES[role.dtype], model.layers
+    # On CPUs autocast computes in bfloat16, of weights that are gathered as they are.
+    size, layers = FLOAT32 if cpu else SIZES[role.dtype], model.layers
     root = model.parameters - model.layer_matrices
     gathered = root + 2 * (model.layer_matrices + model.adapters) / layers
     learned = model.adapters / layers or root + model.layer_matrices / layers
@@ -133,8 +135,9 @@ def role_memory(work: RoleWorkload, model: Architecture, cpu: bool, seats: int) 
     sharded = learned is not None and seats > 1
     if learned is not None and isinstance(role, TrainedRoleConfig):
         keys, rows = work.context_tokens + TILE, learned.most_samples * work.answer_tokens
-        passing = [activations(model, role, learned.largest, keys, cpu, sharded)]
-        passing += [logits(model, rows), *([in_flight(model, role)] if sharded else [])]
+        gathered = [in_flight(model, role, cpu)] if sharded else []
+        kept = activations(model, role, learned.largest, keys, cpu, sharded and not cpu)
+        passing = [kept, logits(model, rows), *gathered]
     engine = role.engine.memory(
         EngineWorkload(
             parameters=model.parameters + model.adapters,
@@ -165,7 +168,8 @@ def role_memory(work: RoleWorkload, model: Architecture, cpu: bool, seats: int) 
         bound, speaking = bound + speaking, 0.0
     total = bound + max(speaking, learning)
     lines.append(Quantity("total", total, "bytes", how))
-    movable = _sum(p for p in always if p.name in ("weights", "optimizer")) if learned else 0.0
+    away = ("weights", "gradients", "optimizer") if sharded else ()
+    movable = _sum(part for part in always if part.name in away)
     largest = max(parts, key=lambda part: part.bytes)
     remedy = f"the largest part is {largest.name}: try {largest.remedy}"
     section = PlanSection(f"Memory: {work.name}", tuple(lines))
@@ -197,8 +201,8 @@ def on_devices(
         lines.append(Quantity(f"{device} {i}", needs, "bytes", how))
         if movable:
             moved = bound + max(speaking - movable, learning)
-            how = f"{amount(movable, 'bytes')} of masters and optimizer in host memory while roles "
-            lines.append(Quantity(f"{device} {i}: offloaded", moved, "bytes", f"{how}speak"))
+            how = f"where learners at rest, while roles speak, hold {amount(movable, 'bytes')} less"
+            lines.append(Quantity(f"{device} {i}: at rest", moved, "bytes", how))
         if needs > size:
             fits = False
             worst = max(names, key=lambda name: memories[name].total)

@@ -133,7 +133,7 @@ def seconds_of_phases(
             # The optimizer's own arithmetic is not counted.
             phase, tokens = UPDATES[work.name], learned.computed_tokens
             flops = tokens, context, learned.samples * work.answer_tokens
-            most = learned.turns(seats) / learned.passes
+            most = learned.turns(seats) / max(1, learned.passes)
             compute(phase, "passes", model.flops(*flops, learns=True), tokens, rate.passes, most)
             again = {
                 "old log-probs": role.old_logprobs == "recomputed",

@@ -50,14 +50,13 @@ def exchanged(
 ) -> Iterator[tuple[str, float, str]]:
     """Yields name, bytes as if a seat received its own part too, and arithmetic.
 
-    Backward passes gather the layers again, not what the root holds (embedding, output layer)."""
+    A backward pass gathers again what the forward pass gave back."""
     assert work.learned is not None
     turns, size = work.learned.turns(seats), SIZES[role.dtype]
     whole, trained = model.parameters + model.adapters, model.adapters or model.parameters
-    again = model.layer_matrices + model.adapters
-    before = (role.old_logprobs == "recomputed") + (role.reference_kl_weight > 0)
-    how = f"{turns} passes x ({1 + before} x {whole:,} + {again:,} once more) x {size} B"
-    yield "all-gather", turns * ((1 + before) * whole + again) * size, how
+    times = 2 + (role.old_logprobs == "recomputed") + (role.reference_kl_weight > 0)
+    how = f"{turns} passes x {times} x {whole:,} x {size} B"
+    yield "all-gather", turns * times * whole * size, how
     how = f"{turns} passes x {trained:,} x {FLOAT32} B"
     yield "reduce-scatter", turns * trained * FLOAT32, how
     yield "hand-over", whole * size, f"{whole:,} parameters x {size} B, to this seat's engine"

@@ -33,9 +33,8 @@ class TrainingWorkload(NamedTuple):
     most_samples: int
 
     def turns(self, seats: int) -> int:
-        """Returns the passes of the seat with most: whoever has fewer computes dummies meanwhile.
-        """
-        return self.updates * ceil(self.passes / self.updates / seats)
+        """Returns the passes of the seat with most; who has fewer computes dummies meanwhile."""
+        return self.updates * ceil(self.passes / self.updates / seats) if self.passes else 0
 
 
 @dataclass(frozen=True, slots=True)
