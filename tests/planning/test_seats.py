@@ -54,6 +54,10 @@ def test_roles_take_turns_on_a_device(recipe):
     passes = [roles[name]["activations"] + roles[name]["logits"] for name in ("policy", "judge")]
     everything = sum(role["total"] for role in roles.values())
     assert values(plan, "Memory: each device")["l4 0"] == pytest.approx(everything - min(passes))
+    # Not where one's room is of no use to the next.
+    here = make_plan(recipe.model_copy(update={"threads": 1}), "cpu", 1, HOST)
+    roles = {name: values(here, f"Memory: {name}")["total"] for name in roles}
+    assert values(here, "Memory: each device")["cpu 0"] == pytest.approx(sum(roles.values()))
 
 
 def test_roles_on_devices_of_their_own_are_counted_apart_in_one_process(recipe):

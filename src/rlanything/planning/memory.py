@@ -181,21 +181,28 @@ def _sum(parts: Iterable[MemoryPart]) -> float:
 
 
 def on_devices(
-    places: Sequence[Sequence[str]], memories: Mapping[str, RoleMemory], device: str, size: float
+    places: Sequence[Sequence[str]],
+    memories: Mapping[str, RoleMemory],
+    device: str,
+    size: float,
+    cpu: bool,
 ) -> tuple[bool, PlanSection]:
     """Returns whether roles fit on devices of that size, of which each holds those named, and how.
 
-    Roles take turns, so that beside what all of them hold a device needs the most that one does."""
+    Roles take turns, so that beside what all of them hold a GPU needs the most that one does. On
+    CPUs all count: malloc does not find the room that one left for the next (benchmarks/plan.md).
+    """
+    most = sum if cpu else max
     fits, lines = True, list[Quantity]()
     for i, names in enumerate(places):
         roles = [memories[name] for name in names]
         bound, movable = sum(role.held for role in roles), sum(role.movable for role in roles)
-        speaking = max((role.speaking for role in roles), default=0.0)
-        learning = max((role.learning for role in roles), default=0.0)
+        speaking = most(role.speaking for role in roles)
+        learning = most(role.learning for role in roles)
         needs = bound + max(speaking, learning)
         left = amount(abs(size - needs), "bytes")
         verdict = f"fits, {left} left" if needs <= size else f"DOES NOT FIT, {left} too much"
-        how = f"{' + '.join(names) or 'unused'}: always {amount(bound, 'bytes')}, and the most of "
+        how = f"{' + '.join(names)}: always {amount(bound, 'bytes')}, and the most of "
         how += f"speaking {amount(speaking, 'bytes')} and learning {amount(learning, 'bytes')}; of "
         how += f"{amount(size, 'bytes')}: {verdict}"
         lines.append(Quantity(f"{device} {i}", needs, "bytes", how))

@@ -51,7 +51,7 @@ def make_plan(
     # A seat has one device; in one process alone each role is where its section says.
     where = {role.name: role.role.device if seats == 1 else "" for role in roles}
     places = [[n for n in memories if where[n] == own] for own in dict.fromkeys(where.values())]
-    fits, devices = on_devices([p for p in places if p], memories, device, size)
+    fits, devices = on_devices([p for p in places if p], memories, device, size, device == CPU)
     phases, seconds = seconds_of_phases(recipe, roles, local, assumed, seats)
     between = [traffic(recipe, roles, models, assumed, seats)] if seats > 1 else []
     sections = (
