@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from rlanything.algorithm.losses.base import Loss, LossInputs, LossOutputs, LossSettings
 from rlanything.algorithm.losses.registry import load_loss
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import ModelError
-from rlanything.engines.hf.choices import restricted_logprobs
 from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.shards import whole
 from rlanything.engines.hf.sharing import stretched_positions
-from rlanything.learning.packing import pack
-from rlanything.learning.padding import pad
 from rlanything.learning.recomputing import recomputable_layers, recomputed
 from rlanything.learning.reference import ReferenceModel
+from rlanything.learning.saving import load_optimizer, save_optimizer
+from rlanything.learning.scorer import TokenScorer
+from rlanything.learning.shares import Minibatch, arrange, share
+from rlanything.learning.sharding import ALONE, SeatGroup, move
 from rlanything.learning.statistics import Totals
 from rlanything.learning.trained_tokens import Batch, TrainedTokens, trained_tokens
 from rlanything.records import Sample
@@ -37,7 +35,8 @@ class DivergedError(ValueError):
 class Learner:
     """AdamW on the mean of a loss over samples. Its state outlives the iteration.
 
-    `loss` is a function, or a name as in a recipe; None takes the name in `settings`. Raises
+    Where `group` has several seats, each has a learner of the same model and settings, which keeps
+    its shard of the weights; whatever one is asked for, all are. `loss` is a function, or a name as in a recipe; None takes the name in `settings`. Raises
     `ModelError` for a model that cannot be trained as the settings ask, `PluginError` for a loss
     that cannot be found, ValueError where a reference model is asked for and there is none."""
 
@@ -47,6 +46,7 @@ class Learner:
         settings: TrainedRoleConfig,
         reference: ReferenceModel | None = None,
         loss: str | Loss | None = None,
+        group: SeatGroup = ALONE,
     ) -> None:
         if settings.reference_kl_weight and reference is None:
             raise ValueError("reference_kl_weight needs a reference model: hand one to the learner")
@@ -64,7 +64,13 @@ class Learner:
             )
         self._model = model
         self._settings = settings
+        self._group = group
+        self._scorer = group.shard(TokenScorer(model, settings.temperature))
         self._reference = reference if settings.reference_kl_weight else None
+        self._reference_scorer = self._scorer
+        if self._reference is not None and not self._reference.adapters_off:
+            scorer = TokenScorer(self._reference.model, settings.temperature)
+            self._reference_scorer = group.shard(scorer)
         self._loss = load_loss(settings.loss if loss is None else loss)
         self._loss_settings = LossSettings(
             clip_range=settings.clip_range,
@@ -74,8 +80,11 @@ class Learner:
         )
         self._recomputed = recomputable_layers(model) if settings.gradient_checkpointing else []
         self._skipped_in_a_row = 0
+        self._device = model.device
+        named = model.network.named_parameters()
+        self._weights = {name: weight for name, weight in named if weight.requires_grad}
         self._optimizer = torch.optim.AdamW(
-            [p for p in model.network.parameters() if p.requires_grad],
+            list(self._weights.values()),
             lr=settings.learning_rate,
             weight_decay=settings.weight_decay,
         )
@@ -88,38 +97,47 @@ class Learner:
     ) -> dict[str, float]:
         """Trains once on (task id, sample) pairs and returns statistics of the update.
 
-        Minibatches are made of whole tasks, in seeded order. Samples of advantage 0 carry no signal
-        and are refused: the caller decides what trains. So are samples without a prompt.
+        Every seat is given all samples, and trains on its share of them. Raises ValueError as
+        `arrange` does, and whatever `learn` raises."""
+        shares = share(arrange(samples, self._settings, seed), self._group.size)
+        return self.learn(shares[self._group.rank], on_samples)
 
-        An update whose loss or gradient is not finite is skipped and counted. Raises
-        `DivergedError` after `max_skipped_updates` of them in a row, with the weights as the last
-        good update left them."""
-        if any(sample.advantage == 0 for _, sample in samples):
-            raise ValueError("a sample of advantage 0 must not reach the learner")
-        if not all(sample.completion.prompt_ids for _, sample in samples):
-            raise ValueError("a sample without a prompt has nothing to predict its first token")
+    def learn(
+        self, minibatches: Sequence[Minibatch], on_samples: Callable[[int], None] | None = None
+    ) -> dict[str, float]:
+        """Takes an optimizer step for each minibatch, of which these are this seat's passes, and
+        returns the statistics of all seats. `on_samples` is told of this seat's samples only.
+
+        An update whose loss or gradient is not finite at any seat is skipped by all and counted.
+        Raises `DivergedError` after `max_skipped_updates` of them in a row, with the weights as
+        the last good update left them."""
         totals = Totals()
         # Not in training mode: dropout would make the ratio to the sampler noise.
         self._model.network.eval()
-        parts = minibatches(samples, self._settings.updates_per_iteration, seed)
-        batches = [self._batches(part) for part in parts]
-        before = [[self._before(batch, totals) for batch in minibatch] for minibatch in batches]
-        for part, minibatch, old in zip(parts, batches, before, strict=True):
+        before = [
+            [self._before(each.batch, totals if each.counts else Totals()) for each in minibatch]
+            for minibatch in minibatches
+        ]
+        for minibatch, old in zip(minibatches, before, strict=True):
             self._optimizer.zero_grad(set_to_none=True)
-            for batch, old_logprobs in zip(minibatch, old, strict=True):
+            for each, old_logprobs in zip(minibatch, old, strict=True):
+                counted = totals if each.counts else Totals()
                 with recomputed(self._recomputed):
-                    self._accumulate(batch, len(part), old_logprobs, totals)
-                if on_samples is not None:
-                    on_samples(len(batch.samples))
+                    self._accumulate(each.batch, each.mean_over, old_logprobs, counted)
+                if on_samples is not None and each.counts:
+                    on_samples(len(each.batch.samples))
             norm = torch.nn.utils.clip_grad_norm_(
                 self._model.network.parameters(), self._settings.max_grad_norm
             )
+            norm = float(whole(norm))
+            totals.loss = self._group.total(totals.loss)
             if math.isfinite(totals.loss) and math.isfinite(norm):
                 self._optimizer.step()
                 self._skipped_in_a_row = 0
-                totals.end_of_update(float(norm))
+                totals.end_of_update(norm)
             else:
                 self._skip(totals)
+        totals.merge(self._group)
         return totals.statistics()
 
     def _skip(self, totals: Totals) -> None:
@@ -133,10 +151,6 @@ class Learner:
                 "Lower its learning_rate, or resume from an earlier checkpoint"
             )
 
-    def _batches(self, minibatch: Sequence[Sample]) -> Sequence[Batch]:
-        arrange = pack if self._settings.packing == "shared" else pad
-        return arrange(minibatch, self._settings.max_pack_tokens)
-
     @torch.no_grad()
     def _before(self, batch: Batch, totals: Totals) -> Tensor | None:
         """Returns the log-probs [tokens] that the learner computes before the update; None where
@@ -144,18 +158,17 @@ class Learner:
         if self._settings.old_logprobs == "sampled":
             return None
         tokens = trained_tokens(batch, 1, self._model.device)
-        old = self._chosen(self._logprobs(self._model, batch, tokens), tokens)
+        old, _ = self._scorer(batch, tokens)
         totals.mismatch.add(old, tokens.old_logprobs)
         return old
 
     def _accumulate(
-        self, batch: Batch, mean_over: int, before: Tensor | None, totals: Totals
+        self, batch: Batch, mean_over: float, before: Tensor | None, totals: Totals
     ) -> None:
         """Adds the gradient of a batch's share of the minibatch mean."""
         tokens = trained_tokens(batch, mean_over, self._model.device)
         reference = self._reference_logprobs(batch, tokens)
-        logprobs = self._logprobs(self._model, batch, tokens)
-        new = self._chosen(logprobs, tokens)
+        new, entropy = self._scorer(batch, tokens)
         sampled = tokens.old_logprobs.to(new)
         old, importance = sampled, 1.0
         if before is not None:
@@ -180,9 +193,7 @@ class Learner:
         loss = (outputs.loss * tokens.weights.to(new)).sum()
         loss.backward()
         with torch.no_grad():
-            finite = logprobs.masked_fill(logprobs.isneginf(), 0.0)
-            entropy = -(finite.exp() * finite * ~logprobs.isneginf()).sum(-1)
-            totals.add(batch, loss, outputs, entropy[tokens.rows])
+            totals.add(batch, loss, outputs, entropy)
 
     def _outputs(self, inputs: LossInputs) -> LossOutputs:
         """Returns what the loss gives. A mean in place of its tokens would be weighed wrongly."""
@@ -202,48 +213,31 @@ class Learner:
         Before the pass whose gradient is wanted: adapters may be off meanwhile."""
         if self._reference is None:
             return None
-        with self._reference.reference() as model:
-            return self._chosen(self._logprobs(model, batch, tokens), tokens)
+        with self._reference.reference():
+            logprobs, _ = self._reference_scorer(batch, tokens)
+        return logprobs
 
-    def _logprobs(self, model: LanguageModel, batch: Batch, tokens: TrainedTokens) -> Tensor:
-        """Returns the distributions [rows, vocab] that were drawn from, under `model`."""
-        hidden = batch.hidden_states(model)
-        # Logits only where a token was chosen: memory follows responses, not prompts. (A look-up,
-        # because its gradient is summed in a fixed order.)
-        logits = model.logits(functional.embedding(tokens.nodes, hidden))
-        return restricted_logprobs(logits, tokens.allowed, self._settings.temperature)
+    def rest(self) -> None:
+        """Gives the device's memory to whatever generates meanwhile: moves to the host what the
+        optimizer remembers and, where this learner's shards are nobody else's, the weights."""
+        self._optimizer.zero_grad(set_to_none=True)
+        self._move("cpu")
 
-    @staticmethod
-    def _chosen(logprobs: Tensor, tokens: TrainedTokens) -> Tensor:
-        """Returns the log-probs [tokens] of what was drawn, from distributions [rows, vocab]."""
-        picked = tokens.rows * logprobs.shape[1] + tokens.ids
-        return logprobs.flatten().gather(0, picked)
+    def wake(self) -> None:
+        """Takes back what `rest` gave away, before anything else is asked of the learner."""
+        self._move(self._device)
 
-    def state(self) -> dict[str, Any]:
-        """Returns everything beside the weights that the next update depends on."""
-        return {
-            "optimizer": self._optimizer.state_dict(),
-            "skipped_in_a_row": self._skipped_in_a_row,
-        }
+    def _move(self, device: torch.device | str) -> None:
+        own = [] if self._group.mesh is None else [self._scorer, self._reference_scorer]
+        move(own, self._optimizer, device)
 
-    def load_state(self, path: Path) -> None:
-        """Continues from the saved `state` of another learner. Raises `ModelError`."""
-        with reading(f"cannot go on from {path}", "Take the file from a copy of the run."):
-            state = torch.load(path, weights_only=True)
-            self._optimizer.load_state_dict(state["optimizer"])
-            self._skipped_in_a_row = int(state["skipped_in_a_row"])
+    def save(self, folder: Path) -> None:
+        """Writes everything beside the weights that the next update depends on, in a folder."""
+        save_optimizer(folder, self._weights, self._optimizer, self._skipped_in_a_row, self._group)
 
-
-def minibatches(samples: Sequence[tuple[str, Sample]], count: int, seed: int) -> list[list[Sample]]:
-    """Divides (task id, sample) pairs into at most `count` minibatches of about equal size.
-
-    A task's samples stay together, in order; `seed` shuffles the tasks."""
-    groups: dict[str, list[Sample]] = defaultdict(list)
-    for task, sample in samples:
-        groups[task].append(sample)
-    order = list(groups.values())
-    np.random.default_rng(seed).shuffle(order)  # pyright: ignore[reportArgumentType]
-    batches: list[list[Sample]] = [[] for _ in range(min(count, len(order)))]
-    for group in order:
-        min(batches, key=len).extend(group)
-    return batches
+    def load(self, folder: Path) -> None:
+        """Continues from what another learner saved, at however many seats. Raises `ModelError`."""
+        with reading(f"cannot go on from {folder}", "Take the folder from a copy of the run."):
+            self._skipped_in_a_row = load_optimizer(
+                folder, self._weights, self._optimizer, self._group
+            )

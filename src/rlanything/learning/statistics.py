@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Any
 
 from torch import Tensor
 
 from rlanything.algorithm.losses.base import LossOutputs
+from rlanything.learning.sharding import SeatGroup
 from rlanything.learning.trained_tokens import Batch
 
 ALIKE = (0.9, 1.1)
@@ -100,6 +102,24 @@ class Totals:
         """Counts an update that was not finite and leaves it out of the means."""
         self.skipped += 1
         self.loss = 0.0
+
+    def merge(self, group: SeatGroup) -> None:
+        """Makes each seat's sums those of all seats. Losses and norms are everybody's already."""
+        reference = self.reference_kl
+        own = [getattr(part, name) for part, names in self._merged() for name in names]
+        everyone = group.gathered([*own, reference or 0.0, reference is not None])
+        sums, largest = everyone.sum(0).tolist(), everyone.amax(0).tolist()
+        fields = [(part, name) for part, names in self._merged() for name in names]
+        for (part, name), total, most in zip(fields, sums, largest, strict=False):
+            value = most if name in ("max_ratio", "largest") else total
+            setattr(part, name, type(getattr(part, name))(value))
+        if largest[-1]:
+            self.reference_kl = sums[-2]
+
+    def _merged(self) -> tuple[tuple[Any, tuple[str, ...]], ...]:
+        counts = ("samples", "tokens", "sample_tokens", "computed_tokens", "clipped")
+        mismatch = ("tokens", "difference", "largest", "outside", "kl")
+        return (self, (*counts, "ratio", "max_ratio", "kl", "entropy")), (self.mismatch, mismatch)
 
     def statistics(self) -> dict[str, float]:
         tokens = max(self.tokens, 1)

@@ -58,9 +58,9 @@ class TrainedTokens:
     """[tokens], their share in the mean over samples of means over tokens."""
 
 
-def trained_tokens(batch: Batch, mean_over: int, device: torch.device) -> TrainedTokens:
+def trained_tokens(batch: Batch, mean_over: float, device: torch.device) -> TrainedTokens:
     """Returns the tokens of a batch that train, on `device`; its loss is part of a mean over
-    `mean_over` samples.
+    `mean_over` samples (infinite: it weighs nothing).
 
     A token that had no alternative was not sampled: it neither counts nor dilutes its sample's
     mean. A sample of such tokens only is 0, and counts."""

@@ -16,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-import torch
 from safetensors import SafetensorError
 
 from rlanything.algorithm.curriculum import Pool
@@ -28,7 +27,7 @@ from rlanything.runs.inside import oddity
 
 MANIFEST = "manifest.json"
 POOL = "pool.json"
-OPTIMIZER = "optimizer.pt"
+OPTIMIZER = "optimizer"
 
 MANIFEST_BYTES = 1 << 24
 """A larger one is none of ours."""
@@ -69,14 +68,14 @@ def save_checkpoint(
         partial.mkdir()
         for role, trained in roles.items():
             trained.model.save(partial / role)
-            torch.save(trained.learner.state(), partial / role / OPTIMIZER)
+            trained.learner.save(partial / role / OPTIMIZER)
         (partial / POOL).write_text(pool.to_json(), encoding="utf-8")
         files = sorted(name for name, _ in _contents(partial))
         manifest = {"iteration": iteration, "sha256": {f: _digest(partial / f) for f in files}}
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         for file in [*files, MANIFEST]:
             sync(partial / file)
-        for part in [partial, *(partial / role for role in roles)]:
+        for part in {partial, *((partial / file).parent for file in files)}:
             sync(part)
         _delete(place)
         os.replace(partial, place)

@@ -228,7 +228,7 @@ class Trainer:
         else:
             self._pool = load_pool(checkpoint)
             for role, trained in self._components.trained_models.items():
-                trained.learner.load_state(checkpoint / role / OPTIMIZER)
+                trained.learner.load(checkpoint / role / OPTIMIZER)
 
     def _open_environments(self, images: Path | None = None) -> EnvironmentPool:
         recipe = self._recipe

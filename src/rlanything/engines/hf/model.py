@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from rlanything.engines.hf.attention import trie_arguments
 from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.gguf import find_gguf, unpacked
 from rlanything.engines.hf.probing import find_decoder, looks_ahead, own_cache_works, reason_of
+from rlanything.engines.hf.shards import whole_weights
 from rlanything.engines.hf.sharing import sharing_problem
 from rlanything.engines.hf.turns import end_of_turn
 
@@ -118,11 +120,29 @@ class LanguageModel:
         doing = f"model {self.name!r} cannot read or write text with its tokenizer"
         return reading(doing, "Mend tokenizer.json in its folder, or take another model.")
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, writes: bool = True) -> None:
         """Writes the Hugging Face format: `from_pretrained(folder)` opens it. Of a model with
-        adapters it is these, and where the rest lies."""
-        self.network.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        adapters it is these, and where the rest lies.
+
+        Processes that hold the model's shards all call it; one of them `writes`."""
+        state: dict[str, Tensor] = {}
+        for names, tensor in whole_weights(self.network):
+            if writes:
+                state |= dict.fromkeys(names, tensor.cpu())
+        if writes:
+            self.network.save_pretrained(folder, state_dict=state)
+            self.tokenizer.save_pretrained(folder)
+
+    def outline(self) -> LanguageModel:
+        """Returns all of the model but its weights, small enough to be sent to other processes:
+        what was measured of it need not be measured there again."""
+        empty: dict[int, Any] = {}
+        for weights in self.network.parameters():
+            like = torch.empty_like(weights, device="meta")
+            empty[id(weights)] = nn.Parameter(like, requires_grad=weights.requires_grad)
+        for buffer in self.network.buffers():
+            empty[id(buffer)] = torch.empty_like(buffer, device="meta")
+        return copy.deepcopy(self, empty)
 
 
 def load_model(

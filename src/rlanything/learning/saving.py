@@ -1,0 +1,90 @@
+"""What an optimizer remembers, on disk: safetensors by torch's distributed checkpoints, each seat
+its own shards. Any number of seats can read what any other number wrote.
+
+torch's own file format would be unpickled; a run directory may come from somebody else."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlanything.learning.sharding import SeatGroup
+
+STEP, MOMENTS = "step", ("exp_avg", "exp_avg_sq")
+SKIPPED = "skipped_in_a_row"
+
+
+def save_optimizer(
+    folder: Path,
+    weights: Mapping[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+    skipped: int,
+    group: SeatGroup,
+) -> None:
+    """Writes what AdamW remembers of named weights, and how many updates in a row were skipped."""
+    from torch.distributed import checkpoint
+
+    tensors = {SKIPPED: torch.tensor([skipped])}
+    for name, weight in weights.items():
+        if memory := optimizer.state.get(weight):
+            tensors[f"{name}.{STEP}"] = memory[STEP].reshape(1)
+            tensors |= {f"{name}.{moment}": memory[moment] for moment in MOMENTS}
+    folder.mkdir(exist_ok=True)
+    writer = checkpoint.HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    with _failing_plainly():
+        checkpoint.save(tensors, storage_writer=writer, **_among(group))
+
+
+def load_optimizer(
+    folder: Path,
+    weights: Mapping[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+    group: SeatGroup,
+) -> int:
+    """Makes AdamW remember what was saved, at however many seats, and returns how many updates in a
+    row had been skipped. Raises whatever damaged files make torch and safetensors raise."""
+    from torch.distributed import checkpoint
+
+    reader = checkpoint.HuggingFaceStorageReader(str(folder))
+    known = reader.read_metadata().state_dict_metadata
+    tensors = {SKIPPED: torch.zeros(1, dtype=torch.long)}
+    remembered = [name for name in weights if f"{name}.{STEP}" in known]
+    for name in remembered:
+        tensors[f"{name}.{STEP}"] = torch.zeros(1)
+        tensors |= {f"{name}.{moment}": torch.zeros_like(weights[name]) for moment in MOMENTS}
+    if strange := sorted(known.keys() - tensors.keys()):
+        raise ValueError(f"it remembers {strange[0]!r}, which this model does not train")
+    with _failing_plainly():
+        checkpoint.load(tensors, storage_reader=reader, **_among(group))
+    optimizer.state.clear()
+    for name in remembered:
+        memory = {moment: tensors[f"{name}.{moment}"] for moment in MOMENTS}
+        optimizer.state[weights[name]] = {STEP: tensors[f"{name}.{STEP}"][0].clone()} | memory
+    return int(tensors[SKIPPED])
+
+
+def _among(group: SeatGroup) -> dict[str, Any]:
+    if group.mesh is None:
+        return {"no_dist": True}
+    return {"process_group": group.mesh.get_group()}
+
+
+@contextmanager
+def _failing_plainly() -> Iterator[None]:
+    """Raises what went wrong at a seat, in place of a list of all that did; and says nothing of
+    there being one seat only, which is meant."""
+    from torch.distributed.checkpoint import CheckpointException
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")
+        try:
+            yield
+        except CheckpointException as error:
+            [(first, _), *_] = error.failures.values()
+            raise first from None

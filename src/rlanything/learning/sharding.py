@@ -1,0 +1,117 @@
+"""Seats that hold a model together: each has a shard of every weight, and computes its own share
+of an update (FSDP2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from rlanything.learning.scorer import TokenScorer
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+@dataclass(frozen=True)
+class SeatGroup:
+    """The seats that update a model together, seen from one of them."""
+
+    rank: int = 0
+    size: int = 1
+    mesh: DeviceMesh | None = None
+    """The devices of all of them, of one dimension; None: there is one seat, and it keeps its
+    model whole, without a process group."""
+
+    def shard(self, scorer: TokenScorer) -> TokenScorer:
+        """Leaves this seat its shard of a scorer's weights, be they trained or frozen.
+
+        Build optimizers afterwards: parameters are others then. All seats call it in the same
+        order. One that has an outline only (`engines/hf/shards.py`) is given its shard by seat 0.
+        """
+        if self.mesh is None:
+            return scorer
+        from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+        outlined = any(weights.is_meta for weights in scorer.parameters())
+        given = self.total(float(outlined)) > 0
+        # The first seat keeps all weights until the others have theirs.
+        full = scorer.network.state_dict() if given and not outlined else {}
+        policy = MixedPrecisionPolicy()
+        if self.mesh.device_type != "cpu" and scorer.model.autocast is not None:
+            policy = MixedPrecisionPolicy(scorer.model.autocast, torch.float32)
+        layers = [m for m in scorer.modules() if isinstance(m, GradientCheckpointingLayer)]
+        # What is inside comes first, the root last. None stays whole after its forward pass: one
+        # without a backward pass would leave it so, and the optimizer another's parameters.
+        for module in (*reversed(layers), scorer):
+            fully_shard(module, mesh=self.mesh, mp_policy=policy, reshard_after_forward=True)
+        for module in scorer.modules():
+            if isinstance(module, FSDPModule):
+                # The loss is a mean over all seats' samples already: gradients add up.
+                module.set_gradient_divide_factor(1.0)
+                module.set_force_sum_reduction_for_comms(True)
+        if given:
+            self._give(scorer, full, outlined)
+        return scorer
+
+    def _give(self, scorer: TokenScorer, full: dict[str, Tensor], outlined: bool) -> None:
+        """Sends every seat its shards of what seat 0 has in full."""
+        from torch.distributed import broadcast
+        from torch.distributed.checkpoint.state_dict import (
+            StateDictOptions,
+            set_model_state_dict,
+        )
+
+        assert self.mesh is not None
+        if outlined:
+            scorer.to_empty(device=torch.device(self.mesh.device_type))
+        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+        set_model_state_dict(scorer.network, full if self.rank == 0 else {}, options=options)
+        # Angles of positions and the like are in no file, and none of the weights.
+        for buffer in scorer.network.buffers():
+            broadcast(buffer, 0, group=self.mesh.get_group())
+
+    def gathered(self, values: Sequence[float]) -> Tensor:
+        """Returns the numbers of all seats [seats, values], in float64 on the CPU; every seat calls
+        it with equally many."""
+        own = torch.tensor([list(values)], dtype=torch.float64)
+        if self.mesh is None:
+            return own
+        from torch.distributed import all_gather_into_tensor
+
+        own = own.to(self.mesh.device_type)
+        everyone = own.new_empty(self.size, own.shape[1])
+        all_gather_into_tensor(everyone, own, group=self.mesh.get_group())
+        return everyone.cpu()
+
+    def total(self, value: float) -> float:
+        """Returns the sum of a number over all seats, which each of them calls for."""
+        return value if self.mesh is None else float(self.gathered([value]).sum())
+
+
+ALONE = SeatGroup()
+
+
+def seats_of_world(device_type: str) -> SeatGroup:
+    """Returns the group of all processes that joined the default process group."""
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+
+    rank, size = distributed.get_rank(), distributed.get_world_size()
+    return SeatGroup(rank, size, init_device_mesh(device_type, (size,)))
+
+
+def move(
+    modules: Sequence[nn.Module], optimizer: torch.optim.Optimizer, device: torch.device | str
+) -> None:
+    """Puts modules, and what an optimizer remembers of their weights, on a device."""
+    for module in modules:
+        module.to(device)
+    for memory in optimizer.state.values():
+        values: dict[str, Any] = memory
+        # Steps are counted on the CPU.
+        memory.update({name: value.to(device) for name, value in values.items() if value.dim()})
