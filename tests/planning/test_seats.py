@@ -7,8 +7,8 @@ import pytest
 from helpers.paths import RECIPES
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import PolicyConfig
+from rlanything.learning.scorer import MAX_LOGITS
 from rlanything.planning.architecture import architecture_of
-from rlanything.planning.assumptions import MAX_LOGITS
 from rlanything.planning.memory import LOGIT_COPIES, logits
 from rlanything.planning.plan import make_plan
 from rlanything.planning.report import Plan

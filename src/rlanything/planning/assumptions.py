@@ -27,8 +27,6 @@ from rlanything.seeds import derive
 TASKS = 8
 CHARACTERS = 3.1
 """Characters in a token, where there is no tokenizer: Qwen's on AlfWorld (benchmarks/plan.md)."""
-MAX_LOGITS = 2**26
-"""Logits that an update computes at once, the output layer taking its rows in chunks."""
 MEASURED = ("opening_tokens", "turn_tokens", "question_tokens")
 MEASURED += (*(f"judge_{name}" for name in MEASURED), "adapter_prompt_tokens")
 """The assumptions that are measured here."""
@@ -79,11 +77,11 @@ class Assumptions:
     writes_tests: bool
     """Whether the judge writes tests, and so whether an episode has one step."""
 
-    def section(self, seats: int) -> PlanSection:
-        """Returns the lines of a plan."""
+    def section(self, apart: bool) -> PlanSection:
+        """Returns the lines of a plan, with bandwidths where GPUs are `apart`."""
         units = {"tokens": "tokens", "seconds": "s", "steps": "steps", "bandwidth": "bytes/s"}
         unread = [] if self.writes_tests else ["test_seconds"]
-        unread += ["machine_bandwidth", "network_bandwidth"] if seats == 1 else []
+        unread += [] if apart else ["machine_bandwidth", "network_bandwidth"]
         lines = (
             Quantity(name, getattr(self, name), units.get(name.split("_")[-1], ""), source)
             for name, source in self.sources.items()

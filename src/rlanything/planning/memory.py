@@ -9,8 +9,8 @@ from typing import NamedTuple
 from rlanything.config.engines import EngineWorkload, MemoryPart
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines.hf.attention import TILE
+from rlanything.learning.scorer import MAX_LOGITS
 from rlanything.planning.architecture import Architecture
-from rlanything.planning.assumptions import MAX_LOGITS
 from rlanything.planning.report import PlanSection, Quantity, amount
 from rlanything.planning.workload import RoleWorkload
 

@@ -53,10 +53,11 @@ def make_plan(
     places = [[n for n in memories if where[n] == own] for own in dict.fromkeys(where.values())]
     fits, devices = on_devices([p for p in places if p], memories, device, size, device == CPU)
     phases, seconds = seconds_of_phases(recipe, roles, local, assumed, seats)
-    between = [traffic(recipe, roles, models, assumed, seats)] if seats > 1 else []
+    apart = seats > 1 and device != CPU
+    between = [traffic(recipe, roles, models, assumed, seats)] if apart else []
     sections = (
         PlanSection("Parameters", tuple(parameters)),
-        assumed.section(seats),
+        assumed.section(apart),
         *(memory.section for memory in memories.values()),
         devices,
         PlanSection("Tokens of one iteration", tuple(_tokens(recipe, assumed, roles))),

@@ -1,0 +1,86 @@
+"""Traffic and shards of a plan against what FSDP2 gathers and holds, in a group of one real seat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from helpers.benchmark_module import load_part
+from rlanything.config.roles import PolicyConfig
+from rlanything.learning.learner import Learner
+from rlanything.learning.shares import arrange, share
+from rlanything.learning.sharding import SeatGroup
+from rlanything.planning.architecture import architecture_of
+from rlanything.planning.memory import held
+from rlanything.planning.traffic import exchanged
+from rlanything.planning.workload import RoleWorkload, TrainingWorkload
+from rlanything.runs.build import load_role
+
+made_up: Any = load_part("learner_steps.experience")
+SEATS = 4
+
+
+@pytest.fixture
+def group() -> Iterator[SeatGroup]:
+    """The first of several seats, of which the others answer with whatever lies in memory."""
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=SEATS)
+    yield SeatGroup(0, SEATS, init_device_mesh("cpu", (SEATS,)))
+    distributed.destroy_process_group()
+
+
+class Counter:
+    """Counts bytes of weights and gradients as collectives are called; numbers that learners tell
+    one another are float64."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes = {"all_gather_single": 0, "reduce_scatter_single": 0}
+        for name in self.bytes:
+            monkeypatch.setattr(distributed, name, self._counting(name))
+
+    def _counting(self, name: str) -> Any:
+        call = getattr(distributed, name)
+
+        def counted(*given: Any, **more: Any) -> Any:
+            tensors = [each for each in (*given, *more.values()) if isinstance(each, Tensor)]
+            largest = max(tensors, key=Tensor.numel)
+            if largest.dtype != torch.float64:
+                self.bytes[name] += largest.nbytes
+            return call(*given, **more)
+
+        return counted
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 4}], ids=["whole", "lora"])
+def test_a_seat_holds_and_receives_what_the_plan_says(lora, group, monkeypatch):
+    role = PolicyConfig.model_validate({"max_pack_tokens": 512, "lora": lora})
+    model, (planned, _) = load_role(role, "policy"), architecture_of(role, "policy")
+    if role.lora is not None:
+        from rlanything.engines.hf.lora import add_adapters
+
+        add_adapters(model, role.lora, seed=0)
+    learner = Learner(model, role, group=group)
+    parts = {part.name: part.bytes for part in held(planned, role, learns=True, seats=SEATS)}
+    weights = [w for w in model.network.parameters() if isinstance(w, DTensor)]
+    assert parts["weights"] == pytest.approx(sum(w.to_local().nbytes for w in weights), rel=0.01)
+    trained = sum(w.to_local().nbytes for w in weights if w.requires_grad)
+    assert parts["gradients"] == pytest.approx(trained, rel=0.01)
+    samples = [("task", sample) for sample in made_up.episodes(20, 10, 800, seed=0)]
+    work = arrange(samples, role, seed=0)
+    counter = Counter(monkeypatch)
+    learner.learn(share(work, SEATS)[0])
+    passes = len(work[0])
+    assert passes > SEATS
+    training = TrainingWorkload(len(samples), 0, 0, passes, 1, 0, 0)
+    workload = RoleWorkload("policy", role, 1, [], 0, 1, 1, 1, 0, training)
+    told = {name: whole for name, whole, _ in exchanged(workload, role, planned, SEATS)}
+    # Shards are as large as the largest: a little more is sent than there is.
+    counted = counter.bytes
+    assert told["all-gather"] == pytest.approx(counted["all_gather_single"], rel=0.02)
+    assert told["reduce-scatter"] == pytest.approx(counted["reduce_scatter_single"], rel=0.02)
