@@ -137,7 +137,7 @@ def test_weights_gradients_and_optimizer_are_counted_to_the_byte(lora):
     learner = Learner(model, role)
     learner.update(tagged(3)[0], seed=0)
     weights = list(model.network.parameters())
-    states = learner.state()["optimizer"]["state"].values()
+    states = learner._optimizer.state_dict()["state"].values()
     # Beside them AdamW counts its steps, a number a tensor.
     moments = [tensor for state in states for tensor in state.values() if tensor.dim()]
     assert {part.name: part.bytes for part in held(planned, role, learns=True)} == {
@@ -194,9 +194,14 @@ def peak_of(work: Callable[[], object], trace: Path) -> int:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("allowed", [(), (1, 2, 3)], ids=["free", "choices"])
-def test_logits_take_what_an_update_holds_of_them_at_its_peak(dtype, allowed, tmp_path):
+@pytest.mark.parametrize("chunks", [1, 4])
+def test_logits_take_what_an_update_holds_of_them_at_its_peak(
+    dtype, allowed, chunks, tmp_path, monkeypatch
+):
     # Of a layer of 8 numbers beside 20,000 words, logits are all that counts.
-    words, rows = 20_000, 256
+    words, rows = 20_000, 256 * chunks
+    for module in ("learning.scorer", "planning.memory"):
+        monkeypatch.setattr(f"rlanything.{module}.MAX_LOGITS", 256 * words)
     shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
     heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "tie_word_embeddings": True}
     config = AutoConfig.for_model("qwen2", vocab_size=words, **shape, **heads)
@@ -208,7 +213,8 @@ def test_logits_take_what_an_update_holds_of_them_at_its_peak(dtype, allowed, tm
     [batch] = pack([Sample("t", answer, 1.0)], 4096)
     learner._accumulate(batch, 1, None, Totals())  # gradients are there from now on
     peak = peak_of(lambda: learner._accumulate(batch, 1, None, Totals()), tmp_path / "trace")
-    assert logits(Architecture(model.network), rows).bytes == pytest.approx(peak, rel=0.03)
+    # Where every word may be drawn there is a mask less.
+    assert logits(Architecture(model.network), rows).bytes == pytest.approx(peak, rel=0.06)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

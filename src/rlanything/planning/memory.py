@@ -16,8 +16,8 @@ from rlanything.planning.workload import RoleWorkload
 
 SIZES = {"float32": (FLOAT32 := 4), "bfloat16": 2}
 """Bytes of a number, by the type that a role computes in."""
-LOGIT_COPIES = 5.25
-"""The peak is where the learner takes the entropy: log-probs, two products, two factors; a mask."""
+LOGIT_COPIES = 4.75
+"""Numbers in float32 that an update holds of each logit at its peak, as measured by tests."""
 
 
 class RoleMemory(NamedTuple):
@@ -86,8 +86,8 @@ def logits(model: Architecture, rows: float) -> MemoryPart:
     at_once = min(rows, MAX_LOGITS // model.vocabulary)
     total = at_once * model.vocabulary * FLOAT32 * LOGIT_COPIES
     how = f"{at_once:,.0f} of {rows:,.0f} response tokens in a pass (MAX_LOGITS {MAX_LOGITS:,} at "
-    how += f"once) x {model.vocabulary:,} x {FLOAT32} B x {LOGIT_COPIES} (log-probs, and what "
-    how += "their entropy takes)"
+    how += f"once) x {model.vocabulary:,} x {FLOAT32} B x {LOGIT_COPIES} (with their log-probs, "
+    how += "gradients and entropy)"
     return MemoryPart("logits", total, how, "a lower max_pack_tokens or max_tokens")
 
 
