@@ -72,6 +72,7 @@ def architecture(model: str) -> Architecture:
 def test_the_papers_models_have_their_published_sizes():
     published = {
         "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,
+        "Qwen/Qwen2.5-1.5B-Instruct": 1_543_714_304,
         "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
         "Qwen/Qwen2.5-14B-Instruct": 14_770_033_664,
         "Qwen/Qwen3-4B": 4_022_468_096,
