@@ -103,4 +103,6 @@ def run(stage: Callable[[Bench], list[Check]], bench: Bench) -> Outcome:
 
 def at_most(name: str, value: float, bound: float) -> Check:
     """Returns a check that a number is finite and within its bound."""
-    return Check(name, f"{value:.2e} (at most {bound:.0e})", math.isfinite(value) and value <= bound)
+    return Check(
+        name, f"{value:.2e} (at most {bound:.0e})", math.isfinite(value) and value <= bound
+    )

@@ -10,10 +10,11 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor, distributed
+from torch._C._distributed_c10d import HashStore
+
 from gpu_stages.checks import Bench, Check, at_most
 from gpu_stages.made_up import Tagged, one_pack, random_model
-from torch import Tensor, distributed
-
 from rlanything.config.roles import PolicyConfig
 from rlanything.engines.hf.attention import FlexLayout, Layout, TileLayout
 from rlanything.engines.hf.model import LanguageModel
@@ -32,8 +33,9 @@ def one_seat(bench: Bench) -> Iterator[SeatGroup]:
     """Gives a group of one seat, sharded as a larger one is."""
     backend = "nccl" if bench.gpu else "gloo"
     limit = datetime.timedelta(seconds=120)
-    store = distributed.HashStore()
-    distributed.init_process_group(backend, store=store, rank=0, world_size=1, timeout=limit)
+    # Without a port, which another program might have.
+    alone: dict[str, Any] = {"store": HashStore(), "rank": 0, "world_size": 1}
+    distributed.init_process_group(backend, timeout=limit, **alone)
     try:
         yield seats_of_world("cuda" if bench.gpu else "cpu")
     finally:
@@ -132,7 +134,9 @@ def tiles(bench: Bench) -> list[Check]:
     bound = 2e-2 if bench.gpu else 1e-5
     names = ("attended", "query's gradient", "key's gradient", "value's gradient")
     pairs = zip(names, found["tiles"], found["flex"], strict=False)
-    checks = [at_most(f"{name}, tiles against flex", difference(a, b), bound) for name, a, b in pairs]
+    checks = [
+        at_most(f"{name}, tiles against flex", difference(a, b), bound) for name, a, b in pairs
+    ]
     seconds = {
         name: bench.seconds(partial(_attended, layout, inputs, bench.gpu), 1, 5)
         for name, layout in layouts.items()
@@ -144,7 +148,8 @@ def tiles(bench: Bench) -> list[Check]:
 
 def _attended(layout: Layout, inputs: Sequence[Tensor], backward: bool) -> list[Tensor]:
     given: list[Any] = [each.clone().requires_grad_(backward) for each in inputs]
-    seen = layout.attend(*given, None)
+    query, key, value = given
+    seen = layout.attend(query, key, value, None)
     if not backward:
         return [seen]
     seen.float().square().sum().backward()

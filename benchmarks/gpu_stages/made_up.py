@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpu_stages.checks import Bench
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from gpu_stages.checks import Bench
 from rlanything.engines import shipped
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.planning.architecture import Architecture, read_config

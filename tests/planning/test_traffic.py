@@ -1,4 +1,4 @@
-"""Traffic and shards of a plan against what FSDP2 gathers and holds, in a group of one real seat."""
+"""Traffic and shards of a plan against what FSDP2 gathers and holds, with one real seat."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from helpers.benchmark_module import load_part
 from rlanything.config.roles import PolicyConfig
 from rlanything.learning.learner import Learner
-from rlanything.learning.shares import arrange, share
 from rlanything.learning.sharding import SeatGroup
+from rlanything.learning.shares import arrange, share
 from rlanything.planning.architecture import architecture_of
 from rlanything.planning.memory import held
 from rlanything.planning.traffic import exchanged

@@ -1,4 +1,4 @@
-"""The memory that a role needs on each seat, in bytes, with AdamW; and what a device holds of all."""
+"""The memory that a role needs on each seat, in bytes, with AdamW, and what a device needs."""
 
 from __future__ import annotations
 
