@@ -15,8 +15,8 @@ from rlanything.config.recipe import Recipe
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.domains.registry import load_domain
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.learning.learner import minibatches
 from rlanything.learning.packing import pack
+from rlanything.learning.shares import minibatches
 from rlanything.progress import Progress
 from rlanything.records import Sample
 from rlanything.runs.build import build_components

@@ -62,11 +62,13 @@ def test_a_damaged_checkpoint_is_named_and_the_exit_code_is_1(
 ) -> None:
     pool = run / "checkpoints" / "iter-00002" / "pool.json"
     pool.write_text(pool.read_text()[:-1])
-    (run / "checkpoints" / "iter-00001" / "judge" / "optimizer.pt").unlink()
+    [optimizer] = (run / "checkpoints" / "iter-00001" / "judge" / "optimizer").iterdir()
+    optimizer.unlink()
     assert call(monkeypatch, "doctor", str(run)) == 1
     printed = capsys.readouterr().out
     assert "error checkpoint: iter-00002: pool.json is not as it was written" in printed
-    assert "error checkpoint: iter-00001: judge/optimizer.pt is missing" in printed
+    assert "error checkpoint: iter-00001: judge/optimizer/" in printed
+    assert f"{optimizer.name} is missing" in printed
 
 
 def test_a_missing_checkpoint_is_named(run: Path) -> None:

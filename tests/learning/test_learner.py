@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, inject_adapter_in_model
+from safetensors.torch import save_file
 from transformers import LlamaForCausalLM
 
 from helpers.paths import TINY
@@ -33,7 +34,7 @@ from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel, ModelError
-from rlanything.learning.learner import Learner, minibatches
+from rlanything.learning.learner import Learner
 from rlanything.plugins import PluginError
 from rlanything.records import Sample
 from rlanything.runs.build import build_components
@@ -448,9 +449,9 @@ def test_a_learner_continues_from_its_saved_state(tmp_path):
     first = Learner(resumed, role())
     for each in (learner, first):
         each.update(in_one_task(samples), seed=0)
-    torch.save(first.state(), tmp_path / "optimizer.pt")
+    first.save(tmp_path / "optimizer")
     second = Learner(resumed, role())
-    second.load_state(tmp_path / "optimizer.pt")
+    second.load(tmp_path / "optimizer")
     for each in (learner, second):
         each.update(in_one_task(samples), seed=1)
     torch.testing.assert_close(weights(resumed), weights(straight), rtol=0, atol=0)
@@ -463,14 +464,40 @@ class Code:
         return os.mkdir, ("trace",)
 
 
-@pytest.mark.parametrize("state", [{"optimizer": Code()}, {"optimizer": {}}, {}, [1], None, b"cut"])
-def test_a_saved_state_that_is_none_is_one_line_and_no_code_runs(tmp_path, monkeypatch, state):
+def pickled(file: Path) -> None:
+    torch.save({"optimizer": Code()}, file)
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def of_another_shape(file: Path) -> None:
+    save_file({"model.norm.weight.step": torch.ones(1), "skipped_in_a_row": torch.ones(1)}, file)
+
+
+def without_metadata(file: Path) -> None:
+    save_file({"skipped_in_a_row": torch.ones(1)}, file, {"DCP_SHARDING_INFO": "[]"})
+
+
+@pytest.mark.parametrize(
+    "damage", [pickled, cut, of_another_shape, without_metadata, Path.unlink, Path.mkdir]
+)
+def test_a_saved_state_that_is_none_is_one_line_and_no_code_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], object]
+) -> None:
     monkeypatch.chdir(tmp_path)
-    path = tmp_path / "optimizer.pt"
-    path.write_bytes(state) if isinstance(state, bytes) else torch.save(state, path)
+    folder, model = tmp_path / "optimizer", tiny_model()
+    learner = Learner(model, role())
+    learner.update(in_one_task(random_samples(1)), seed=0)
+    learner.save(folder)
+    [file] = folder.iterdir()
+    if damage is Path.mkdir:
+        file.unlink()
+    damage(file)
     with pytest.raises(ModelError) as caught:
-        Learner(tiny_model(), role()).load_state(path)
-    assert str(caught.value).startswith(f"cannot go on from {path}: ")
+        Learner(model, role()).load(folder)
+    assert str(caught.value).startswith(f"cannot go on from {folder}: ")
     assert str(caught.value).isprintable()
     assert not Path("trace").exists()
 
@@ -481,63 +508,12 @@ def test_the_model_is_left_ready_to_generate():
     assert not model.network.training
 
 
-task_sizes = st.lists(st.integers(1, 6), min_size=1, max_size=10)
-
-
-def batch_samples(sizes: Sequence[int]) -> list[tuple[str, Sample]]:
-    """Samples of several tasks, dealt in turn so that no task's stand together."""
-    rounds = range(max(sizes))
-    return [
-        (f"task {task}", sample_of([task], [number], source=f"{task}/{number}"))
-        for number in rounds
-        for task, size in enumerate(sizes)
-        if number < size
-    ]
-
-
-@given(task_sizes, st.integers(1, 6), st.integers(0, 1000))
-def test_minibatches_keep_tasks_whole_and_samples_in_order(sizes, count, seed):
-    samples = batch_samples(sizes)
-    batches = minibatches(samples, count, seed)
-    assert len(batches) == min(count, len(sizes))
-    assert all(batches)
-    runs: list[list[str]] = []
-    for batch in batches:
-        for sample in batch:
-            task, _ = sample.source.split("/")
-            if runs and runs[-1][0].split("/")[0] == task and runs[-1][-1] != sample.source:
-                runs[-1].append(sample.source)
-            else:
-                runs.append([sample.source])
-    assert sorted(runs) == sorted(
-        [f"{task}/{number}" for number in range(size)] for task, size in enumerate(sizes)
-    )
-
-
-@given(task_sizes, st.integers(1, 6), st.integers(0, 1000))
-def test_minibatches_differ_by_at_most_the_largest_task(sizes, count, seed):
-    lengths = [len(batch) for batch in minibatches(batch_samples(sizes), count, seed)]
-    assert max(lengths) - min(lengths) <= max(sizes)
-
-
-def test_minibatches_are_shuffled_by_their_seed_only():
-    samples = batch_samples([2] * 12)
-
-    def drawn(seed: int) -> list[list[str]]:
-        return [[sample.source for sample in batch] for batch in minibatches(samples, 3, seed)]
-
-    assert drawn(1) == drawn(1)
-    assert len({str(drawn(seed)) for seed in range(10)}) == 10
-
-
 def test_each_minibatch_is_one_optimizer_step():
     model = tiny_model()
     samples = [(f"task {i}", sample) for i, sample in enumerate(random_samples(7, 5))]
     learner = Learner(model, role(updates_per_iteration=3))
     assert learner.update(samples, seed=0)["updates"] == 3
-    assert {float(state["step"]) for state in learner.state()["optimizer"]["state"].values()} == {
-        3.0
-    }
+    assert {float(state["step"]) for state in learner._optimizer.state.values()} == {3.0}
 
 
 def off_by(samples: Sequence[Sample], shift: float) -> list[Sample]:

@@ -40,6 +40,7 @@ from rlanything.learning.learner import Learner
 from rlanything.learning.packing import Pack, pack
 from rlanything.learning.padding import pad
 from rlanything.learning.recomputing import recomputable_layers, recomputed
+from rlanything.learning.shares import Pass
 from rlanything.learning.statistics import Totals
 from rlanything.planning.architecture import KNOWN, Architecture, architecture_of
 from rlanything.planning.assumptions import assume, growth, prompt_lengths
@@ -138,7 +139,7 @@ def test_weights_gradients_and_optimizer_are_counted_to_the_byte(lora):
     learner = Learner(model, role)
     learner.update(tagged(3)[0], seed=0)
     weights = list(model.network.parameters())
-    states = learner._optimizer.state_dict()["state"].values()
+    states = learner._optimizer.state.values()
     # Beside them AdamW counts its steps, a number a tensor.
     moments = [tensor for state in states for tensor in state.values() if tensor.dim()]
     assert {part.name: part.bytes for part in held(planned, role, learns=True)} == {
@@ -161,7 +162,7 @@ def held_for_backward(model: LanguageModel, role: PolicyConfig, batch: Pack) -> 
     own = {weights.untyped_storage().data_ptr() for weights in model.network.parameters()}
     layers = recomputable_layers(model) if role.gradient_checkpointing else []
     with recomputed(layers), torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
-        Learner(model, role)._accumulate(batch, len(batch.samples), None, Totals())
+        Learner(model, role)._accumulate(Pass(batch, len(batch.samples)), None, Totals())
     return sum(storage.nbytes() for place, storage in held.items() if place not in own)
 
 
@@ -212,10 +213,12 @@ def test_logits_take_what_an_update_holds_of_them_at_its_peak(
     learner = Learner(model, PolicyConfig(dtype=dtype))
     answer = Completion((5, 6), (1,) * rows, (-1.0,) * rows, (allowed,) * rows, "stop", "")
     [batch] = pack([Sample("t", answer, 1.0)], 4096)
-    learner._accumulate(batch, 1, None, Totals())  # gradients are there from now on
-    peak = peak_of(lambda: learner._accumulate(batch, 1, None, Totals()), tmp_path / "trace")
-    # Where every word may be drawn there is a mask less.
-    assert logits(Architecture(model.network), rows).bytes == pytest.approx(peak, rel=0.06)
+    learner._accumulate(Pass(batch, 1), None, Totals())  # gradients are there from now on
+    peak = peak_of(lambda: learner._accumulate(Pass(batch, 1), None, Totals()), tmp_path / "trace")
+    mask = 0 if allowed else words * 256  # it is planned for, and there only where it is needed
+    planned = logits(Architecture(model.network), rows).bytes
+    # Of a longer pack the masks of attention count a little too.
+    assert planned - mask == pytest.approx(peak, rel=0.03 if chunks == 1 else 0.08)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

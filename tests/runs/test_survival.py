@@ -66,7 +66,7 @@ def survive(directory: Path, like: Path, kills: int, seed: int) -> dict[str, int
 def fingerprint(run: Path) -> dict[str, str]:
     """Of everything that a run leaves but times: the last checkpoint and the store."""
     last = sorted((run / "checkpoints").glob("iter-*"))[-1]
-    files = [*last.glob("*/model.safetensors"), *last.glob("*/optimizer.pt"), last / "pool.json"]
+    files = [*last.glob("*/model.safetensors"), *last.glob("*/optimizer/*"), last / "pool.json"]
     found = {
         file.relative_to(run).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in files

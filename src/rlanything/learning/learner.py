@@ -21,8 +21,8 @@ from rlanything.learning.recomputing import recomputable_layers, recomputed
 from rlanything.learning.reference import ReferenceModel
 from rlanything.learning.saving import load_optimizer, save_optimizer
 from rlanything.learning.scorer import TokenScorer
-from rlanything.learning.shares import Minibatch, arrange, share
 from rlanything.learning.sharding import ALONE, SeatGroup, move
+from rlanything.learning.shares import Minibatch, Pass, arrange, share
 from rlanything.learning.statistics import Totals
 from rlanything.learning.trained_tokens import Batch, TrainedTokens, trained_tokens
 from rlanything.records import Sample
@@ -35,10 +35,11 @@ class DivergedError(ValueError):
 class Learner:
     """AdamW on the mean of a loss over samples. Its state outlives the iteration.
 
-    Where `group` has several seats, each has a learner of the same model and settings, which keeps
-    its shard of the weights; whatever one is asked for, all are. `loss` is a function, or a name as in a recipe; None takes the name in `settings`. Raises
-    `ModelError` for a model that cannot be trained as the settings ask, `PluginError` for a loss
-    that cannot be found, ValueError where a reference model is asked for and there is none."""
+    `loss` is a function, or a name as in a recipe; None takes the name in `settings`. Where `group`
+    has several seats, each has a learner of the same model and settings that keeps its shard of the
+    weights, and what one of them is asked for all are. Raises `ModelError` for a model that cannot
+    be trained as the settings ask, `PluginError` for a loss that cannot be found, ValueError where
+    a reference model is asked for and there is none."""
 
     def __init__(
         self,
@@ -114,18 +115,14 @@ class Learner:
         totals = Totals()
         # Not in training mode: dropout would make the ratio to the sampler noise.
         self._model.network.eval()
-        before = [
-            [self._before(each.batch, totals if each.counts else Totals()) for each in minibatch]
-            for minibatch in minibatches
-        ]
-        for minibatch, old in zip(minibatches, before, strict=True):
+        before = [[self._before(work, totals) for work in part] for part in minibatches]
+        for part, old in zip(minibatches, before, strict=True):
             self._optimizer.zero_grad(set_to_none=True)
-            for each, old_logprobs in zip(minibatch, old, strict=True):
-                counted = totals if each.counts else Totals()
+            for work, old_logprobs in zip(part, old, strict=True):
                 with recomputed(self._recomputed):
-                    self._accumulate(each.batch, each.mean_over, old_logprobs, counted)
-                if on_samples is not None and each.counts:
-                    on_samples(len(each.batch.samples))
+                    self._accumulate(work, old_logprobs, totals)
+                if on_samples is not None and work.counts:
+                    on_samples(len(work.batch.samples))
             norm = torch.nn.utils.clip_grad_norm_(
                 self._model.network.parameters(), self._settings.max_grad_norm
             )
@@ -152,21 +149,21 @@ class Learner:
             )
 
     @torch.no_grad()
-    def _before(self, batch: Batch, totals: Totals) -> Tensor | None:
+    def _before(self, work: Pass, totals: Totals) -> Tensor | None:
         """Returns the log-probs [tokens] that the learner computes before the update; None where
         ratios compare with the sampler's."""
         if self._settings.old_logprobs == "sampled":
             return None
-        tokens = trained_tokens(batch, 1, self._model.device)
-        old, _ = self._scorer(batch, tokens)
-        totals.mismatch.add(old, tokens.old_logprobs)
+        tokens = trained_tokens(work.batch, 1, self._model.device)
+        old, _ = self._scorer(work.batch, tokens)
+        if work.counts:
+            totals.mismatch.add(old, tokens.old_logprobs)
         return old
 
-    def _accumulate(
-        self, batch: Batch, mean_over: float, before: Tensor | None, totals: Totals
-    ) -> None:
+    def _accumulate(self, work: Pass, before: Tensor | None, totals: Totals) -> None:
         """Adds the gradient of a batch's share of the minibatch mean."""
-        tokens = trained_tokens(batch, mean_over, self._model.device)
+        batch, totals = work.batch, totals if work.counts else Totals()
+        tokens = trained_tokens(batch, work.mean_over, self._model.device)
         reference = self._reference_logprobs(batch, tokens)
         new, entropy = self._scorer(batch, tokens)
         sampled = tokens.old_logprobs.to(new)

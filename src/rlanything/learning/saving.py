@@ -1,5 +1,5 @@
-"""What an optimizer remembers, on disk: safetensors by torch's distributed checkpoints, each seat
-its own shards. Any number of seats can read what any other number wrote.
+"""Optimizers on disk: safetensors by torch's distributed checkpoints, each seat its own shards. Any
+number of seats can read what any other number wrote.
 
 torch's own file format would be unpickled; a run directory may come from somebody else."""
 
@@ -28,7 +28,8 @@ def save_optimizer(
     group: SeatGroup,
 ) -> None:
     """Writes what AdamW remembers of named weights, and how many updates in a row were skipped."""
-    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
 
     tensors = {SKIPPED: torch.tensor([skipped])}
     for name, weight in weights.items():
@@ -36,9 +37,9 @@ def save_optimizer(
             tensors[f"{name}.{STEP}"] = memory[STEP].reshape(1)
             tensors |= {f"{name}.{moment}": memory[moment] for moment in MOMENTS}
     folder.mkdir(exist_ok=True)
-    writer = checkpoint.HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     with _failing_plainly():
-        checkpoint.save(tensors, storage_writer=writer, **_among(group))
+        save(tensors, storage_writer=writer, **_among(group))
 
 
 def load_optimizer(
@@ -49,9 +50,10 @@ def load_optimizer(
 ) -> int:
     """Makes AdamW remember what was saved, at however many seats, and returns how many updates in a
     row had been skipped. Raises whatever damaged files make torch and safetensors raise."""
-    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
 
-    reader = checkpoint.HuggingFaceStorageReader(str(folder))
+    reader = HuggingFaceStorageReader(str(folder))
     known = reader.read_metadata().state_dict_metadata
     tensors = {SKIPPED: torch.zeros(1, dtype=torch.long)}
     remembered = [name for name in weights if f"{name}.{STEP}" in known]
@@ -61,7 +63,7 @@ def load_optimizer(
     if strange := sorted(known.keys() - tensors.keys()):
         raise ValueError(f"it remembers {strange[0]!r}, which this model does not train")
     with _failing_plainly():
-        checkpoint.load(tensors, storage_reader=reader, **_among(group))
+        load(tensors, storage_reader=reader, **_among(group))
     optimizer.state.clear()
     for name in remembered:
         memory = {moment: tensors[f"{name}.{moment}"] for moment in MOMENTS}
@@ -79,7 +81,7 @@ def _among(group: SeatGroup) -> dict[str, Any]:
 def _failing_plainly() -> Iterator[None]:
     """Raises what went wrong at a seat, in place of a list of all that did; and says nothing of
     there being one seat only, which is meant."""
-    from torch.distributed.checkpoint import CheckpointException
+    from torch.distributed.checkpoint.api import CheckpointException
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")

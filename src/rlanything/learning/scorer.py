@@ -71,7 +71,6 @@ class TokenScorer(nn.Module):
         if not torch.is_grad_enabled():
             return chosen, None
         with torch.no_grad():
-            closed = logprobs.isneginf()
-            finite = logprobs.masked_fill(closed, 0.0)
-            products = finite.exp().mul_(finite).mul_(~closed)
-            return chosen, -products.sum(-1)[rows]
+            # In place, and 0 where a token was not allowed: this is where an update holds most.
+            finite = logprobs.masked_fill(logprobs.isneginf(), 0.0)
+            return chosen, -finite.exp().mul_(finite).sum(-1)[rows]

@@ -40,7 +40,7 @@ class SeatGroup:
         outlined = any(weights.is_meta for weights in scorer.parameters())
         given = self.total(float(outlined)) > 0
         # The first seat keeps all weights until the others have theirs.
-        full = scorer.network.state_dict() if given and not outlined else {}
+        full: dict[str, Any] = scorer.network.state_dict() if given and not outlined else {}
         policy = MixedPrecisionPolicy()
         if self.mesh.device_type != "cpu" and scorer.model.autocast is not None:
             policy = MixedPrecisionPolicy(scorer.model.autocast, torch.float32)
@@ -58,7 +58,7 @@ class SeatGroup:
             self._give(scorer, full, outlined)
         return scorer
 
-    def _give(self, scorer: TokenScorer, full: dict[str, Tensor], outlined: bool) -> None:
+    def _give(self, scorer: TokenScorer, full: dict[str, Any], outlined: bool) -> None:
         """Sends every seat its shards of what seat 0 has in full."""
         from torch.distributed import broadcast
         from torch.distributed.checkpoint.state_dict import (
@@ -81,12 +81,12 @@ class SeatGroup:
         own = torch.tensor([list(values)], dtype=torch.float64)
         if self.mesh is None:
             return own
-        from torch.distributed import all_gather_into_tensor
+        from torch.distributed import all_gather
 
         own = own.to(self.mesh.device_type)
-        everyone = own.new_empty(self.size, own.shape[1])
-        all_gather_into_tensor(everyone, own, group=self.mesh.get_group())
-        return everyone.cpu()
+        everyone = [torch.empty_like(own) for _ in range(self.size)]
+        all_gather(everyone, own, group=self.mesh.get_group())
+        return torch.cat(everyone).cpu()
 
     def total(self, value: float) -> float:
         """Returns the sum of a number over all seats, which each of them calls for."""

@@ -16,8 +16,9 @@ from rlanything.planning.workload import RoleWorkload
 
 SIZES = {"float32": (FLOAT32 := 4), "bfloat16": 2}
 """Bytes of a number, by the type that a role computes in."""
-LOGIT_COPIES = 4.75
-"""Numbers in float32 that an update holds of each logit at its peak, as measured by tests."""
+LOGIT_COPIES = 3.25
+"""The peak is where the learner turns back: log-probs, and their gradients before and after they
+are normalised; and a mask of what is not allowed."""
 
 
 class RoleMemory(NamedTuple):
@@ -86,8 +87,8 @@ def logits(model: Architecture, rows: float) -> MemoryPart:
     at_once = min(rows, MAX_LOGITS // model.vocabulary)
     total = at_once * model.vocabulary * FLOAT32 * LOGIT_COPIES
     how = f"{at_once:,.0f} of {rows:,.0f} response tokens in a pass (MAX_LOGITS {MAX_LOGITS:,} at "
-    how += f"once) x {model.vocabulary:,} x {FLOAT32} B x {LOGIT_COPIES} (with their log-probs, "
-    how += "gradients and entropy)"
+    how += f"once) x {model.vocabulary:,} x {FLOAT32} B x {LOGIT_COPIES} (log-probs, two "
+    how += "gradients of them, and a mask)"
     return MemoryPart("logits", total, how, "a lower max_pack_tokens or max_tokens")
 
 
