@@ -88,31 +88,32 @@ def sections_of(text: str) -> dict[str, str]:
 def run_here(names: Sequence[str], dry: bool, out: Path | None) -> bool:
     """Runs stages in this process and writes each to the page. Returns whether none failed."""
     sections = sections_of(out.read_text(encoding="utf-8")) if out and out.exists() else {}
-    good = True
+    marks = list[str]()
+
+    def write(name: str, outcome: Outcome) -> None:
+        sections[name] = section(name, outcome)
+        if out is not None:
+            out.write_text(page(sections, dry), encoding="utf-8")
+
     for name in names:
+        # Read only if its process dies, or is ended at the limit.
+        write(name, Outcome("FAIL", 0.0, reason="It did not come to its end."))
         faulthandler.dump_traceback_later(LIMIT, exit=True)
         with tempfile.TemporaryDirectory() as folder:
             outcome = run(STAGES[name], Bench("cpu" if dry else "cuda", dry, Path(folder)))
         faulthandler.cancel_dump_traceback_later()
-        sections[name] = section(name, outcome)
+        write(name, outcome)
         print(f"{sections[name]}\n", file=sys.stderr, flush=True)
-        good = good and outcome.mark != "FAIL"
-        if out is not None:
-            out.write_text(page(sections, dry), encoding="utf-8")
+        marks.append(outcome.mark)
     if out is None:
         print(page(sections, dry), end="")
-    return good
+    return "FAIL" not in marks
 
 
 def run_apart(name: str, out: Path) -> bool:
     """Runs a stage in a process of its own: what it leaves on the GPU goes with it."""
     command = [sys.executable, __file__, "--stage", name, "--out", str(out)]
-    code = subprocess.run(command, check=False, timeout=LIMIT + 60).returncode
-    written = sections_of(out.read_text(encoding="utf-8")) if out.exists() else {}
-    if code not in (0, 1):
-        ended = Outcome("FAIL", 0.0, reason=f"its process ended with {code}")
-        out.write_text(page({**written, name: section(name, ended)}, False), encoding="utf-8")
-    return code == 0
+    return subprocess.run(command, check=False).returncode == 0
 
 
 def main(words: Sequence[str]) -> None:

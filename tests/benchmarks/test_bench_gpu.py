@@ -52,7 +52,11 @@ def test_a_stage_that_breaks_or_misses_its_mark_fails(bench, monkeypatch, tmp_pa
         return [checks.Check("one", "1", True), checks.at_most("other", float("nan"), 1.0)]
 
     def lacking(_bench: Any) -> list[Any]:
+        # Until it has ended it has failed, should its process die.
+        seen.append(page.read_text() if page.exists() else "")
         raise checks.Missing("install it")
+
+    page, seen = tmp_path / "page.md", list[str]()
 
     assert checks.run(broken, bench).reason == "RuntimeError: out of memory"
     assert [checks.run(stage, bench).mark for stage in (broken, poor, lacking)] == [
@@ -61,7 +65,6 @@ def test_a_stage_that_breaks_or_misses_its_mark_fails(bench, monkeypatch, tmp_pa
         "SKIP",
     ]
     monkeypatch.setattr(script, "STAGES", {"poor": poor, "lacking": lacking})
-    page = tmp_path / "page.md"
     for name, code in (("lacking", 0), ("poor", 1)):
         with pytest.raises(SystemExit) as ended:
             script.main(["--stage", name, "--dry", "--out", str(page)])
@@ -70,6 +73,7 @@ def test_a_stage_that_breaks_or_misses_its_mark_fails(bench, monkeypatch, tmp_pa
     assert list(script.sections_of(page.read_text())) == ["poor", "lacking"]
     assert "| other | nan (at most 1e+00) | FAIL |" in page.read_text()
     assert "install it" in page.read_text()
+    assert "## lacking: FAIL\n\n0 s. It did not come to its end." in seen[-1]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

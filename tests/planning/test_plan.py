@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM, MixtralConfig
 from typer.testing import CliRunner
@@ -18,6 +16,7 @@ from typer.testing import CliRunner
 import rlanything.planning
 from helpers.benchmark_module import load_part
 from helpers.tiny import tiny_tokenizer
+from helpers.torch_memory import peak_of
 from rlanything.cli import app
 from rlanything.config.engines import EngineConfig
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
@@ -183,15 +182,6 @@ def test_activations_are_within_a_quarter_of_what_autograd_holds(steps, dtype, l
     kept = activations(planned_model, again, tokens, keys, tiles=True).bytes - layer
     saved = real - held_for_backward(model, again, largest)
     assert planned - kept == pytest.approx(saved, rel=0.25)
-
-
-def peak_of(work: Callable[[], object], trace: Path) -> int:
-    """Most bytes that torch held at once for `work`, beside what it held before."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        work()
-    profiled.export_chrome_trace(str(trace))
-    events = json.loads(trace.read_text())["traceEvents"]
-    return max(e["args"]["Total Allocated"] for e in events if e["name"] == "[memory]")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -11,16 +11,23 @@ from torch import Tensor, distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from helpers.benchmark_module import load_part
+from helpers.tiny import tiny_tokenizer
+from helpers.torch_memory import peak_of
 from rlanything.config.roles import PolicyConfig
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner
+from rlanything.learning.packing import pack
 from rlanything.learning.sharding import SeatGroup
-from rlanything.learning.shares import arrange, share
-from rlanything.planning.architecture import architecture_of
-from rlanything.planning.memory import held
+from rlanything.learning.shares import Pass, arrange, share
+from rlanything.learning.statistics import Totals
+from rlanything.planning.architecture import Architecture, architecture_of
+from rlanything.planning.memory import held, in_flight
 from rlanything.planning.traffic import exchanged
 from rlanything.planning.workload import RoleWorkload, TrainingWorkload
+from rlanything.records import Completion, Sample
 from rlanything.runs.build import load_role
 
 made_up: Any = load_part("learner_steps.experience")
@@ -84,3 +91,24 @@ def test_a_seat_holds_and_receives_what_the_plan_says(lora, group, monkeypatch):
     counted = counter.bytes
     assert told["all-gather"] == pytest.approx(counted["all_gather_single"], rel=0.02)
     assert told["reduce-scatter"] == pytest.approx(counted["reduce_scatter_single"], rel=0.02)
+
+
+@pytest.mark.parametrize(("words", "tied"), [(600, False), (20_000, True), (20_000, False)])
+def test_a_pass_makes_as_much_whole_as_planned(words, tied, group, tmp_path):
+    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 6}
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 8, "tie_word_embeddings": tied}
+    network = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model("qwen2", vocab_size=words, **sizes, **heads)
+    )
+    planned, role, tokenizer = Architecture(network), PolicyConfig(), tiny_tokenizer()
+    learner = Learner(LanguageModel(network, cast("Any", tokenizer)), role, group=group)
+    # Six tokens, so that weights are all that counts.
+    answer = Completion((5, 6), (1,) * 4, (-1.0,) * 4, ((),) * 4, "stop", "")
+    [batch] = pack([Sample("t", answer, 1.0)], 4096)
+    one = Pass(batch, 1)
+    learner._accumulate(one, None, Totals())  # this seat's gradients are there from now on
+    peak = peak_of(lambda: learner._accumulate(one, None, Totals()), tmp_path / "trace")
+    # An upper bound where embedding and output layer, each as large as five layers, differ: their
+    # gradients are not there at once.
+    largest = 1.4 if words > 600 and not tied else 1.1
+    assert 0.95 < in_flight(planned, role, cpu=True).bytes / peak < largest
