@@ -35,10 +35,11 @@ SEATS = 4
 
 
 @pytest.fixture
-def group() -> Iterator[SeatGroup]:
+def group(request: pytest.FixtureRequest) -> Iterator[SeatGroup]:
     """The first of several seats, of which the others answer with whatever lies in memory."""
-    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=SEATS)
-    yield SeatGroup(0, SEATS, init_device_mesh("cpu", (SEATS,)))
+    seats: int = getattr(request, "param", SEATS)
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=seats)
+    yield SeatGroup(0, seats, init_device_mesh("cpu", (seats,)))
     distributed.destroy_process_group()
 
 
@@ -93,6 +94,7 @@ def test_a_seat_holds_and_receives_what_the_plan_says(lora, group, monkeypatch):
     assert told["reduce-scatter"] == pytest.approx(counted["reduce_scatter_single"], rel=0.02)
 
 
+@pytest.mark.parametrize("group", [64], indirect=True)
 @pytest.mark.parametrize(("words", "tied"), [(600, False), (20_000, True), (20_000, False)])
 def test_a_pass_makes_as_much_whole_as_planned(words, tied, group, tmp_path):
     sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 6}
@@ -108,7 +110,5 @@ def test_a_pass_makes_as_much_whole_as_planned(words, tied, group, tmp_path):
     one = Pass(batch, 1)
     learner._accumulate(one, None, Totals())  # this seat's gradients are there from now on
     peak = peak_of(lambda: learner._accumulate(one, None, Totals()), tmp_path / "trace")
-    # An upper bound where embedding and output layer, each as large as five layers, differ: their
-    # gradients are not there at once.
-    largest = 1.4 if words > 600 and not tied else 1.1
-    assert 0.95 < in_flight(planned, role, cpu=True).bytes / peak < largest
+    # Not quite all of it is there at once where embedding and output layer are large.
+    assert 0.95 < in_flight(planned, role, cpu=True).bytes / peak < (1.3 if words > 600 else 1.05)
