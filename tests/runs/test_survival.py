@@ -63,14 +63,21 @@ def survive(directory: Path, like: Path, kills: int, seed: int) -> dict[str, int
     return json.loads(done.stdout)
 
 
+def digest(file: Path) -> str:
+    """Of a file's bytes; of an optimizer's whatever the order of its header, which is drawn anew by
+    safetensors each time."""
+    data = file.read_bytes()
+    if file.parent.name == "optimizer":
+        end = 8 + int.from_bytes(data[:8], "little")
+        data = json.dumps(json.loads(data[8:end]), sort_keys=True).encode() + data[end:]
+    return hashlib.sha256(data).hexdigest()
+
+
 def fingerprint(run: Path) -> dict[str, str]:
     """Of everything that a run leaves but times: the last checkpoint and the store."""
     last = sorted((run / "checkpoints").glob("iter-*"))[-1]
     files = [*last.glob("*/model.safetensors"), *last.glob("*/optimizer/*"), last / "pool.json"]
-    found = {
-        file.relative_to(run).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in files
-    }
+    found = {file.relative_to(run).as_posix(): digest(file) for file in files}
     store = Store(run / "run.sqlite")
     found["store"] = hashlib.sha256("\n".join(store.dump()).encode()).hexdigest()
     store.close()

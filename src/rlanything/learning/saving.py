@@ -13,6 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import (
+    HuggingFaceStorageReader,
+    HuggingFaceStorageWriter,
+)
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from rlanything.learning.sharding import SeatGroup
 
@@ -28,9 +35,6 @@ def save_optimizer(
     group: SeatGroup,
 ) -> None:
     """Writes what AdamW remembers of named weights, and how many updates in a row were skipped."""
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
-    from torch.distributed.checkpoint.state_dict_saver import save
-
     tensors = {SKIPPED: torch.tensor([skipped])}
     for name, weight in weights.items():
         if memory := optimizer.state.get(weight):
@@ -50,9 +54,6 @@ def load_optimizer(
 ) -> int:
     """Makes AdamW remember what was saved, at however many seats, and returns how many updates in a
     row had been skipped. Raises whatever damaged files make torch and safetensors raise."""
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-    from torch.distributed.checkpoint.state_dict_loader import load
-
     reader = HuggingFaceStorageReader(str(folder))
     known = reader.read_metadata().state_dict_metadata
     tensors = {SKIPPED: torch.zeros(1, dtype=torch.long)}
@@ -81,8 +82,6 @@ def _among(group: SeatGroup) -> dict[str, Any]:
 def _failing_plainly() -> Iterator[None]:
     """Raises what went wrong at a seat, in place of a list of all that did; and says nothing of
     there being one seat only, which is meant."""
-    from torch.distributed.checkpoint.api import CheckpointException
-
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         try:

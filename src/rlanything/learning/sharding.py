@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rlanything.learning.scorer import TokenScorer
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,10 @@ class SeatGroup:
         """Leaves this seat its shard of a scorer's weights, be they trained or frozen.
 
         Build optimizers afterwards: parameters are others then. All seats call it in the same
-        order. One that has an outline only (`engines/hf/shards.py`) is given its shard by seat 0.
+        order. One that has an outline only (`LanguageModel.outline`) is given its shard by seat 0.
         """
         if self.mesh is None:
             return scorer
-        from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-
         outlined = any(weights.is_meta for weights in scorer.parameters())
         given = self.total(float(outlined)) > 0
         # The first seat keeps all weights until the others have theirs.
@@ -60,12 +58,6 @@ class SeatGroup:
 
     def _give(self, scorer: TokenScorer, full: dict[str, Any], outlined: bool) -> None:
         """Sends every seat its shards of what seat 0 has in full."""
-        from torch.distributed import broadcast
-        from torch.distributed.checkpoint.state_dict import (
-            StateDictOptions,
-            set_model_state_dict,
-        )
-
         assert self.mesh is not None
         if outlined:
             scorer.to_empty(device=torch.device(self.mesh.device_type))
@@ -73,7 +65,7 @@ class SeatGroup:
         set_model_state_dict(scorer.network, full if self.rank == 0 else {}, options=options)
         # Angles of positions and the like are in no file, and none of the weights.
         for buffer in scorer.network.buffers():
-            broadcast(buffer, 0, group=self.mesh.get_group())
+            distributed.broadcast(buffer, 0, group=self.mesh.get_group())
 
     def gathered(self, values: Sequence[float]) -> Tensor:
         """Returns the numbers of all seats [seats, values], in float64 on the CPU; every seat calls
@@ -81,11 +73,9 @@ class SeatGroup:
         own = torch.tensor([list(values)], dtype=torch.float64)
         if self.mesh is None:
             return own
-        from torch.distributed import all_gather
-
         own = own.to(self.mesh.device_type)
         everyone = [torch.empty_like(own) for _ in range(self.size)]
-        all_gather(everyone, own, group=self.mesh.get_group())
+        distributed.all_gather(everyone, own, group=self.mesh.get_group())
         return torch.cat(everyone).cpu()
 
     def total(self, value: float) -> float:
@@ -98,9 +88,6 @@ ALONE = SeatGroup()
 
 def seats_of_world(device_type: str) -> SeatGroup:
     """Returns the group of all processes that joined the default process group."""
-    from torch import distributed
-    from torch.distributed.device_mesh import init_device_mesh
-
     rank, size = distributed.get_rank(), distributed.get_world_size()
     return SeatGroup(rank, size, init_device_mesh(device_type, (size,)))
 
