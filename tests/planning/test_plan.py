@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM, MixtralConfig
 from typer.testing import CliRunner
@@ -18,6 +16,7 @@ from typer.testing import CliRunner
 import rlanything.planning
 from helpers.benchmark_module import load_part
 from helpers.tiny import tiny_tokenizer
+from helpers.torch_memory import peak_of
 from rlanything.cli import app
 from rlanything.config.engines import EngineConfig
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
@@ -73,6 +72,7 @@ def architecture(model: str) -> Architecture:
 def test_the_papers_models_have_their_published_sizes():
     published = {
         "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,
+        "Qwen/Qwen2.5-1.5B-Instruct": 1_543_714_304,
         "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
         "Qwen/Qwen2.5-14B-Instruct": 14_770_033_664,
         "Qwen/Qwen3-4B": 4_022_468_096,
@@ -184,20 +184,16 @@ def test_activations_are_within_a_quarter_of_what_autograd_holds(steps, dtype, l
     assert planned - kept == pytest.approx(saved, rel=0.25)
 
 
-def peak_of(work: Callable[[], object], trace: Path) -> int:
-    """Most bytes that torch held at once for `work`, beside what it held before."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        work()
-    profiled.export_chrome_trace(str(trace))
-    events = json.loads(trace.read_text())["traceEvents"]
-    return max(e["args"]["Total Allocated"] for e in events if e["name"] == "[memory]")
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("allowed", [(), (1, 2, 3)], ids=["free", "choices"])
-def test_logits_take_what_an_update_holds_of_them_at_its_peak(dtype, allowed, tmp_path):
+@pytest.mark.parametrize("chunks", [1, 4])
+def test_logits_take_what_an_update_holds_of_them_at_its_peak(
+    dtype, allowed, chunks, tmp_path, monkeypatch
+):
     # Of a layer of 8 numbers beside 20,000 words, logits are all that counts.
-    words, rows = 20_000, 256
+    words, rows = 20_000, 256 * chunks
+    for module in ("learning.scorer", "planning.memory"):
+        monkeypatch.setattr(f"rlanything.{module}.MAX_LOGITS", 256 * words)
     shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
     heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "tie_word_embeddings": True}
     config = AutoConfig.for_model("qwen2", vocab_size=words, **shape, **heads)
@@ -209,9 +205,10 @@ def test_logits_take_what_an_update_holds_of_them_at_its_peak(dtype, allowed, tm
     [batch] = pack([Sample("t", answer, 1.0)], 4096)
     learner._accumulate(Pass(batch, 1), None, Totals())  # gradients are there from now on
     peak = peak_of(lambda: learner._accumulate(Pass(batch, 1), None, Totals()), tmp_path / "trace")
-    mask = 0 if allowed else words * rows  # it is planned for, and there only where it is needed
+    mask = 0 if allowed else words * 256  # it is planned for, and there only where it is needed
     planned = logits(Architecture(model.network), rows).bytes
-    assert planned - mask == pytest.approx(peak, rel=0.03)
+    # Of a longer pack the masks of attention count a little too.
+    assert planned - mask == pytest.approx(peak, rel=0.03 if chunks == 1 else 0.08)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -335,7 +332,7 @@ def test_the_page_shows_the_arithmetic_of_every_line(pytestconfig):
     path = pytestconfig.rootpath / "recipes" / "alfworld-qwen2.5-7b.yaml"
     printed = CliRunner().invoke(
         app,
-        ["plan", str(path), "policy.engine={name: embedded}", "--device", "h200"],
+        ["plan", str(path), "policy.engine={name: embedded}", "--device", "h200", "--count", "1"],
         env={"COLUMNS": "300"},
     )
     assert printed.exit_code == 0, printed.output
@@ -352,8 +349,8 @@ def test_everything_fits_where_there_is_room_for_it(paper):
         role: getattr(paper, role).model_copy(update={"model": "Qwen/Qwen2.5-0.5B-Instruct"})
         for role in ("policy", "judge", "adapter")
     }
-    assert make_plan(paper.model_copy(update={"loop": loop, **small}), "h200", 3, short).fits
-    assert not make_plan(paper, "h200", 3, short).fits
+    assert make_plan(paper.model_copy(update={"loop": loop, **small}), "h200", 1, short).fits
+    assert not make_plan(paper, "h200", 1, short).fits
 
 
 def test_a_gpu_at_half_its_speed_takes_twice_as_long(recipe):
@@ -497,7 +494,6 @@ def test_a_recipe_whose_data_are_elsewhere_is_planned_with_whole_rooms(paper):
         (["policy.model=no/such/folder"], "policy.model: no configuration of 'no/such/folder'"),
         (["--device", "gtx-1080"], "device 'gtx-1080' is not known: use cpu"),
         (["domain.options={receptacles: [0]}"], "domain: receptacles"),
-        (["--count", "2"], "--count: this machine's CPU is one device"),
         (["--assume", "luck=1", "--device", "l4"], "assumption 'luck=1': unknown; known are"),
         (
             ["--assume", "candidates", "--device", "l4"],

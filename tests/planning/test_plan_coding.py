@@ -35,7 +35,6 @@ from rlanything.rollout.groups import RolloutGroup, ScheduledTask
 
 CODING = "domain.name=rlanything.domains.coding.domain:Coding"
 NANO = ("policy.model=nano", "judge.model=nano", "adapter.model=nano")
-LORA = ("policy.lora={}", "judge.lora={}")
 GROUPS, ROLLOUTS, TESTS = 17, 16, 8
 """Of the recipe below, a candidate among the groups."""
 SIZES = (
@@ -255,10 +254,11 @@ def test_shipped_models_that_are_not_there_are_one_line(recipes, monkeypatch, tm
 
 def test_the_papers_coding_recipe_fits_as_its_head_says(recipes, monkeypatch):
     monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
-    path = recipes / "coding-qwen2.5-7b.yaml"
-    assert not make_plan(load_recipe(path, [CODING]), "h200", 3).fits
-    plan = make_plan(load_recipe(path, [CODING, *LORA]), "h200", 3)
+    loaded = load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING])
+    assert not make_plan(loaded, "h200", 1).fits
+    plan = make_plan(loaded, "h200")
     assert plan.fits
+    assert plan.count == loaded.cluster.seats == 8
     assert value(plan, "judge: answers") == 67 * 32
 
 

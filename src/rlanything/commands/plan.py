@@ -18,7 +18,9 @@ def plan(
     device: Annotated[
         str, typer.Option(help="cpu (this machine, measured) or a GPU by name, e.g. h100.")
     ] = "cpu",
-    count: Annotated[int, typer.Option(min=1, help="Number of devices.")] = 1,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Seats, a GPU each; cluster.seats if left out.")
+    ] = None,
     assume: Annotated[
         list[str] | None, typer.Option(help="name=value, in place of an assumption in the plan.")
     ] = None,

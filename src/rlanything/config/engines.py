@@ -81,6 +81,9 @@ class EngineWorkload:
     new_prompt_tokens: int
     """Computed for one step of all conversations, known beginnings left out."""
     answers_per_prompt: int
+    sharded: bool
+    """Whether the learner's weights lie in shards on several seats, so that even an engine that
+    computes with them needs a whole copy."""
 
 
 @dataclass(frozen=True, slots=True)

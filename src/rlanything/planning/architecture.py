@@ -21,12 +21,13 @@ _SHAPE = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attentio
 _SHAPE += ("num_key_value_heads", "head_dim", "vocab_size", "tie_word_embeddings")
 KNOWN = {
     "Qwen/Qwen2.5-0.5B-Instruct": ("qwen2", 24, 896, 4864, 14, 2, 64, 151_936, True),
+    "Qwen/Qwen2.5-1.5B-Instruct": ("qwen2", 28, 1536, 8960, 12, 2, 128, 151_936, True),
     "Qwen/Qwen2.5-7B-Instruct": ("qwen2", 28, 3584, 18_944, 28, 4, 128, 152_064, False),
     "Qwen/Qwen2.5-14B-Instruct": ("qwen2", 48, 5120, 13_824, 40, 8, 128, 152_064, False),
     "Qwen/Qwen3-4B": ("qwen3", 36, 2560, 9728, 32, 8, 128, 151_936, True),
 }
-"""What config.json says (its type, then as in `_SHAPE`) of the paper's text models and of a small
-one: their plan needs no hub."""
+"""What config.json says (its type, then as in `_SHAPE`) of the paper's text models and of two small
+ones: their plan needs no hub."""
 
 
 class Architecture:
@@ -95,7 +96,7 @@ def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:
         )
     kind, remedy = None, "; use a Qwen- or Llama-type model"
     try:
-        config = _read_config(model)
+        config = read_config(model)
         kind = getattr(config, "model_type", "?")
         with torch.device("meta"):
             network: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
@@ -117,8 +118,9 @@ def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:
     return made, how
 
 
-def _read_config(model: str) -> Any:
-    """Returns the transformers config of a folder, GGUF file or Hugging Face model."""
+def read_config(model: str) -> Any:
+    """Returns the transformers config of a folder, GGUF file or Hugging Face model, from the table
+    above where it is there."""
     if (packed := find_gguf(model)) is not None:
         return AutoConfig.from_pretrained(
             str(packed.parent), gguf_file=packed.name, trust_remote_code=False

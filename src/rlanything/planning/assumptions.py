@@ -46,7 +46,9 @@ class Assumptions:
     transcript, and nearly all where each screen takes the place of the last. The adapter's prompts
     are without the critics that a proposal quotes. `candidates`: those pending in an iteration,
     over tasks_per_iteration. `utilisation`: the share of a GPU's peak that is reached where many
-    tokens are computed together and, for decoding, where each pass reads all for a few."""
+    tokens are computed together and, for decoding, where each pass reads all for a few. The
+    bandwidths: bytes a second that one GPU receives from others of its machine, and from other
+    machines."""
 
     opening_tokens: float
     turn_tokens: float
@@ -68,18 +70,22 @@ class Assumptions:
     test_seconds: float
     utilisation: float
     decoding_utilisation: float
+    machine_bandwidth: float
+    network_bandwidth: float
     sources: Mapping[str, str]
     """By name, where a number is from."""
     writes_tests: bool
     """Whether the judge writes tests, and so whether an episode has one step."""
 
-    def section(self) -> PlanSection:
-        """Returns the lines of a plan."""
-        units = {"tokens": "tokens", "seconds": "s", "steps": "steps"}
+    def section(self, apart: bool) -> PlanSection:
+        """Returns the lines of a plan, with bandwidths where GPUs are `apart`."""
+        units = {"tokens": "tokens", "seconds": "s", "steps": "steps", "bandwidth": "bytes/s"}
+        unread = [] if self.writes_tests else ["test_seconds"]
+        unread += [] if apart else ["machine_bandwidth", "network_bandwidth"]
         lines = (
             Quantity(name, getattr(self, name), units.get(name.split("_")[-1], ""), source)
             for name, source in self.sources.items()
-            if self.writes_tests or name != "test_seconds"
+            if name not in unread
         )
         return PlanSection("Assumed (change with --assume name=value)", tuple(lines))
 
@@ -119,8 +125,9 @@ def _parsed(assignment: str) -> tuple[str, tuple[float, str]]:
     except ValueError:
         raise PlanError(f"assumption {assignment!r}: write name=number") from None
     share = name.endswith(("_trained", "rewritten_tasks", "utilisation"))
+    divides = name.endswith(("utilisation", "bandwidth"))
     # Written so that NaN fails too.
-    if not 0 <= value <= (1 if share else 1e12) or ("utilisation" in name and value == 0):
+    if not 0 <= value <= (1 if share else 1e12) or (divides and value == 0):
         wanted = "share from 0 to 1" if share else "positive number"
         raise PlanError(f"assumption {name}={value:g}: give a {wanted}")
     return name, (value, "given")
@@ -141,6 +148,8 @@ def _usual(recipe: Recipe, writes_tests: bool) -> Known:
         "test_seconds": (0.005, "small programs, benchmarks/sandbox.md; yours may take longer"),
         "utilisation": (0.3, "a usual share; not measured on a GPU; `cpu` is measured instead"),
         "decoding_utilisation": (0.05, "a guess; not measured on a GPU; `cpu` is measured instead"),
+        "machine_bandwidth": (450e9, "NVLink of an H100 or H200, data sheet: 900 GB/s, half a way"),
+        "network_bandwidth": (50e9, "InfiniBand NDR, a port of 400 Gb/s a GPU, as a DGX H200 has"),
     }
     if writes_tests:
         tested = "where a task's tests earn different rewards, nearly all train"

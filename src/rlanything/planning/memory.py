@@ -1,13 +1,15 @@
-"""The memory that a role needs, in bytes, with AdamW; and which role lies on which device."""
+"""The memory that a role needs on each seat, in bytes, with AdamW, and what a device needs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 from typing import NamedTuple
 
 from rlanything.config.engines import EngineWorkload, MemoryPart
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines.hf.attention import TILE
+from rlanything.learning.scorer import MAX_LOGITS
 from rlanything.planning.architecture import Architecture
 from rlanything.planning.report import PlanSection, Quantity, amount
 from rlanything.planning.workload import RoleWorkload
@@ -20,11 +22,24 @@ are normalised; and a mask of what is not allowed."""
 
 
 class RoleMemory(NamedTuple):
-    """The memory of one role, and a remedy: its largest part, and what makes that smaller."""
+    """The memory of one role on a seat, and a remedy: its largest part, and what makes that
+    smaller."""
 
     section: PlanSection
-    total: float
+    held: float
+    """All the time."""
+    movable: float
+    """Of that what a learner at rest gives away while roles speak: weights and optimizer to the
+    host's memory, gradients for good."""
+    speaking: float
+    """Beside it, while the role speaks."""
+    learning: float
+    """Beside it, while the role learns."""
     remedy: str
+
+    @property
+    def total(self) -> float:
+        return self.held + max(self.speaking, self.learning)
 
 
 def cache_bytes_per_token(model: Architecture, role: RoleConfig) -> int:
@@ -34,14 +49,20 @@ def cache_bytes_per_token(model: Architecture, role: RoleConfig) -> int:
 
 
 def activations(
-    model: Architecture, role: TrainedRoleConfig, tokens: int, keys: float, tiles: bool
+    model: Architecture,
+    role: TrainedRoleConfig,
+    tokens: int,
+    keys: float,
+    tiles: bool,
+    sharded: bool = False,
 ) -> MemoryPart:
     """Returns what is kept for the backward pass of tokens that see `keys` each, without logits.
 
     In a layer two norms keep their input, what it is normalised to, and (as the input of a linear
     layer) their output; attention its queries, its output twice, and its keys and values; the MLP
     four tensors between its matrices. On CPUs a tile gathers the keys it looks at and keeps its
-    mask as numbers. With gradient checkpointing: what enters each layer, and all of one layer."""
+    mask as numbers. With gradient checkpointing: what enters each layer, and all of one layer.
+    Autocast keeps its bfloat16 matrices; shards are gathered in it instead (`in_flight`)."""
     size = SIZES[role.dtype]
     norms = 2 * model.hidden * (2 * FLOAT32 + size)
     norms += (model.query_width + model.key_width) * 2 * FLOAT32 if model.head_norms else 0
@@ -54,7 +75,7 @@ def activations(
         per_token, at_once = model.layers * model.hidden * FLOAT32 + layer, 1 / model.layers
         layers = f"({model.layers} layers x {model.hidden} x {FLOAT32} + {layer:,.0f})"
     total, how = tokens * per_token, f"{tokens:,} tokens in the largest pass x {layers} B"
-    if role.dtype == "bfloat16":
+    if role.dtype == "bfloat16" and not sharded:
         total += size * model.layer_matrices * at_once
         how += " + matrices in bfloat16"
     remedy = "a lower max_pack_tokens, max_tokens or max_steps: a pack holds a whole sample"
@@ -62,39 +83,62 @@ def activations(
 
 
 def logits(model: Architecture, rows: float) -> MemoryPart:
-    """Returns what an update holds at its peak for so many rows of logits."""
-    total = rows * model.vocabulary * FLOAT32 * LOGIT_COPIES
-    how = f"{rows:,.0f} response tokens in a pass x {model.vocabulary:,} x {FLOAT32} B x "
-    how += f"{LOGIT_COPIES} (log-probs, two gradients of them, and a mask)"
+    """Returns what an update holds at its peak for so many rows of logits, MAX_LOGITS at a time."""
+    at_once = min(rows, MAX_LOGITS // model.vocabulary)
+    total = at_once * model.vocabulary * FLOAT32 * LOGIT_COPIES
+    how = f"{at_once:,.0f} of {rows:,.0f} response tokens in a pass (MAX_LOGITS {MAX_LOGITS:,} at "
+    how += f"once) x {model.vocabulary:,} x {FLOAT32} B x {LOGIT_COPIES} (log-probs, two "
+    how += "gradients of them, and a mask)"
     return MemoryPart("logits", total, how, "a lower max_pack_tokens or max_tokens")
 
 
-def held(model: Architecture, role: RoleConfig, learns: bool) -> list[MemoryPart]:
-    """Returns what a role's model and its learner hold all the time."""
+def in_flight(model: Architecture, role: RoleConfig, cpu: bool) -> MemoryPart:
+    """Returns what FSDP2 makes whole in a pass: the root's weights (embedding, output layer) from
+    beginning to end and two layers, the second fetched ahead; the gradients of root and one layer,
+    in the type computed in and once more in float32 to be summed."""
+    # On CPUs autocast computes in bfloat16, of weights that are gathered as they are.
+    size, layers = FLOAT32 if cpu else SIZES[role.dtype], model.layers
+    root = model.parameters - model.layer_matrices
+    gathered = root + 2 * (model.layer_matrices + model.adapters) / layers
+    learned = model.adapters / layers or root + model.layer_matrices / layers
+    how = f"gathered {gathered:,.0f} x {size} B (embedding, output layer, two layers) + gradients "
+    how += f"{learned:,.0f} x ({size} + {FLOAT32}) B"
+    total = gathered * size + learned * (size + FLOAT32)
+    return MemoryPart("shards made whole", total, how, "lora, or a smaller model")
+
+
+def held(model: Architecture, role: RoleConfig, learns: bool, seats: int = 1) -> list[MemoryPart]:
+    """Returns what each seat holds of a role's model and its learner all the time: a shard of one
+    that learns, a whole copy of one that does not."""
     every, trained = model.parameters + model.adapters, model.adapters or model.parameters
     # A model that never trains keeps its weights in what it computes in.
     kept = "float32" if isinstance(role, TrainedRoleConfig) else role.dtype
-    size, computed, smaller = SIZES[kept], SIZES[role.dtype], "a smaller model"
-    how = f"{every:,} parameters x {size} B ({kept})"
-    parts = [MemoryPart("weights", every * size, how, smaller)]
+    size, computed, smaller = SIZES[kept], SIZES[role.dtype], "a smaller model, or more seats"
+    seats = seats if learns else 1
+    shard = f" / {seats} seats" if seats > 1 else ""
+    how = f"{every:,} parameters x {size} B ({kept}){shard}"
+    parts = [MemoryPart("weights", every * size / seats, how, smaller)]
     if learns:
-        how, smaller = f"{trained:,} that train x {FLOAT32} B", f"lora, or {smaller}"
-        parts.append(MemoryPart("gradients", trained * FLOAT32, how, smaller))
+        how, smaller = f"{trained:,} that train x {FLOAT32} B{shard}", f"lora, or {smaller}"
+        parts.append(MemoryPart("gradients", trained * FLOAT32 / seats, how, smaller))
         how = f"AdamW: two moments of {how}"
-        parts.append(MemoryPart("optimizer", 2 * trained * FLOAT32, how, smaller))
+        parts.append(MemoryPart("optimizer", 2 * trained * FLOAT32 / seats, how, smaller))
     if isinstance(role, TrainedRoleConfig) and role.reference_kl_weight and not model.adapters:
-        how = f"{every:,} parameters x {computed} B: the model that the run began with"
+        how = f"{every:,} parameters x {computed} B{shard}: the model that the run began with"
         smaller = "lora, or no reference_kl_weight"
-        parts.append(MemoryPart("reference model", every * computed, how, smaller))
+        parts.append(MemoryPart("reference model", every * computed / seats, how, smaller))
     return parts
 
 
-def role_memory(work: RoleWorkload, model: Architecture, cpu: bool) -> RoleMemory:
-    """Returns the memory of one role on one device."""
+def role_memory(work: RoleWorkload, model: Architecture, cpu: bool, seats: int) -> RoleMemory:
+    """Returns the memory of one role on each seat."""
     role, learned, passing = work.role, work.learned, list[MemoryPart]()
+    sharded = learned is not None and seats > 1
     if learned is not None and isinstance(role, TrainedRoleConfig):
         keys, rows = work.context_tokens + TILE, learned.most_samples * work.answer_tokens
-        passing = [activations(model, role, learned.largest, keys, cpu), logits(model, rows)]
+        gathered = [in_flight(model, role, cpu)] if sharded else []
+        kept = activations(model, role, learned.largest, keys, cpu, sharded and not cpu)
+        passing = [kept, logits(model, rows), *gathered]
     engine = role.engine.memory(
         EngineWorkload(
             parameters=model.parameters + model.adapters,
@@ -103,49 +147,73 @@ def role_memory(work: RoleWorkload, model: Architecture, cpu: bool) -> RoleMemor
             # A layer's input and output, and the three vectors within its MLP.
             pass_bytes_per_token=(2 * model.hidden + 3 * model.intermediate) * FLOAT32,
             vocabulary=model.vocabulary,
-            conversations=round(work.tasks * work.conversations),
+            conversations=ceil(round(work.tasks * work.conversations) / seats),
             longest_tokens=round(work.longest_tokens),
-            new_prompt_tokens=round(work.prefilled_tokens / work.calls),
+            new_prompt_tokens=round(work.prefilled_tokens / work.calls / seats),
             answers_per_prompt=work.samples,
+            sharded=sharded,
         )
     )
     generating = engine.parts if engine else ()
-    parts = [*held(model, role, learned is not None), *passing, *generating]
-    total, how = sum(part.bytes for part in parts), "all of it: nothing is given back in between"
+    always = held(model, role, learned is not None, seats)
+    parts = [*always, *passing, *generating]
     lines = [Quantity(part.name, part.bytes, "bytes", part.how) for part in parts]
+    bound, speaking, learning = map(_sum, (always, generating, passing))
+    how = "all of it: nothing is given back in between"
     if engine is None:
         how = "without the engine, whose memory is not known"
         lines.append(Quantity("engine", None, "bytes", "its config class gives no `memory`"))
-    elif engine.freed_between_phases:
-        how = "all but the smaller of activations with logits, and the engine's: it sleeps then"
-        total -= min(sum(part.bytes for part in group) for group in (passing, generating))
+    if engine is not None and engine.freed_between_phases:
+        how = "all but the smaller of what learning needs and the engine's: it sleeps then"
+    else:
+        bound, speaking = bound + speaking, 0.0
+    total = bound + max(speaking, learning)
     lines.append(Quantity("total", total, "bytes", how))
+    away = ("weights", "gradients", "optimizer") if sharded else ()
+    movable = _sum(part for part in always if part.name in away)
     largest = max(parts, key=lambda part: part.bytes)
     remedy = f"the largest part is {largest.name}: try {largest.remedy}"
-    return RoleMemory(PlanSection(f"Memory: {work.name}", tuple(lines)), total, remedy)
+    section = PlanSection(f"Memory: {work.name}", tuple(lines))
+    return RoleMemory(section, bound, movable, speaking, learning, remedy)
 
 
-def place(
-    memories: Mapping[str, RoleMemory], device: str, size: float, count: int
+def _sum(parts: Iterable[MemoryPart]) -> float:
+    return sum(part.bytes for part in parts)
+
+
+def on_devices(
+    places: Sequence[Sequence[str]],
+    memories: Mapping[str, RoleMemory],
+    device: str,
+    size: float,
+    cpu: bool,
 ) -> tuple[bool, PlanSection]:
-    """Returns whether the roles fit on so many devices of that size, and what lies on each.
+    """Returns whether roles fit on devices of that size, of which each holds those named, and how.
 
-    The largest role comes first, and each lies whole on the device that is emptiest."""
-    devices: list[list[str]] = [[] for _ in range(count)]
-
-    def load(names: list[str]) -> float:
-        return sum(memories[name].total for name in names)
-
-    for name in sorted(memories, key=lambda role: -memories[role].total):
-        min(devices, key=load).append(name)
-    lines: list[Quantity] = []
-    for i, names in enumerate(devices):
-        left = amount(abs(size - load(names)), "bytes")
-        verdict = f"fits, {left} left" if load(names) <= size else f"DOES NOT FIT, {left} too much"
-        how = f"{' + '.join(names) or 'unused'}, of {amount(size, 'bytes')}: {verdict}"
-        lines.append(Quantity(f"{device} {i}", load(names), "bytes", how))
-    for name, memory in memories.items():
-        if memory.total > size:
-            how = f"a role cannot be split over devices; {memory.remedy}"
-            lines.append(Quantity(f"{name}: remedy", None, "", how))
-    return max(map(load, devices)) <= size, PlanSection("Memory: devices", tuple(lines))
+    Roles take turns, so that beside what all of them hold a GPU needs the most that one does. On
+    CPUs all count: malloc does not find the room that one left for the next (benchmarks/plan.md).
+    """
+    most = sum if cpu else max
+    fits, lines = True, list[Quantity]()
+    for i, names in enumerate(places):
+        roles = [memories[name] for name in names]
+        bound, movable = sum(role.held for role in roles), sum(role.movable for role in roles)
+        speaking = most(role.speaking for role in roles)
+        learning = most(role.learning for role in roles)
+        needs = bound + max(speaking, learning)
+        left = amount(abs(size - needs), "bytes")
+        verdict = f"fits, {left} left" if needs <= size else f"DOES NOT FIT, {left} too much"
+        how = f"{' + '.join(names)}: always {amount(bound, 'bytes')}, and the most of "
+        how += f"speaking {amount(speaking, 'bytes')} and learning {amount(learning, 'bytes')}; of "
+        how += f"{amount(size, 'bytes')}: {verdict}"
+        lines.append(Quantity(f"{device} {i}", needs, "bytes", how))
+        if movable:
+            moved = bound + max(speaking - movable, learning)
+            how = f"where learners at rest, while roles speak, hold {amount(movable, 'bytes')} less"
+            lines.append(Quantity(f"{device} {i}: at rest", moved, "bytes", how))
+        if needs > size:
+            fits = False
+            worst = max(names, key=lambda name: memories[name].total)
+            how = f"of {worst} {memories[worst].remedy}"
+            lines.append(Quantity(f"{device} {i}: remedy", None, "", how))
+    return fits, PlanSection("Memory: each device", tuple(lines))

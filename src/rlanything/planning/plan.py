@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import RoleConfig
 from rlanything.planning.architecture import Architecture, architecture_of
 from rlanything.planning.assumptions import Assumptions, assume
-from rlanything.planning.memory import place, role_memory
-from rlanything.planning.report import Plan, PlanError, PlanSection, Quantity, brief
+from rlanything.planning.memory import on_devices, role_memory
+from rlanything.planning.report import Plan, PlanSection, Quantity, brief
 from rlanything.planning.seconds import CAVEAT, CPU, memory_of, rate_of, seconds_of_phases
+from rlanything.planning.traffic import traffic
 from rlanything.planning.workload import RoleWorkload, task_count, workloads
 from rlanything.runs.build import check_models
 
 
-def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()) -> Plan:
-    """Works out the plan of a recipe. `given`: assumptions of the user, `name=value`.
+def make_plan(
+    recipe: Recipe, device: str, count: int | None = None, given: Sequence[str] = ()
+) -> Plan:
+    """Works out the plan of a recipe on `count` seats (None: the recipe's own number), each with a
+    GPU or its share of this machine. `given`: assumptions of the user, `name=value`.
 
     Loads no weights. On `cpu` a little arithmetic is timed; a GPU is never asked. Raises
     `PlanError` for a model, device or assumption that is not known, `RecipeError` for a role that
     cannot train."""
-    if device == CPU and count != 1:
-        raise PlanError("--count: this machine's CPU is one device; name a GPU with --device")
-    size = memory_of(device)
+    seats = count or recipe.cluster.seats
+    size = memory_of(device) / (seats if device == CPU else 1)
     check_models(recipe)
     shared, adapter = recipe.adapter.model if recipe.adapter.shares else None, recipe.adapter
     if shared is not None:
@@ -33,27 +37,34 @@ def make_plan(recipe: Recipe, device: str, count: int, given: Sequence[str] = ()
     models, parameters = _models(recipe, shared)
     assumed = assume(recipe, given)
     roles = workloads(recipe, assumed)
+    threads = recipe.threads or max(1, len(os.sched_getaffinity(0)) // seats)
     local = {
-        role.name: (model, rate_of(device, model, role.role.dtype, assumed, recipe.threads))
+        role.name: (model, rate_of(device, model, role.role.dtype, assumed, threads))
         for role in roles
         if (model := models.get(role.name))
     }
     memories = {
-        role.name: role_memory(role, models[role.name], device == CPU)
+        role.name: role_memory(role, models[role.name], device == CPU, seats)
         for role in roles
         if role.name in local and (role.name != "adapter" or shared is None)
     }
-    fits, devices = place(memories, device, size, count)
-    phases, seconds = seconds_of_phases(recipe, roles, local, assumed)
+    # A seat has one device; in one process alone each role is where its section says.
+    where = {role.name: role.role.device if seats == 1 else "" for role in roles}
+    places = [[n for n in memories if where[n] == own] for own in dict.fromkeys(where.values())]
+    fits, devices = on_devices([p for p in places if p], memories, device, size, device == CPU)
+    phases, seconds = seconds_of_phases(recipe, roles, local, assumed, seats)
+    apart = seats > 1 and device != CPU
+    between = [traffic(recipe, roles, models, assumed, seats)] if apart else []
     sections = (
         PlanSection("Parameters", tuple(parameters)),
-        assumed.section(),
+        assumed.section(apart),
         *(memory.section for memory in memories.values()),
         devices,
         PlanSection("Tokens of one iteration", tuple(_tokens(recipe, assumed, roles))),
         seconds,
+        *between,
     )
-    return Plan(recipe.name, device, count, fits, sections, phases, CAVEAT)
+    return Plan(recipe.name, device, seats, fits, sections, phases, CAVEAT)
 
 
 def _models(recipe: Recipe, shared: str | None) -> tuple[dict[str, Architecture], list[Quantity]]:

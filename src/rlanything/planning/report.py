@@ -30,8 +30,8 @@ class PlanSection:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The needs of a run of a recipe on `count` devices: whether every role `fits`, each whole on
-    one of them, and the seconds of one iteration by phase, without phases at an endpoint."""
+    """The needs of a run of a recipe on `count` seats, each with a device: whether all roles
+    `fit`, and the seconds of one iteration by phase, without phases at an endpoint."""
 
     recipe: str
     device: str
@@ -52,7 +52,7 @@ class PlanError(ValueError):
 
 def amount(value: float, unit: str) -> str:
     """Returns a value with its unit, as people read it: 12.3 GB for 12.3e9 and "bytes"."""
-    if unit not in ("bytes", "FLOP", "FLOP/s"):
+    if unit not in ("bytes", "bytes/s", "FLOP", "FLOP/s"):
         return f"{brief(value)} {unit}".rstrip()
     power = min(6, (len(f"{abs(value):.0f}") - 1) // 3)
     return f"{value / 1000**power:.4g} {' kMGTPE'[power].strip()}{unit.replace('bytes', 'B')}"

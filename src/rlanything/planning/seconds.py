@@ -38,7 +38,8 @@ UPDATES = {"policy": "policy update", "judge": "judge update"}
 # As measured (benchmarks/plan.md).
 CAVEAT = (
     "Seconds are rough: the two iterations of recipes/tiny.yaml took 1.3 and 3.5 times their plan "
-    "on a quiet CPU, and 5 to 9 times on a busy one; no plan was compared with a run on a GPU."
+    "on a quiet CPU, and 5 to 9 times on a busy one; no plan was compared with a run on a GPU or "
+    "on several seats."
 )
 
 
@@ -94,18 +95,21 @@ def measured_rate(shape: tuple[Any, ...], flops: float, dtype: str, threads: int
 
 
 def seconds_of_phases(
-    recipe: Recipe, roles: Sequence[RoleWorkload], local: Local, assumed: Assumptions
+    recipe: Recipe, roles: Sequence[RoleWorkload], local: Local, assumed: Assumptions, seats: int
 ) -> tuple[dict[str, float], PlanSection]:
-    """Returns the seconds of each phase in this process, and the arithmetic."""
+    """Returns the seconds of each phase on so many seats, and the arithmetic."""
     phases, lines = dict[str, float](), list[Quantity]()
     parts = {phase: list[Quantity]() for phase in (*GENERATING.values(), *UPDATES.values())}
 
     def add(phase: str, part: str, seconds: float, how: str) -> None:
         parts[phase].append(Quantity(f"{phase}: {part}", seconds, "s", how))
 
-    def compute(phase: str, part: str, flops: float, tokens: float, rate: float) -> None:
+    def compute(
+        phase: str, part: str, flops: float, tokens: float, rate: float, share: float
+    ) -> None:
         how = f"{amount(flops, 'FLOP')} for {tokens:,.0f} tokens / {amount(rate, 'FLOP/s')}"
-        add(phase, part, flops / rate, how)
+        how += f" x {share:.3g}, the most that one of {seats} seats does" if seats > 1 else ""
+        add(phase, part, flops / rate * share, how)
 
     for work in roles:
         phase, role, answers = GENERATING[work.name], work.role, work.answers
@@ -115,8 +119,9 @@ def seconds_of_phases(
         model, rate = local[work.name]
         lines.append(Quantity(f"{work.name}: rate", rate.passes, "FLOP/s", rate.source))
         known, new, context = work.prefilled_tokens, work.sampled_tokens, work.context_tokens
-        compute(phase, "prefill", model.flops(known, context, 0), known, rate.passes)
-        compute(phase, "decoding", model.flops(new, context, new), new, rate.decoding)
+        even = 1 / seats
+        compute(phase, "prefill", model.flops(known, context, 0), known, rate.passes, even)
+        compute(phase, "decoding", model.flops(new, context, new), new, rate.decoding, even)
         if work.name == "policy":
             seconds, how = assumed.environment_seconds, f"{answers:,.0f} steps"
             add(phase, "environment", answers * seconds, f"{how} x {seconds:.3g} s")
@@ -128,21 +133,22 @@ def seconds_of_phases(
             # The optimizer's own arithmetic is not counted.
             phase, tokens = UPDATES[work.name], learned.computed_tokens
             flops = tokens, context, learned.samples * work.answer_tokens
-            compute(phase, "passes", model.flops(*flops, learns=True), tokens, rate.passes)
+            most = learned.turns(seats) / max(1, learned.passes)
+            compute(phase, "passes", model.flops(*flops, learns=True), tokens, rate.passes, most)
             again = {
                 "old log-probs": role.old_logprobs == "recomputed",
                 "layers again": role.gradient_checkpointing,
                 "reference model": role.reference_kl_weight > 0,
             }
             for part in (part for part, wanted in again.items() if wanted):
-                compute(phase, part, model.flops(*flops), tokens, rate.passes)
+                compute(phase, part, model.flops(*flops), tokens, rate.passes, most)
     for phase, own in parts.items():
         lines += own
         if values := [part.value for part in own if part.value is not None]:
             phases[phase] = sum(values)
             lines.append(Quantity(phase, sum(values), "s", " + ".join(map(brief, values))))
     total, count = sum(phases.values()), recipe.loop.iterations
-    how = "the sum of its phases; more devices add memory, not speed"
+    how = "the sum of its phases" + "; traffic between seats is apart" * (seats > 1)
     lines += [
         Quantity("one iteration", total, "s", how),
         Quantity("all iterations", total * count, "s", f"{count} x {brief(total)} s"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import ceil
 from typing import NamedTuple, TypeAlias
 
 from rlanything.config.recipe import Recipe
@@ -30,6 +31,10 @@ class TrainingWorkload(NamedTuple):
     updates: int
     largest: int
     most_samples: int
+
+    def turns(self, seats: int) -> int:
+        """Returns the passes of the seat with most; who has fewer computes dummies meanwhile."""
+        return self.updates * ceil(self.passes / self.updates / seats) if self.passes else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,16 +40,21 @@ class EmbeddedEngineConfig(EngineConfig):
         return TimedEngine(embedded_engine(model), setting.timeout_seconds, setting.role)
 
     def memory(self, workload: EngineWorkload) -> EngineMemory:
-        """Returns its cache and what passes need: weights are the learner's, and nothing is given
-        back between phases."""
+        """Returns its cache and what passes need: weights are the learner's unless these are in
+        shards, and nothing is given back between phases."""
         rows, columns = min(workload.conversations, KEPT_ROWS), workload.longest_tokens
         cache = rows * columns * CACHE_ROOM * workload.cache_bytes_per_token
         prefilled = min(workload.new_prompt_tokens, PREFILL_TOKENS)
         answers = min(workload.conversations, BATCH_ROWS) * workload.answers_per_prompt
         working = prefilled * workload.pass_bytes_per_token
         working += answers * workload.vocabulary * DRAW_BYTES
+        parameters, size = workload.parameters, workload.parameter_bytes
+        how = f"{parameters:,} parameters x {size} B: whole, as the learner's are in shards"
+        remedy = "a smaller model, or bfloat16"
+        copied = MemoryPart("weights to generate with", parameters * size, how, remedy)
         return EngineMemory(
             (
+                *([copied] if workload.sharded else []),
                 MemoryPart(
                     "KV cache",
                     cache,

@@ -1,0 +1,129 @@
+"""Plans of several seats: shards, whole copies, turns, and what the recipes of the paper need."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.paths import RECIPES
+from rlanything.config.recipe import Recipe, load_recipe
+from rlanything.config.roles import PolicyConfig
+from rlanything.learning.scorer import MAX_LOGITS
+from rlanything.planning.architecture import architecture_of
+from rlanything.planning.memory import LOGIT_COPIES, logits
+from rlanything.planning.plan import make_plan
+from rlanything.planning.report import Plan
+
+HOST = ["environment_seconds=0"]
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    return load_recipe(RECIPES / "quickstart.yaml")
+
+
+def values(plan: Plan, title: str) -> dict[str, float]:
+    sections = [section for section in plan.sections if section.title.startswith(title)]
+    return {q.name: q.value for s in sections for q in s.quantities if q.value is not None}
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 4}], ids=["whole", "lora"])
+def test_a_role_that_learns_is_in_shards_and_one_that_does_not_is_whole(recipe, lora):
+    policy = PolicyConfig.model_validate({"decoding": "free", "lora": lora})
+    recipe = recipe.model_copy(update={"policy": policy})
+    one, four = (make_plan(recipe, "l4", seats, HOST) for seats in (1, 4))
+    alone, shared = values(one, "Memory: policy"), values(four, "Memory: policy")
+    for part in ("weights", "gradients", "optimizer"):
+        assert shared[part] == alone[part] / 4
+    # The engine's own, which computes with the learner's where these are whole.
+    assert shared["weights to generate with"] == alone["weights"]
+    assert "weights to generate with" not in alone
+    frozen = values(one, "Memory: adapter")["weights"]
+    assert values(four, "Memory: adapter")["weights"] == frozen
+    assert "weights to generate with" not in values(four, "Memory: adapter")
+
+
+def test_each_seat_keeps_the_conversations_that_it_answers(recipe):
+    role, cache = "Memory: policy", "KV cache"
+    one, four = (values(make_plan(recipe, "l4", n, HOST), role) for n in (1, 4))
+    assert four[cache] == pytest.approx(one[cache] / 4, rel=0.01)
+
+
+def test_roles_take_turns_on_a_device(recipe):
+    plan = make_plan(recipe, "l4", 1, HOST)
+    roles = {name: values(plan, f"Memory: {name}") for name in ("policy", "judge", "adapter")}
+    passes = [roles[name]["activations"] + roles[name]["logits"] for name in ("policy", "judge")]
+    everything = sum(role["total"] for role in roles.values())
+    assert values(plan, "Memory: each device")["l4 0"] == pytest.approx(everything - min(passes))
+    # Not where one's room is of no use to the next.
+    here = make_plan(recipe.model_copy(update={"threads": 1}), "cpu", 1, HOST)
+    roles = {name: values(here, f"Memory: {name}")["total"] for name in roles}
+    assert values(here, "Memory: each device")["cpu 0"] == pytest.approx(sum(roles.values()))
+
+
+def test_roles_on_devices_of_their_own_are_counted_apart_in_one_process(recipe):
+    moved = recipe.judge.model_copy(update={"device": "cuda:1"})
+    recipe = recipe.model_copy(update={"judge": moved})
+    plan = make_plan(recipe, "l4", 1, HOST)
+    devices = values(plan, "Memory: each device")
+    assert devices["l4 1"] == values(plan, "Memory: judge")["total"]
+    assert "l4 1" not in values(make_plan(recipe, "l4", 2, HOST), "Memory: each device")
+
+
+def test_logits_are_never_more_than_those_of_a_chunk():
+    model, _ = architecture_of(PolicyConfig(model="Qwen/Qwen2.5-7B-Instruct"), "policy")
+    few, many, more = (logits(model, rows).bytes for rows in (100, 1000, 100_000))
+    assert few == 100 * model.vocabulary * 4 * LOGIT_COPIES
+    assert 0.99 < many / (MAX_LOGITS * 4 * LOGIT_COPIES) <= 1
+    assert more == many
+
+
+def test_seats_share_the_work_but_a_pass_is_not_split(recipe):
+    one, four = (make_plan(recipe, "l4", seats, HOST).seconds for seats in (1, 4))
+    assert four["rollouts"] == pytest.approx(one["rollouts"] / 4)
+    plan = make_plan(recipe, "l4", 10_000, HOST)
+    [passes] = [
+        int(q.how.split()[1])
+        for section in plan.sections
+        for q in section.quantities
+        if q.name == "policy: computed"
+    ]
+    updates = recipe.policy.updates_per_iteration
+    assert plan.seconds["policy update"] == pytest.approx(one["policy update"] * updates / passes)
+
+
+def test_traffic_between_machines_goes_through_all_their_ports():
+    recipe = load_recipe(RECIPES / "quickstart.yaml", ["judge.train=false"])
+    slow = [*HOST, "machine_bandwidth=100", "network_bandwidth=1"]
+    name = "policy: hand-over"
+    one, two = (make_plan(recipe, "h200", n, slow) for n in (8, 16))
+
+    def line(plan: Plan, unit: str) -> float:
+        [traffic] = [s for s in plan.sections if s.title.startswith("Traffic")]
+        [value] = [q.value for q in traffic.quantities if (q.name, q.unit) == (name, unit)]
+        assert value is not None
+        return value
+
+    whole = architecture_of(recipe.policy, "policy")[0].parameters * 4
+    assert line(one, "bytes") == whole * 7 / 8
+    assert line(one, "s") == pytest.approx(whole * 7 / 8 / 100)
+    # Half of the whole comes from the other machine, through eight ports.
+    assert line(two, "s") == pytest.approx(whole / 2 / 8)
+    assert not [q for q in one.sections[-1].quantities if q.name.startswith("judge")]
+
+
+@pytest.mark.parametrize("name", ["quickstart", "miniwob-nano"])
+def test_recipes_of_nano_models_fit_one_gpu(name):
+    assert make_plan(load_recipe(RECIPES / f"{name}.yaml"), "h200", 1, HOST).fits
+
+
+def test_the_papers_recipe_fits_eight_gpus_with_every_weight_trained():
+    recipe = load_recipe(RECIPES / "alfworld-qwen2.5-7b.yaml")
+    assert recipe.policy.lora is None
+    assert recipe.judge.lora is None
+    plan = make_plan(recipe, "h200")
+    assert plan.count == recipe.cluster.seats == 8
+    assert plan.fits
+    # docs/planning.md has these.
+    needs = {n: values(make_plan(recipe, "h200", n), "Memory: each")["h200 0"] for n in (1, 64)}
+    needs[8] = values(plan, "Memory: each")["h200 0"]
+    assert {n: round(need / 1e9) for n, need in needs.items()} == {1: 528, 8: 126, 64: 75}
