@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from helpers.paths import TINY
-from helpers.tiny import plain_logprobs, tiny_model, tiny_recurrent_model
+from helpers.tiny import model_here, plain_logprobs, tiny_model, tiny_recurrent_model
+from rlanything.cluster.models import load_role
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import AdapterConfig, JudgeConfig, PolicyConfig, RoleConfig
 from rlanything.domains.registry import load_domain
@@ -18,7 +19,7 @@ from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.plain import PlainEngine
-from rlanything.runs.build import build_components, load_role
+from rlanything.runs.build import build_components
 
 REQUESTS = [Request(tuple(range(5, 8 + 7 * i)), (i, i + 10), conversation=str(i)) for i in range(4)]
 SAMPLING = Sampling(1.0, 12)
@@ -105,7 +106,9 @@ def test_a_cast_narrows_its_adapter_only() -> None:
     changes = [f"{role}.dtype=bfloat16" for role in ("policy", "judge", "adapter")]
     recipe = load_recipe(TINY, changes)
     cast = build_components(recipe, load_domain(recipe.domain.name, recipe.domain.options))
-    assert cast.judge is not None
-    assert dtypes(cast.policy.model) == dtypes(cast.judge.model) == {torch.float32}
+    trained = cast.trained_models
+    assert {name: dtypes(model_here(model)) for name, model in trained.items()} == {
+        name: {torch.float32} for name in ("policy", "judge")
+    }
     chat_model: Any = cast.chat_models["adapter"]
     assert dtypes(chat_model._model) == {torch.bfloat16}

@@ -19,6 +19,7 @@ from transformers import (
     Qwen3NextForCausalLM,
 )
 
+from rlanything.cluster.open import Trained
 from rlanything.engines.hf.choices import restricted_logprobs
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.nano.tokenizer import train_tokenizer
@@ -159,3 +160,10 @@ def _small(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
         "pad_token_id": tokenizer.pad_token_id,
         "bos_token_id": None,
     }
+
+
+def model_here(trained: Trained | None) -> LanguageModel:
+    """The model of a role, which is in this process."""
+    assert trained is not None
+    assert isinstance(trained.model, LanguageModel)
+    return trained.model

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from helpers.paths import TINY
-from helpers.tiny import plain_logprobs, sample_of, tiny_model
+from helpers.tiny import model_here, plain_logprobs, sample_of, tiny_model
 from rlanything.algorithm.losses.base import LossInputs, LossSettings
 from rlanything.algorithm.losses.clipped import clipped
 from rlanything.config.recipe import RecipeError, load_recipe
@@ -124,11 +124,11 @@ def test_a_resumed_role_is_held_to_the_recipes_model_and_not_to_the_checkpoints(
     recipe = load_recipe(TINY, [*changes, *(["judge.lora={rank: 2}"] if lora else [])])
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     cast = build_components(recipe, domain)
-    assert cast.judge is not None
-    given = samples(cast.judge.model)
+    judge = model_here(cast.judge)
+    given = samples(judge)
     settings = recipe.judge.model_copy(update={"learning_rate": 1e-3})
-    reference = ReferenceModel(cast.judge.model, adapters_off=lora)
-    Learner(cast.judge.model, settings, reference).update(given, 0)
+    reference = ReferenceModel(judge, adapters_off=lora)
+    Learner(judge, settings, reference).update(given, 0)
 
     class Pool:
         def to_json(self) -> str:
@@ -138,11 +138,11 @@ def test_a_resumed_role_is_held_to_the_recipes_model_and_not_to_the_checkpoints(
     resumed = build_components(recipe, domain, tmp_path / "iter-00001")
     assert resumed.judge is not None
     completion = given[0][1].completion
-    moved = plain_logprobs(resumed.judge.model, completion).tolist()
-    assert moved == pytest.approx(plain_logprobs(cast.judge.model, completion).tolist(), rel=1e-5)
+    moved = plain_logprobs(model_here(resumed.judge), completion).tolist()
+    assert moved == pytest.approx(plain_logprobs(judge, completion).tolist(), rel=1e-5)
     fresh = build_components(recipe, domain).judge
     assert fresh is not None
-    first = plain_logprobs(fresh.model, completion).tolist()
+    first = plain_logprobs(model_here(fresh), completion).tolist()
     found = resumed.judge.learner.update(given, 0)
     expected = sum(k3(n, o) for n, o in zip(moved, first, strict=True)) / len(moved)
     assert found["reference_kl"] == pytest.approx(expected, rel=1e-2)

@@ -18,6 +18,7 @@ from helpers.benchmark_module import load_part
 from helpers.tiny import tiny_tokenizer
 from helpers.torch_memory import peak_of
 from rlanything.cli import app
+from rlanything.cluster.models import load_role
 from rlanything.config.engines import EngineConfig
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.roles import (
@@ -49,7 +50,6 @@ from rlanything.planning.report import Plan, PlanError, Quantity, amount
 from rlanything.planning.seconds import rate_of
 from rlanything.planning.workload import TrainingWorkload, task_count, workloads
 from rlanything.records import Completion, Message, Sample
-from rlanything.runs.build import load_role
 
 made_up: Any = load_part("learner_steps.experience")
 OBSERVATION, OPENING, RESPONSE = made_up.OBSERVATION, made_up.OPENING, made_up.RESPONSE

@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from helpers.benchmark_module import load_part
 from helpers.tiny import tiny_tokenizer
 from helpers.torch_memory import peak_of
+from rlanything.cluster.models import load_role
 from rlanything.config.roles import PolicyConfig
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner
@@ -28,7 +29,6 @@ from rlanything.planning.memory import held, in_flight
 from rlanything.planning.traffic import exchanged
 from rlanything.planning.workload import RoleWorkload, TrainingWorkload
 from rlanything.records import Completion, Sample
-from rlanything.runs.build import load_role
 
 made_up: Any = load_part("learner_steps.experience")
 SEATS = 4

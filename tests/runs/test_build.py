@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helpers.paths import TINY
+from helpers.tiny import model_here
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.domains.registry import load_domain
 from rlanything.roles.adapter import RewriteRequest
@@ -30,7 +31,7 @@ def test_an_adapter_may_be_another_roles_model_as_it_learns(role: str) -> None:
 
     before = said()
     assert said() == before
-    for weights in cast.trained_models[role].model.network.parameters():
+    for weights in model_here(cast.trained_models[role]).network.parameters():
         weights.data.mul_(-1.0)
     assert said() != before
 
