@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from rlanything.cluster import seat
 from rlanything.cluster.base import Call, Place, SeatLost
-from rlanything.cluster.seat import Done, Failed, Progress
+from rlanything.cluster.seat import Done, Failed, SamplesDone
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.channel import Channel
 
@@ -99,14 +99,14 @@ class LocalSeats:
                 assert isinstance(fileno, int)
                 number = channels[fileno]
                 message = self._receive(number, seconds)
-                if isinstance(message, Progress):
+                if isinstance(message, SamplesDone):
                     if on_progress is not None:
                         on_progress(message.samples)
                 elif isinstance(message, Done):
                     results[number] = message.result
                 else:
                     failures[number] = message.error
-                if not isinstance(message, Progress):
+                if not isinstance(message, SamplesDone):
                     waiting.discard(number)
                 deadline = time.monotonic() + (min(GRACE_SECONDS, seconds) if failures else seconds)
         if failures:
@@ -115,7 +115,7 @@ class LocalSeats:
             raise failures[min(failures)]
         return results
 
-    def _receive(self, number: int, seconds: float) -> Progress | Done | Failed:
+    def _receive(self, number: int, seconds: float) -> SamplesDone | Done | Failed:
         try:
             return self._seats[number].channel.receive(seconds)
         except TimeoutError:

@@ -43,7 +43,7 @@ class Trained(Served, Protocol):
 
 
 class Models(Protocol):
-    """What loads the models of roles, and holds them."""
+    """The place of a run's models, which loads and holds them."""
 
     def trained(self, source: RoleSource) -> Trained: ...
     def served(self, source: RoleSource) -> Served: ...

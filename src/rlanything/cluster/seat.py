@@ -36,7 +36,7 @@ from rlanything.records import Completion
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SamplesDone:
     """A message on the way: so many more samples are done."""
 
     samples: int
@@ -123,7 +123,7 @@ def serve(channel: Channel) -> None:
     """Does what is asked over a channel, until its other end is gone."""
 
     def report(samples: int) -> None:
-        channel.send(Progress(samples))
+        channel.send(SamplesDone(samples))
 
     place: Place = channel.receive()
     seat = Seat(place, report)

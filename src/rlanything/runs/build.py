@@ -187,7 +187,8 @@ def _trained_source(
     loss: Loss | None = None,
 ) -> RoleSource:
     try:
-        load_loss(role.loss)
+        if loss is None:
+            load_loss(role.loss)
     except PluginError as error:
         raise RecipeError(f"{name}.loss: {error}") from None
     return RoleSource(

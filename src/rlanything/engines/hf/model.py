@@ -66,7 +66,7 @@ class LanguageModel(ModelText):
 
     @property
     def text(self) -> ModelText:
-        """What may travel to a process that does not compute with the model."""
+        """The part that may travel to a process that does not compute with the model."""
         return ModelText(self.name, self.tokenizer, self.end_of_turn, self.stop_ids)
 
     @property

@@ -49,7 +49,7 @@ class Killer(Progress):
         if name == aimed and self.killed.total() < self._left and self._in_a_row < 2:
             self._in_a_row += 1
             self.killed[name] += 1
-            seats = self.trainer._components.models._seats.process_ids
+            seats = seats_of(self.trainer)
             victim, delay = self._rng.choice(seats), self._rng.uniform(0, self._seconds[name])
             threading.Thread(target=self._kill, args=(victim, delay), daemon=True).start()
         with super().phase(name, total, unit) as advance:
@@ -59,6 +59,11 @@ class Killer(Progress):
         time.sleep(delay)
         with suppress(ProcessLookupError):  # the run ended before the blow
             os.kill(victim, signal.SIGKILL)
+
+
+def seats_of(trainer: Any) -> list[int]:
+    """The process ids of a run's seats."""
+    return trainer._components.models._seats.process_ids
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +90,19 @@ def test_seats_killed_in_every_phase_change_nothing(
 
 
 def test_seats_that_are_lost_again_and_again_end_the_run_with_one_line(tmp_path: Path) -> None:
-    class Always(Killer):
+    class Always(Progress):
+        """Kills a seat whenever rollouts begin."""
+
+        trainer: Any = None
+
         @contextmanager
         def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-            self._in_a_row = 0
+            if name == "rollouts":
+                os.kill(seats_of(self.trainer)[1], signal.SIGKILL)
             with super().phase(name, total, unit) as advance:
                 yield advance
 
-    killer = Always(99, dict.fromkeys(PHASES, 0.0), 1)
+    killer = Always(Console(quiet=True))
     killer.trainer = trainer(tmp_path / "run", killer, "evaluation.episodes=0")
     with pytest.raises(SeatLost, match=r"died \(exit status -9") as caught:
         killer.trainer.train()
