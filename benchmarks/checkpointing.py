@@ -19,12 +19,12 @@ from statistics import median
 import numpy as np
 from learner_steps import memory
 
+from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import LoraSettings, TrainedRoleConfig
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import load_model
 from rlanything.learning.learner import Learner
 from rlanything.records import Completion, Sample
-from rlanything.runs.build import prepare_torch
 
 BRANCHES = 8
 

@@ -23,6 +23,7 @@ from typing import Literal
 import torch
 from rich.progress import track
 
+from rlanything.cluster.models import prepare_torch
 from rlanything.config.engines import EngineSetting
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import TrainedRoleConfig
@@ -41,7 +42,6 @@ from rlanything.records import Trajectory
 from rlanything.roles.chat_template import Chat
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything.runs.build import prepare_torch
 from rlanything.seeds import derive
 
 HERE = Path(__file__).parent

@@ -249,7 +249,7 @@ def faster(mine: Sequence[Figures], others: Sequence[Figures]) -> str:
 
 def report(tasks: int, repeats: int) -> str:
     load = os.getloadavg()[0]
-    recipe = load_recipe(RECIPE)
+    recipe = load_recipe(RECIPE, ["cluster.seats=1"])
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     components = build_components(recipe, domain)
     rollouts = recipe.loop.rollouts_per_task

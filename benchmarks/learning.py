@@ -293,7 +293,10 @@ def main() -> None:
     if arguments.controls:
         first = f"seed={arguments.seeds[0]}"
         wanted |= {name: [first, *overrides] for name, overrides in CONTROLS.items()}
-    share = [f"threads={max(1, (os.cpu_count() or 1) // arguments.parallel)}"]
+    share: list[str] = []
+    if arguments.parallel > 1:
+        threads = max(1, (os.cpu_count() or 1) // arguments.parallel)
+        share = [f"threads={threads}", "cluster.seats=1"]
     places = {name: folder / name.replace(" ", "-") for name in wanted}
     with ThreadPoolExecutor(arguments.parallel) as executor:
         minutes = executor.map(

@@ -11,6 +11,7 @@ from functools import partial
 from learner_steps import memory, trl_step
 from learner_steps.contenders import ROW_TOKENS, Contender, learner_contender, trl_contender
 from learner_steps.experience import Tagged, episodes, recorded
+from rlanything.config.cluster import ClusterConfig
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.domains.registry import load_domain
@@ -90,11 +91,15 @@ def measure(recipe: Recipe, quick: bool, progress: Progress) -> Result:
     if quick:
         loop = recipe.loop.model_copy(update={"tasks_per_iteration": QUICK_TASKS})
         recipe = recipe.model_copy(update={"loop": loop})
+    recipe = recipe.model_copy(update={"cluster": ClusterConfig()})
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     components = build_components(recipe, domain)
     if components.judge is None:
         raise BenchError("this recipe's judge learns nothing: choose a model that is here")
-    for role in (components.policy, components.judge):
+    models: dict[str, LanguageModel] = {}
+    for name, role in components.trained_models.items():
+        assert isinstance(role.model, LanguageModel)
+        models[name] = role.model
         if role.model.sharing_problem is not None:
             raise BenchError(
                 f"model {role.model.name!r} cannot share beginnings: {role.model.sharing_problem}. "
@@ -103,15 +108,15 @@ def measure(recipe: Recipe, quick: bool, progress: Progress) -> Result:
     policy, judge = recorded(recipe, domain, components, progress)
     seed = derive(recipe.seed, 1, "minibatches")
     cases: list[tuple[str, LanguageModel, TrainedRoleConfig, Sequence[Sample]]] = [
-        ("policy", components.policy.model, recipe.policy, _minibatch(policy, recipe.policy, seed)),
-        ("judge", components.judge.model, recipe.judge, _minibatch(judge, recipe.judge, seed)),
+        ("policy", models["policy"], recipe.policy, _minibatch(policy, recipe.policy, seed)),
+        ("judge", models["judge"], recipe.judge, _minibatch(judge, recipe.judge, seed)),
     ]
     if not quick:
-        vocabulary = len(components.policy.model.tokenizer)
+        vocabulary = len(models["policy"].tokenizer)
         cases += [
             (
                 f"{steps} steps",
-                components.policy.model,
+                models["policy"],
                 recipe.policy,
                 episodes(steps, EPISODE_ROLLOUTS, vocabulary, seed),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helpers.paths import RECIPES
+from rlanything.config.cluster import ClusterConfig
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import PolicyConfig
 from rlanything.learning.scorer import MAX_LOGITS
@@ -62,7 +63,7 @@ def test_roles_take_turns_on_a_device(recipe):
 
 def test_roles_on_devices_of_their_own_are_counted_apart_in_one_process(recipe):
     moved = recipe.judge.model_copy(update={"device": "cuda:1"})
-    recipe = recipe.model_copy(update={"judge": moved})
+    recipe = recipe.model_copy(update={"judge": moved, "cluster": ClusterConfig()})
     plan = make_plan(recipe, "l4", 1, HOST)
     devices = values(plan, "Memory: each device")
     assert devices["l4 1"] == values(plan, "Memory: judge")["total"]

@@ -120,8 +120,9 @@ def make_cells(
     """Returns the cells seed by seed, so that the first to finish can be compared. Every recipe is
     checked; `allow_code`: code that it names may be imported.
 
-    A run has one thread unless an override says otherwise: its results then do not depend on how
-    many run at once. Raises `RecipeError`, and `GridError` for an override that the grid sets."""
+    A run has one seat and one thread unless an override says otherwise: its results then do not
+    depend on how many run at once. Raises `RecipeError`, and `GridError` for an override that the
+    grid sets."""
     for override in overrides:
         if override.startswith(("seed=", "run_dir=")):
             raise GridError(f"override {override!r}: --seeds and --out set that; leave it out")
@@ -129,7 +130,8 @@ def make_cells(
     for seed in range(seeds):
         for arm in arms:
             folder = out / arm.name / f"seed-{seed}"
-            own = ("threads=1", *overrides, *arm.overrides, f"seed={seed}", f"run_dir={folder}")
+            own = ("threads=1", "cluster.seats=1", *overrides, *arm.overrides)
+            own = (*own, f"seed={seed}", f"run_dir={folder}")
             cell = load_recipe(recipe, own, allow_code=allow_code)
             cells.append(Cell(arm.name, seed, folder, own, cell, allow_code))
     for cell in cells:
