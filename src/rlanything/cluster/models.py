@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -140,12 +140,14 @@ def load_shared(source: RoleSource, group: SeatGroup, offload: bool) -> SharedMo
     """Loads a model that learns on all seats of a group, which call it together: the first reads
     it, and the others are given what they need. Raises as `load_trained`."""
     role, name = _trained_role(source), source.name
-    learning = _from_first(group, lambda: _learning_model(source))
+    # Into the host's memory: no GPU need hold more than its shards, and what its engine needs.
+    hosted = role.model_copy(update={"device": "cpu"})
+    learning = _from_first(group, lambda: _learning_model(replace(source, role=hosted)))
     reference = None
     if role.reference_kl_weight:
         reference = ReferenceModel(learning, adapters_off=True)
         if not _began_as_nothing(role, name):
-            reference = ReferenceModel(_from_first(group, lambda: _first_model(role, name)))
+            reference = ReferenceModel(_from_first(group, lambda: _first_model(hosted, name)))
     model = _copy(learning, group)
     # From here on it is divided among the seats.
     learner = Learner(learning, role, reference, source.loss, group)

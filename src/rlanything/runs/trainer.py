@@ -296,15 +296,13 @@ class Trainer:
     def _iterations(self, environments: EnvironmentPool) -> Iterator[IterationRecord]:
         """Yields the iterations that are left. Where a seat is lost, all are started anew, and the
         iteration is repeated from the last checkpoint."""
-        losses = 0
+        losses, kept = 0, None
         while True:
             try:
-                for record in self._iterations_left(self._loop(environments)):
-                    losses = 0
-                    yield record
-                return
+                return (yield from self._iterations_left(self._loop(environments)))
             except SeatLost as loss:
-                losses += 1
+                before, kept = kept, self._store.last_iteration()
+                losses = losses + 1 if kept == before else 1
                 if losses == MAX_LOSSES:
                     raise
                 self._progress.warn(f"{loss}: all seats are started anew")
