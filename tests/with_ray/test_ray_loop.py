@@ -81,8 +81,8 @@ def struck(run: Path, blow: Blow) -> list[str]:
 def answers(run: Path) -> tuple[list[Any], list[Any]]:
     """All actions of a run, and all scores."""
     store = Store(run / "run.sqlite")
-    actions = store.query("SELECT action FROM steps ORDER BY rowid")
-    scores = store.query("SELECT score FROM judgements ORDER BY rowid")
+    actions = store.query("SELECT trajectory, step, action FROM steps ORDER BY 1, 2")
+    scores = store.query("SELECT trajectory, step, judgement, score FROM judgements ORDER BY 1, 2, 3")
     store.close()
     return actions, scores
 
@@ -96,7 +96,7 @@ def test_ray_seats_do_what_local_ones_do_and_what_one_does_up_to_rounding(
     assert answers(tmp_path / "one") == answers(undisturbed)
     for role in ("policy", "judge"):
         one, two = (
-            load_file(run / "checkpoints/iter-000002" / role / "model.safetensors")
+            load_file(run / "checkpoints/iter-00002" / role / "model.safetensors")
             for run in (tmp_path / "one", undisturbed)
         )
         assert max((one[name] - two[name]).abs().max() for name in one) < 1e-5
@@ -135,7 +135,7 @@ def test_a_run_that_was_left_resumes(undisturbed: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     begun = trainer(run, *ON_RAY)
     iterations = iter(begun)
-    assert next(iterations).result.number == 1
+    assert next(iterations).number == 1
     iterations.close()  # pyright: ignore[reportAttributeAccessIssue]
     Trainer.resume(run, progress=QUIET).train()
     assert fingerprint(run) == fingerprint(undisturbed)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import logging
 import os
 import signal
 import socket
 import struct
 import threading
+import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -129,7 +129,11 @@ class RaySeats(Answers):
     def _wait(self, waiting: Collection[int], seconds: float) -> list[int]:
         numbers = list(waiting)
         answers = [self._answers[number] for number in numbers]
-        ready, _ = ray.wait(answers, timeout=seconds)
+        deadline = time.monotonic() + seconds
+        ready: list[Any] = []
+        while not ready and (left := deadline - time.monotonic()) > 0:
+            # Ray heeds no signal while it waits.
+            ready, _ = ray.wait(answers, timeout=min(left, 1.0))
         return [number for number, each in zip(numbers, answers, strict=True) if each in ready]
 
     def _receive(self, number: int, seconds: float) -> Progress | Done | Failed:
@@ -217,7 +221,7 @@ def _connect() -> None:
         return
     before = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(address="auto", log_to_driver=False, logging_level=logging.WARNING)
+        ray.init(address="auto", log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ModelError(
             "cluster.launcher: no Ray cluster to join; `ray start --head` on this machine, then "
