@@ -82,7 +82,9 @@ def answers(run: Path) -> tuple[list[Any], list[Any]]:
     """All actions of a run, and all scores."""
     store = Store(run / "run.sqlite")
     actions = store.query("SELECT trajectory, step, action FROM steps ORDER BY 1, 2")
-    scores = store.query("SELECT trajectory, step, judgement, score FROM judgements ORDER BY 1, 2, 3")
+    scores = store.query(
+        "SELECT trajectory, step, judgement, score FROM judgements ORDER BY 1, 2, 3"
+    )
     store.close()
     return actions, scores
 

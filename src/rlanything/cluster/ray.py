@@ -66,8 +66,9 @@ class RaySeats(Answers):
         self._machines: dict[int, str] = {}
         with _losses():
             group = _reserve(config, device, place.threads)
-        # Also where the driver goes on without these seats.
-        self._end = weakref.finalize(self, _end, self._actors, group)
+        # Also where the driver goes on without these seats. Where it ends, so does all that is its.
+        self._ended = weakref.finalize(self, _end_later, self._actors, group)
+        self._ended.atexit = False
         try:
             with _losses():
                 self._start(group, config, place)
@@ -87,12 +88,14 @@ class RaySeats(Answers):
         on_progress: Callable[[int], None] | None = None,
     ) -> dict[int, Any]:
         """Makes calls, by seat; see `Seats.ask`."""
-        if not self._end.alive:
+        if not self._ended.alive:
             raise SeatLost("the seats have ended")
         return self._ask(calls, seconds, on_progress)
 
     def close(self) -> None:
-        self._end()
+        if held := self._ended.detach():
+            _, _, arguments, _ = held
+            _end(*arguments)
 
     def _start(self, group: Any, config: ClusterConfig, place: Place) -> None:
         """Fills the machines that are reserved, and has the seats meet."""
@@ -253,6 +256,12 @@ def _hire(group: Any, bundle: int, place: Place) -> Any:
         "runtime_env": {"env_vars": variables},
     }
     return ray.remote(_Host).options(**options).remote()
+
+
+def _end_later(actors: list[Any], group: Any) -> None:
+    """Ends actors when garbage is collected, which may be in the middle of a call of Ray's: it holds
+    locks then, for which a call from here would wait for ever."""
+    threading.Thread(target=_end, args=(actors, group), daemon=True).start()
 
 
 def _end(actors: list[Any], group: Any) -> None:
