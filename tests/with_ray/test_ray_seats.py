@@ -15,7 +15,7 @@ import ray  # pyright: ignore[reportMissingImports]
 
 from cluster.test_local import Deeds, both
 from rlanything.cluster.base import Call, SeatLost
-from rlanything.cluster.ray import RaySeats, interface_of
+from rlanything.cluster.on_ray import RaySeats, interface_of
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.base import ModelError
 

@@ -45,7 +45,7 @@ class Trained(Served, Protocol):
 
 
 class Models(Protocol):
-    """What loads the models of roles, and holds them."""
+    """A holder of the models of roles, which loads them."""
 
     def trained(self, source: RoleSource) -> Trained: ...
     def served(self, source: RoleSource) -> Served: ...
@@ -88,6 +88,6 @@ def _seats(config: ClusterConfig, device: str, threads: int) -> Seats:
             "cluster.launcher: Ray is not installed; pip install 'rlanything[cluster]', or choose "
             "launcher: local"
         )
-    from rlanything.cluster.ray import RaySeats
+    from rlanything.cluster.on_ray import RaySeats
 
     return RaySeats(config, device, threads)

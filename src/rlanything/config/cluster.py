@@ -10,6 +10,7 @@ from rlanything.config.engines import ConfigSection
 from rlanything.config.roles import Count
 
 Port = Annotated[int, Field(ge=1, le=65535)]
+Ports = Annotated[tuple[Port, Port], Field(strict=False)]
 
 
 class ClusterConfig(ConfigSection):
@@ -24,7 +25,7 @@ class ClusterConfig(ConfigSection):
     (needs `pip install 'rlanything[cluster]'`)."""
     per_machine: Count | None = None
     """With `ray`, how many seats a machine has. None: as many as fit."""
-    ports: tuple[Port, Port] | None = None
+    ports: Ports | None = None
     """With `ray`, the ports one of which seats meet at, first and last. None: any that is free."""
     offload: bool = False
     """Whether a learner's optimizer and weights wait in the host's memory while engines

@@ -100,10 +100,10 @@ class RaySeats(Answers):
     def _start(self, group: Any, config: ClusterConfig, place: Place) -> None:
         """Fills the machines that are reserved, and has the seats meet."""
         seconds = config.start_seconds
-        if not group.wait(seconds):
+        if not _placed(group, seconds):
             raise SeatLost(
-                f"cluster: in {seconds:g} s Ray found no room for {_needs(group)}; all that it has: "
-                f"{_amounts(ray.cluster_resources())}"
+                f"cluster: in {seconds:g} s Ray found no room for {_needs(group)}; all that it "
+                f"has: {_amounts(ray.cluster_resources())}"
             )
         for rank in range(place.size):
             bundle = rank // config.per_machine if config.per_machine else rank
@@ -245,6 +245,17 @@ def _reserve(config: ClusterConfig, device: str, threads: int) -> Any:
     return placement_group(bundles, strategy="STRICT_SPREAD")
 
 
+def _placed(group: Any, seconds: float) -> bool:
+    """Whether there is room by then, on machines that are there."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        # Ray heeds no signal while it waits, and lets no other thread of this process run.
+        if group.wait(min(left, 1.0)):
+            return True
+        time.sleep(0.1)
+    return False
+
+
 def _hire(group: Any, bundle: int, place: Place) -> Any:
     """Returns a new actor, in what was reserved for it."""
     variables = {"PYTHONPATH": search_path(), "OMP_NUM_THREADS": str(place.threads)}
@@ -259,8 +270,8 @@ def _hire(group: Any, bundle: int, place: Place) -> Any:
 
 
 def _end_later(actors: list[Any], group: Any) -> None:
-    """Ends actors when garbage is collected, which may be in the middle of a call of Ray's: it holds
-    locks then, for which a call from here would wait for ever."""
+    """Ends actors when garbage is collected, which may be in the middle of a call of Ray's: no
+    place to begin another."""
     threading.Thread(target=_end, args=(actors, group), daemon=True).start()
 
 
