@@ -28,7 +28,10 @@ from ray.util import (  # pyright: ignore[reportMissingImports]
 from ray.util.scheduling_strategies import (  # pyright: ignore[reportMissingImports]
     PlacementGroupSchedulingStrategy,
 )
-from torch.distributed import DistNetworkError, TCPStore
+from torch.distributed import (
+    DistNetworkError,
+    TCPStore,  # pyright: ignore[reportPrivateImportUsage], it is in the documentation
+)
 
 from rlanything.cluster.base import Call, Place, SeatLost
 from rlanything.cluster.gathering import Answers
