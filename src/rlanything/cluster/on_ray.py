@@ -133,14 +133,13 @@ class RaySeats(Answers):
             raise
 
     def _wait(self, waiting: Collection[int], seconds: float) -> list[int]:
-        numbers = list(waiting)
-        answers = [self._answers[number] for number in numbers]
+        answers = [self._answers[number] for number in waiting]
         deadline = time.monotonic() + seconds
         ready: list[Any] = []
         while not ready and (left := deadline - time.monotonic()) > 0:
             # Ray heeds no signal while it waits.
             ready, _ = ray.wait(answers, timeout=min(left, 1.0))
-        return [number for number, each in zip(numbers, answers, strict=True) if each in ready]
+        return [number for number in waiting if self._answers[number] in ready]
 
     def _receive(self, number: int, seconds: float) -> Progress | Done | Failed:
         try:
@@ -215,8 +214,8 @@ def interface_of(address: str) -> str | None:
         for _, name in socket.if_nameindex():
             with suppress(OSError):  # one without an address
                 asked = struct.pack("256s", name.encode())
-                found = fcntl.ioctl(asking.fileno(), _ADDRESS_OF_INTERFACE, asked)
-                if socket.inet_ntoa(found[20:24]) == address:
+                answered = fcntl.ioctl(asking.fileno(), _ADDRESS_OF_INTERFACE, asked)
+                if socket.inet_ntoa(answered[20:24]) == address:
                     return name
     return None
 
