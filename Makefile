@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain quickstart evidence remedies smollm2 lint test test-slow test-vllm bench bench-vllm
+.PHONY: help setup toolchain quickstart evidence remedies smollm2 lint test test-slow test-vllm test-cluster bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -132,6 +132,21 @@ $(VLLM)/.smollm2: $(VLLM)/.installed
 
 bench-vllm: $(VLLM)/.smollm2 ## the embedded engine against vLLM: rewrites benchmarks/engines.md
 	$(VLLM)/bin/python benchmarks/engines.py
+
+# Ray runs what is in .venv, in an environment that has all of it and Ray beside it.
+CLUSTER := .venv-cluster
+$(CLUSTER)/.installed: $(STAMP)
+	@echo "Ray, in an environment on top of $(VENV)"
+	@$(PYTHON) -m venv --clear $(CLUSTER)
+	@$(BIN)/python -c 'import sysconfig; there = sysconfig.get_path("purelib"); \
+	  print(f"import site; site.addsitedir({there!r})")' \
+	  > "$$($(CLUSTER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
+	@$(CLUSTER)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+	  --constraint constraints.txt 'ray>=2.60'
+	@touch $@
+
+test-cluster: $(CLUSTER)/.installed ## the loop on seats of a Ray cluster of three nodes, in an environment of its own
+	$(CLUSTER)/bin/python -m pytest tests/with_ray
 
 bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about five hours)
 	$(BIN)/python benchmarks/learner.py --out benchmarks/learner.md

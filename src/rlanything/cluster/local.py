@@ -8,26 +8,24 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from multiprocessing.connection import wait
-from typing import Any, NoReturn
+from typing import Any, cast
 
 from rlanything.cluster import seat
 from rlanything.cluster.base import Call, Place, SeatLost
+from rlanything.cluster.gathering import Answers
 from rlanything.cluster.seat import Done, Failed, SamplesDone
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.channel import Channel
 
-GRACE_SECONDS = 5.0
-"""What seats are given to end a call that failed on another: they may wait for it in vain."""
 LAST_WORDS = 400
 """Characters of a dead seat's last line."""
 
 
-class LocalSeats:
+class LocalSeats(Answers):
     """Processes of this machine, each with its own GPU or its own share of the cores."""
 
     def __init__(self, config: ClusterConfig, device: str, threads: int) -> None:
@@ -79,41 +77,10 @@ class LocalSeats:
             process.kill()
         self._meeting.cleanup()
 
-    def _gather(
-        self, waiting: set[int], seconds: float, on_progress: Callable[[int], None] | None
-    ) -> dict[int, Any]:
-        """Returns the results of the seats that are at work, once all are done."""
-        results: dict[int, Any] = {}
-        failures: dict[int, Exception] = {}
-        deadline = time.monotonic() + seconds
-        while waiting:
-            left = deadline - time.monotonic()
-            channels = {self._seats[number].channel.fileno: number for number in waiting}
-            ready = wait(list(channels), max(left, 0.0))
-            if not ready:
-                if failures:  # the others wait for those that failed, and would for ever
-                    break
-                late = ", ".join(map(str, sorted(waiting)))
-                self._lose(f"nothing was heard of seat {late} for {seconds:g} s")
-            for fileno in ready:
-                assert isinstance(fileno, int)
-                number = channels[fileno]
-                message = self._receive(number, seconds)
-                if isinstance(message, SamplesDone):
-                    if on_progress is not None:
-                        on_progress(message.samples)
-                elif isinstance(message, Done):
-                    results[number] = message.result
-                else:
-                    failures[number] = message.error
-                if not isinstance(message, SamplesDone):
-                    waiting.discard(number)
-                deadline = time.monotonic() + (min(GRACE_SECONDS, seconds) if failures else seconds)
-        if failures:
-            if waiting:
-                self.close()
-            raise failures[min(failures)]
-        return results
+    def _wait(self, waiting: Collection[int], seconds: float) -> list[int]:
+        channels = {self._seats[number].channel.fileno: number for number in waiting}
+        # Nothing but file descriptors was given, so nothing else comes back.
+        return [channels[cast(int, ready)] for ready in wait(list(channels), seconds)]
 
     def _receive(self, number: int, seconds: float) -> SamplesDone | Done | Failed:
         try:
@@ -122,10 +89,6 @@ class LocalSeats:
             self._lose(f"seat {number} went silent in the middle of a message")
         except (EOFError, OSError):
             self._lose(f"seat {number} died ({self._seats[number].last_words()})")
-
-    def _lose(self, why: str) -> NoReturn:
-        self.close()
-        raise SeatLost(why)
 
 
 class _Process:
@@ -155,7 +118,7 @@ class _Process:
     def last_words(self) -> str:
         """Returns how it ended, and the last line that it printed."""
         try:
-            status = self._process.wait(GRACE_SECONDS)
+            status = self._process.wait(Answers.grace_seconds)
         except subprocess.TimeoutExpired:
             return "it hung up"
         self._log.seek(0)
@@ -166,7 +129,7 @@ class _Process:
 def _environment(rank: int, place: Place) -> dict[str, str]:
     """Returns the environment of a seat: its threads, its GPU, and no way out of this machine."""
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(p or os.curdir for p in sys.path),
+        "PYTHONPATH": seat.search_path(),
         "OMP_NUM_THREADS": str(place.threads),
         "GLOO_SOCKET_IFNAME": "lo",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from rlanything.algorithm.losses.base import Loss
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines import shipped
-from rlanything.engines.base import Engine
+from rlanything.engines.base import Engine, ModelError
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.hf.shards import whole
@@ -99,6 +100,11 @@ class SharedModel(ServedModel):
         self.learning.save(folder, writes=self.group.rank == 0)
         # All seats write into its folder, which the first has made by then.
         self.group.total(0.0)
+        if not folder.is_dir():
+            raise ModelError(
+                f"{folder} is not there on {socket.gethostname()}: the run directory must be on a "
+                "file system that all machines see"
+            )
         self.learner.save(folder / OPTIMIZER)
 
     def load_state(self, folder: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from rlanything.cluster.base import Seats
 from rlanything.cluster.fleet import OnSeats
 from rlanything.cluster.local import LocalSeats
 from rlanything.cluster.models import (
@@ -17,7 +19,7 @@ from rlanything.cluster.models import (
     prepare_torch,
 )
 from rlanything.config.cluster import ClusterConfig
-from rlanything.engines.base import Engine
+from rlanything.engines.base import Engine, ModelError
 from rlanything.engines.hf.text import ModelText
 from rlanything.learning.base import Updates
 
@@ -43,7 +45,7 @@ class Trained(Served, Protocol):
 
 
 class Models(Protocol):
-    """The place of a run's models, which loads and holds them."""
+    """A holder of the models of roles, which loads them."""
 
     def trained(self, source: RoleSource) -> Trained: ...
     def served(self, source: RoleSource) -> Served: ...
@@ -75,4 +77,17 @@ def open_models(config: ClusterConfig, devices: Sequence[str], threads: int) -> 
     if config.seats == 1:
         return Here(threads)
     device = next((device for device in devices if device != "cpu"), "cpu")
-    return OnSeats(LocalSeats(config, device, threads), config)
+    return OnSeats(_seats(config, device, threads), config)
+
+
+def _seats(config: ClusterConfig, device: str, threads: int) -> Seats:
+    if config.launcher == "local":
+        return LocalSeats(config, device, threads)
+    if importlib.util.find_spec("ray") is None:
+        raise ModelError(
+            "cluster.launcher: Ray is not installed; pip install 'rlanything[cluster]', or choose "
+            "launcher: local"
+        )
+    from rlanything.cluster.on_ray import RaySeats
+
+    return RaySeats(config, device, threads)

@@ -129,13 +129,21 @@ def serve(channel: Channel) -> None:
     seat = Seat(place, report)
     channel.send(Done(None))
     while True:
-        call: Call = channel.receive()
-        try:
-            answer: Done | Failed = Done(call.method(seat, *call.arguments))
-        except Exception as error:
-            traceback.print_exc()  # into the seat's log
-            answer = Failed(_portable(error))
-        channel.send(answer)
+        channel.send(answer(seat, channel.receive()))
+
+
+def answer(seat: Seat, call: Call) -> Done | Failed:
+    """Does what a seat is asked."""
+    try:
+        return Done(call.method(seat, *call.arguments))
+    except Exception as error:
+        traceback.print_exc()  # into the seat's log
+        return Failed(_portable(error))
+
+
+def search_path() -> str:
+    """Returns the PYTHONPATH of a seat, so that it finds what this process does."""
+    return os.pathsep.join(map(os.path.abspath, sys.path))
 
 
 def _portable(error: Exception) -> Exception:

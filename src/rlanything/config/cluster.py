@@ -9,6 +9,9 @@ from pydantic import Field, model_validator
 from rlanything.config.engines import ConfigSection
 from rlanything.config.roles import Count
 
+Port = Annotated[int, Field(ge=1, le=65535)]
+Ports = Annotated[tuple[Port, Port], Field(strict=False)]
+
 
 class ClusterConfig(ConfigSection):
     """A seat is a process with its own share of the hardware: a core, or a GPU. Each holds a shard
@@ -22,6 +25,8 @@ class ClusterConfig(ConfigSection):
     (needs `pip install 'rlanything[cluster]'`)."""
     per_machine: Count | None = None
     """With `ray`, how many seats a machine has. None: as many as fit."""
+    ports: Ports | None = None
+    """With `ray`, the ports one of which seats meet at, first and last. None: any that is free."""
     offload: bool = False
     """Whether a learner's optimizer and weights wait in the host's memory while engines
     generate."""
@@ -33,6 +38,9 @@ class ClusterConfig(ConfigSection):
 
     @model_validator(mode="after")
     def _machines_of_ray(self) -> ClusterConfig:
-        if self.per_machine is not None and self.launcher == "local":
-            raise ValueError("per_machine belongs to launcher: ray; leave it out")
+        for name in ("per_machine", "ports"):
+            if getattr(self, name) is not None and self.launcher == "local":
+                raise ValueError(f"{name} belongs to launcher: ray; leave it out")
+        if self.ports is not None and self.ports[0] > self.ports[1]:
+            raise ValueError("ports: the first is above the last")
         return self

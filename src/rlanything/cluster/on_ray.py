@@ -1,0 +1,312 @@
+"""Seats as actors of a Ray cluster, on one machine or many."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+# The extra `cluster`: it is in the environment of `make test-cluster` only.
+import ray  # pyright: ignore[reportMissingImports]
+from ray.exceptions import RayError, RayTaskError  # pyright: ignore[reportMissingImports]
+from ray.util import (  # pyright: ignore[reportMissingImports]
+    placement_group,
+    remove_placement_group,
+)
+from ray.util.scheduling_strategies import (  # pyright: ignore[reportMissingImports]
+    PlacementGroupSchedulingStrategy,
+)
+from torch.distributed import (
+    DistNetworkError,
+    TCPStore,  # pyright: ignore[reportPrivateImportUsage], it is in the documentation
+)
+
+from rlanything.cluster.base import Call, Place, SeatLost
+from rlanything.cluster.gathering import Answers
+from rlanything.cluster.seat import Done, Failed, SamplesDone, Seat, answer, search_path
+from rlanything.config.cluster import ClusterConfig
+from rlanything.engines.base import ModelError
+
+SHARED = "model files and the run directory must be on a file system that all machines see"
+_ADDRESS_OF_INTERFACE = 0x8915
+"""SIOCGIFADDR of Linux, see netdevice(7)."""
+
+
+class RaySeats(Answers):
+    """Actors of a Ray cluster, each with its own GPU or CPUs. One that dies is not restarted: what
+    it knew is gone, and the others' work with it."""
+
+    # Ray's health checks take longer to find a dead machine than a seat to miss it.
+    grace_seconds = 30.0
+
+    def __init__(self, config: ClusterConfig, device: str, threads: int) -> None:
+        """`device`: `cpu`, or `cuda` for a GPU a seat; `threads`: CPU threads of all together, 0
+        for one each. Raises `ModelError` where there is no Ray cluster, or where its machines have
+        not what is needed, `SeatLost` where seats do not come up."""
+        _connect()
+        place = Place(
+            rank=0,
+            size=config.seats,
+            meeting="",
+            device=device,
+            threads=max(1, threads // config.seats),
+            timeout_seconds=config.timeout_seconds,
+        )
+        self._answers: dict[int, Any] = {}
+        self._actors: list[Any] = []
+        self._machines: dict[int, str] = {}
+        with _losses():
+            group = _reserve(config, device, place.threads)
+        # Also where the driver goes on without these seats. Where it ends, so does all that is its.
+        self._ended = weakref.finalize(self, _end_later, self._actors, group)
+        self._ended.atexit = False
+        try:
+            with _losses():
+                self._start(group, config, place)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return len(self._actors)
+
+    def ask(
+        self,
+        calls: Mapping[int, Call],
+        seconds: float,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> dict[int, Any]:
+        """Makes calls, by seat; see `Seats.ask`."""
+        if not self._ended.alive:
+            raise SeatLost("the seats have ended")
+        return self._ask(calls, seconds, on_progress)
+
+    def close(self) -> None:
+        if held := self._ended.detach():
+            _, _, arguments, _ = held
+            _end(*arguments)
+
+    def _start(self, group: Any, config: ClusterConfig, place: Place) -> None:
+        """Fills the machines that are reserved, and has the seats meet."""
+        seconds = config.start_seconds
+        if not _placed(group, seconds):
+            raise SeatLost(
+                f"cluster: in {seconds:g} s Ray found no room for {_needs(group)}; all that it "
+                f"has: {_amounts(ray.cluster_resources())}"
+            )
+        for rank in range(place.size):
+            bundle = rank // config.per_machine if config.per_machine else rank
+            self._actors.append(_hire(group, bundle, place))
+        everyone = range(place.size)
+        arrive = Call(_Host.arrive, (Path.cwd(),))
+        self._machines = self._ask(dict.fromkeys(everyone, arrive), seconds)
+        [meeting] = self._ask({0: Call(_Host.open_meeting, (config.ports,))}, seconds).values()
+        places = [dataclasses.replace(place, rank=rank, meeting=meeting) for rank in everyone]
+        self._ask({p.rank: Call(_Host.begin, (p,)) for p in places}, seconds)
+
+    def _ask(
+        self,
+        calls: Mapping[int, Call],
+        seconds: float,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> dict[int, Any]:
+        try:
+            with _losses():
+                self._answers = {n: self._actors[n].do.remote(call) for n, call in calls.items()}
+                return self._gather(set(calls), seconds, on_progress)
+        except SeatLost:
+            self.close()
+            raise
+
+    def _wait(self, waiting: Collection[int], seconds: float) -> list[int]:
+        answers = [self._answers[number] for number in waiting]
+        deadline = time.monotonic() + seconds
+        ready: list[Any] = []
+        while not ready and (left := deadline - time.monotonic()) > 0:
+            # Ray heeds no signal while it waits.
+            ready, _ = ray.wait(answers, timeout=min(left, 1.0))
+        return [number for number in waiting if self._answers[number] in ready]
+
+    def _receive(self, number: int, seconds: float) -> SamplesDone | Done | Failed:
+        try:
+            message = ray.get(next(self._answers[number]), timeout=seconds)
+        except RayError as error:
+            self._lose(f"seat {number}{self._whereabouts(number)} died ({_line(error)})")
+        if isinstance(message, Failed) and isinstance(message.error, ModelError | OSError):
+            message.error.add_note(f"so says seat {number}{self._whereabouts(number)}; {SHARED}")
+        return message
+
+    def _whereabouts(self, number: int) -> str:
+        return f" on {self._machines[number]}" if self._machines else ""
+
+
+class _Host:
+    """The actor around a seat. A thread of its own does the work, while the actor passes on what it
+    has to say."""
+
+    def __init__(self) -> None:
+        self._messages: SimpleQueue[SamplesDone | Done | Failed] = SimpleQueue()
+        self._worker = ThreadPoolExecutor(1)
+        self._seat: Seat | None = None
+
+    def do(self, call: Call) -> Iterator[SamplesDone | Done | Failed]:
+        """Does what is asked of the seat, or of its host before there is one."""
+        target: Any = self._seat or self
+        self._worker.submit(lambda: self._messages.put(answer(target, call)))
+        while True:
+            message = self._messages.get()
+            yield message
+            if not isinstance(message, SamplesDone):
+                return
+
+    def arrive(self, folder: Path) -> str:
+        """Enters the driver's folder, which paths begin from, and returns this machine's address.
+        Raises `ModelError` where it is not there."""
+        address: str = ray.util.get_node_ip_address()
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            raise ModelError(
+                f"{folder} is not there on {address} ({error.strerror}): {SHARED}, and this is the "
+                "folder in which the run was started"
+            ) from None
+        return address
+
+    def open_meeting(self, ports: tuple[int, int] | None) -> str:
+        """Opens a port of this machine where seats meet; they are told of what is open already, so
+        that nothing can take it. Raises `ModelError` where all of `ports` are taken."""
+        address: str = ray.util.get_node_ip_address()
+        low, high = ports or (0, 0)
+        for port in range(low, high + 1):
+            with suppress(DistNetworkError):
+                self._store = TCPStore(
+                    address, port, is_master=True, wait_for_workers=False, multi_tenant=True
+                )
+                return f"tcp://{address}:{self._store.port}"
+        raise ModelError(f"cluster.ports: on {address} all from {low} to {high} are taken")
+
+    def begin(self, place: Place) -> None:
+        """Becomes a seat."""
+        # Left to itself gloo takes what the machine's name stands for, which may be this machine's
+        # own loop.
+        if interface := interface_of(ray.util.get_node_ip_address()):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        self._seat = Seat(place, lambda samples: self._messages.put(SamplesDone(samples)))
+
+
+def interface_of(address: str) -> str | None:
+    """Returns the network interface of this machine that has an IPv4 address; None: none has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # one without an address
+                asked = struct.pack("256s", name.encode())
+                answered = fcntl.ioctl(asking.fileno(), _ADDRESS_OF_INTERFACE, asked)
+                if socket.inet_ntoa(answered[20:24]) == address:
+                    return name
+    return None
+
+
+def _connect() -> None:
+    """Joins the Ray cluster of this machine, or of RAY_ADDRESS. Raises `ModelError`."""
+    if ray.is_initialized():
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address="auto", log_to_driver=False, configure_logging=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ModelError(
+            "cluster.launcher: no Ray cluster to join; `ray start --head` on this machine, then "
+            f"`ray start --address=...` on the others, or set RAY_ADDRESS ({_line(error)})"
+        ) from None
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)  # the run's own, which Ray replaced
+
+
+def _reserve(config: ClusterConfig, device: str, threads: int) -> Any:
+    """Reserves what the seats need: on machines of so many seats each, or on as few as can be."""
+    one = {"CPU": threads} | ({} if device == "cpu" else {"GPU": 1})
+    if not config.per_machine:
+        return placement_group([one] * config.seats, strategy="PACK")
+    whole, rest = divmod(config.seats, config.per_machine)
+    counts = [config.per_machine] * whole + ([rest] if rest else [])
+    bundles = [{name: amount * count for name, amount in one.items()} for count in counts]
+    return placement_group(bundles, strategy="STRICT_SPREAD")
+
+
+def _placed(group: Any, seconds: float) -> bool:
+    """Whether there is room by then, on machines that are there."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        # Ray heeds no signal while it waits, and lets no other thread of this process run.
+        if group.wait(min(left, 1.0)):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _hire(group: Any, bundle: int, place: Place) -> Any:
+    """Returns a new actor, in what was reserved for it."""
+    variables = {"PYTHONPATH": search_path(), "OMP_NUM_THREADS": str(place.threads)}
+    options: dict[str, Any] = {
+        "num_cpus": place.threads,
+        "num_gpus": 0 if place.device == "cpu" else 1,
+        "max_restarts": 0,
+        "scheduling_strategy": PlacementGroupSchedulingStrategy(group, bundle),
+        "runtime_env": {"env_vars": variables},
+    }
+    return ray.remote(_Host).options(**options).remote()
+
+
+def _end_later(actors: list[Any], group: Any) -> None:
+    """Ends actors when garbage is collected, which may be in the middle of a call of Ray's: no
+    place to begin another."""
+    threading.Thread(target=_end, args=(actors, group), daemon=True).start()
+
+
+def _end(actors: list[Any], group: Any) -> None:
+    if not ray.is_initialized():  # it ended before, and all that it held with it
+        return
+    with suppress(RayError):  # the cluster is gone
+        for actor in actors:
+            ray.kill(actor)
+        remove_placement_group(group)
+
+
+@contextmanager
+def _losses() -> Iterator[None]:
+    """Says what Ray cannot do any more as `SeatLost`."""
+    try:
+        yield
+    except RayError as error:
+        raise SeatLost(f"cluster: {_line(error)}") from None
+
+
+def _needs(group: Any) -> str:
+    return " + ".join(map(_amounts, group.bundle_specs))
+
+
+def _amounts(resources: Mapping[str, float]) -> str:
+    named = (f"{resources[name]:g} {name}" for name in ("CPU", "GPU") if resources.get(name))
+    return " and ".join(named) or "nothing"
+
+
+def _line(error: Exception) -> str:
+    """Returns what an error of Ray's says in one line: its first, or the last of a traceback."""
+    lines = str(error).strip().splitlines() or [""]
+    if isinstance(error, RayTaskError):
+        return lines[-1]
+    return f"{type(error).__name__}: {lines[0]}"
