@@ -135,6 +135,7 @@ bench-vllm: $(VLLM)/.smollm2 ## the embedded engine against vLLM: rewrites bench
 
 bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about five hours)
 	$(BIN)/python benchmarks/learner.py --out benchmarks/learner.md
+	$(BIN)/python benchmarks/peers.py --out benchmarks/peers.md
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/alfworld_speed.py
 	$(BIN)/python benchmarks/packing.py

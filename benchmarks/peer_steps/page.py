@@ -139,7 +139,7 @@ def page(result: Result, command: str) -> str:
                 f"| {name} | {' | '.join(_ratio(result, p, in_full) for p in PARTS.values())} |"
                 for name, in_full in (
                     ("as each library does it", False),
-                    ("every episode trained: equal work", True),
+                    ("equal work: every episode trained", True),
                 )
             ),
             "",

@@ -9,7 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    TrainerCallback,
+)
 
 from peer_steps.trl_rollouts import EpisodeRow, TRLRollouts, as_output
 from rlanything.config.recipe import Recipe
@@ -73,17 +78,15 @@ class TRLAgent:
             return self._rollouts.seconds
 
         rollouts(True, cores)  # warms the environments up; measured again below
-        keeps, threads = _fastest(
-            [(keeps, threads) for keeps in (True, False) for threads in counts],
-            lambda way: rollouts(*way),
-        )
+        threads = _fastest(counts, lambda count: rollouts(True, count))
+        keeps = _fastest((True, False), lambda kept: rollouts(kept, threads))
         played = self._rollouts.rows
 
         def update(rows: int, threads: int) -> float:
             seconds: list[float] = []
             settings = Settings(keeps, threads, rows, threads)
             self._train(
-                tasks * 2,
+                [*tasks, *tasks],
                 settings,
                 lambda _prompts, _trainer: as_output(played),
                 lambda lap, _number: seconds.append(lap),
@@ -92,9 +95,8 @@ class TRLAgent:
             return seconds[-1]
 
         sizes = [size for size in ROWS if len(prompts) % size == 0]
-        rows, update_threads = _fastest(
-            [(rows, threads) for rows in sizes for threads in counts], lambda way: update(*way)
-        )
+        rows = _fastest(sizes, lambda size: update(size, cores))
+        update_threads = _fastest(counts, lambda count: update(rows, count))
         return Settings(keeps, threads, rows, update_threads), tried
 
     def iterate(
@@ -127,6 +129,7 @@ class TRLAgent:
         torch.set_num_threads(settings.update_threads)
         with TemporaryDirectory() as folder:
             trainer = self._trainer(folder, tasks, settings.rows, rollouts)
+            trainer.remove_callback(PrinterCallback)
             trainer.add_callback(_Laps(on_iteration))
             trainer.train()
         torch.set_num_threads(own)
