@@ -19,8 +19,6 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-# Before rlanything, which would have OpenMP's threads sleep while they wait: TRL's users have
-# threads that spin, and on a quiet machine they are faster.
 import torch
 from peer_steps.own import OwnAgent, OwnIteration, Tagged
 from peer_steps.page import Alternation, Counts, Result, Side, page

@@ -13,6 +13,7 @@ import torch
 import transformers
 from few import mean_of_few
 
+from peer_steps import SPINNING
 from peer_steps.trl_agent import Settings
 from rlanything.config.recipe import Recipe
 
@@ -164,8 +165,7 @@ def page(result: Result, command: str) -> str:
             "TRL: all of `GRPOTrainer` with a `rollout_func`; a row is an episode, masked to what "
             "the policy wrote, its advantage from the outcomes of its group; all rows train. "
             "Rollouts: the time inside `rollout_func`; update: the rest of the iteration, its "
-            "trainer's loop included. OpenMP threads of its process spin while they wait, as its "
-            "users' do.",
+            f"trainer's loop included. Its threads {_waiting()}.",
             "",
             f"This library, on {_seats(result.recipe)}: a sample is a step, its advantage from the "
             "outcomes of its group too; steps whose advantage is 0 and tasks outside the policy's "
@@ -197,6 +197,12 @@ def page(result: Result, command: str) -> str:
 def _ratio(result: Result, part: Callable[[Side], float], in_full: bool) -> str:
     mean, low, high = result.ratio(part, in_full)
     return f"{mean:.1f}x [{low:.1f}, {high:.1f}]"
+
+
+def _waiting() -> str:
+    if SPINNING:
+        return "spin while they wait for one another, as its users' do"
+    return "wait for one another as OMP_WAIT_POLICY says; its users' spin where nothing is said"
 
 
 def _seats(recipe: Recipe) -> str:
