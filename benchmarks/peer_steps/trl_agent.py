@@ -44,6 +44,8 @@ class TRLIteration:
     rollout_seconds: float
     update_seconds: float
     """All of the iteration beside rollouts: rewards, padding, loss, optimizer, its own loop."""
+    anew_seconds: float
+    """The same episodes once more, with nothing kept from turn to turn; they do not train."""
     rows: Sequence[EpisodeRow]
 
 
@@ -113,8 +115,11 @@ class TRLAgent:
         self._rollouts.threads = settings.rollout_threads
 
         def hand_over(seconds: float, number: int) -> None:
-            spent = self._rollouts.seconds
-            after(TRLIteration(spent, seconds - spent, self._rollouts.rows), number)
+            spent, rows = self._rollouts.seconds, self._rollouts.rows
+            self._rollouts.keeps = False
+            self._rollouts([row.task.id for row in rows], None)
+            self._rollouts.keeps = settings.keeps
+            after(TRLIteration(spent, seconds - spent, self._rollouts.seconds, rows), number)
 
         self._train(tasks, settings, self._rollouts, hand_over)
 

@@ -100,6 +100,7 @@ def alternation(trl: float, ours: float, full: float) -> Any:
     counts = pages.Counts(8, 2, 90, 700, 50, 400, 3000)
     return pages.Alternation(
         pages.Side(2 * trl, trl, counts),
+        pages.Side(8 * trl, trl, counts),
         pages.Side(1.0, ours, counts),
         pages.Side(1.0, full, counts),
     )
@@ -111,15 +112,17 @@ def result(*alternations: Any, tried: dict[str, float] | None = None) -> Any:
 
 def test_ratios_are_of_all_seconds_and_their_interval_is_over_alternations() -> None:
     rollouts, update = pages.PARTS["rollouts"], pages.PARTS["update"]
+    chosen, every, anew = (sides for _, _, sides in pages.COMPARED)
     # An alternation in which nothing trained has no ratio of its own.
     found = result(alternation(3, 0.0, 1), alternation(3, 1, 2), alternation(3, 2, 3))
-    assert found.ratio(update, False)[0] == pytest.approx(3)
-    assert found.ratio(update, True)[0] == pytest.approx(9 / 6)
-    assert found.ratio(rollouts, True) == pytest.approx((6, 6, 6))
-    _, low, high = found.ratio(update, True)
+    assert found.ratio(update, chosen)[0] == pytest.approx(3)
+    assert found.ratio(update, every)[0] == pytest.approx(9 / 6)
+    assert found.ratio(rollouts, every) == pytest.approx((6, 6, 6))
+    assert found.ratio(rollouts, anew) == pytest.approx((24, 24, 24))
+    _, low, high = found.ratio(update, every)
     assert 0 < low < 9 / 6 < high
     more = result(*found.alternations * 4)
-    assert low < more.ratio(update, True)[1] < 9 / 6 < more.ratio(update, True)[2] < high
+    assert low < more.ratio(update, every)[1] < 9 / 6 < more.ratio(update, every)[2] < high
 
 
 def test_the_page_shows_ratios_work_and_what_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,6 +131,7 @@ def test_the_page_shows_ratios_work_and_what_was_tried(monkeypatch: pytest.Monke
     text = pages.page(result(alternation(3, 1, 2), alternation(3, 1, 2), tried=tried), "command")
     assert "| as each library does it | 6.0x [6.0, 6.0] | 3.0x [3.0, 3.0] | 4.5x" in text
     assert "| equal work: every episode trained | 6.0x [6.0, 6.0] | 1.5x [1.5, 1.5] | 3.0x" in text
+    assert "| equal work, TRL's conversations anew | 24.0x [24.0, 24.0] | 1.5x" in text
     assert "| tokens generated | 1,400 | 1,400 | 1,400 |" in text
     assert "| rollouts, b | 2.00 |" in text
     assert "| update, c | 1.00 |" in text
@@ -153,5 +157,7 @@ def test_the_script_plays_as_many_episodes_on_both_sides(
     script.main([str(QUICKSTART), "loop.max_steps=2", "threads=1", "--quick", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {
-        name + more for name in ("rollouts", "update", "iteration") for more in ("", "_in_full")
+        f"{part}/{sides}"
+        for part in ("rollouts", "update", "iteration")
+        for sides in ("own", "full", "anew")
     }
