@@ -150,6 +150,7 @@ test-cluster: $(CLUSTER)/.installed ## the loop on seats of a Ray cluster of thr
 
 bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about five hours)
 	$(BIN)/python benchmarks/learner.py --out benchmarks/learner.md
+	$(BIN)/python benchmarks/peers.py --out benchmarks/peers.md
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/alfworld_speed.py
 	$(BIN)/python benchmarks/packing.py

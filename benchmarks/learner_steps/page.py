@@ -59,6 +59,8 @@ def page(result: Result, command: str) -> str:
             "their least and greatest by round. shared: this library. padded: the same learner "
             "with `packing: padded`, samples sorted by length. TRL: the GRPO step of its trainer "
             "on the same sorted rows; generation, data loading and its outer loop do not run. "
+            "Its agent users, whose rows are whole episodes, do not see these ratios "
+            "([whole iterations](peers.md)). "
             "padded and TRL use the row size that was fastest for them "
             f"({_row_sizes(result.rows)}). MB: peak of the resident set in a step beyond what "
             "there was before it, and its ratio to `shared`. gradient: relative difference to "
