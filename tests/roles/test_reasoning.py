@@ -149,16 +149,20 @@ class Pool:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.answers: dict[int, Observation | StepResult] = {}
 
-    def reset(self, tasks: list[Task]) -> list[Observation]:
-        return [Observation("Begin.") for _ in tasks]
+    def begin(self, tasks: list[Task]) -> None:
+        self.answers = {i: Observation("Begin.") for i in range(len(tasks))}
 
-    def step(self, responses: dict[int, str]) -> dict[int, StepResult]:
+    def post(self, responses: dict[int, str]) -> None:
         self.told += responses.values()
-        return {
+        self.answers = {
             i: StepResult(Observation("Next."), response, True, 1 if "stop" in response else None)
             for i, response in responses.items()
         }
+
+    def collect(self) -> dict[int, Observation | StepResult]:
+        return self.answers
 
     def forget(self, index: int) -> None:
         del index
