@@ -77,7 +77,7 @@ lint: setup ## ruff and pyright
 	$(BIN)/basedpyright
 
 test: lint ## every check that CI runs
-	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # TRL, which benchmarks compare with: large, and of no use otherwise.
 RIVALS := $(VENV)/.rivals

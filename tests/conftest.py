@@ -26,6 +26,20 @@ settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
 
+# What takes longest begins first, so that no process is left alone with it.
+LONGEST = (
+    *("test_survival", "test_loop", "test_lost_seats", "test_training", "test_plan"),
+    *("test_ablation", "test_bench_learner", "test_faults", "test_sharding", "test_remote"),
+    *("test_local_seats", "test_documentation", "test_experts", "test_attacks", "test_expert"),
+    *("test_front_door", "test_bench_gpu", "test_miniwob_nano", "test_wheel", "test_coding_nano"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(LONGEST)))
+
+
 @pytest.fixture(scope="session")
 def frozen_model():
     """One tiny model for all tests that leave its weights alone."""
