@@ -168,9 +168,9 @@ def main() -> None:
         "",
         f"`python benchmarks/seats.py --rounds {rounds}`, python {platform.python_version()}, "
         f"torch {torch.__version__}, {platform.machine()}, {len(os.sched_getaffinity(0))} cores. "
-        "An iteration of `quickstart` without evaluation: medians of rounds "
-        "in which all ways took turns. Ratios are to one seat in the same round, with 95% "
-        "intervals over rounds. The last column is the share of the iteration in which no model was at work.",
+        "An iteration of `quickstart` without evaluation: medians of rounds in which all ways took "
+        "turns. Ratios are to one seat in the same round, with 95% intervals over rounds. The last "
+        "column is the share of the iteration in which no model was at work.",
     ]
     for programs, title in ((0, "Alone"), (1, "Beside one busy program")):
         base = [each["seconds"] if each else LIMIT for each in taken[programs, WAYS[0].name]]
