@@ -18,10 +18,10 @@ def request(conversation: str, tokens: int) -> Request:
     return Request(tuple(range(1, tokens + 1)), (0,), conversation=conversation)
 
 
-def test_neighbours_stay_together_and_seats_get_equal_shares():
+def test_neighbours_part_and_seats_get_equal_shares():
     requests = [request(f"c{i}", 10) for i in range(8)]
-    assert spread_requests(requests, {}, 2) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert spread_requests(requests, {}, 3) == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert spread_requests(requests, {}, 2) == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    assert spread_requests(requests, {}, 3) == [[0, 3, 6], [1, 4, 7], [2, 5]]
     assert spread_requests(requests[:1], {}, 2) == [[0], []]
     long_first = [request("long", 40), *(request(f"c{i}", 10) for i in range(4))]
     assert spread_requests(long_first, {}, 2) == [[0], [1, 2, 3, 4]]
@@ -29,10 +29,12 @@ def test_neighbours_stay_together_and_seats_get_equal_shares():
 
 def test_a_conversation_stays_where_it_began_and_new_ones_fill_up():
     homes: dict[str, int] = {}
-    assert spread_requests([request(f"c{i}", 10) for i in range(4)], homes, 2) == [[0, 1], [2, 3]]
-    later = [request("c3", 20), request("new", 20), request("c2", 20), request("", 20)]
+    assert spread_requests([request(f"c{i}", 10) for i in range(4)], homes, 2) == [[0, 2], [1, 3]]
+    later = [request("c3", 20), request("new", 20), request("c1", 20), request("", 20)]
     assert spread_requests(later, homes, 2) == [[1, 3], [0, 2]]
-    assert homes == {"c0": 0, "c1": 0, "c2": 1, "c3": 1, "new": 0}
+    assert homes == {"c0": 0, "c1": 1, "c2": 0, "c3": 1, "new": 0}
+    twice = [request("long", 30), request("long", 30), request("other", 10), request("last", 10)]
+    assert spread_requests(twice, {}, 2) == [[0, 1], [2, 3]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 50)), max_size=30), st.integers(1, 4))

@@ -239,7 +239,7 @@ def planned_training(
     return learned
 
 
-@pytest.mark.parametrize("steps", [8, 40, 90])
+@pytest.mark.parametrize("steps", [8, 48])
 @pytest.mark.parametrize("packing", ["shared", "padded"])
 def test_made_up_episodes_make_the_batches_that_the_learner_makes(recipe, packing, steps):
     lost = [f"opening_tokens={OPENING}", f"turn_tokens={OBSERVATION}"]

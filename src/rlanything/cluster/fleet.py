@@ -65,27 +65,21 @@ def spread_requests(
 ) -> list[list[int]]:
     """Returns the indices of the requests of each seat, and adds new conversations to `homes`.
 
-    Neighbours begin alike, and are computed together where they meet: what is new is cut into one
-    piece a seat, where the tokens of the prompts are about equal, with those of known
-    conversations."""
+    A new one goes where the prompts have the fewest tokens so far. Neighbours, which are often of
+    one task and about equally long, so part: no seat is left with all that take many steps."""
     weights = [len(request.prompt_ids) for request in requests]
-    known = [homes.get(request.conversation) for request in requests]
     loads = [0] * seats
-    for weight, home in zip(weights, known, strict=True):
-        if home is not None:
-            loads[home] += weight
-    level = sum(weights) / seats
-    seat = 0
+    for request, weight in zip(requests, weights, strict=True):
+        if request.conversation in homes:
+            loads[homes[request.conversation]] += weight
     spread: list[list[int]] = [[] for _ in range(seats)]
+    placed = set(homes)
     for i, request in enumerate(requests):
-        home = homes.get(request.conversation)
-        if home is None:
-            while seat < seats - 1 and loads[seat] + weights[i] / 2 > level:
-                seat += 1
-            home = seat
-            loads[seat] += weights[i]
-            if request.conversation:
-                homes[request.conversation] = home
+        home = homes.get(request.conversation, loads.index(min(loads)))
+        if request.conversation not in placed:
+            loads[home] += weights[i]
+        if request.conversation:
+            homes[request.conversation] = home
         spread[home].append(i)
     return spread
 

@@ -118,7 +118,9 @@ class Learner:
         before = [[self._before(work, totals) for work in part] for part in minibatches]
         for part, old in zip(minibatches, before, strict=True):
             self._optimizer.zero_grad(set_to_none=True)
-            for work, old_logprobs in zip(part, old, strict=True):
+            for number, (work, old_logprobs) in enumerate(zip(part, old, strict=True), start=1):
+                # Counted: a pass that fills up may be there several times.
+                self._group.gather_once(self._scorer, last=number == len(part))
                 with recomputed(self._recomputed):
                     self._accumulate(work, old_logprobs, totals)
                 if on_samples is not None and work.counts:

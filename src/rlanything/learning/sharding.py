@@ -61,6 +61,16 @@ class SeatGroup:
             self._give(scorer, full, outlined)
         return scorer
 
+    def gather_once(self, scorer: TokenScorer, last: bool) -> None:
+        """Leaves weights and gradients whole between the passes of a minibatch, until its `last`:
+        seats of processors have the memory, and talk by far more slowly than they compute."""
+        if self.device_type == "cpu":
+            for module in scorer.modules():
+                if isinstance(module, FSDPModule):
+                    module.set_requires_gradient_sync(last, recurse=False)
+                    module.set_reshard_after_forward(last, recurse=False)
+                    module.set_reshard_after_backward(last, recurse=False)
+
     def _give(self, scorer: TokenScorer, full: dict[str, Any], outlined: bool) -> None:
         """Sends every seat its shards of what seat 0 has in full."""
         assert self.mesh is not None
