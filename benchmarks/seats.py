@@ -29,7 +29,7 @@ import torch
 from few import mean_of_few
 
 PAGE = Path(__file__).with_suffix(".md")
-LIMIT = 300.0
+LIMIT = 100.0
 """Seconds of one measurement; threads that spin beside a busy program may take for ever."""
 
 
