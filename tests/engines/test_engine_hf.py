@@ -171,6 +171,21 @@ def test_rows_that_move_while_some_are_still_decoded_stay_exact(frozen_model, sa
         }
 
 
+def test_a_long_row_that_ended_keeps_its_response_when_shorter_ones_take_its_place(frozen_model):
+    # Rows 0 and 5 to 7 end first, then 2 and 3: row 4 then takes the place of row 0, beside row 1.
+    engine = HFEngine(frozen_model)
+    texts = [tuple(range(10, 70)), *(tuple(range(10 * i, 10 * i + 5)) for i in range(1, 8))]
+    drawn = [3, 8, 5, 5, 8, 3, 3, 3]
+    requests = [
+        Request(text, (i,), Choices(MARKER, ((END,),), free_tokens=count), str(i))
+        for i, (text, count) in enumerate(zip(texts, drawn, strict=True))
+    ]
+    groups = engine.generate(requests, Sampling(0.7, 12))
+    assert [len(group[0].token_ids) for group in groups] == [count + 2 for count in drawn]
+    later = [Request((*g[0].tokens, 7, 8), (9,), None, str(i)) for i, g in enumerate(groups)]
+    assert_exact(frozen_model, flat(engine.generate(later, SAMPLING)), SAMPLING.temperature)
+
+
 def test_rows_that_storage_has_no_room_for_yet_can_be_brought_together(frozen_model, monkeypatch):
     # The third call takes four rows of the first and one that is new.
     monkeypatch.setattr(cache_module, "KEPT_ROWS", 11)

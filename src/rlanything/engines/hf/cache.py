@@ -34,6 +34,8 @@ class RaggedCache:
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
         self._rows: slice | Tensor = slice(0, 0)
         self._columns = torch.zeros(1, 1, dtype=torch.long)
+        self._written = 0
+        """Columns that passes wrote to since rows were assigned."""
 
     def assign(self, conversations: Sequence[str], prompts: Sequence[Sequence[int]]) -> list[int]:
         """Returns a row for each prompt, cut to the tokens they share.
@@ -41,6 +43,7 @@ class RaggedCache:
         A conversation keeps its row while it is among the latest; where it is named twice at once,
         the second has a row of its own. At least one token of a prompt is left to compute, because
         its logits are needed."""
+        self._written = 0
         rows: list[int] = []
         seen: Counter[str] = Counter()
         for conversation, prompt in zip(conversations, prompts, strict=True):
@@ -95,10 +98,9 @@ class RaggedCache:
             return
         old = [self._places[row] for row in (*some, *others)]
         new = [self._places[row] for row in (*others, *some)]
-        # Continuations in the making reach beyond what a row holds.
-        end = max(
-            int(self._columns.max()) + 1, *(len(self.tokens[row]) for row in (*some, *others))
-        )
+        # Continuations reach beyond what their row holds, also those that have ended: their row
+        # may hold them yet, and may be longer than all that are still in the making.
+        end = max(self._written, *(len(self.tokens[row]) for row in (*some, *others)))
         for layer, (keys, values) in self._layers.items():
             for store in self._reserve(layer, keys, values, end):
                 store[new, :, :end] = store[old, :, :end]
@@ -111,7 +113,7 @@ class RaggedCache:
         Returns position_ids [rows, width] and a boolean mask [rows, 1, width, keys], True where a
         query may look."""
         lengths = self._select(rows)
-        self._columns = lengths + torch.arange(width)
+        self._place(lengths + torch.arange(width))
         mask = self._keys() <= self._columns[..., None]
         return self._columns, mask[:, None]
 
@@ -125,7 +127,7 @@ class RaggedCache:
         What the row holds stays as it is; its continuations are to be computed without a pass
         of another kind between."""
         lengths = self._select(rows)
-        self._columns = lengths + drawn * branches + torch.arange(branches)
+        self._place(lengths + drawn * branches + torch.arange(branches))
         behind = self._keys() - lengths[..., None]
         own = behind % branches == torch.arange(branches)[:, None]
         mask = (behind < 0) | (own & (behind <= drawn * branches + branches - 1))
@@ -139,6 +141,11 @@ class RaggedCache:
         # A slice is a view; an index copies what it selects.
         self._rows = slice(places[0], places[-1] + 1) if neighbours else torch.tensor(places)
         return torch.tensor([[len(self.tokens[row])] for row in rows], dtype=torch.long)
+
+    def _place(self, columns: Tensor) -> None:
+        """Says to which columns [rows, width] the next pass writes."""
+        self._columns = columns
+        self._written = max(self._written, int(columns.max()) + 1)
 
     def _keys(self) -> Tensor:
         """Returns the columns that the next pass may look at."""
