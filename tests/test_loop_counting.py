@@ -136,6 +136,16 @@ def test_a_task_is_not_made_harder_on_the_strength_of_episodes_that_are_missing(
     assert [request.direction for request in adapter.asked] == ["harder"]
 
 
+def test_a_candidate_accepted_just_now_is_not_asked_about() -> None:
+    pool, result, adapter = iterated(task("root", won=8), task("new", won=7, lost=1))
+    assert pool.slot("root").active.id == "new"
+    assert result.accepted == ["root"]
+    assert not adapter.asked
+    # Sampled as the active task, it is.
+    _, _, adapter = iterated(task("new", won=7, lost=1))
+    assert [request.direction for request in adapter.asked] == ["harder"]
+
+
 def test_rollouts_show_bounds_only_where_some_could_not_be_played() -> None:
     def metrics(**fates: int) -> dict[str, float | None]:
         pool, result, _ = iterated(task("root", **fates))

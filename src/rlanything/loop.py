@@ -159,9 +159,10 @@ class Loop:
         for group in result.groups:
             slot = self.pool.slot(group.scheduled.slot)
             wanted = direction(group.proven_accuracy, settings.alpha_low, settings.alpha_high)
-            active = group.scheduled.task == slot.active
-            if settings.adapt_tasks and wanted and slot.usable and active:
-                request = RewriteRequest(slot.id, slot.root, slot.active, wanted, group.failed)
+            # Of sampled tasks only (Algorithm 2, line 28): not of a candidate accepted just now.
+            sampled = not group.scheduled.candidate and group.scheduled.task == slot.active
+            if settings.adapt_tasks and wanted and slot.usable and sampled:
+                request = RewriteRequest(slot.id, slot.root, slot.active, wanted, group.judged)
                 requests.append(request)
         with self.progress.phase("proposals", len(requests), "tasks") as advance:
             seed = derive(self.recipe.seed, result.number, "adapter")

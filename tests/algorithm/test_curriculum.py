@@ -28,9 +28,16 @@ def pool(*names: str) -> Pool:
 
 @pytest.mark.parametrize(
     ("accuracy", "expected"),
-    [(1.0, "harder"), (0.8, "harder"), (0.75, None), (0.25, None), (0.2, "easier"), (0, "easier")],
+    [
+        (1.0, "harder"),
+        (0.875, "harder"),
+        (0.8, None),
+        (0.2, None),
+        (0.125, "easier"),
+        (0, "easier"),
+    ],
 )
-def test_direction_follows_the_accuracy_and_its_bounds_are_included(accuracy, expected):
+def test_direction_follows_the_accuracy_strictly_beyond_its_bounds(accuracy, expected):
     assert direction(accuracy, LOW, HIGH) == expected
 
 
@@ -155,6 +162,22 @@ def test_every_slot_is_sampled_in_time():
     tasks, rng = pool(*"abcdefgh"), np.random.default_rng(0)
     seen = {slot.id for _ in range(60) for slot in tasks.sample(2, rng)}
     assert seen == set("abcdefgh")
+
+
+def test_a_slot_whose_candidate_waits_is_not_sampled():
+    tasks, rng = pool(*"abcd"), np.random.default_rng(0)
+    tasks.propose("b", candidate("b+1"))
+    drawn = [[slot.id for slot in tasks.sample(2, rng)] for _ in range(40)]
+    assert {name for names in drawn for name in names} == set("acd")
+    assert {slot.id for slot in tasks.sample(4, rng)} == set("acd")
+    tasks.settle("b", 0.5, iteration=4)
+    assert {slot.id for slot in tasks.sample(4, rng)} == set("abcd")
+
+
+def test_nothing_is_sampled_where_all_slots_wait_for_their_candidates():
+    tasks = pool("a")
+    tasks.propose("a", candidate("a+1"))
+    assert tasks.sample(1, np.random.default_rng(0)) == []
 
 
 def test_a_sample_larger_than_the_pool_is_refused():

@@ -75,7 +75,13 @@ class Counting:
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         return (Message("user", f"CRITIC {failed.trajectory.id} condemned {list(rejected)}"),)
 
-    def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:
+    def adapter_prompt(
+        self,
+        root: Task,
+        direction: Direction,
+        critics: Sequence[str],
+        rollouts: Sequence[JudgedTrajectory] = (),
+    ) -> Messages:
         return (Message("user", f"ADAPT {root.instruction} {direction} because {critics}"),)
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +30,10 @@ def ask(
 
 
 def adapter_with(
-    model: LanguageModel, answers: list[str], slots: tuple[str, ...] = ("s1",), critics: int = 2
+    model: LanguageModel,
+    answers: list[str],
+    slots: tuple[str, ...] = ("s1",),
+    critics: int | None = 2,
 ) -> tuple[LLMAdapter, ScriptedEngine]:
     """An adapter whose tries give `answers` for every slot (with iteration's seed 5)."""
     by_seed = {
@@ -120,6 +125,14 @@ def test_critics_are_asked_of_the_first_failed_rollouts_with_their_condemned_ste
     assert all(critic == critic.strip() and critic for critic in proposal.critics)
 
 
+def test_a_critic_is_asked_of_every_failed_rollout_where_all_are_wanted(frozen_model):
+    won = replace(FAILED[1], trajectory=replace(FAILED[1].trajectory, outcome=1))
+    adapter, engine = adapter_with(frozen_model, ["count to 2"], critics=None)
+    [proposal] = adapter.propose([ask(failed=(*FAILED, won))], 0, seed=5)
+    assert len(proposal.critics) == 3
+    assert sum("CRITIC" in prompt for prompt in engine.prompts) == 3
+
+
 def test_critics_go_to_the_slot_whose_rollouts_failed(frozen_model):
     adapter, engine = adapter_with(frozen_model, ["count to 2"], slots=("s1", "s2", "s3"))
     asks = [
@@ -165,9 +178,11 @@ def test_a_domain_that_breaks_is_not_mistaken_for_an_invalid_task(frozen_model, 
         lambda m: st.lists(st.tuples(*[st.sampled_from((-1, 0, 1))] * m), max_size=6)
     )
 )
-def test_condemned_steps_are_those_all_judgements_reject(scores):
-    expected = [i for i, row in enumerate(scores) if set(row) == {-1}]
-    assert rejected_steps(judged("f", scores)) == expected
+def test_rejected_steps_are_those_that_all_judgements_reject_or_some(scores):
+    by_all = [i for i, row in enumerate(scores) if set(row) == {-1}]
+    by_some = [i for i, row in enumerate(scores) if -1 in row]
+    assert rejected_steps(judged("f", scores), "all") == by_all
+    assert rejected_steps(judged("f", scores), "some") == by_some
 
 
 def test_a_speaker_counts_a_prompt_with_every_answer_and_forgets_what_was_taken(frozen_model):

@@ -23,10 +23,12 @@ _FORMAT = 2
 
 
 def direction(accuracy: float, alpha_low: float, alpha_high: float) -> Direction | None:
-    """Returns where a task of this accuracy should move; None: nowhere, it lies between."""
-    if accuracy >= alpha_high:
+    """Returns where a task of this accuracy should move; None: nowhere, it lies between.
+
+    Strict, as in Algorithm 1: a task exactly at a bound stays as it is."""
+    if accuracy > alpha_high:
         return "harder"
-    if accuracy <= alpha_low:
+    if accuracy < alpha_low:
         return "easier"
     return None
 
@@ -171,7 +173,8 @@ class Pool:
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Slot]:
         """Returns `count` different slots whose active tasks are to be rolled out, all equally
-        likely; or as many as quarantine leaves.
+        likely; or as many as are free: a slot whose candidate waits for its rollouts is not sampled
+        (Algorithm 2, line 5), nor one in quarantine.
 
         Raises ValueError if the pool has fewer, or if every slot is quarantined."""
         if not 0 <= count <= len(self._slots):
@@ -179,8 +182,8 @@ class Pool:
                 f"{count} tasks per iteration, but the pool has {len(self._slots)}: "
                 "ask for fewer, or load more"
             )
-        slots = [slot for slot in self._slots.values() if slot.usable]
-        if count and not slots:
+        slots = [slot for slot in self._slots.values() if slot.usable and slot.pending is None]
+        if count and not slots and not self.pending():
             raise ValueError("every task is quarantined: mend the environment, then start anew")
         count = min(count, len(slots))
         return [slots[i] for i in rng.choice(len(slots), size=count, replace=False)]

@@ -226,8 +226,16 @@ class AdapterConfig(RoleConfig):
     """Passed to an adapter that is not `llm`, which checks them."""
     tries: Count = 8
     """Answers sampled per proposal; the first valid one becomes the candidate."""
-    critics_per_task: Annotated[int, Field(ge=0)] = 2
-    """Failed rollouts summarised for one proposal."""
+    critics_per_task: Annotated[int, Field(ge=0)] | Literal["all"] = 2
+    """Failed rollouts summarised for one proposal; the paper: `all`."""
+    rejected_by: Literal["all", "some"] = "all"
+    """Steps that a critic is told are bad: those that every judgement scored -1, or at least one
+    (the paper's GUI setting)."""
+
+    @property
+    def most_critics(self) -> int | None:
+        """`critics_per_task` as a number; None: all."""
+        return None if self.critics_per_task == "all" else self.critics_per_task
 
     @property
     def shares(self) -> bool:

@@ -163,12 +163,19 @@ class Domain(Protocol):
 
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         """Returns the chat that asks why the episode failed. `rejected`: indices of the steps that
-        all m judgements score -1."""
+        the judge scored -1; why is in the answers of the judgements, of which there may be none."""
         ...
 
-    def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:
+    def adapter_prompt(
+        self,
+        root: Task,
+        direction: Direction,
+        critics: Sequence[str],
+        rollouts: Sequence[JudgedTrajectory] = (),
+    ) -> Messages:
         """Returns the chat that asks the adapter for a harder or easier version of a slot's root
-        task. `critics`: texts on why episodes of the task failed; may be empty."""
+        task. `critics`: texts on why episodes of its active task failed, `rollouts`: all these
+        episodes, judged; both may be empty."""
         ...
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:

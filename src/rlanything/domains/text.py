@@ -73,7 +73,14 @@ class TextDomain:
         )
         return (Message("user", text),)
 
-    def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:
+    def adapter_prompt(
+        self,
+        root: Task,
+        direction: Direction,
+        critics: Sequence[str],
+        rollouts: Sequence[JudgedTrajectory] = (),
+    ) -> Messages:
+        del rollouts
         text = (
             f"Rewrite this task to make it {direction}: {root.instruction}\n"
             f"Critics: {' '.join(critics) or 'none'}"

@@ -93,7 +93,9 @@ def workloads(recipe: Recipe, assumed: Assumptions) -> list[RoleWorkload]:
     # The adapter's critics of failed rollouts, then proposals that quote them.
     asked = task_count(recipe, assumed) * assumed.rewritten_tasks * recipe.curriculum.adapt_tasks
     adapter, prompt, answer = recipe.adapter, assumed.adapter_prompt_tokens, assumed.adapter_tokens
-    critics, tries = adapter.critics_per_task, adapter.tries
+    tries, critics = adapter.tries, adapter.most_critics
+    if critics is None:  # at most; a task that is to become harder has hardly any
+        critics = recipe.loop.rollouts_per_task
     proposal = prompt + critics * answer
     task = [(prompt, prompt + answer, 0.0)] * critics + [(proposal, proposal + answer, 0.0)]
     task += [(proposal, proposal + answer, proposal)] * (tries - 1)

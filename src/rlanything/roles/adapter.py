@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 from rlanything.domains.base import Domain, InvalidTask, Refused
 from rlanything.engines.base import Sampling
@@ -24,8 +24,12 @@ class RewriteRequest:
     root: Task
     active: Task
     direction: Direction
-    failed: tuple[JudgedTrajectory, ...]
-    """Failed rollouts of the active task, judged."""
+    rollouts: tuple[JudgedTrajectory, ...]
+    """Those of the active task in this iteration, judged."""
+
+    @property
+    def failed(self) -> tuple[JudgedTrajectory, ...]:
+        return tuple(member for member in self.rollouts if member.trajectory.outcome == -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +81,18 @@ class LLMAdapter:
         domain: Domain,
         sampling: Sampling,
         tries: int,
-        critics_per_task: int,
+        critics_per_task: int | None,
+        rejected_by: Literal["all", "some"] = "all",
     ) -> None:
+        """`critics_per_task`: failed rollouts that are summarised for one proposal; None: all.
+        `rejected_by`: whether the steps marked as bad are those that every one of the m judgements
+        scored -1, or at least one."""
         self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling
         self._tries = tries
         self._critics_per_task = critics_per_task
+        self._rejected_by: Literal["all", "some"] = rejected_by
 
     def propose(
         self, requests: Sequence[RewriteRequest], iteration: int, seed: int
@@ -92,7 +101,9 @@ class LLMAdapter:
         critics = self._summarize(requests, seed)
         chats: list[ChatRequest] = []
         for request, texts in zip(requests, critics, strict=True):
-            messages = self._domain.adapter_prompt(request.root, request.direction, texts)
+            messages = self._domain.adapter_prompt(
+                request.root, request.direction, texts, request.rollouts
+            )
             seeds = tuple(
                 derive(seed, "goal", request.slot, attempt) for attempt in range(self._tries)
             )
@@ -106,13 +117,14 @@ class LLMAdapter:
         return proposals
 
     def _summarize(self, requests: Sequence[RewriteRequest], seed: int) -> list[tuple[str, ...]]:
-        """Returns critics per request, from failed rollouts and the steps that all m judgements
+        """Returns critics per request, from failed rollouts and the steps that the judge
         rejected."""
         chats: list[ChatRequest] = []
         owners: list[int] = []
         for number, request in enumerate(requests):
             for failed in request.failed[: self._critics_per_task]:
-                messages = self._domain.critic_prompt(failed, rejected_steps(failed))
+                rejected = rejected_steps(failed, self._rejected_by)
+                messages = self._domain.critic_prompt(failed, rejected)
                 seeds = (derive(seed, "critic", failed.trajectory.id),)
                 chats.append(ChatRequest(messages, seeds))
                 owners.append(number)
@@ -143,10 +155,11 @@ class LLMAdapter:
         return None, tuple(refused)
 
 
-def rejected_steps(judged: JudgedTrajectory) -> list[int]:
-    """Returns the steps that every one of the m judgements scored -1."""
+def rejected_steps(judged: JudgedTrajectory, by: Literal["all", "some"]) -> list[int]:
+    """Returns the steps that every one of the m judgements scored -1, or at least one."""
+    reject = all if by == "all" else any
     return [
         i
         for i, scores in enumerate(judged.scores)
-        if scores and all(score == -1 for score in scores)
+        if scores and reject(score == -1 for score in scores)
     ]

@@ -149,7 +149,13 @@ class AlfWorld:
         )
         return (Message("user", text),)
 
-    def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:
+    def adapter_prompt(
+        self,
+        root: Task,
+        direction: Direction,
+        critics: Sequence[str],
+        rollouts: Sequence[JudgedTrajectory] = (),
+    ) -> Messages:
         game = load_game(root.data)
         inventory = scene_inventory(game)
         text = self._templates.render(

@@ -184,7 +184,13 @@ class Coding:
             ),
         )
 
-    def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:
+    def adapter_prompt(
+        self,
+        root: Task,
+        direction: Direction,
+        critics: Sequence[str],
+        rollouts: Sequence[JudgedTrajectory] = (),
+    ) -> Messages:
         problem = Problem.from_data(root.data)
         return self._ask(
             "adapter",

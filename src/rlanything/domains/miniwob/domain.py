@@ -126,7 +126,14 @@ class MiniWob:
         )
         return (Message("user", text),)
 
-    def adapter_prompt(self, root: Task, direction: Direction, critics: Sequence[str]) -> Messages:
+    def adapter_prompt(
+        self,
+        root: Task,
+        direction: Direction,
+        critics: Sequence[str],
+        rollouts: Sequence[JudgedTrajectory] = (),
+    ) -> Messages:
+        del rollouts
         page = page_of(root)
         numbers = {
             knob.name: f"{knob.name} {knob.least} to {knob.most}"
