@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 os.environ.setdefault("ALFWORLD_DATA", tempfile.gettempdir())
 
 from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
-from rich.view import track
+from rich.progress import track
 from textworld import EnvInfos
 from textworld.envs.pddl.pddl import PddlEnv
 

@@ -172,6 +172,11 @@ def _from_module(kind: str, path: str) -> Any:
     return plugin
 
 
+def search_path() -> str:
+    """Returns the PYTHONPATH with which another process finds the modules that this one does."""
+    return os.pathsep.join(map(os.path.abspath, sys.path))
+
+
 def _refuse_python(kind: str, path: str, module: str) -> None:
     """Raises `PluginError` for what is Python's own: `subprocess:run` is no part of a run."""
     if module.partition(".")[0] in sys.stdlib_module_names:

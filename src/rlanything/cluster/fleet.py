@@ -67,19 +67,18 @@ def spread_requests(
 
     A new one goes where the prompts have the fewest tokens so far. Neighbours, which are often of
     one task and about equally long, so part: no seat is left with all that take many steps."""
-    weights = [len(request.prompt_ids) for request in requests]
+    known = [homes.get(request.conversation) for request in requests]
     loads = [0] * seats
-    for request, weight in zip(requests, weights, strict=True):
-        if request.conversation in homes:
-            loads[homes[request.conversation]] += weight
+    for request, home in zip(requests, known, strict=True):
+        if home is not None:
+            loads[home] += len(request.prompt_ids)
     spread: list[list[int]] = [[] for _ in range(seats)]
-    placed = set(homes)
-    for i, request in enumerate(requests):
-        home = homes.get(request.conversation, loads.index(min(loads)))
-        if request.conversation not in placed:
-            loads[home] += weights[i]
-        if request.conversation:
-            homes[request.conversation] = home
+    for i, (request, home) in enumerate(zip(requests, known, strict=True)):
+        if home is None:
+            home = homes.get(request.conversation, loads.index(min(loads)))
+            loads[home] += len(request.prompt_ids)
+            if request.conversation:
+                homes[request.conversation] = home
         spread[home].append(i)
     return spread
 

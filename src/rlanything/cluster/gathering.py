@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
-from rlanything.cluster.base import SeatLost
+from rlanything.cluster.base import Call, SeatLost
 from rlanything.cluster.seat import Done, Failed, SamplesDone
 
 
@@ -17,9 +17,30 @@ class Answers(ABC):
     grace_seconds = 5.0
     """What seats are given to end a call that failed on another: they may wait for it in vain."""
 
+    def ask(
+        self,
+        calls: Mapping[int, Call],
+        seconds: float,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> dict[int, Any]:
+        """Makes calls, by seat; see `Seats.ask`."""
+        if not self._alive:
+            raise SeatLost("the seats have ended")
+        self._post(calls, seconds)
+        return self._gather(set(calls), seconds, on_progress)
+
     @abstractmethod
     def close(self) -> None:
         """Ends all seats."""
+
+    @property
+    @abstractmethod
+    def _alive(self) -> bool:
+        """Whether the seats have not been ended."""
+
+    @abstractmethod
+    def _post(self, messages: Mapping[int, Any], seconds: float) -> None:
+        """Has seats begin what they are asked for; one that is dead is found out later."""
 
     @abstractmethod
     def _wait(self, waiting: Collection[int], seconds: float) -> list[int]:

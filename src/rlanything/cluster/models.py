@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.utils.deterministic
-from torch import Tensor, distributed
+from torch import distributed
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from rlanything.algorithm.losses.base import Loss
@@ -22,7 +22,7 @@ from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.hf.shards import whole
 from rlanything.learning.learner import Learner
 from rlanything.learning.reference import ReferenceModel
-from rlanything.learning.sharding import SeatGroup
+from rlanything.learning.sharding import ALONE, SeatGroup
 from rlanything.learning.shares import Minibatch
 from rlanything.openmp import warn_of_spinning
 
@@ -39,8 +39,6 @@ class RoleSource:
     role: RoleConfig
     checkpoint: Path | None = None
     """A folder with the weights that it continues with; None: the recipe's model."""
-    threads: int = 0
-    """CPU threads; 0: as many as there are cores."""
     seed: int = 0
     """Where new adapters begin."""
     loss: Loss | None = None
@@ -57,27 +55,11 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel(ServedModel):
-    """A model that learns, with its learner."""
-
-    learner: Learner
-
-    def save(self, folder: Path) -> None:
-        """Writes the model in Hugging Face format, and the learner's state beside it."""
-        self.model.save(folder)
-        self.learner.save(folder / OPTIMIZER)
-
-    def load_state(self, folder: Path) -> None:
-        """Reads the learner's state from the folder of its model. Raises `ModelError`."""
-        self.learner.load(folder / OPTIMIZER)
-
-
-@dataclass(frozen=True, slots=True)
-class SharedModel(ServedModel):
-    """A model that learns on several seats, as one of them has it: whole for its engine, a shard
-    for its learner. All seats enter its methods together."""
+    """A model that learns. On several seats each has it whole for its engine, and a shard of it for
+    its learner, and all enter its methods together; elsewhere both are one."""
 
     learning: LanguageModel
-    """The model whose weights the learner moves, of which this seat has a shard."""
+    """The model whose weights the learner moves."""
     learner: Learner
     group: SeatGroup
     offload: bool
@@ -113,7 +95,7 @@ class SharedModel(ServedModel):
 
     @torch.no_grad()
     def _hand_over(self) -> None:
-        """Copies what trains into the engine's model, tensor by tensor."""
+        """Copies what trained into the engine's model, tensor by tensor."""
         copies = dict(self.model.network.named_parameters())
         for name, weights in self.learning.network.named_parameters():
             if weights.requires_grad:
@@ -132,39 +114,31 @@ def prepare_torch(threads: int) -> None:
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
 
 
-def load_trained(source: RoleSource) -> TrainedModel:
-    """Loads a model that learns in this process alone, with its engine and its learner.
+def load_trained(
+    source: RoleSource, group: SeatGroup = ALONE, offload: bool = False
+) -> TrainedModel:
+    """Loads a model that learns, with its engine and its learner. Where `group` has several seats
+    they call it together: the first reads the model, and the others are given what they need.
 
     Raises `ModelError` for a model that cannot be used as its role asks."""
-    model, role = _learning_model(source), _trained_role(source)
-    # It may refuse the model, which is sooner said than an engine started.
-    learner = Learner(model, role, _reference(role, source.name, model), source.loss)
-    return TrainedModel(model, build_engine(model, role, source.name, source.threads), learner)
-
-
-def load_shared(source: RoleSource, group: SeatGroup, offload: bool) -> SharedModel:
-    """Loads a model that learns on all seats of a group, which call it together: the first reads
-    it, and the others are given what they need. Raises as `load_trained`."""
     role, name = _trained_role(source), source.name
-    # Into the host's memory: no GPU need hold more than its shards, and what its engine needs.
-    hosted = role.model_copy(update={"device": "cpu"})
-    learning = _from_first(group, lambda: _learning_model(replace(source, role=hosted)))
-    reference = None
-    if role.reference_kl_weight:
-        reference = ReferenceModel(learning, adapters_off=True)
-        if not _began_as_nothing(role, name):
-            reference = ReferenceModel(_from_first(group, lambda: _first_model(hosted, name)))
-    model = _copy(learning, group)
-    # From here on it is divided among the seats.
+    if group.mesh is not None:
+        # Into the host's memory: no GPU need hold more than its shards, and what its engine needs.
+        role = role.model_copy(update={"device": "cpu"})
+    learning = _from_first(group, lambda: _learning_model(source, role))
+    reference = _reference(group, role, name, learning)
+    # What generates needs every weight at every token; what learns is about to be divided.
+    model = learning if group.mesh is None else _copy(learning, group)
+    # It may refuse the model, which is sooner said than an engine started.
     learner = Learner(learning, role, reference, source.loss, group)
-    engine = build_engine(model, role, name, source.threads)
-    return SharedModel(model, engine, learning, learner, group, offload)
+    engine = build_engine(model, source.role, name)
+    return TrainedModel(model, engine, learning, learner, group, offload)
 
 
 def load_served(source: RoleSource) -> ServedModel:
     """Loads a model that generates and never learns, with its engine. Raises `ModelError`."""
     model = load_role(source.role, source.name)
-    return ServedModel(model, build_engine(model, source.role, source.name, source.threads))
+    return ServedModel(model, build_engine(model, source.role, source.name))
 
 
 def load_role(role: RoleConfig, name: str) -> LanguageModel:
@@ -175,9 +149,9 @@ def load_role(role: RoleConfig, name: str) -> LanguageModel:
     return load_model(shipped.resolve(role.model, name), role.dtype, role.device, trains)
 
 
-def build_engine(model: LanguageModel, role: RoleConfig, name: str, threads: int) -> Engine:
-    """Builds the engine that generates with a model in this process."""
-    return role.engine.build(model, role.engine_setting(name, threads))
+def build_engine(model: LanguageModel, role: RoleConfig, name: str) -> Engine:
+    """Builds the engine that generates with a model in this process, on as many threads."""
+    return role.engine.build(model, role.engine_setting(name, torch.get_num_threads()))
 
 
 def _trained_role(source: RoleSource) -> TrainedRoleConfig:
@@ -185,9 +159,8 @@ def _trained_role(source: RoleSource) -> TrainedRoleConfig:
     return source.role
 
 
-def _learning_model(source: RoleSource) -> LanguageModel:
+def _learning_model(source: RoleSource, role: TrainedRoleConfig) -> LanguageModel:
     """Loads what a role's learner begins with: the recipe's model, or that of a checkpoint."""
-    role = _trained_role(source)
     if source.checkpoint is not None:
         role = role.model_copy(update={"model": str(source.checkpoint)})
     model = load_role(role, source.name)
@@ -196,29 +169,26 @@ def _learning_model(source: RoleSource) -> LanguageModel:
     return model
 
 
-def _reference(role: TrainedRoleConfig, name: str, model: LanguageModel) -> ReferenceModel | None:
+def _reference(
+    group: SeatGroup, role: TrainedRoleConfig, name: str, model: LanguageModel
+) -> ReferenceModel | None:
     """Returns the recipe's own model of a role that is held to it, None for any other role. It is a
     copy, unless all that learns are adapters which began as nothing."""
     if not role.reference_kl_weight:
         return None
-    if _began_as_nothing(role, name):
-        return ReferenceModel(model, adapters_off=True)
-    return ReferenceModel(_first_model(role, name))
-
-
-def _began_as_nothing(role: TrainedRoleConfig, name: str) -> bool:
-    """Whether all that learns are adapters that were not there before the run."""
     source = shipped.resolve(role.model, name)
-    return role.lora is not None and find_adapter_config_file(source) is None
-
-
-def _first_model(role: TrainedRoleConfig, name: str) -> LanguageModel:
-    return load_model(shipped.resolve(role.model, name), role.dtype, role.device, trains=False)
+    if role.lora is not None and find_adapter_config_file(source) is None:
+        return ReferenceModel(model, adapters_off=True)
+    return ReferenceModel(
+        _from_first(group, lambda: load_model(source, role.dtype, role.device, trains=False))
+    )
 
 
 def _from_first(group: SeatGroup, load: Callable[[], LanguageModel]) -> LanguageModel:
     """Returns the model that the first seat of a group loads; the others have it without weights.
     Raises at all of them what loading raises."""
+    if group.mesh is None:
+        return load()
     told: list[LanguageModel | Exception | None] = [None]
     model: LanguageModel | None = None
     if group.rank == 0:
@@ -238,14 +208,8 @@ def _from_first(group: SeatGroup, load: Callable[[], LanguageModel]) -> Language
 def _copy(model: LanguageModel, group: SeatGroup) -> LanguageModel:
     """Returns a model with all weights of the first seat's, for an engine. On a GPU they are in the
     type that it computes in, for there is no room for more."""
-    device = torch.device(group.device_type)
-    narrow = None if device.type == "cpu" else model.autocast
-
-    def empty(weights: Tensor) -> Tensor:
-        dtype = narrow if narrow is not None and weights.is_floating_point() else weights.dtype
-        return torch.empty_like(weights, device=device, dtype=dtype)
-
-    copied = model.with_weights(empty)
+    narrow = None if group.device_type == "cpu" else model.autocast
+    copied = model.empty(group.device_type, narrow)
     ours = (*model.network.parameters(), *model.network.buffers())
     theirs = (*copied.network.parameters(), *copied.network.buffers())
     with torch.no_grad():

@@ -35,9 +35,10 @@ from torch.distributed import (
 
 from rlanything.cluster.base import Call, Place, SeatLost
 from rlanything.cluster.gathering import Answers
-from rlanything.cluster.seat import Done, Failed, SamplesDone, Seat, answer, search_path
+from rlanything.cluster.seat import Done, Failed, SamplesDone, Seat, answer
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.base import ModelError
+from rlanything.plugins import search_path
 
 SHARED = "model files and the run directory must be on a file system that all machines see"
 _ADDRESS_OF_INTERFACE = 0x8915
@@ -84,17 +85,6 @@ class RaySeats(Answers):
         """How many there are."""
         return len(self._actors)
 
-    def ask(
-        self,
-        calls: Mapping[int, Call],
-        seconds: float,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> dict[int, Any]:
-        """Makes calls, by seat; see `Seats.ask`."""
-        if not self._ended.alive:
-            raise SeatLost("the seats have ended")
-        return self._ask(calls, seconds, on_progress)
-
     def close(self) -> None:
         if held := self._ended.detach():
             _, _, arguments, _ = held
@@ -113,12 +103,12 @@ class RaySeats(Answers):
             self._actors.append(_hire(group, bundle, place))
         everyone = range(place.size)
         arrive = Call(_Host.arrive, (Path.cwd(),))
-        self._machines = self._ask(dict.fromkeys(everyone, arrive), seconds)
-        [meeting] = self._ask({0: Call(_Host.open_meeting, (config.ports,))}, seconds).values()
+        self._machines = self.ask(dict.fromkeys(everyone, arrive), seconds)
+        [meeting] = self.ask({0: Call(_Host.open_meeting, (config.ports,))}, seconds).values()
         places = [dataclasses.replace(place, rank=rank, meeting=meeting) for rank in everyone]
-        self._ask({p.rank: Call(_Host.begin, (p,)) for p in places}, seconds)
+        self.ask({p.rank: Call(_Host.begin, (p,)) for p in places}, seconds)
 
-    def _ask(
+    def ask(
         self,
         calls: Mapping[int, Call],
         seconds: float,
@@ -126,11 +116,17 @@ class RaySeats(Answers):
     ) -> dict[int, Any]:
         try:
             with _losses():
-                self._answers = {n: self._actors[n].do.remote(call) for n, call in calls.items()}
-                return self._gather(set(calls), seconds, on_progress)
+                return super().ask(calls, seconds, on_progress)
         except SeatLost:
             self.close()
             raise
+
+    @property
+    def _alive(self) -> bool:
+        return self._ended.alive
+
+    def _post(self, messages: Mapping[int, Any], seconds: float) -> None:
+        self._answers = {n: self._actors[n].do.remote(call) for n, call in messages.items()}
 
     def _wait(self, waiting: Collection[int], seconds: float) -> list[int]:
         answers = [self._answers[number] for number in waiting]

@@ -22,9 +22,9 @@ from rlanything.cluster.base import Call, Place
 from rlanything.cluster.models import (
     RoleSource,
     ServedModel,
-    SharedModel,
+    TrainedModel,
     load_served,
-    load_shared,
+    load_trained,
     prepare_torch,
 )
 from rlanything.engines.base import Request, Sampling
@@ -83,8 +83,8 @@ class Seat:
 
         `pickled`: its `RoleSource`, by cloudpickle, for a loss may be a notebook's."""
         source: RoleSource = cloudpickle.loads(pickled)
-        self._models[source.name] = shared = load_shared(source, self._group, offload)
-        return shared.model.text
+        self._models[source.name] = trained = load_trained(source, self._group, offload)
+        return trained.model.text
 
     def generate(
         self, role: str, requests: Sequence[Request], sampling: Sampling
@@ -113,9 +113,9 @@ class Seat:
         """Reads the state of a learner that was saved into a folder."""
         self._shared(role).load_state(folder)
 
-    def _shared(self, role: str) -> SharedModel:
+    def _shared(self, role: str) -> TrainedModel:
         model = self._models[role]
-        assert isinstance(model, SharedModel)
+        assert isinstance(model, TrainedModel)
         return model
 
 
@@ -139,11 +139,6 @@ def answer(seat: Seat, call: Call) -> Done | Failed:
     except Exception as error:
         traceback.print_exc()  # into the seat's log
         return Failed(_portable(error))
-
-
-def search_path() -> str:
-    """Returns the PYTHONPATH of a seat, so that it finds what this process does."""
-    return os.pathsep.join(map(os.path.abspath, sys.path))
 
 
 def _portable(error: Exception) -> Exception:

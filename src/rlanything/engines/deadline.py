@@ -5,12 +5,10 @@ from __future__ import annotations
 import faulthandler
 import signal
 import sys
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
 
+from rlanything.engines.alarm import in_main_thread, raising_after
 from rlanything.engines.base import Engine, Request, Sampling
 from rlanything.records import Completion
 
@@ -46,30 +44,21 @@ class TimedEngine:
 
     @contextmanager
     def _deadline(self, requests: int) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
+        if not in_main_thread():
             yield
             return
-
-        def expired(number: int, frame: FrameType | None) -> None:
-            raise GenerationTimeout(
-                f"{self._name}: generating for {requests} prompts took longer than "
-                f"{self._seconds:g} s; raise {self._name}.timeout_seconds, or ask for less at once "
-                "(environment.parallel_episodes, max_tokens)"
-            )
-
-        begun = time.monotonic()
-        before = signal.signal(signal.SIGALRM, expired)
-        # The alarm of whoever calls goes on afterwards.
-        left, interval = signal.setitimer(signal.ITIMER_REAL, self._seconds)
         # A signal is heard between two Python instructions, so not by a library that hangs.
         # To the process's own stderr: what stands in for it, in a notebook say, is no file.
         if sys.__stderr__ is not None:
             limit = self._seconds + GRACE_SECONDS
             faulthandler.dump_traceback_later(limit, exit=True, file=sys.__stderr__)
+        expired = GenerationTimeout(
+            f"{self._name}: generating for {requests} prompts took longer than "
+            f"{self._seconds:g} s; raise {self._name}.timeout_seconds, or ask for less at once "
+            "(environment.parallel_episodes, max_tokens)"
+        )
         try:
-            yield
+            with raising_after(self._seconds, expired, signal.ITIMER_REAL):
+                yield
         finally:
             faulthandler.cancel_dump_traceback_later()
-            left = max(left - (time.monotonic() - begun), 1e-3) if left else 0.0
-            signal.signal(signal.SIGALRM, before)
-            signal.setitimer(signal.ITIMER_REAL, left, interval)

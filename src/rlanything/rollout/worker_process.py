@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 
 from rlanything.domains.base import DomainError, EpisodeError
 from rlanything.domains.registry import DomainSource
+from rlanything.plugins import search_path
 from rlanything.records import Task
 from rlanything.rollout import episode_host
 from rlanything.rollout.episode_host import Answer, Play
@@ -81,7 +82,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", episode_host.__name__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(p or os.curdir for p in sys.path)},
+                env=os.environ | {"PYTHONPATH": search_path()},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,  # a game's library may print; the terminal is not its
             )

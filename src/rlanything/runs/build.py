@@ -108,7 +108,7 @@ def _components(
     chat_models: dict[str, ChatModel] = {"policy": LocalChatModel(policy.model, policy.engine, day)}
 
     def frozen(role: RoleConfig, name: str) -> ChatModel:
-        chat_model = build_chat_model(role, name, models, recipe.threads, day)
+        chat_model = build_chat_model(role, name, models, day)
         if isinstance(chat_model, LocalChatModel):
             engines.append(chat_model.engine)
         return chat_model
@@ -195,20 +195,19 @@ def _trained_source(
         name,
         role,
         checkpoint and checkpoint / name,
-        recipe.threads,
         derive(recipe.seed, "adapters", name),
         loss,
     )
 
 
 def build_chat_model(
-    role: RoleConfig, name: str, models: Models, threads: int, day: datetime | None = None
+    role: RoleConfig, name: str, models: Models, day: datetime | None = None
 ) -> ChatModel:
     """Builds a role's model, where `models` are or at an endpoint; a chat template with a date
     shows `day` (None: today). Raises `ModelError` or `EndpointError`."""
     if role.remote:
-        return OpenAIChatModel(role.engine.build(None, role.engine_setting(name, threads)))
-    served = models.served(RoleSource(name, role, threads=threads))
+        return OpenAIChatModel(role.engine.build(None, role.engine_setting(name, threads=0)))
+    served = models.served(RoleSource(name, role))
     return LocalChatModel(served.model, served.engine, day)
 
 
@@ -239,7 +238,7 @@ def build_labeller(
             "evaluation.labeller: this domain's judge writes tests, which programs label; leave it "
             "out"
         )
-    chat_model = build_chat_model(config, "evaluation.labeller", models, recipe.threads, day)
+    chat_model = build_chat_model(config, "evaluation.labeller", models, day)
     sampling = Sampling(config.temperature, config.max_tokens)
     return Labeller(chat_model, LLMJudge(chat_model, domain, sampling, config.samples_per_step))
 
@@ -279,7 +278,8 @@ def build_adapter(
     Raises `RecipeError` where there is none of this name, or where it refuses its options."""
     sampling = Sampling(config.temperature, config.max_tokens)
     if config.name == "llm":
-        return LLMAdapter(chat_model(), domain, sampling, config.tries, config.critics_per_task)
+        critics, rejected_by = config.most_critics, config.rejected_by
+        return LLMAdapter(chat_model(), domain, sampling, config.tries, critics, rejected_by)
     provided = _provided(domain, sampling, chat_model)
     try:
         return make_plugin("adapter", config.name, config.options, Adapter, provided)

@@ -233,9 +233,7 @@ def _agent(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Pat
     if checkpoint is not None:
         policy = policy.model_copy(update={"model": str(checkpoint / "policy")})
     chosen = recipe.evaluation.temperature if request.temperature is None else request.temperature
-    chat_model = build_chat_model(
-        policy, "policy", Here(recipe.threads), recipe.threads, _day(request)
-    )
+    chat_model = build_chat_model(policy, "policy", Here(recipe.threads), _day(request))
     return build_policy(chat_model, domain, policy, chosen)
 
 
@@ -247,10 +245,8 @@ def _judge(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Pat
     judge = recipe.judge
     if judge.trains and checkpoint is not None:
         judge = judge.model_copy(update={"model": str(checkpoint / "judge")})
-    models, threads, day = Here(recipe.threads), recipe.threads, _day(request)
-    return build_judge(
-        judge, domain, lambda: build_chat_model(judge, "judge", models, threads, day)
-    )
+    models, day = Here(recipe.threads), _day(request)
+    return build_judge(judge, domain, lambda: build_chat_model(judge, "judge", models, day))
 
 
 def _day(request: EvalRequest) -> datetime | None:

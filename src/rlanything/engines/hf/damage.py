@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pickle
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 
+from rlanything.engines.alarm import raising_after
 from rlanything.engines.base import ModelError
 from rlanything.replies import quoted
 
@@ -53,18 +52,9 @@ def rendering(model: str) -> Iterator[None]:
     """Limits the time that the chat template of a model takes inside, and names the model where it
     fails. As signals only arrive there, time is limited in the main thread alone."""
     doing = f"model {model!r} cannot render a chat with its template"
-    with reading(doing, "Mend the chat_template of its folder, or take another model."):
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def expired(number: int, frame: FrameType | None) -> None:
-            raise _Overtime(f"it takes more than {TEMPLATE_SECONDS:g} s")
-
-        before = signal.signal(signal.SIGVTALRM, expired)
-        signal.setitimer(signal.ITIMER_VIRTUAL, TEMPLATE_SECONDS)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            signal.signal(signal.SIGVTALRM, before)
+    overtime = _Overtime(f"it takes more than {TEMPLATE_SECONDS:g} s")
+    with (
+        reading(doing, "Mend the chat_template of its folder, or take another model."),
+        raising_after(TEMPLATE_SECONDS, overtime, signal.ITIMER_VIRTUAL),
+    ):
+        yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -127,16 +126,18 @@ class LanguageModel(ModelText):
     def outline(self) -> LanguageModel:
         """Returns all of the model but its weights, small enough to be sent to other processes:
         what was measured of it need not be measured there again."""
-        return self.with_weights(lambda weights: torch.empty_like(weights, device="meta"))
+        return self.empty("meta")
 
-    def with_weights(self, made_of: Callable[[Tensor], Tensor]) -> LanguageModel:
-        """Returns a copy whose parameters and buffers are made of this one's, tied ones once."""
+    def empty(self, device: str, dtype: torch.dtype | None = None) -> LanguageModel:
+        """Returns a copy on a device, with room for weights (in `dtype`; None: in theirs) and for
+        buffers, tied ones once, whose contents are anything."""
         made: dict[int, Any] = {}
         for weights in self.network.parameters():
-            other = made_of(weights.detach())
-            made[id(weights)] = nn.Parameter(other, requires_grad=weights.requires_grad)
+            room = torch.empty_like(weights, device=device, dtype=dtype)
+            made[id(weights)] = nn.Parameter(room, requires_grad=weights.requires_grad)
+        # Angles of positions are no weights, and wrong in fewer bits.
         for buffer in self.network.buffers():
-            made[id(buffer)] = made_of(buffer)
+            made[id(buffer)] = torch.empty_like(buffer, device=device)
         return copy.deepcopy(self, made)
 
 

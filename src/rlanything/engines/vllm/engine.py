@@ -8,20 +8,17 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import socket
-import subprocess
-import sys
 import tempfile
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from rlanything.config.engines import EngineSetting
 from rlanything.engines.base import ModelError, Request, Sampling
-from rlanything.engines.channel import Channel
+from rlanything.engines.child import Child
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
 from rlanything.engines.hf.lora import adapter_rank, adapters_of, frozen_weights
@@ -260,23 +257,10 @@ class _Process:
         self.memory = os.memfd_create("weights")
         self.has_frozen = False
         """Whether it was given the weights that adapters belong to."""
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
-        ours, theirs = socket.socketpair()
-        self._channel = Channel(ours)
-        code = f"from {worker.__name__} import main; main()"
-        with theirs:
-            descriptors = [theirs.fileno(), self.memory]
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", code, *map(str, descriptors)],
-                pass_fds=descriptors,
-                env=_environment(setup.device, threads),
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-            )
-        self.id = self._process.pid
+        self._child = Child(worker.__name__, _environment(setup.device, threads), [self.memory])
+        self.id = self._child.id
         # Also at the end of the run, also when it ends by an error: no worker outlives its engine.
-        self.kill = weakref.finalize(self, _end, self._process, self._channel, self.memory)
+        self.kill = weakref.finalize(self, _end, self._child, self.memory)
         try:
             self.context = self._come_up(setup)
         except BaseException:
@@ -285,8 +269,8 @@ class _Process:
 
     def _come_up(self, setup: Setup) -> int:
         try:
-            self._channel.send(setup, START_SECONDS)
-            answer = self._channel.receive(START_SECONDS)
+            self._child.channel.send(setup, START_SECONDS)
+            answer = self._child.channel.receive(START_SECONDS)
         except EOFError:
             raise EOFError(self.last_words()) from None
         except TimeoutError:
@@ -298,8 +282,8 @@ class _Process:
 
     def ask(self, order: worker.Order, seconds: float) -> Any:
         """Raises `TimeoutError`, and `EOFError` if the worker is dead."""
-        self._channel.send(order, seconds)
-        return self._channel.receive(seconds)
+        self._child.channel.send(order, seconds)
+        return self._child.channel.receive(seconds)
 
     @property
     def ended(self) -> bool:
@@ -307,22 +291,15 @@ class _Process:
         return not self.kill.alive
 
     def last_words(self) -> str:
-        """Returns the end of what it printed, and how it ended."""
-        try:
-            status = self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            return "it hung up"
-        lines = _last_lines(self._log)
-        return f"exit status {status}{f', {lines[-1][:200]}' if lines else ''}"
+        """Returns how it ended, and the end of what it printed."""
+        return self._child.last_words()
 
 
 def _environment(device: str, threads: int) -> dict[str, str]:
     kind, _, number = device.partition(":")
     visible = {"CUDA_VISIBLE_DEVICES": number} if kind == "cuda" and number else {}
     return {
-        **os.environ,
         **visible,
-        "PYTHONPATH": os.pathsep.join(p or os.curdir for p in sys.path),
         # The worker is the process that may die; another one below it would outlive it.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_LOGGING_LEVEL": "ERROR",
@@ -333,13 +310,6 @@ def _environment(device: str, threads: int) -> dict[str, str]:
     }
 
 
-def _last_lines(log: IO[bytes]) -> list[str]:
-    log.seek(0)
-    return [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-
-
-def _end(process: subprocess.Popen[bytes], channel: Channel, memory: int) -> None:
-    channel.close()
-    process.kill()
-    process.wait()
+def _end(child: Child, memory: int) -> None:
+    child.kill()
     os.close(memory)

@@ -114,7 +114,7 @@ def check_judge(
     drawn = draw(domain.action_marker, recorded, labels, STEPS_PER_EPISODE, seed)
 
     def counts(config: JudgeConfig, name: str) -> dict[str, Counts]:
-        chat_model = build_chat_model(config, "judge", models, recipe.threads, day_begun(run))
+        chat_model = build_chat_model(config, "judge", models, day_begun(run))
         judge = build_judge(config, domain, lambda: chat_model)
         assert isinstance(judge, LLMJudge)  # it reads steps
         return evaluate(judge, drawn, seed, name, progress)

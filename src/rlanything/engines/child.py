@@ -1,0 +1,66 @@
+"""A process that works for this one, at the other end of a channel."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+
+from rlanything.engines.channel import Channel
+from rlanything.plugins import search_path
+
+LAST_WORDS = 400
+"""Characters of the last line of a process that died."""
+LAST_SECONDS = 5.0
+"""What one that hung up may take to end."""
+
+
+class Child:
+    """A process that runs the `main` of a module, the channel to it, and what it prints.
+
+    `main` finds the number of its end of the channel in `sys.argv[1]`, and those of `descriptors`
+    behind it. The process ends with this object, also where this program ends by an error."""
+
+    def __init__(
+        self, module: str, environment: Mapping[str, str], descriptors: Sequence[int] = ()
+    ) -> None:
+        """`environment`: what its own has beside, or in place of, what this process's has."""
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
+        ours, theirs = socket.socketpair()
+        self.channel = Channel(ours)
+        # Not by `-m`: what the module sends would have another name here.
+        code = f"from {module} import main; main()"
+        with theirs:
+            passed = [theirs.fileno(), *descriptors]
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", code, *map(str, passed)],
+                pass_fds=passed,
+                env={**os.environ, "PYTHONPATH": search_path(), **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+            )
+        self.id = self._process.pid
+        self.kill = weakref.finalize(self, _end, self._process, self.channel)
+        """Ends it, once."""
+
+    def last_words(self) -> str:
+        """Returns how it ended, and the last line that it printed."""
+        try:
+            status = self._process.wait(LAST_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "it hung up"
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").splitlines()
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        return f"exit status {status}" + (f", {last[:LAST_WORDS]}" if last else "")
+
+
+def _end(process: subprocess.Popen[bytes], channel: Channel) -> None:
+    channel.close()
+    process.kill()
+    process.wait()
