@@ -70,8 +70,8 @@ def test_the_python_of_a_page_runs_as_one_script(page: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("page", DOCUMENTATION, ids=lambda page: page.name)
 def test_lines_of_the_documentation_end_within_100_characters(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
-    generated = page.name == "metrics.md"  # one row a metric, whose meaning may be long
-    assert generated or [line for line in lines if len(line) > 100] == []
+    breakable = [line for line in lines if not line.startswith("|")]  # not the row of a table
+    assert [line for line in breakable if len(line) > 100] == []
 
 
 @pytest.mark.parametrize("page", DOCUMENTATION, ids=lambda page: page.name)
