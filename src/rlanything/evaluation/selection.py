@@ -14,7 +14,7 @@ from rlanything.records import JudgedTrajectory, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What was chosen, against an attempt taken at random. All with 95% intervals over tasks."""
+    """A choice against an attempt taken at random. All with 95% intervals over tasks."""
 
     single: Interval
     """Success of an attempt taken at random."""
