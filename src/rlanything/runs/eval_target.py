@@ -236,13 +236,13 @@ def _recipe(request: EvalRequest) -> Recipe:
     """Returns the target's own recipe if it is a recipe or a run, else one that any model can
     play."""
     target = Path(request.target)
-    if _is_recipe(request.target):
+    if is_recipe(request.target):
         recipe = load_recipe(request.target, request.overrides, allow_code=request.allow_code)
-    elif _is_run(request.target):
+    elif is_run(request.target):
         check_plain(target)
         recipe = load_recipe(target / RECIPE, request.overrides, allow_code=request.allow_code)
     else:
-        _refuse_mistyped(request.target)
+        refuse_mistyped(request.target)
         # The environment's own list of actions, where it has one, is what any model can play with.
         policy = {"model": request.target, "decoding": "choices", "max_tokens": 64}
         data = {"name": "eval", "domain": {"name": "alfworld"}, "policy": policy}
@@ -257,17 +257,17 @@ def _recipe(request: EvalRequest) -> Recipe:
     return recipe
 
 
-def _is_run(target: str) -> bool:
+def is_run(target: str) -> bool:
     return (Path(target) / RECIPE).is_file()
 
 
-def _is_recipe(target: str) -> bool:
+def is_recipe(target: str) -> bool:
     if Path(target).suffix in SUFFIXES:
         return Path(target).is_file()
     return target in shipped_files() and not Path(target).exists()
 
 
-def _refuse_mistyped(target: str) -> None:
+def refuse_mistyped(target: str) -> None:
     """Raises `RecipeError` for a target that is meant to be on this machine and is not: it would be
     looked for on a model hub."""
     path, first = Path(target), target.partition("/")[0]
@@ -302,7 +302,7 @@ def _agent(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Pat
 
 
 def _judge(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Path | None) -> Judge:
-    if not _is_recipe(request.target) and not _is_run(request.target):
+    if not is_recipe(request.target) and not is_run(request.target):
         raise RecipeError(
             f"{request.target} has no judge to choose with: evaluate a run or a recipe"
         )
@@ -317,12 +317,12 @@ def _judge(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Pat
 
 def _day(request: EvalRequest) -> datetime | None:
     """Returns the day on which the target began; None where it is no run."""
-    return day_begun(Path(request.target)) if _is_run(request.target) else None
+    return day_begun(Path(request.target)) if is_run(request.target) else None
 
 
 def _checkpoint(request: EvalRequest, progress: Progress) -> Path | None:
     """Returns where a run's latest intact weights are; None where the target is no run."""
-    if not _is_run(request.target):
+    if not is_run(request.target):
         return None
     checkpoint = last_position(Path(request.target), progress.log).checkpoint
     if checkpoint is None:
