@@ -66,7 +66,7 @@ class JudgeEvalRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class JudgeMeasure:
     """A measure of the judge against one source of labels."""
 
     measure: str
@@ -80,12 +80,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class JudgeEvalResult:
-    """What a judge got right on stored trajectories."""
+    """The measures of a judge on stored trajectories."""
 
     request: JudgeEvalRequest
     episodes: int
     steps: int
-    rows: tuple[Row, ...]
+    rows: tuple[JudgeMeasure, ...]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -274,8 +274,8 @@ def _labelled(
     return labeller.label(played, derive(request.seed, "labels", model), progress)
 
 
-def _rows(plain: JudgeEvaluation, measured: Mapping[str, JudgeEvaluation]) -> list[Row]:
-    rows: list[Row] = []
+def _rows(plain: JudgeEvaluation, measured: Mapping[str, JudgeEvaluation]) -> list[JudgeMeasure]:
+    rows: list[JudgeMeasure] = []
     for source, evaluation in measured.items():
         whole = {
             item: {PROCESS: _added(counts.get(GOOD, (0, 0)), counts.get(BAD, (0, 0)))}
@@ -289,11 +289,13 @@ def _rows(plain: JudgeEvaluation, measured: Mapping[str, JudgeEvaluation]) -> li
     return rows
 
 
-def _row(measure: str, source: str, items: Mapping[str, Counts], names: Sequence[str]) -> list[Row]:
+def _row(
+    measure: str, source: str, items: Mapping[str, Counts], names: Sequence[str]
+) -> list[JudgeMeasure]:
     """Returns the row of a measure; none where there is nothing to count."""
     share = level(items, names)
     count = sum(counts[name][1] for counts in items.values() for name in names if name in counts)
-    return [Row(measure, source, count, share)] if share is not None and count else []
+    return [JudgeMeasure(measure, source, count, share)] if share is not None and count else []
 
 
 def _added(one: tuple[int, int], two: tuple[int, int]) -> tuple[int, int]:
