@@ -62,6 +62,7 @@ def main(command: str, what: str, *overrides: str) -> None:
         recipe = load_recipe(folder / "recipe.yaml")
         store = Store(folder / "run.sqlite")
     evaluate(store, 1, folder.parent.name, recipe.seed)
+    (folder / "checkpoints" / "iter-00001" / "judge").mkdir(parents=True, exist_ok=True)
     store.describe({"closing": json.dumps([]), "finished": "now"})
     store.close()
 

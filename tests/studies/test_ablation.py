@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from rlanything.progress import Progress
 from rlanything.runs.stopping import Stopped
 from rlanything.studies.ablation import grid
 from rlanything.studies.ablation.ablate import Ablation, AblationRequest, ablate
+from rlanything.studies.ablation.arms import ARMS as ABLATION_ARMS
 from rlanything.studies.ablation.arms import Arm, find_arms
 from rlanything.studies.ablation.grid import GridError, make_cells, runs_at_once, spent_seconds
 from rlanything.studies.ablation.results import BEFORE
@@ -152,6 +154,56 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(recipe: Path) -> None:
     found, _ = run(recipe, page=page)
     assert not found.failed
     assert page.exists()
+
+
+@pytest.fixture
+def taking(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Arms of which the first takes the judge that the second trains."""
+    arm = Arm("alone6", ("judge.train=false",), "four4", judge_of="four4")
+    monkeypatch.setitem(ABLATION_ARMS, "alone6", arm)
+    return ("alone6", ARMS[0])
+
+
+def test_an_arm_takes_the_judge_that_another_trained_and_waits_for_it(
+    recipe: Path, taking: tuple[str, ...]
+) -> None:
+    found, said = run(recipe, arms=taking, parallel=4)
+    assert not found.failed
+    assert estimates(found)["alone6"] == 0.6
+    assert [row.against for row in found.results.rows] == [None, "four4", "alone6"]
+    out = recipe.parent / "out"
+    ended = [line.partition(":")[0] for line in said if "finished in" in line]
+    for seed in (0, 1):
+        own = load_recipe(out / "alone6" / f"seed-{seed}" / "recipe.yaml")
+        judge = out / "four4" / f"seed-{seed}" / "checkpoints" / "iter-00001" / "judge"
+        assert own.judge.model == str(judge)
+        assert ended.index(f"four4, seed {seed}") < ended.index(f"alone6, seed {seed}")
+    assert run(recipe, arms=taking)[1].count("4 of 4 runs are there already") == 1
+
+
+def test_an_arm_whose_judge_was_never_trained_is_named_and_not_begun(
+    recipe: Path, taking: tuple[str, ...]
+) -> None:
+    broken = recipe.parent / "broken"
+    broken.touch()
+    found, _ = run(recipe, arms=taking)
+    assert found.failed == {
+        "four4, seed 1": "failed: error: it is broken",
+        "alone6, seed 1": "not begun: it takes the judge of four4, seed 1, which failed",
+    }
+    broken.unlink()
+    shutil.rmtree(recipe.parent / "out" / "alone6")
+    (recipe.parent / "out" / "four4" / "seed-0" / "checkpoints" / "iter-00001" / "judge").rmdir()
+    found, _ = run(recipe, arms=taking)
+    assert list(found.failed) == ["alone6, seed 0"]
+    assert "iter-00001/judge is gone; delete that run" in found.failed["alone6, seed 0"]
+
+
+def test_an_arm_cannot_take_a_judge_that_does_not_learn(
+    recipe: Path, taking: tuple[str, ...]
+) -> None:
+    with pytest.raises(GridError, match="alone6: four4 trains no judge"):
+        run(recipe, "judge.name=oracle", arms=taking)
 
 
 def test_another_recipe_in_the_folder_is_refused_before_anything_runs(recipe: Path) -> None:
@@ -292,6 +344,20 @@ SMALLEST = (
     "evaluation.judged_episodes=1",
     "environment.workers=0",
 )
+
+
+def test_the_judge_of_a_whole_run_trains_a_policy_alone(tmp_path: Path) -> None:
+    options = ["--arms", "policy_judge_env,optimized_judge_only", "--seeds", "1", "--json"]
+    target = [sys.executable, "-m", "rlanything.cli", "ablate", str(TINY), *SMALLEST, *options]
+    command = [*target, "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row["values"] for row in json.loads(done.stdout)["rows"]}
+    # The judge that one run ended with is the one that the other had from beginning to end.
+    measure = "judge Outcome Acc"
+    assert rows["optimized_judge_only"][measure] == rows["policy_judge_env"][measure] is not None
+    folder = tmp_path / "out" / "optimized_judge_only" / "seed-0" / "checkpoints" / "iter-00001"
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {"policy"}
 
 
 def test_a_miniature_grid_of_real_runs_begins_with_the_same_models(tmp_path: Path) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from helpers.paths import RECIPES
+from helpers.scripted import judged
 from rlanything.config.recipe import load_recipe
+from rlanything.records import Sample, Task
+from rlanything.roles.judges.base import NullJudge
+from rlanything.rollout.groups import ScheduledTask, grouped
 from rlanything.studies.ablation.arms import ARMS, GROUPS, ArmError, find_arms
 
 QUICKSTART = RECIPES / "quickstart.yaml"
@@ -49,6 +57,15 @@ def test_every_arm_is_a_recipe(recipe: str, name: str) -> None:
         ("policy_judge", {"curriculum.adapt_tasks": False}),
         ("policy_judge_env", {}),
         ("judge_only", {"feedback.policy_reward": "judge", "curriculum.adapt_tasks": False}),
+        (
+            "optimized_judge_only",
+            {
+                "feedback.policy_reward": "judge",
+                "feedback.policy_window": (0.0, 1.0),
+                "judge.train": False,
+                "curriculum.adapt_tasks": False,
+            },
+        ),
         ("policy_lambda_0.25", {"feedback.policy_lambda": 0.25}),
         ("policy_lambda_4", {"feedback.policy_lambda": 4.0}),
         ("judge_lambda_0.25", {"feedback.judge_lambda": 0.25}),
@@ -80,6 +97,49 @@ def test_an_arm_is_compared_with_one_of_its_own_group() -> None:
         names = [arm.name for arm in arms]
         for arm in arms:
             assert arm.against is None or arm.against in names
+
+
+OUTCOMES = st.sampled_from((-1, 1))
+SCORES = st.lists(st.lists(st.sampled_from((-1, 0, 1)), min_size=3, max_size=3), max_size=4)
+ROLLOUTS = st.lists(st.tuples(OUTCOMES, OUTCOMES, SCORES), min_size=1, max_size=8)
+
+
+def samples(arm: str, outcomes: Sequence[int], scores: Sequence[list[list[int]]]) -> list[Sample]:
+    """What the rollouts of one task teach the policy and the judge in an arm of the quickstart."""
+    recipe = load_recipe(QUICKSTART, ARMS[arm].overrides)
+    judge, settings = NullJudge(), recipe.feedback.settings()
+    both = zip(scores, outcomes, strict=True)
+    members = [judged(str(i), own, o) for i, (own, o) in enumerate(both)]
+    whole = [replace(m, trajectory=replace(m.trajectory, task=Task("t", ""))) for m in members]
+    scheduled = [ScheduledTask("t", Task("t", ""), False)]
+    [group] = grouped(scheduled, whole, lambda group: judge.signals(group, settings))
+    learned = [*group.judge_samples()] if recipe.judge.trains else []
+    return [*group.policy_samples(), *learned]
+
+
+@given(ROLLOUTS)
+def test_no_outcome_enters_what_an_optimized_judge_alone_teaches(
+    rollouts: list[tuple[int, int, list[list[int]]]],
+) -> None:
+    one, other, scores = zip(*rollouts, strict=True)
+    arm = "optimized_judge_only"
+    assert samples(arm, one, scores) == samples(arm, other, scores)
+    assert samples(arm, one, scores) == samples(arm, [-o for o in one], scores)
+
+
+def test_outcomes_enter_what_the_other_arms_teach() -> None:
+    # The same comparison, where it can fail: the judge learns by Eq. 2, and tasks have a window.
+    scores = [[[1, -1, 1]], [[-1, -1, 1]], [[-1, -1, -1]], [[1, 1, 1]]]
+    for arm in ("judge_only", "policy", "outcome_only"):
+        assert samples(arm, (1, -1, -1, -1), scores) != samples(arm, (-1, 1, 1, -1), scores), arm
+    assert samples("judge_only", (-1, -1, -1, -1), scores) == []
+    assert samples("optimized_judge_only", (-1, -1, -1, -1), scores) != []
+
+
+def test_an_arm_that_takes_a_judge_is_refused_without_the_arm_that_trains_it() -> None:
+    with pytest.raises(ArmError, match="--arms policy_judge_env,optimized_judge_only"):
+        find_arms(["optimized_judge_only,outcome_only"])
+    assert len(find_arms(["optimized_judge_only,policy_judge_env"])) == 2
 
 
 def test_groups_names_and_arms_of_ones_own_may_be_mixed() -> None:

@@ -22,8 +22,8 @@ def ablate(
     arms: Annotated[
         list[str] | None,
         typer.Option(
-            help="components (default), lambda, comparison, remedies, controls, single arms, or "
-            "NAME:section.key=value,... Repeat, or separate names by commas."
+            help="components (default), judge_alone, lambda, comparison, remedies, controls, "
+            "single arms, or NAME:section.key=value,... Repeat, or separate names by commas."
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm: seeds 0, 1, ...")] = 5,

@@ -39,15 +39,16 @@ def evaluate_target(
     select: Annotated[
         str | None,
         typer.Option(
-            metavar="best-of-N",
-            help="N attempts per task; the judge of a run or recipe chooses one.",
+            metavar="METHOD-N",
+            help="N attempts per task, of which the judge of a run or recipe chooses one: "
+            "best-of-8; for programs also mpsc-8, alphacodium-8 or s-star-8.",
         ),
     ] = None,
     allow_code: ALLOW_CODE = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Measure success on held-out tasks, with its 95% interval."""
-    from rlanything.runs.eval_target import EvalRequest, best_of, run_eval
+    from rlanything.runs.eval_target import EvalRequest, run_eval, selection_rule
 
     request = EvalRequest(
         target,
@@ -59,7 +60,7 @@ def evaluate_target(
         seed,
         workers,
         overrides or [],
-        best_of(select) if select else None,
+        selection_rule(select) if select else None,
         allow_code,
     )
     progress = Progress(Terminal(stderr=True))

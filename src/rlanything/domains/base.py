@@ -218,6 +218,25 @@ class UnitTestDomain(Domain, Protocol):
 
 
 @runtime_checkable
+class ProgramDomain(UnitTestDomain, Protocol):
+    """A domain of unit tests whose responses are programs that can be watched and repaired, which
+    methods that spend more than one answer on a task need (`rlanything eval --select`)."""
+
+    def test_outputs(
+        self, task: Task, responses: Sequence[str], tests: Sequence[str]
+    ) -> list[list[str]]:
+        """Returns what the program in each response prints on the input of each test, [responses]
+        [tests], white space levelled; how it ended, in brackets, where it did not end well; "" for
+        a test that cannot be read."""
+        ...
+
+    def repair_prompt(self, task: Task, response: str, test: str, output: str) -> Messages:
+        """Returns the chat that asks the policy for a program in place of the one in `response`,
+        which on the input of `test` gave `output`, as `test_outputs` has it."""
+        ...
+
+
+@runtime_checkable
 class StandInDomain(Domain, Protocol):
     """A domain that makes tasks like those of its data, for plans where these are not at hand."""
 

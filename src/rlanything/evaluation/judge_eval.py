@@ -44,13 +44,24 @@ class JudgeEvalSet:
         count = sum(len(each.steps) for each in self.trajectories) * judge.samples
         with progress.phase("eval judge", count, "judgements") as advance:
             judged = judge.judge(self.trajectories, seed, advance)
-        # A judge that writes tests is counted by what they are; one of steps by its verdicts.
-        counts: dict[str, Counts] = {**judge.counts(judged)} or {
-            episode.trajectory.id: _recognised(episode, self._labels.get(episode.trajectory.id))
-            for episode in judged
-            if episode.scores
-        }
-        return JudgeEvaluation(diagnose_judged(judged, self._labels, weight), counts)
+        return evaluation_of(judge, judged, self._labels, weight)
+
+
+def evaluation_of(
+    judge: Judge,
+    judged: Sequence[JudgedTrajectory],
+    labels: Mapping[str, Sequence[int]],
+    weight: float,
+) -> JudgeEvaluation:
+    """Returns what a judge's answers are worth against one source of labels. `labels` by
+    trajectory; `weight` is the judge's lambda."""
+    # A judge that writes tests is counted by what they are; one of steps by its verdicts.
+    counts: dict[str, Counts] = {**judge.counts(judged)} or {
+        episode.trajectory.id: _recognised(episode, labels.get(episode.trajectory.id))
+        for episode in judged
+        if episode.scores
+    }
+    return JudgeEvaluation(diagnose_judged(judged, labels, weight), counts)
 
 
 def _recognised(judged: JudgedTrajectory, known: Sequence[int] | None) -> Counts:

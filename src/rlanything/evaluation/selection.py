@@ -1,53 +1,64 @@
-"""Best-of-n: of several attempts at a task, the one that the judge prefers."""
+"""The gain of a choice among several attempts at a task; best-of-n takes the judge's favourite."""
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 
 from rlanything.algorithm.feedback import mean_score
 from rlanything.evaluation.intervals import Interval, mean_over_tasks, paired_difference
 from rlanything.evaluation.success import widened
-from rlanything.records import JudgedTrajectory
+from rlanything.records import JudgedTrajectory, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Best of n, against an attempt taken at random. All with 95% intervals over tasks."""
+    """A choice against an attempt taken at random. All with 95% intervals over tasks."""
 
     single: Interval
     """Success of an attempt taken at random."""
     chosen: Interval
-    """Success of the attempts that the judge prefers."""
+    """Success of what was chosen."""
     gain: Interval
     """The second minus the first, paired by task."""
     possible: float
-    """The share of tasks that some attempt won: no choice can be better."""
+    """The share of tasks that some attempt won: no choice without a repair can be better."""
 
 
 def best_of_n(
     judged: Sequence[JudgedTrajectory], unplayable: Sequence[str] = ()
 ) -> Selection | None:
     """Takes of each task's attempts the one with the highest mean score, the first of equals; None
-    without any.
-
-    `unplayable`: the task of every attempt that could not be played. They are left out, and the
-    intervals hold those with all of them preferred and lost, and preferred and won."""
-    groups: dict[str, list[tuple[float, bool]]] = defaultdict(list)
+    without any. `unplayable` as in `selection_of`."""
+    groups: dict[str, list[JudgedTrajectory]] = defaultdict(list)
     for attempt in judged:
-        won = attempt.trajectory.outcome == 1
-        groups[attempt.trajectory.task.id].append((_preference(attempt), won))
-    if not groups:
+        groups[attempt.trajectory.task.id].append(attempt)
+    best = {task: max(group, key=_preference) for task, group in groups.items()}
+    chosen = {task: attempt.trajectory.outcome for task, attempt in best.items()}
+    return selection_of([attempt.trajectory for attempt in judged], chosen, unplayable)
+
+
+def selection_of(
+    attempts: Sequence[Trajectory], chosen: Mapping[str, int], unplayable: Sequence[str] = ()
+) -> Selection | None:
+    """Returns the figures of a choice, from the attempts and the outcome of what was chosen by
+    task; None without attempts.
+
+    `unplayable`: the task of every attempt, or choice, that could not be played. They are left out,
+    and the intervals hold those with all of them chosen and lost, and chosen and won."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for attempt in attempts:
+        groups[attempt.task.id].append(attempt.outcome)
+    played = {task: group for task, group in groups.items() if task in chosen}
+    if not played:
         return None
-    measured = _selection(groups)
-    for fate in (False, True) if unplayable else ():
-        whole = defaultdict(list, {task: list(group) for task, group in groups.items()})
+    measured = _selection(played, chosen)
+    for fate in (-1, 1) if unplayable else ():
+        whole = {task: list(group) for task, group in groups.items()}
         for task in unplayable:
-            whole[task].append((math.inf, fate))
-        end = _selection(whole)
+            whole.setdefault(task, []).append(fate)
+        end = _selection(whole, {**chosen, **dict.fromkeys(unplayable, fate)})
         measured = Selection(
             widened(measured.single, end.single),
             widened(measured.chosen, end.chosen),
@@ -57,12 +68,12 @@ def best_of_n(
     return measured
 
 
-def _selection(groups: Mapping[str, Sequence[tuple[float, bool]]]) -> Selection:
-    """Returns the figures of attempts by task: the judge's preference, and whether it was won."""
-    shares = [sum(won for _, won in group) / len(group) for group in groups.values()]
-    chosen = [max(group, key=itemgetter(0))[1] for group in groups.values()]
-    single, gain = mean_over_tasks(shares), paired_difference(shares, chosen)
-    best = mean_over_tasks(chosen)
+def _selection(groups: Mapping[str, Sequence[int]], chosen: Mapping[str, int]) -> Selection:
+    """Returns the figures from the outcomes of attempts and of the choice, by task."""
+    shares = [group.count(1) / len(group) for group in groups.values()]
+    taken = [chosen[task] == 1 for task in groups]
+    single, gain = mean_over_tasks(shares), paired_difference(shares, taken)
+    best = mean_over_tasks(taken)
     assert single is not None
     assert gain is not None
     assert best is not None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rlanything.domains.base import Domain, Episode, Observation
 from rlanything.engines.base import Sampling
-from rlanything.records import Completion
+from rlanything.records import Completion, Messages
 from rlanything.roles.chat_model import Actions, ChatModel, ChatRequest
 
 
@@ -39,6 +39,13 @@ class LanguagePolicy:
             self._question(episode, seed) for episode, seed in zip(episodes, seeds, strict=True)
         ]
         return [group[0] for group in self._chat_model.answer(questions, self._sampling)]
+
+    def answer(self, chats: Sequence[Messages], seeds: Sequence[int]) -> list[Completion]:
+        """Returns an answer to each chat that is no episode, such as a request to repair."""
+        asked = [ChatRequest(chat, (seed,)) for chat, seed in zip(chats, seeds, strict=True)]
+        answers = self._chat_model.answer(asked, self._sampling) if asked else []
+        self._chat_model.release_cache()
+        return [group[0] for group in answers]
 
     def release_cache(self) -> None:
         self._chat_model.release_cache()

@@ -17,13 +17,23 @@ from rich.table import Table
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.shipped import SUFFIXES, near_recipes, shipped_files
-from rlanything.domains.base import Domain
+from rlanything.domains.base import Domain, ProgramDomain
 from rlanything.domains.registry import load_domain
-from rlanything.evaluation.selection import Selection, best_of_n
+from rlanything.evaluation.choosing import (
+    METHODS,
+    Cost,
+    PairBench,
+    chosen_programs,
+    judgements_of,
+    play_chosen,
+)
+from rlanything.evaluation.selection import Selection, best_of_n, selection_of
 from rlanything.evaluation.success import Evaluation, evaluate, success_interval
 from rlanything.progress import Progress
 from rlanything.roles.baselines import ExpertAgent, RandomAgent
 from rlanything.roles.judges.base import Judge
+from rlanything.roles.judges.unit_test import UnitTestJudge
+from rlanything.roles.policy import LanguagePolicy
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_chat_model, build_judge, build_policy
@@ -32,6 +42,17 @@ from rlanything.runs.inside import RECIPE, check_plain
 from rlanything.runs.recovery import last_position
 from rlanything.runs.summary import percent, points
 from rlanything.seeds import derive
+
+BEST_OF = "best-of"
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionRule:
+    """A method that chooses among attempts, and how many it has at each task."""
+
+    method: str
+    """`BEST_OF`, or one of `METHODS`."""
+    attempts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +69,21 @@ class EvalRequest:
     workers: int
     overrides: Sequence[str] = ()
     """`section.key=value` of the recipe, a bare model's too."""
-    best_of: int | None = None
-    """Attempts at each task, of which the judge chooses one; None: one attempt, and no choice."""
+    select: SelectionRule | None = None
+    """How one of several attempts at each task is chosen; None: one attempt, and no choice."""
     allow_code: bool = False
     """Whether code that a recipe or a run names may be imported."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
-    """Success of the target, and of best-of-N if that was asked for."""
+    """Success of the target, and of what was chosen if that was asked for."""
 
     request: EvalRequest
     evaluation: Evaluation
     selection: Selection | None = None
+    cost: Cost | None = None
+    """What the choice took; None: nothing was to be chosen."""
 
     def by_kind(self) -> dict[str, list[tuple[str, int]]]:
         """Returns task and outcome of the episodes of each kind of task; 0: it could not be
@@ -91,6 +114,7 @@ class EvalResult:
                 for kind, episodes in self.by_kind().items()
             },
             **({"selection": asdict(self.selection)} if self.selection else {}),
+            **({"cost": asdict(self.cost)} if self.cost else {}),
         }
 
     def table(self) -> Table:
@@ -113,21 +137,29 @@ class EvalResult:
                 f"{len(result.unplayable)} more could not be played: success over all is "
                 f"{lost:.1%} if they had been lost, {won:.1%} if won; the intervals hold both"
             )
-        if self.selection is not None:
-            chosen, n = self.selection, request.best_of
+        if self.selection is not None and request.select is not None and self.cost is not None:
+            chosen, n, cost = self.selection, request.select.attempts, self.cost
+            name = "chosen by the judge, best"
+            name = name if request.select.method == BEST_OF else request.select.method
             table.add_section()
-            table.add_row(f"chosen by the judge, best of {n}", "", percent(chosen.chosen))
+            table.add_row(f"{name} of {n}", "", percent(chosen.chosen))
             table.add_row("gain over one attempt", "", points(chosen.gain))
             table.add_row(f"won by any of {n}", "", f"{chosen.possible:.1%}")
+            asked = (
+                f"{cost.attempts} attempts, {cost.judgements} judgements, {cost.repairs} repairs"
+            )
+            table.add_row("answers asked for", "", asked)
         return table
 
 
-def best_of(select: str) -> int:
-    """Returns N of `best-of-N`. Raises `RecipeError`."""
-    match = re.fullmatch(r"best-of-([1-9]\d{0,3})", select)
+def selection_rule(select: str) -> SelectionRule:
+    """Returns what `METHOD-N` names, such as `best-of-8`. Raises `RecipeError`."""
+    methods = (BEST_OF, *METHODS)
+    match = re.fullmatch(rf"({'|'.join(methods)})-([1-9]\d{{0,3}})", select)
     if match is None:
-        raise RecipeError(f"--select {select!r}: write best-of-8, or another number")
-    return int(match[1])
+        shown = " or ".join(f"{method}-8" for method in methods)
+        raise RecipeError(f"--select {select!r}: write {shown}, or another number")
+    return SelectionRule(match[1], int(match[2]))
 
 
 def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
@@ -139,7 +171,8 @@ def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
     tasks = domain.tasks(request.split, request.episodes, request.seed)
     checkpoint = _checkpoint(request, progress)
     agent = _agent(request, recipe, domain, checkpoint)
-    judge = _judge(request, recipe, domain, checkpoint) if request.best_of else None
+    judge = _judge(request, recipe, domain, checkpoint) if request.select else None
+    bench = _bench(request, domain, agent, judge)
     with (
         progress.live(),
         EnvironmentPool(
@@ -159,28 +192,57 @@ def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
             lockstep=recipe.environment.lockstep,
             seed=request.seed,
             progress=progress,
-            rollouts=request.best_of or 1,
+            rollouts=request.select.attempts if request.select else 1,
         )
-        if judge is None:
+        if judge is None or request.select is None:
             return EvalResult(request, result)
         steps = sum(len(each.steps) for each in result.trajectories)
         with progress.phase("judgements", steps * judge.samples, "judgements") as advance:
             judged = judge.judge(result.trajectories, derive(request.seed, "selection"), advance)
-    unplayable = [task.id for task in result.unplayable]
-    return EvalResult(request, result, best_of_n(judged, unplayable))
+        unplayable = [task.id for task in result.unplayable]
+        cost = Cost(len(result.trajectories), judgements_of(judged))
+        if bench is None:
+            return EvalResult(request, result, best_of_n(judged, unplayable), cost)
+        with progress.phase(request.select.method, len(tasks), "tasks") as advance:
+            chosen = chosen_programs(METHODS[request.select.method], judged, bench)
+            advance(len(chosen))
+        outcomes, failed = play_chosen(
+            chosen, result.trajectories, environments, recipe.environment.parallel_episodes
+        )
+    selection = selection_of(result.trajectories, outcomes, [*unplayable, *failed])
+    extra = bench.cost
+    cost = Cost(cost.attempts, cost.judgements + extra.judgements, extra.repairs)
+    return EvalResult(request, result, selection, cost)
+
+
+def _bench(
+    request: EvalRequest, domain: Domain, agent: Agent, judge: Judge | None
+) -> PairBench | None:
+    """Returns what a method that reads and repairs programs works with; None where none is asked
+    for. Raises `RecipeError` for a domain without unit tests, or a judge that writes none."""
+    if request.select is None or request.select.method == BEST_OF:
+        return None
+    method, n = request.select.method, request.select.attempts
+    if not isinstance(domain, ProgramDomain) or not isinstance(judge, UnitTestJudge):
+        raise RecipeError(
+            f"--select {method}-{n}: {request.target} has no judge that writes unit tests of "
+            f"programs, by which this method chooses; use best-of-{n}"
+        )
+    assert isinstance(agent, LanguagePolicy)  # only a run or a recipe has a judge
+    return PairBench(domain, agent, judge, derive(request.seed, method))
 
 
 def _recipe(request: EvalRequest) -> Recipe:
     """Returns the target's own recipe if it is a recipe or a run, else one that any model can
     play."""
     target = Path(request.target)
-    if _is_recipe(request.target):
+    if is_recipe(request.target):
         recipe = load_recipe(request.target, request.overrides, allow_code=request.allow_code)
-    elif _is_run(request.target):
+    elif is_run(request.target):
         check_plain(target)
         recipe = load_recipe(target / RECIPE, request.overrides, allow_code=request.allow_code)
     else:
-        _refuse_mistyped(request.target)
+        refuse_mistyped(request.target)
         # The environment's own list of actions, where it has one, is what any model can play with.
         policy = {"model": request.target, "decoding": "choices", "max_tokens": 64}
         data = {"name": "eval", "domain": {"name": "alfworld"}, "policy": policy}
@@ -195,17 +257,17 @@ def _recipe(request: EvalRequest) -> Recipe:
     return recipe
 
 
-def _is_run(target: str) -> bool:
+def is_run(target: str) -> bool:
     return (Path(target) / RECIPE).is_file()
 
 
-def _is_recipe(target: str) -> bool:
+def is_recipe(target: str) -> bool:
     if Path(target).suffix in SUFFIXES:
         return Path(target).is_file()
     return target in shipped_files() and not Path(target).exists()
 
 
-def _refuse_mistyped(target: str) -> None:
+def refuse_mistyped(target: str) -> None:
     """Raises `RecipeError` for a target that is meant to be on this machine and is not: it would be
     looked for on a model hub."""
     path, first = Path(target), target.partition("/")[0]
@@ -238,7 +300,7 @@ def _agent(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Pat
 
 
 def _judge(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Path | None) -> Judge:
-    if not _is_recipe(request.target) and not _is_run(request.target):
+    if not is_recipe(request.target) and not is_run(request.target):
         raise RecipeError(
             f"{request.target} has no judge to choose with: evaluate a run or a recipe"
         )
@@ -251,12 +313,12 @@ def _judge(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Pat
 
 def _day(request: EvalRequest) -> datetime | None:
     """Returns the day on which the target began; None where it is no run."""
-    return day_begun(Path(request.target)) if _is_run(request.target) else None
+    return day_begun(Path(request.target)) if is_run(request.target) else None
 
 
 def _checkpoint(request: EvalRequest, progress: Progress) -> Path | None:
     """Returns where a run's latest intact weights are; None where the target is no run."""
-    if not _is_run(request.target):
+    if not is_run(request.target):
         return None
     checkpoint = last_position(Path(request.target), progress.log).checkpoint
     if checkpoint is None:

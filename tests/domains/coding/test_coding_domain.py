@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from rlanything.domains.base import DomainError, InvalidTask, StepResult, UnitTestDomain
+from rlanything.domains.base import (
+    DomainError,
+    InvalidTask,
+    ProgramDomain,
+    StepResult,
+    UnitTestDomain,
+)
 from rlanything.domains.coding import families
 from rlanything.domains.coding.domain import Coding
 from rlanything.domains.coding.problem import Example, Problem
@@ -99,6 +105,19 @@ def test_a_task_survives_json(domain: Coding) -> None:
     for task in domain.tasks("train", 30, 0):
         data = json.loads(json.dumps(task.data))
         assert Problem.from_data(data) == Problem.from_data(task.data)
+
+
+def test_what_programs_print_on_generated_tests_is_shown_and_repaired(domain: Coding) -> None:
+    assert isinstance(domain, ProgramDomain)
+    tests = [written_test("5", "10"), "no test at all", written_test("x", "3")]
+    printed = domain.test_outputs(TASK, [fenced(RIGHT), "no program", fenced("print( 7 )")], tests)
+    assert printed[0][:2] == ["10", ""]
+    assert printed[0][2].startswith("("), "it crashes there, and prints nothing that could be equal"
+    assert printed[1:] == [["(no program)", "", "(no program)"], ["7", "", "7"]]
+    [asked] = domain.repair_prompt(TASK, fenced(WRONG), tests[0], "4")
+    shown = ("```input\n5\n```", "```output\n10\n```", "gave: 4")
+    for part in (TASK.instruction, WRONG, *shown):
+        assert part in asked.content
 
 
 def test_generated_tests_score_programs(domain: Coding) -> None:

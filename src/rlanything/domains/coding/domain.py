@@ -13,12 +13,13 @@ from rlanything.domains.coding.checking import disagreement, limits_of, run_tabl
 from rlanything.domains.coding.dataset import sample_problems
 from rlanything.domains.coding.environment import CodingEnvironment
 from rlanything.domains.coding.humaneval import humaneval_problems
-from rlanything.domains.coding.problem import Problem
+from rlanything.domains.coding.problem import Example, Problem
 from rlanything.domains.coding.rewriting import rewritten
 from rlanything.domains.coding.sandbox.base import (
     MOST,
     Executor,
     Job,
+    RunResult,
     SandboxUnavailable,
     Verdict,
 )
@@ -45,11 +46,16 @@ SHOWN_EXAMPLES = 2
 """Tests of the root problem that the adapter reads."""
 SHOWN_TESTS = 2
 """Generated tests that a failed program does not pass, as shown to its critic."""
+SHOWN_CHARACTERS = 1000
+"""Of what a program printed, as shown to the policy that is to repair it."""
+NO_PROGRAM = "(no program)"
+"""What a response without a program prints."""
 
 PLACEHOLDERS: dict[str, frozenset[str]] = {
     "policy": frozenset({"question"}),
     "function": frozenset({"question"}),
     "judge": frozenset({"question"}),
+    "repair": frozenset({"question", "response", "test", "output"}),
     "critic": frozenset({"question", "response", "summary", "tests"}),
     "critic_test": frozenset({"test"}),
     "adapter": frozenset({"direction", "question", "examples", "critics", "least"}),
@@ -219,35 +225,60 @@ class Coding:
     def run_tests(
         self, task: Task, responses: Sequence[str], tests: Sequence[str]
     ) -> list[list[int]]:
-        problem = Problem.from_data(task.data)
         table = [[0] * len(tests) for _ in responses]
-        readable = {}
-        for column, text in enumerate(tests):
-            try:
-                readable[column] = unit_test_in(text)
-            except InvalidTest:
-                continue
-        if problem.check is not None or not readable:
-            return table  # a test of stdin and stdout says nothing of a function
-        rows = {
-            row: program
-            for row, program in enumerate(map(program_in, responses))
-            if program is not None
-        }
+        readable, runs = self._runs(task, responses, tests)
         examples = list(readable.values())
-        runs = run_table(
-            self.executor,
-            list(rows.values()),
-            [test.input for test in examples],
-            limits_of(problem, self._memory_mb),
-        )
-        scores = dict(zip(rows, scores_on(runs, examples), strict=True))
+        scores = dict(zip(runs, scores_on(list(runs.values()), examples), strict=True))
         for row in range(len(responses)):
             # A response without a program passes no test.
             row_scores = scores.get(row, [-1] * len(examples))
             for column, score in zip(readable, row_scores, strict=True):
                 table[row][column] = score
         return table
+
+    def test_outputs(
+        self, task: Task, responses: Sequence[str], tests: Sequence[str]
+    ) -> list[list[str]]:
+        table = [[""] * len(tests) for _ in responses]
+        readable, runs = self._runs(task, responses, tests)
+        for row in range(len(responses)):
+            printed = map(_printed, runs[row]) if row in runs else [NO_PROGRAM] * len(readable)
+            for column, text in zip(readable, printed, strict=True):
+                table[row][column] = text
+        return table
+
+    def repair_prompt(self, task: Task, response: str, test: str, output: str) -> Messages:
+        return self._ask(
+            "repair",
+            question=task.instruction,
+            response=response,
+            test=_test_shown(test),
+            output=output[:SHOWN_CHARACTERS],
+        )
+
+    def _runs(
+        self, task: Task, responses: Sequence[str], tests: Sequence[str]
+    ) -> tuple[dict[int, Example], dict[int, list[RunResult]]]:
+        """Returns by column the tests that can be read, and by row the runs on them of each program
+        that there is."""
+        problem = Problem.from_data(task.data)
+        readable: dict[int, Example] = {}
+        for column, text in enumerate(tests):
+            try:
+                readable[column] = unit_test_in(text)
+            except InvalidTest:
+                continue
+        if problem.check is not None or not readable:
+            return {}, {}  # a test of stdin and stdout says nothing of a function
+        rows = {
+            row: program
+            for row, program in enumerate(map(program_in, responses))
+            if program is not None
+        }
+        inputs = [test.input for test in readable.values()]
+        limits = limits_of(problem, self._memory_mb)
+        runs = run_table(self.executor, list(rows.values()), inputs, limits)
+        return readable, dict(zip(rows, runs, strict=True))
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> None:
         del task, steps  # a step is the whole episode: its outcome says what it was worth
@@ -280,6 +311,11 @@ def _difficulties(given: Sequence[int]) -> tuple[int, int]:
     ):
         raise DomainError(f"difficulty is {given!r}: give [fewest, most] from {low} to {high}")
     return given[0], given[1]
+
+
+def _printed(run: RunResult) -> str:
+    """Returns what a program printed, white space levelled, or how it ended if not well."""
+    return " ".join(run.text.split()) if run.verdict is Verdict.OK else f"({run.verdict})"
 
 
 def _test_shown(text: str) -> str:

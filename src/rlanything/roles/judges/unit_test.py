@@ -10,7 +10,7 @@ import numpy as np
 from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals, unit_test_signals
 from rlanything.domains.base import UnitTestDomain
 from rlanything.engines.base import Sampling
-from rlanything.records import JudgedTrajectory, Judgement, Trajectory
+from rlanything.records import Completion, JudgedTrajectory, Judgement, Task, Trajectory
 from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.seeds import derive
 
@@ -39,15 +39,7 @@ class UnitTestJudge:
         trajectories, but for their scores."""
         groups = _by_task(trajectories)
         tasks = {task: trajectories[members[0]].task for task, members in groups.items()}
-        questions = [
-            ChatRequest(
-                self._domain.judge_prompt(task, ()),
-                tuple(derive(seed, name, sample) for sample in range(self.samples)),
-            )
-            for name, task in tasks.items()
-        ]
-        answers = self._chat_model.answer(questions, self._sampling) if questions else []
-        self._chat_model.release_cache()
+        answers = self.write_tests(list(tasks.values()), seed)
         judged: dict[int, JudgedTrajectory] = {}
         for (name, members), tests in zip(groups.items(), answers, strict=True):
             responses = [trajectories[i].steps[0].response for i in members]
@@ -60,6 +52,19 @@ class UnitTestJudge:
             if on_judgements is not None:
                 on_judgements(len(members) * self.samples)
         return [judged[i] for i in range(len(trajectories))]
+
+    def write_tests(self, tasks: Sequence[Task], seed: int) -> list[list[Completion]]:
+        """Returns m tests for each task, [tasks][m]."""
+        questions = [
+            ChatRequest(
+                self._domain.judge_prompt(task, ()),
+                tuple(derive(seed, task.id, sample) for sample in range(self.samples)),
+            )
+            for task in tasks
+        ]
+        answers = self._chat_model.answer(questions, self._sampling) if questions else []
+        self._chat_model.release_cache()
+        return answers
 
     def signals(
         self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings

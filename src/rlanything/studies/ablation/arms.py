@@ -20,6 +20,9 @@ class Arm:
     overrides: tuple[str, ...]
     against: str | None = None
     """The arm that its results are compared with, where that takes part; else the one before it."""
+    judge_of: str | None = None
+    """The arm whose finished run of the same seed gives this one its judge, trained to the end; it
+    runs first. None: the judge is the recipe's."""
 
 
 def _components(reward: str, judge: bool, environment: bool) -> tuple[str, ...]:
@@ -43,6 +46,21 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
         Arm("policy_judge", _components("integrated", judge=True, environment=False), "policy"),
         Arm(WHOLE, EVERYTHING, "policy_judge"),
         Arm("judge_only", _components("judge", judge=True, environment=False), "outcome_only"),
+    ),
+    # The paper's section 3.2.6: what a judge that was trained in the whole loop teaches alone. It
+    # is frozen, no outcome enters any advantage, and no task is left out for its accuracy.
+    "judge_alone": (
+        Arm("outcome_only", _components("outcome", judge=False, environment=False)),
+        Arm(WHOLE, EVERYTHING, "outcome_only"),
+        Arm(
+            "optimized_judge_only",
+            (
+                *_components("judge", judge=False, environment=False),
+                "feedback.policy_window=[0, 1]",
+            ),
+            "outcome_only",
+            judge_of=WHOLE,
+        ),
     ),
     # The paper's Table 2: lambda of the policy's feedback and of the judge's, varied apart.
     "lambda": (
@@ -95,6 +113,12 @@ def find_arms(wanted: Sequence[str]) -> list[Arm]:
                 raise ArmError(f"--arms: two arms are called {arm.name!r}; rename one")
     if not arms:
         raise ArmError("--arms: name at least one arm")
+    for arm in arms.values():
+        if arm.judge_of is not None and arm.judge_of not in arms:
+            raise ArmError(
+                f"--arms: {arm.name} takes the judge that {arm.judge_of} trains: name both "
+                f"(--arms {arm.judge_of},{arm.name}); runs that are there are kept"
+            )
     return list(arms.values())
 
 

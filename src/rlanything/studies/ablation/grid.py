@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -26,7 +26,8 @@ from rlanything.config.recipe import Recipe, RecipeError, first_difference, load
 from rlanything.config.trust import CODE_VARIABLE, KEYS_VARIABLE
 from rlanything.progress import Progress
 from rlanything.runs.baseline import has_baseline
-from rlanything.runs.inside import RECIPE, STORE, inside
+from rlanything.runs.checkpoint import checkpoint_name
+from rlanything.runs.inside import CHECKPOINTS, RECIPE, STORE, inside
 from rlanything.runs.lock import RunLock
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.database import StoreError
@@ -65,6 +66,8 @@ class Cell:
     recipe: Recipe
     allow_code: bool = False
     """Whether all code that the recipe names was allowed, and not only what an override names."""
+    judge_of: str | None = None
+    """The name of the cell that has to finish first, because its trained judge is this one's."""
 
     @property
     def name(self) -> str:
@@ -96,6 +99,12 @@ class Cell:
         except StoreError:  # it has not begun
             return 0
 
+    @property
+    def trained_judge(self) -> Path:
+        """The folder that its judge is in once it has finished."""
+        last = checkpoint_name(self.recipe.loop.iterations)
+        return self.folder.absolute() / CHECKPOINTS / last / "judge"
+
     def _check_recipe(self) -> None:
         try:
             there = load_recipe(inside(self.folder, RECIPE), known=self.recipe)
@@ -117,27 +126,48 @@ def make_cells(
     out: Path,
     allow_code: bool = False,
 ) -> list[Cell]:
-    """Returns the cells seed by seed, so that the first to finish can be compared. Every recipe is
-    checked; `allow_code`: code that it names may be imported.
+    """Returns the cells seed by seed, so that the first to finish can be compared; in each seed
+    those come first whose judge others take. Every recipe is checked; `allow_code`: code that it
+    names may be imported.
 
     A run has one seat and one thread unless an override says otherwise: its results then do not
     depend on how many run at once. Raises `RecipeError`, and `GridError` for an override that the
-    grid sets."""
+    grid sets or a judge that no run trains."""
     for override in overrides:
         if override.startswith(("seed=", "run_dir=")):
             raise GridError(f"override {override!r}: --seeds and --out set that; leave it out")
     cells: list[Cell] = []
     for seed in range(seeds):
-        for arm in arms:
+        first = {arm.judge_of for arm in arms}
+        made: dict[str, Cell] = {}
+        for arm in sorted(arms, key=lambda arm: arm.name not in first):
             folder = out / arm.name / f"seed-{seed}"
             own = ("threads=1", "cluster.seats=1", *overrides, *arm.overrides)
             own = (*own, f"seed={seed}", f"run_dir={folder}")
+            source = made[arm.judge_of] if arm.judge_of is not None else None
+            own = (*own, *_judge_from(source, arm))
             cell = load_recipe(recipe, own, allow_code=allow_code)
-            cells.append(Cell(arm.name, seed, folder, own, cell, allow_code))
+            before = source and source.name
+            made[arm.name] = Cell(arm.name, seed, folder, own, cell, allow_code, before)
+        cells += made.values()
     for cell in cells:
         if not cell.recipe.evaluation.episodes or not cell.recipe.evaluation.splits:
             raise GridError(f"{cell.arm}: evaluation is off, so there is nothing to compare")
     return cells
+
+
+def _judge_from(source: Cell | None, arm: Arm) -> tuple[str, ...]:
+    """Returns the override that makes a finished run's judge the arm's; none without a source.
+
+    Raises `GridError` where that run trains none."""
+    if source is None:
+        return ()
+    if not source.recipe.judge.trains:
+        raise GridError(
+            f"{arm.name}: {source.arm} trains no judge that it could take; give the recipe one "
+            "that is here and learns (judge.name: llm), or leave this arm out"
+        )
+    return (f"judge.model={json.dumps(str(source.trained_judge))}",)
 
 
 def runs_at_once(cells: Sequence[Cell]) -> int:
@@ -185,9 +215,12 @@ def run_grid(
         try:
             advance(shown := sum(done.values()))
             while waiting or running:
-                while waiting and len(running) < parallel:
-                    cell = waiting.popleft()
-                    running[cell.name] = _start(recipe, cell, cells)
+                while len(running) < parallel and (cell := _next(waiting, running)) is not None:
+                    if problem := _hindrance(cell, failed):
+                        failed[cell.name] = problem
+                        progress.log(f"{cell.name}: {problem}")
+                    else:
+                        running[cell.name] = _start(recipe, cell, cells)
                 _wait(running)
                 for name, run in list(running.items()):
                     cell = by_name[name]
@@ -210,6 +243,27 @@ def run_grid(
         finally:
             _stop(running, lambda name, run: _note(out, by_name[name], run))
     return failed
+
+
+def _next(waiting: deque[Cell], running: Mapping[str, _Running]) -> Cell | None:
+    """Takes the first cell out of `waiting` that waits for no other one; None: there is none."""
+    ahead = {cell.name for cell in waiting} | running.keys()
+    ready = next((cell for cell in waiting if cell.judge_of not in ahead), None)
+    if ready is not None:
+        waiting.remove(ready)
+    return ready
+
+
+def _hindrance(cell: Cell, failed: Mapping[str, str]) -> str | None:
+    """Returns why a cell cannot begin, which is the run that should have trained its judge."""
+    if cell.judge_of in failed:
+        return f"not begun: it takes the judge of {cell.judge_of}, which failed"
+    if cell.judge_of is not None and not Path(cell.recipe.judge.model).is_dir():
+        return (
+            f"not begun: {cell.judge_of} has finished, but {cell.recipe.judge.model} is gone; "
+            "delete that run and the same command makes it again"
+        )
+    return None
 
 
 def _start(recipe: Path, cell: Cell, cells: Sequence[Cell]) -> _Running:

@@ -102,7 +102,11 @@ def _lines(
             "their gains are against their own.",
         ]
     lines += ["", "What each arm overrides in the recipe:", ""]
-    return lines + [f"- {arm.name}: `{' '.join(arm.overrides)}`" for arm in arms]
+    return lines + [
+        f"- {arm.name}: `{' '.join(arm.overrides)}`"
+        + (f", the judge that {arm.judge_of} trained" if arm.judge_of else "")
+        for arm in arms
+    ]
 
 
 def _along(

@@ -1,0 +1,60 @@
+"""The rollouts of an iteration read back as records, as far as a judge reads them."""
+
+from __future__ import annotations
+
+import json
+
+from rlanything.records import Completion, Step, Task, Trajectory
+from rlanything.roles.reasoning import KNOWN
+from rlanything.runs.store.database import StoreError
+from rlanything.runs.store.store import Store
+from rlanything.runs.store.stored import StoredStep
+
+_NAMES = (
+    "SELECT id FROM trajectories JOIN transcripts ON trajectory = number"
+    " WHERE iteration = ? ORDER BY number"
+)
+
+
+def recorded_trajectories(store: Store, iteration: int) -> list[Trajectory]:
+    """Returns the episodes of an iteration whose texts are kept, without their tokens.
+
+    Raises `StoreError` where a policy reasoned before it answered: where a recorded answer begins
+    is not kept, and a judge must not read what came before."""
+    tasks = {
+        name: Task(name, instruction, kind, json.loads(data))
+        for name, instruction, kind, data in store.query(
+            "SELECT id, instruction, kind, data FROM tasks"
+        )
+    }
+    trajectories: list[Trajectory] = []
+    for (name,) in store.query(_NAMES, iteration):
+        kept = store.trajectory(name)
+        steps = tuple(_step(name, step) for step in kept.steps)
+        task = tasks[kept.task]
+        trajectories.append(Trajectory(name, task, steps, kept.outcome, kept.reward))
+    return trajectories
+
+
+def recorded_labels(store: Store, iteration: int) -> dict[str, list[int]]:
+    """Returns the oracle's labels of those episodes' steps; 0 for a step without one."""
+    labels: dict[str, list[int]] = {}
+    for name, label in store.query(
+        "SELECT id, label FROM steps JOIN trajectories ON number = trajectory"
+        " WHERE iteration = ? ORDER BY number, step",
+        iteration,
+    ):
+        labels.setdefault(name, []).append(label or 0)
+    return {name: steps for name, steps in labels.items() if any(steps)}
+
+
+def _step(name: str, step: StoredStep) -> Step:
+    text = step.completion.text
+    if any(mark in text for marks in KNOWN for mark in (marks.begins, marks.ends)):
+        raise StoreError(
+            f"{name}: the policy reasoned before its answer, and a store does not keep where one "
+            "begins; judge the held-out episodes instead (no --iteration)"
+        )
+    completion = Completion.unsampled(text)
+    after = step.next_observation
+    return Step(step.observation, completion, step.action, step.valid, after, step.image)
