@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-from rlanything.domains.base import DomainError, Finding
+from rlanything.domains.base import DomainError, Finding, Use
 from rlanything.domains.coding import families
 from rlanything.domains.coding.answers import (
     InvalidTest,
@@ -74,11 +75,11 @@ class Coding:
 
     `memory_mb`: the memory a program may use. `imports`: packages it may import, such as numpy.
     `sandbox`: the address of a SandboxFusion-style server; left out, programs run here, contained.
-    `rewritten_tests`: the fewest tests of a rewritten problem. `programs_agree`: whether a rewritten
-    problem is also rejected where its programs contradict its tests (see `objection`); the paper
-    looks at accuracy alone. `style`: `nano` for short prompts; `paper` for prompts that hold what
-    the paper's do, above all pass rates of every test; `rlanything-release` for those of `paper`
-    and a judge that is asked, and read, in the format of the checkpoints released with the paper.
+    `rewritten_tests`: the fewest tests of a rewritten problem. `programs_agree`: whether a rewrite
+    is also rejected where programs contradict its tests (see `objection`); the paper looks at
+    accuracy alone. `style`: `nano` for short prompts; `paper` for prompts that hold what the
+    paper's do, above all pass rates of every test; `rlanything-release` for those of `paper` and a
+    judge that is asked, and read, in the format of the checkpoints released with the paper.
     `prompts`: a folder whose .txt files replace the shipped prompts. Raises `DomainError` for
     options it cannot use."""
 
@@ -130,6 +131,15 @@ class Coding:
         if result.verdict is not Verdict.OK:
             return [Finding("sandbox", False, f"a trial program failed: {result.line()}")]
         return [Finding("sandbox", True, "runs model-written programs in bubblewrap")]
+
+    @staticmethod
+    def prepare(
+        source: Path, folder: Path, use: Use | None, on_bytes: Callable[[int], None]
+    ) -> list[str]:
+        """Writes problem files from the paper's data, or LiveCodeBench's (see `preparation`)."""
+        from rlanything.domains.coding.preparation import prepare
+
+        return prepare(source, folder, use, on_bytes)
 
     @functools.cached_property
     def executor(self) -> Executor:
