@@ -35,6 +35,8 @@ def prepare(
     maker = load_plugin("domain", domain)
     if not isinstance(maker, PreparedDomain):
         raise DomainError(f"domain {domain} has no data to prepare: give another, such as coding")
+    if out.exists():
+        raise DomainError(f"{out} exists already: name a new folder with --out")
     progress = Progress(Terminal(stderr=True))
     lines: list[str] = []
     try:

@@ -12,6 +12,7 @@ One JSON list, or one JSON object a line, with these keys; others are ignored:
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import random
 import re
@@ -58,11 +59,11 @@ def read_entries(
     `on_bytes`: called with the bytes read so far. Raises `DomainError` for a file that cannot be
     read, `MissingData` where there is none."""
     try:
-        with file.open(encoding="utf-8-sig") as text:
+        with file.open("rb") as raw, io.TextIOWrapper(raw, encoding="utf-8-sig") as text:
             for place, entry in _entries(file, text):
                 yield f"{file}, {place}", entry
                 if on_bytes is not None:
-                    on_bytes(text.buffer.tell())
+                    on_bytes(raw.tell())
     except UnicodeDecodeError as error:
         raise DomainError(f"{file} is not UTF-8 text: save it as UTF-8") from error
     except OSError as error:
