@@ -221,6 +221,17 @@ def test_every_failed_test_is_numbered_where_the_adapter_reads_pass_rates(style:
     assert said.startswith("3 of 4 tests passed. Failed: 2. First failure: wrong on input '-3'")
 
 
+def test_a_template_of_the_users_replaces_that_of_any_style(tmp_path: Path) -> None:
+    (tmp_path / "judge.txt").write_text("Test this: $question")
+    (tmp_path / "adapter.txt").write_text("$direction, $accuracy")
+    domain = Coding(style="paper", prompts=str(tmp_path))
+    assert domain.judge_prompt(TASK, ())[0].content == f"Test this: {DOUBLE.question}"
+    assert domain.adapter_prompt(TASK, "easier", ())[0].content == "easier, nothing is known"
+    # What neither the user nor the style has is that of every style.
+    [policy], [shipped] = (each.policy_prompt(TASK, (), "Q") for each in (domain, Coding()))
+    assert policy == shipped
+
+
 NANO_ADAPTER = """\
 Rewrite a programming problem to make it harder. Keep its topic. Programs read from standard input \
 and print to standard output, and for every input there is exactly one right output.
