@@ -269,6 +269,32 @@ def test_the_papers_coding_recipe_has_the_papers_settings(recipes):
     assert (recipe.policy.temperature, recipe.judge.temperature) == (1.0, 0.8)
     assert recipe.judge.samples_per_step == recipe.loop.rollouts_per_task == 32
     assert (recipe.loop.tasks_per_iteration, recipe.loop.iterations) == (64, 300)
+    assert recipe.evaluation.rollouts_per_task == 16
+    assert recipe.feedback.policy_window == (0, 1)
+    assert recipe.domain.options["programs_agree"] is False
+    assert recipe.domain.options["style"] == "paper"
+
+
+def test_where_the_paper_is_silent_its_coding_recipe_has_what_was_published(recipes):
+    recipe = load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING])
+    for role in (recipe.policy, recipe.judge):
+        assert (role.max_tokens, role.updates_per_iteration) == (2048, 2)
+    adapter = recipe.adapter
+    assert (adapter.temperature, adapter.tries, adapter.max_tokens) == (0.8, 3, 8096)
+    assert (recipe.evaluation.temperature, recipe.evaluation.every) == (0.0, 10)
+    assert recipe.domain.options["tests"] == 8
+    # Every split that is evaluated has its data.
+    assert {"train", *recipe.evaluation.splits} == set(recipe.domain.options["data"])
+
+
+def test_the_lengths_of_the_papers_prompts_are_planned(recipes, monkeypatch):
+    monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
+    recipe = load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING])
+    nano = load_recipe(recipe, ["domain.options.style=nano"])
+    planned, short = assume(recipe, []), assume(nano, [])
+    assert planned.adapter_prompt_tokens > 1.5 * short.adapter_prompt_tokens
+    assert planned.judge_opening_tokens > short.judge_opening_tokens
+    assert planned.adapter_tokens == 8096
 
 
 def test_a_plan_knows_no_domain_by_name():

@@ -9,8 +9,9 @@ models) in `domains/teaching.py`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from rlanything.records import Direction, JudgedTrajectory, Messages, Step, Task, Trajectory
@@ -242,6 +243,24 @@ class StandInDomain(Domain, Protocol):
 
     def stand_ins(self, count: int) -> Sequence[Task]:
         """Returns at most `count` tasks, always the same. Never used in a run."""
+        ...
+
+
+Use: TypeAlias = Literal["train", "evaluation", "both"]
+"""The use that data are prepared for; both: some are held out for evaluation."""
+
+
+@runtime_checkable
+class PreparedDomain(Protocol):
+    """A domain whose class turns data as they are published into files that its options name."""
+
+    @staticmethod
+    def prepare(
+        source: Path, folder: Path, use: Use | None, on_bytes: Callable[[int], None]
+    ) -> list[str]:
+        """Writes what a published file holds into `folder`, as new files, and returns lines that
+        say what was written and what was left out. `use`: None: as the file's name says;
+        `on_bytes`: to be called with the bytes read so far. Raises `DomainError`."""
         ...
 
 

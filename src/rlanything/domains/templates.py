@@ -18,11 +18,15 @@ class Templates:
     that is not there, a file that is no template, or an unknown placeholder."""
 
     def __init__(
-        self, package: str, placeholders: Mapping[str, frozenset[str]], folder: str | None
+        self,
+        package: str,
+        placeholders: Mapping[str, frozenset[str]],
+        folder: str | None,
+        style: str = "",
     ) -> None:
         """Reads the templates of a domain's package, which has a folder `prompts`. `placeholders`:
         names of templates with their allowed placeholders; `folder`: the user's own templates, None
-        without."""
+        without; `style`: the folder inside `prompts` whose templates come first, "" without."""
         self._texts: dict[str, string.Template] = {}
         shipped = resources.files(package) / "prompts"
         if folder is not None and not Path(folder).is_dir():
@@ -38,7 +42,9 @@ class Templates:
                     )
         for name, allowed in placeholders.items():
             own = Path(folder, f"{name}.txt") if folder is not None else None
-            source = own if own is not None and own.is_file() else shipped / f"{name}.txt"
+            styled = shipped / style / f"{name}.txt"
+            source = styled if styled.is_file() else shipped / f"{name}.txt"
+            source = own if own is not None and own.is_file() else source
             template = string.Template(source.read_text(encoding="utf-8"))
             if not template.is_valid():
                 raise DomainError(f"{source}: write a literal dollar sign as $$")

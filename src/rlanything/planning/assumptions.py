@@ -274,7 +274,8 @@ def measure(
         ends = [0] if isinstance(domain, UnitTestDomain) else range(1, len(steps) + 1)
         judged = [domain.judge_prompt(task, steps[:end]) for end in ends]
         failed = JudgedTrajectory(episode, ((),) * len(steps))
-        adapted = domain.critic_prompt(failed, []), domain.adapter_prompt(task, "easier", [])
+        adapter_prompt = domain.adapter_prompt(task, "easier", [], [failed])
+        adapted = domain.critic_prompt(failed, []), adapter_prompt
         grown = growth(asked, tokenizers["policy"]) + growth(judged, tokenizers["judge"])
         grown += ([float(len(tokenizers["adapter"](chat))) for chat in adapted],)
         for name, tokens in zip(MEASURED, grown, strict=True):

@@ -159,6 +159,152 @@ def test_prompts_say_what_is_asked_and_nothing_of_the_answer(domain: Coding) -> 
     assert "```input\n1\n```" not in critic.content
 
 
+def judged(trajectory: Trajectory, tests: list[str], scores: list[int]) -> JudgedTrajectory:
+    row = zip(tests, scores, strict=True)
+    return JudgedTrajectory(
+        trajectory, (tuple(Judgement(Completion.unsampled(text), score) for text, score in row),)
+    )
+
+
+def rollouts(domain: Coding, task: Task, programs: list[str]) -> list[JudgedTrajectory]:
+    """Programs on two generated tests of the same words, one wrong and one unreadable."""
+    tests = [written_test("5", "10"), written_test("5", "10"), written_test("1", "3"), "none"]
+    responses = [fenced(program) for program in programs]
+    table = domain.run_tests(task, responses, tests)
+    return [
+        judged(rollout(domain, task, response), tests, scores)
+        for response, scores in zip(responses, table, strict=True)
+    ]
+
+
+def test_the_adapter_reads_pass_rates_of_every_test_in_both_directions() -> None:
+    domain = Coding(style="paper")
+    [easier] = domain.adapter_prompt(
+        TASK, "easier", (), rollouts(domain, TASK, [RIGHT, HALF, WRONG, HALF])
+    )
+    [harder] = domain.adapter_prompt(TASK, "harder", (), rollouts(domain, TASK, [RIGHT] * 2))
+    domain.executor.close()
+    for line in (
+        "1 of 4 programs pass every test (accuracy 0.25); a program passes 62% of them on average",
+        '{"input": "2", "output": "4", "passed_by": 0.75}',
+        '{"input": "-3", "output": "-6", "passed_by": 0.25}',
+        '{"input": "5", "output": "10", "passed_by": 0.75}',
+        '{"input": "1", "output": "3", "passed_by": 0.0}',
+        "(1 more could not be read)",
+        "It is the original.",
+    ):
+        assert line in easier.content
+    assert easier.content.count('"input": "5"') == 1
+    assert "2 of 2 programs pass every test (accuracy 1.00)" in harder.content
+    assert '{"input": "-3", "output": "-6", "passed_by": 1.0}' in harder.content
+    assert '{"input": "1", "output": "3", "passed_by": 0.0}' in harder.content
+
+
+def test_the_adapter_reads_the_active_task_beside_the_root() -> None:
+    domain = Coding(style="paper")
+    answer = rewrite("Read a number and print three times it.", TRIPLE)
+    active = domain.parse_candidate(TASK, "double@1", answer)
+    [prompt] = domain.adapter_prompt(TASK, "easier", (), rollouts(domain, active, [RIGHT]))
+    domain.executor.close()
+    assert DOUBLE.question in prompt.content
+    assert active.instruction in prompt.content
+    assert '{"input": "1", "output": "3", "passed_by": 0.0}' in prompt.content
+    assert "It is the original." not in prompt.content
+
+
+def test_the_adapter_is_told_what_is_not_known() -> None:
+    domain = Coding(style="paper")
+    [without] = domain.adapter_prompt(TASK, "easier", ())
+    assert "How the model's programs did on it: nothing is known." in without.content
+    assert '{"input": "2", "output": "4"}' in without.content
+    # A response that broke its episode: no test is said to have passed or failed.
+    step = Step("q", Completion.unsampled(fenced(HALF)), None, False, "The environment failed.")
+    lost = JudgedTrajectory(Trajectory("t", TASK, (step,), -1), ((),))
+    [broken] = domain.adapter_prompt(TASK, "easier", (), [lost])
+    assert '{"input": "2", "output": "4"}' in broken.content
+    assert "0 of 1 programs" in broken.content
+
+
+def test_the_adapter_reads_the_beginning_of_a_long_test() -> None:
+    long = Problem(DOUBLE.question, (Example("7" * 500, "\n".join("ab" * 300)),))
+    task = Task("long", long.question, "", long.to_data())
+    [prompt] = Coding(style="paper").adapter_prompt(task, "harder", ())
+    assert f'{{"input": "{"7" * 100}...", "output": "' in prompt.content
+
+
+@pytest.mark.parametrize("style", ["paper", "rlanything-release"])
+def test_every_failed_test_is_numbered_where_the_adapter_reads_pass_rates(style: str) -> None:
+    domain = Coding(style=style)
+    said = rollout(domain, TASK, fenced(HALF)).steps[0].next_observation
+    domain.executor.close()
+    assert said.startswith("3 of 4 tests passed. Failed: 2. First failure: wrong on input '-3'")
+
+
+def test_a_template_of_the_users_replaces_that_of_any_style(tmp_path: Path) -> None:
+    (tmp_path / "judge.txt").write_text("Test this: $question")
+    (tmp_path / "adapter.txt").write_text("$direction, $accuracy")
+    domain = Coding(style="paper", prompts=str(tmp_path))
+    assert domain.judge_prompt(TASK, ())[0].content == f"Test this: {DOUBLE.question}"
+    assert domain.adapter_prompt(TASK, "easier", ())[0].content == "easier, nothing is known"
+    # What neither the user nor the style has is that of every style.
+    [policy], [shipped] = (each.policy_prompt(TASK, (), "Q") for each in (domain, Coding()))
+    assert policy == shipped
+
+
+NANO_ADAPTER = """\
+Rewrite a programming problem to make it harder. Keep its topic. Programs read from standard input \
+and print to standard output, and for every input there is exactly one right output.
+
+Problem:
+Read a number and print its double.
+
+Example tests:
+```input
+2
+```
+```output
+4
+```
+```input
+-3
+```
+```output
+-6
+```
+
+What went wrong so far: nothing is known
+
+Answer with one fenced block that begins with ```json and holds {"question": "...", "tests": \
+[{"input": "...", "output": "..."}, ...]} with at least 4 different tests. Each output must be \
+exactly what a correct program prints."""
+
+
+def test_the_nano_models_read_what_they_were_taught_to_read(domain: Coding) -> None:
+    [prompt] = domain.adapter_prompt(TASK, "harder", (), rollouts(domain, TASK, [RIGHT]))
+    assert prompt.content == NANO_ADAPTER
+
+
+def test_released_test_writers_are_asked_and_read_in_their_own_format() -> None:
+    domain = Coding(style="rlanything-release")
+    [asked] = domain.judge_prompt(TASK, ())
+    assert "**Test Input:**" in asked.content
+    assert "**Test Output:**" in asked.content
+    tests = ["**Test Input:**\n```-1```\n\n**Test Output:**\n```-2```", written_test("1", "2")]
+    table = domain.run_tests(TASK, [fenced(RIGHT), fenced(HALF)], tests)
+    domain.executor.close()
+    assert table == [[1, 0], [-1, 0]]
+    assert "**Test Input:**" not in Coding(style="paper").judge_prompt(TASK, ())[0].content
+
+
+def test_programs_that_contradict_the_tests_matter_only_where_the_recipe_says() -> None:
+    task = Task("wrong", DOUBLE.question, "", DOUBLE.to_data())
+    domain = Coding(programs_agree=False)
+    programs = [rollout(domain, task, fenced(WRONG)) for _ in range(3)]
+    assert domain.objection(task, programs) is None
+    assert "solutions print '7'" in (Coding().objection(task, programs) or "")
+    domain.executor.close()
+
+
 def rewrite(question: str, pairs: list[tuple[str, str]]) -> str:
     tests = [{"input": given, "output": expected} for given, expected in pairs]
     return f"```json\n{json.dumps({'question': question, 'tests': tests})}\n```"
@@ -202,6 +348,8 @@ def test_solutions_that_do_not_agree_with_the_tests_object_to_a_rewritten_proble
         ({"difficulty": "13"}, "difficulty"),
         ({"tests": 0}, "tests is 0"),
         ({"memory_mb": True}, "memory_mb is True"),
+        ({"programs_agree": "no"}, "programs_agree is 'no': give true or false"),
+        ({"style": "papers"}, "style is 'papers': use one of nano, paper, rlanything-release"),
     ],
 )
 def test_options_without_meaning_are_refused(options: dict, said: str) -> None:

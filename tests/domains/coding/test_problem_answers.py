@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -210,6 +211,55 @@ def test_why_a_test_is_refused_is_said() -> None:
         assert str(caught.value) == reason
 
 
+@pytest.mark.parametrize(
+    ("answer", "test"),
+    [
+        ("**Test Input:**\n```\n1 2\n3\n```\n\n**Test Output:**\n```\n6\n```", ("1 2\n3\n", "6")),
+        ("So.\n**Test Input:**\n```1 2\n3```\n**Test Output:**\n```6\n7```", ("1 2\n3\n", "6\n7")),
+        ("**Test Input:** ```4```\n**test output:** ```8```\n**Explanation:** no", ("4\n", "8")),
+        (
+            "**Test Input:**\n1 2\n3\n\n**Test Output:**\n6\n\n**Explanation:**\nyes",
+            ("1 2\n3\n", "6"),
+        ),
+        ("**Test Input**:\r\n1\r\n**Test Output**:\r\n2", ("1\n", "2")),
+        (
+            "**Test Input:**\n```1```\n**Test Output:**\n```2```\nNo, again.\n"
+            "**Test Input:**\n```3```\n**Test Output:**\n```4```",
+            ("3\n", "4"),
+        ),
+        ("**Test Input:**\n```text```\n**Test Output:**\n```TEXT```", ("text\n", "TEXT")),
+        ("**Test Input:**\n``` \n  1\n```\n**Test Output:**\n```\n2```", ("  1\n", "2")),
+    ],
+)
+def test_a_test_under_headings_is_read(answer: str, test: tuple[str, str]) -> None:
+    assert answers.unit_test_under_headings(answer) == Example(*test)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("", "the last headings are not"),
+        (f"{fenced('input', '1')}\n{fenced('output', '2')}", "the last headings are not"),
+        ("**Test Output:**\n```2```\n**Test Input:**\n```1```", "the last headings are not"),
+        (
+            "**Test Input:** 1 **Test Output:** 2 no: **Test Output:** 3",
+            "the last headings are not",
+        ),
+        ("**Test Input:**\n```1```\n**Test Output:**\n```2", "the output block has no end"),
+        ("**Test Input:**\n```1\n**Test Output:**\n```2```", "the input block has no end"),
+        (
+            "**Test Input:**\n```text\n1```\n**Test Output:**\n```2```",
+            "'text', which may be a label",
+        ),
+        ("**Test Input:**\n``````\n**Test Output:**\n```2```", "the input is empty"),
+        ("**Test Input:**\n1\n**Test Output:**\n\n**Explanation:** e", "the output is empty"),
+    ],
+)
+def test_a_test_under_headings_that_reads_in_two_ways_is_refused(answer: str, reason: str) -> None:
+    with pytest.raises(InvalidTest, match=reason):
+        answers.unit_test_under_headings(answer)
+
+
 CHARACTERS = st.characters(exclude_categories=("Cs",), exclude_characters="\x00\r")
 TEXTS = st.text(CHARACTERS, max_size=100).filter(
     lambda text: all(not line.lstrip(" \t").startswith("```") for line in text.split("\n"))
@@ -253,6 +303,11 @@ GIANTS = (
         repeated, ('{"question": {', '{ "question": "', "{ ", '{"a":', '"', '\\"', "a", "1", "🎉")
     ),
     *map(repeated, ("\x00", "\ud800", "\ufeff", '{"question": 1} ', '{"tests": 1e9')),
+    *map(
+        repeated, ("**Test Input:**", "**Test Input:**```", "** ", "**test input ", "**explanation")
+    ),
+    "**Test Input:**1**Test Output:**" + repeated("**explanatio "),
+    "**Test Input:**1**Test Output:**" + repeated(" \n"),
     "```json\n" + repeated("{"),
     "```json\n" + repeated('{"a":'),
     "```json\n" + repeated("1"),
@@ -267,11 +322,10 @@ GIANTS = (
 
 
 def test_a_megabyte_is_read_in_less_than_a_second_by_every_parser() -> None:
-    def read(answer: str) -> Example | None:
-        try:
-            return answers.unit_test_in(answer)
-        except InvalidTest:
-            return None
+    def read(answer: str) -> None:
+        for reader in (answers.unit_test_in, answers.unit_test_under_headings):
+            with suppress(InvalidTest):
+                reader(answer)
 
     def candidate(answer: str) -> None:
         with pytest.raises(InvalidTask):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rlanything.domains.coding.fences import FENCE, Block, blocks
 from rlanything.domains.coding.problem import Example
 from rlanything.surrogates import whole_characters
@@ -10,6 +12,9 @@ PROGRAM_CHARACTERS = 1 << 16
 TEST_BYTES = 10_000
 """The most that the input, and the output, of a test that a model wrote may have."""
 _PYTHON = ("python", "py", "python3")
+_HEADING = re.compile(r"\*\*test (input|output)[ \t]*:?[ \t]*\*\*[ \t]*:?", re.IGNORECASE)
+_REMARKS = re.compile(r"^[ \t]*\*\*explanation\b", re.IGNORECASE | re.MULTILINE)
+_LABELS = ("text", "plaintext", "txt", "input", "output", "stdin", "stdout", *_PYTHON)
 
 
 class InvalidTest(ValueError):
@@ -50,6 +55,39 @@ def unit_test_in(response: str) -> Example:
         if not last[label].closed:
             raise InvalidTest(f"the {label} block has no end")
     return checked_test(last["input"].text, last["output"].text)
+
+
+def unit_test_under_headings(response: str) -> Example:
+    """Returns the test under the last two headings, `**Test Input:**` and then `**Test Output:**`.
+
+    That is the format of the paper's test writers. What follows a heading is a block between
+    backticks, whose text may begin beside them, or plain text up to the next heading. Raises
+    `InvalidTest`, also for an answer that can be read in two ways: headings in another order, a
+    block whose first line may be a label."""
+    text = response.replace("\r\n", "\n")
+    headings = list(_HEADING.finditer(text))[-2:]
+    if [heading[1].lower() for heading in headings] != ["input", "output"]:
+        raise InvalidTest("the last headings are not **Test Input:** and then **Test Output:**")
+    first, second = headings
+    given = _under_heading("input", text[first.end() : second.start()])
+    expected = _under_heading("output", text[second.end() :])
+    if not given.strip():
+        raise InvalidTest("the input is empty")
+    return checked_test(given, expected)
+
+
+def _under_heading(label: str, text: str) -> str:
+    body = text.lstrip()
+    if not body.startswith(FENCE):
+        remarks = _REMARKS.search(body)
+        return body[: remarks.start() if remarks else None].strip()
+    end = body.find(FENCE, len(FENCE))
+    if end < 0:
+        raise InvalidTest(f"the {label} block has no end")
+    beside, _, below = body[len(FENCE) : end].partition("\n")
+    if below.strip() and beside.strip().lower() in _LABELS:
+        raise InvalidTest(f"the {label} begins with {beside.strip()!r}, which may be a label")
+    return f"{beside}\n{below}".strip("\n") if beside.strip() else below.strip("\n")
 
 
 def checked_test(given: str, expected: str) -> Example:

@@ -12,12 +12,13 @@ One JSON list, or one JSON object a line, with these keys; others are ignored:
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import random
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -41,21 +42,34 @@ def read_problems(path: str | Path, most_tests: int | None = None) -> Iterator[t
     above."""
     file = Path(path)
     seen: Counter[str] = Counter()
+    for place, entry in read_entries(file):
+        problem = problem_of(place, entry, most_tests)
+        name = f"{file.stem}-{_digest(problem)}"
+        seen[name] += 1
+        yield name if seen[name] == 1 else f"{name}-{seen[name]}", problem
+    if not seen:
+        raise DomainError(f"{file} holds no problem: give a JSON list or JSON lines of problems")
+
+
+def read_entries(
+    file: Path, on_bytes: Callable[[int], None] | None = None
+) -> Iterator[tuple[str, Any]]:
+    """Yields what a JSON list, or JSON lines, hold, one at a time, each with its place in words.
+
+    `on_bytes`: called with the bytes read so far. Raises `DomainError` for a file that cannot be
+    read, `MissingData` where there is none."""
     try:
-        with file.open(encoding="utf-8-sig") as text:
+        with file.open("rb") as raw, io.TextIOWrapper(raw, encoding="utf-8-sig") as text:
             for place, entry in _entries(file, text):
-                problem = _problem(f"{file}, {place}", entry, most_tests)
-                name = f"{file.stem}-{_digest(problem)}"
-                seen[name] += 1
-                yield name if seen[name] == 1 else f"{name}-{seen[name]}", problem
+                yield f"{file}, {place}", entry
+                if on_bytes is not None:
+                    on_bytes(raw.tell())
     except UnicodeDecodeError as error:
         raise DomainError(f"{file} is not UTF-8 text: save it as UTF-8") from error
     except OSError as error:
         raise (MissingData if isinstance(error, FileNotFoundError) else DomainError)(
             f"{file} cannot be read ({error.strerror}): give the path of a JSON or JSONL file"
         ) from error
-    if not seen:
-        raise DomainError(f"{file} holds no problem: give a JSON list or JSON lines of problems")
 
 
 def sample_problems(
@@ -94,7 +108,7 @@ def _entries(path: Path, file: TextIO) -> Iterator[tuple[str, Any]]:
                 yield f"line {number}", json.loads(line)
             except (ValueError, RecursionError) as error:
                 fault = getattr(error, "msg", error)
-                _fail(f"{path}, line {number}", f"not JSON ({fault})", "write one object a line")
+                fail(f"{path}, line {number}", f"not JSON ({fault})", "write one object a line")
 
 
 def _list_items(path: Path, file: TextIO, text: str) -> Iterator[tuple[str, Any]]:
@@ -119,7 +133,7 @@ def _list_items(path: Path, file: TextIO, text: str) -> Iterator[tuple[str, Any]
                 more = file.read(max(_CHUNK_CHARACTERS, pending))
             if not more:
                 fault = getattr(error, "msg", "the list has no end")
-                _fail(f"{path}, item {index}", f"not JSON ({fault})", "write a JSON list")
+                fail(f"{path}, item {index}", f"not JSON ({fault})", "write a JSON list")
             text, at = text[at:] + more, 0
         else:
             yield f"item {index}", entry
@@ -139,33 +153,35 @@ def _skip_blanks(text: str, at: int) -> int:
     return blank.end() if blank else at
 
 
-def _problem(place: str, entry: Any, most_tests: int | None) -> Problem:
+def problem_of(place: str, entry: Any, most_tests: int | None = None) -> Problem:
+    """Returns the problem that an entry describes. Raises `DomainError`, with the place, for one
+    that is not as the module says."""
     if not isinstance(entry, dict):
-        _fail(place, f"{reprlib.repr(entry)} is no object", "write one object for each problem")
+        fail(place, f"{reprlib.repr(entry)} is no object", "write one object for each problem")
     for key in ("question", "test_input", "test_output", "test_time_limit"):
         if key not in entry:
-            _fail(place, f"there is no {key!r}", "add it")
+            fail(place, f"there is no {key!r}", "add it")
     method = entry.get("test_method", "stdio")
     if method != "stdio":
-        _fail(
+        fail(
             place,
             f"'test_method' is {reprlib.repr(method)}",
             "only 'stdio' is supported; rewrite its tests or remove it",
         )
     question, limit = entry["question"], entry["test_time_limit"]
     if not isinstance(question, str) or not question.strip():
-        _fail(place, "'question' is no text", "give the problem in words")
+        fail(place, "'question' is no text", "give the problem in words")
     longest = MOST["cpu_seconds"]
     if type(limit) not in (int, float) or not 0 < limit <= longest:
         fault = f"'test_time_limit' is {reprlib.repr(limit)}"
-        _fail(place, fault, f"give seconds above 0, {longest:g} at most")
+        fail(place, fault, f"give seconds above 0, {longest:g} at most")
     for key in ("test_input", "test_output"):
         texts = entry[key]
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            _fail(place, f"{key!r} is no list of texts", "put each test in quotes")
+            fail(place, f"{key!r} is no list of texts", "put each test in quotes")
     given, expected = entry["test_input"], entry["test_output"]
     if len(given) != len(expected) or not given:
-        _fail(
+        fail(
             place,
             f"{len(given)} inputs and {len(expected)} outputs",
             "give as many of each, and at least one",
@@ -178,5 +194,6 @@ def _problem(place: str, entry: Any, most_tests: int | None) -> Problem:
     )
 
 
-def _fail(place: str, fault: str, remedy: str) -> NoReturn:
+def fail(place: str, fault: str, remedy: str) -> NoReturn:
+    """Raises `DomainError` with the one line that users read."""
     raise DomainError(f"{place}: {fault}: {remedy}")

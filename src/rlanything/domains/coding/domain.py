@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-from rlanything.domains.base import DomainError, Finding
+from rlanything.domains.base import DomainError, Finding, Use
 from rlanything.domains.coding import families
-from rlanything.domains.coding.answers import InvalidTest, program_in, unit_test_in
+from rlanything.domains.coding.answers import (
+    InvalidTest,
+    program_in,
+    unit_test_in,
+    unit_test_under_headings,
+)
 from rlanything.domains.coding.checking import disagreement, limits_of, run_table, scores_on
 from rlanything.domains.coding.dataset import sample_problems
 from rlanything.domains.coding.environment import CodingEnvironment
 from rlanything.domains.coding.humaneval import humaneval_problems
+from rlanything.domains.coding.pass_rates import accuracy, generated_tests, ground_truth_tests
 from rlanything.domains.coding.problem import Example, Problem
 from rlanything.domains.coding.rewriting import rewritten
 from rlanything.domains.coding.sandbox.base import (
@@ -56,10 +63,13 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
     "function": frozenset({"question"}),
     "judge": frozenset({"question"}),
     "repair": frozenset({"question", "response", "test", "output"}),
+    "judge_headings": frozenset({"question"}),
     "critic": frozenset({"question", "response", "summary", "tests"}),
     "critic_test": frozenset({"test"}),
-    "adapter": frozenset({"direction", "question", "examples", "critics", "least"}),
+    "adapter": frozenset({"direction", "question", "examples", "critics", "least"})
+    | {"active", "accuracy", "tests", "generated"},
 }
+STYLES = ("nano", "paper", "rlanything-release")
 
 
 class Coding:
@@ -71,8 +81,13 @@ class Coding:
 
     `memory_mb`: the memory a program may use. `imports`: packages it may import, such as numpy.
     `sandbox`: the address of a SandboxFusion-style server; left out, programs run here, contained.
-    `rewritten_tests`: the fewest tests of a rewritten problem. `prompts`: a folder whose .txt files
-    replace the shipped prompts. Raises `DomainError` for options it cannot use."""
+    `rewritten_tests`: the fewest tests of a rewritten problem. `programs_agree`: whether a rewrite
+    is also rejected where programs contradict its tests (see `objection`); the paper looks at
+    accuracy alone. `style`: `nano` for short prompts; `paper` for prompts that hold what the
+    paper's do, above all pass rates of every test; `rlanything-release` for those of `paper` and a
+    judge that is asked, and read, in the format of the checkpoints released with the paper.
+    `prompts`: a folder whose .txt files replace the shipped prompts. Raises `DomainError` for
+    options it cannot use."""
 
     action_marker = "```python"
 
@@ -85,6 +100,8 @@ class Coding:
         imports: Sequence[str] = (),
         sandbox: str | None = None,
         rewritten_tests: int = 4,
+        programs_agree: bool = True,
+        style: str = "nano",
         prompts: str | None = None,
     ) -> None:
         self._data = data
@@ -97,7 +114,17 @@ class Coding:
         self._tests, self._memory_mb = tests, memory_mb
         self._imports, self._sandbox = tuple(imports), sandbox
         self._rewritten_tests = rewritten_tests
-        self._templates = Templates("rlanything.domains.coding", PLACEHOLDERS, prompts)
+        if not isinstance(programs_agree, bool):
+            raise DomainError(f"programs_agree is {programs_agree!r}: give true or false")
+        self._programs_agree = programs_agree
+        if style not in STYLES:
+            raise DomainError(f"style is {style!r}: use one of {', '.join(STYLES)}")
+        self._style = style
+        self._read_test = unit_test_in
+        if style == "rlanything-release":
+            self._read_test = unit_test_under_headings
+        folder = "" if style == "nano" else "paper"
+        self._templates = Templates("rlanything.domains.coding", PLACEHOLDERS, prompts, folder)
 
     @staticmethod
     def checks() -> list[Finding]:
@@ -110,6 +137,15 @@ class Coding:
         if result.verdict is not Verdict.OK:
             return [Finding("sandbox", False, f"a trial program failed: {result.line()}")]
         return [Finding("sandbox", True, "runs model-written programs in bubblewrap")]
+
+    @staticmethod
+    def prepare(
+        source: Path, folder: Path, use: Use | None, on_bytes: Callable[[int], None]
+    ) -> list[str]:
+        """Writes problem files from the paper's data, or LiveCodeBench's (see `preparation`)."""
+        from rlanything.domains.coding.preparation import prepare
+
+        return prepare(source, folder, use, on_bytes)
 
     @functools.cached_property
     def executor(self) -> Executor:
@@ -158,7 +194,7 @@ class Coding:
         return tasks
 
     def environment(self) -> CodingEnvironment:
-        return CodingEnvironment(lambda: self.executor, self._memory_mb)
+        return CodingEnvironment(lambda: self.executor, self._memory_mb, self._style != "nano")
 
     @staticmethod
     def nano_teacher() -> UnitTestTeacher:
@@ -173,7 +209,8 @@ class Coding:
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
         del steps  # one test serves all programs
-        return self._ask("judge", question=task.instruction)
+        name = "judge_headings" if self._style == "rlanything-release" else "judge"
+        return self._ask(name, question=task.instruction)
 
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         del rejected  # tests, not steps, are what failed
@@ -185,7 +222,9 @@ class Coding:
             response=step.response,
             summary=step.next_observation,
             tests="".join(
-                self._templates.render("critic_test", test=_test_shown(judgement.completion.answer))
+                self._templates.render(
+                    "critic_test", test=_shown(self._read_test(judgement.completion.answer))
+                )
                 for judgement in failures
             ),
         )
@@ -198,14 +237,16 @@ class Coding:
         rollouts: Sequence[JudgedTrajectory] = (),
     ) -> Messages:
         problem = Problem.from_data(root.data)
+        active = Problem.from_data(rollouts[0].trajectory.task.data) if rollouts else problem
         return self._ask(
             "adapter",
             direction=direction,
             question=problem.question,
-            examples="\n".join(
-                f"```input\n{test.input.rstrip()}\n```\n```output\n{test.output}\n```"
-                for test in problem.tests[:SHOWN_EXAMPLES]
-            ),
+            examples="\n".join(map(_shown, problem.tests[:SHOWN_EXAMPLES])),
+            active="It is the original." if active == problem else active.question,
+            accuracy=accuracy(rollouts),
+            tests=ground_truth_tests(active, rollouts),
+            generated=generated_tests(rollouts, self._read_test),
             critics=" ".join(critics) or "nothing is known",
             least=str(self._rewritten_tests),
         )
@@ -216,7 +257,9 @@ class Coding:
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
         """Returns how the sampled solutions contradict the tests, which may then be wrong; None if
-        they agree."""
+        they agree, or where `programs_agree` is off."""
+        if not self._programs_agree:
+            return None
         answers = (program_in(trajectory.steps[0].response) for trajectory in trajectories)
         programs = [program for program in answers if program is not None]
         problem = Problem.from_data(task.data)
@@ -252,7 +295,7 @@ class Coding:
             "repair",
             question=task.instruction,
             response=response,
-            test=_test_shown(test),
+            test=_shown(self._read_test(test)),
             output=output[:SHOWN_CHARACTERS],
         )
 
@@ -265,7 +308,7 @@ class Coding:
         readable: dict[int, Example] = {}
         for column, text in enumerate(tests):
             try:
-                readable[column] = unit_test_in(text)
+                readable[column] = self._read_test(text)
             except InvalidTest:
                 continue
         if problem.check is not None or not readable:
@@ -318,6 +361,5 @@ def _printed(run: RunResult) -> str:
     return " ".join(run.text.split()) if run.verdict is Verdict.OK else f"({run.verdict})"
 
 
-def _test_shown(text: str) -> str:
-    test = unit_test_in(text)
+def _shown(test: Example) -> str:
     return f"```input\n{test.input.rstrip()}\n```\n```output\n{test.output}\n```"

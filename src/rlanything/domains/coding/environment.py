@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from rlanything.domains.base import EpisodeError, Observation, StepResult
@@ -14,18 +15,34 @@ from rlanything.domains.coding.sandbox.base import (
     SandboxUnavailable,
     Verdict,
 )
-from rlanything.records import Task
+from rlanything.records import Task, Trajectory
 
 SHOWN_CHARACTERS = 200
 """Characters of a failed test's input that the observation shows."""
+_FAILED = "Failed: "
+_SUMMARY = re.compile(rf"\d+ of \d+ tests passed\. {_FAILED}([\d, ]+)\.")
+
+
+def failed_tests(trajectory: Trajectory, tests: int) -> set[int] | None:
+    """Returns which of a problem's ground-truth tests, counted from 0, a program failed; None where
+    the episode does not say."""
+    if trajectory.reward in (0.0, 1.0):
+        return set() if trajectory.reward else set(range(tests))
+    said = _SUMMARY.match(trajectory.steps[-1].next_observation)
+    return {int(number) - 1 for number in said[1].split(", ")} if said else None
 
 
 class CodingEnvironment:
     """Runs programs in the executor that `executor()` returns when the first program comes."""
 
-    def __init__(self, executor: Callable[[], Executor], memory_mb: int) -> None:
+    def __init__(
+        self, executor: Callable[[], Executor], memory_mb: int, all_failures: bool = False
+    ) -> None:
+        """`all_failures`: whether the last observation numbers every failed test, as `failed_tests`
+        reads it; otherwise it names the first."""
         self._executor = executor
         self._memory_mb = memory_mb
+        self._all_failures = all_failures
 
     def reset(self, task: Task) -> Observation:
         self._task_id = task.id
@@ -55,6 +72,9 @@ class CodingEnvironment:
     def _summary(self, results: Sequence[RunResult]) -> str:
         passed = sum(result.verdict is Verdict.OK for result in results)
         line = f"{passed} of {len(results)} tests passed."
+        failed = [n for n, result in enumerate(results, 1) if result.verdict is not Verdict.OK]
+        if self._all_failures and failed:
+            line = f"{line} {_FAILED}{', '.join(map(str, failed))}."
         for test, result in zip(self._problem.tests, results, strict=False):
             if result.verdict is not Verdict.OK:
                 reason = f" ({result.reason})" if result.reason else ""

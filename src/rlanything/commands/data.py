@@ -1,0 +1,53 @@
+"""`rlanything data`: files of tasks, made from data as they are published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from rlanything.domains.base import DomainError, PreparedDomain
+from rlanything.files import new_folder
+from rlanything.plugins import load_plugin
+from rlanything.progress import Progress
+from rlanything.terminal import Terminal, write_line
+
+app = typer.Typer(no_args_is_help=True, help="Files of tasks, made from published data.")
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `prepare` a word of its own; with a single command typer would drop it."""
+
+
+@app.command()
+def prepare(
+    domain: Annotated[str, typer.Argument(help="The domain whose tasks they are: coding.")],
+    files: Annotated[list[Path], typer.Argument(help="Published files, as downloaded.")],
+    out: Annotated[Path, typer.Option(help="The folder to write; it must not exist.")],
+    use: Annotated[
+        Literal["train", "evaluation", "both"] | None,
+        typer.Option(help="Left out: train for NAME_train, otherwise evaluation."),
+    ] = None,
+) -> None:
+    """Turn published data into files that a domain's `data` option names."""
+    maker = load_plugin("domain", domain)
+    if not isinstance(maker, PreparedDomain):
+        raise DomainError(f"domain {domain} has no data to prepare: give another, such as coding")
+    if out.exists():
+        raise DomainError(f"{out} exists already: name a new folder with --out")
+    progress = Progress(Terminal(stderr=True))
+    lines: list[str] = []
+    try:
+        with new_folder(out) as folder, progress.live():
+            for file in files:
+                size = file.stat().st_size if file.is_file() else 0
+                with progress.bytes_phase(file.name) as show:
+                    lines += maker.prepare(file, folder, use, lambda done, of=size: show(done, of))
+    except OSError as fault:
+        raise DomainError(
+            f"{out}: {fault.strerror or fault}: name a new folder with --out"
+        ) from fault
+    for line in lines:
+        write_line(f"{out}/{line}")

@@ -1,0 +1,75 @@
+"""Pass rates of a task's programs, as the adapter reads them: overall, and on every test.
+
+A test stands on a line of its own, as JSON: {"input": ..., "output": ..., "passed_by": share}.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from rlanything.domains.coding.answers import InvalidTest
+from rlanything.domains.coding.environment import failed_tests
+from rlanything.domains.coding.problem import Example, Problem
+from rlanything.records import JudgedTrajectory
+
+SHOWN_CHARACTERS = 100
+"""Characters of an input, and of an output, that the adapter reads."""
+UNKNOWN = "nothing is known"
+
+
+def accuracy(rollouts: Sequence[JudgedTrajectory]) -> str:
+    """Returns how many programs passed every ground-truth test, and what share of the tests the
+    programs passed."""
+    if not rollouts:
+        return UNKNOWN
+    won = sum(judged.trajectory.outcome == 1 for judged in rollouts)
+    rewards = [judged.trajectory.reward or 0.0 for judged in rollouts]
+    return (
+        f"{won} of {len(rollouts)} programs pass every test (accuracy {won / len(rollouts):.2f}); "
+        f"a program passes {sum(rewards) / len(rewards):.0%} of them on average"
+    )
+
+
+def ground_truth_tests(problem: Problem, rollouts: Sequence[JudgedTrajectory]) -> str:
+    """Returns the problem's tests with the share of programs that pass each, among those whose
+    episodes say so."""
+    failed = [failed_tests(judged.trajectory, len(problem.tests)) for judged in rollouts]
+    known = [tests for tests in failed if tests is not None]
+    lines = [
+        _line(test, [1 if i not in tests else -1 for tests in known])
+        for i, test in enumerate(problem.tests)
+    ]
+    return "\n".join(lines) or UNKNOWN
+
+
+def generated_tests(
+    rollouts: Sequence[JudgedTrajectory], read_test: Callable[[str], Example]
+) -> str:
+    """Returns the tests that the judge wrote, equal ones once, with the share of programs that pass
+    each. What cannot be read is counted; where the sandbox failed, nothing is."""
+    scores: dict[Example, list[int]] = {}
+    unreadable = 0
+    for column in zip(*(judged.judgements[0] for judged in rollouts), strict=True):
+        try:
+            test = read_test(column[0].completion.answer)
+        except InvalidTest:
+            unreadable += 1
+        else:
+            scores.setdefault(test, []).extend(judgement.score for judgement in column)
+    lines = [_line(test, marks) for test, marks in scores.items()]
+    if unreadable:
+        lines.append(f"({unreadable} more could not be read)")
+    return "\n".join(lines) or UNKNOWN
+
+
+def _line(test: Example, scores: Sequence[int]) -> str:
+    known = [score for score in scores if score]
+    rate = {"passed_by": round(known.count(1) / len(known), 2)} if known else {}
+    shown = {"input": _cut(test.input), "output": _cut(test.output)}
+    return json.dumps(shown | rate, ensure_ascii=False)
+
+
+def _cut(text: str) -> str:
+    whole = text.rstrip("\n")
+    return whole if len(whole) <= SHOWN_CHARACTERS else f"{whole[:SHOWN_CHARACTERS]}..."

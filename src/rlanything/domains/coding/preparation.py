@@ -1,0 +1,190 @@
+"""Problem files made from published ones: the paper's (Gen-Verse) and LiveCodeBench's own.
+
+Read are JSON lists and JSON lines of
+
+- the paper's entries: `question`, `test_input`, `test_output`, maybe `test_method`, `difficulty`;
+- LiveCodeBench's: `question_content`, `public_test_cases`, `private_test_cases`, lists as JSON. The
+  private ones may be packed (base64, zlib, a pickled text), and nothing is ever unpickled.
+
+Written are the lines that `dataset` reads, with the time limits of the paper's own preparation.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import pickletools
+import random
+import reprlib
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlanything.domains.base import Use
+from rlanything.domains.coding.dataset import fail, problem_of, read_entries
+from rlanything.domains.coding.problem import Problem
+
+TRAIN_SECONDS, EVALUATION_SECONDS = 2.0, 6.0
+"""Time limits of a test in the paper's preparation."""
+HARDEST = 2
+"""The paper's bound on CodeContests' `difficulty`, where an entry has one in numbers."""
+HELD_OUT = 200
+"""Problems held out for evaluation where a file is for both uses, as many as the paper's."""
+_TRAIN = "_train"
+_UNPACKED_BYTES = 1 << 30
+_TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE")
+_AROUND = ("PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP")
+"""What stands around a text that was pickled alone."""
+_FUNCTION = "with function-style tests"
+
+
+def prepare(
+    source: Path, folder: Path, use: Use | None, on_bytes: Callable[[int], None]
+) -> list[str]:
+    """Does what `PreparedDomain.prepare` says: NAME_train.jsonl for training, NAME.jsonl for
+    evaluation. A file called NAME_train is for training unless `use` says otherwise."""
+    name = source.stem.removesuffix(_TRAIN)
+    use = use or ("evaluation" if name == source.stem else "train")
+    left_out: Counter[str] = Counter()
+    problems = _published(source, left_out, on_bytes)
+    lines: list[str] = []
+    held: list[Problem] = []
+    if use != "evaluation":
+        training = problems if use == "train" else _hold_out(problems, held)
+        lines.append(_write(folder / f"{name}{_TRAIN}.jsonl", training, TRAIN_SECONDS, source))
+    if use != "train":
+        evaluated = problems if use == "evaluation" else held
+        lines.append(_write(folder / f"{name}.jsonl", evaluated, EVALUATION_SECONDS, source))
+    if left_out:
+        counts = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
+        lines[-1] += f"; left out of {source.name}: {counts}"
+    return lines
+
+
+def _write(path: Path, problems: Iterable[Problem], seconds: float, source: Path) -> str:
+    """Writes problems as JSON lines; returns a line that says how many. Raises `DomainError` where
+    there are none, or where another source has the same name."""
+    count = 0
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            for problem in problems:
+                entry = {
+                    "question": problem.question,
+                    "test_input": [test.input for test in problem.tests],
+                    "test_output": [test.output for test in problem.tests],
+                    "test_time_limit": seconds,
+                    "test_method": "stdio",
+                }
+                file.write(f"{json.dumps(entry)}\n")
+                count += 1
+    except FileExistsError:
+        fail(str(source), f"another file became {path.name} already", "rename one of them")
+    if not count:
+        fail(str(source), f"no problem is left for {path.name}", "give a file with more problems")
+    return f"{path.name}: {count:,} problems, {seconds:g} s a test"
+
+
+def _hold_out(problems: Iterator[Problem], held: list[Problem]) -> Iterator[Problem]:
+    """Yields all problems but `HELD_OUT` random ones, the same each time, which it puts into
+    `held`."""
+    rng = random.Random("held out")
+    for number, problem in enumerate(problems):
+        at = number if number < HELD_OUT else rng.randrange(number + 1)
+        if number < HELD_OUT:
+            held.append(problem)
+        elif at < HELD_OUT:
+            yield held[at]
+            held[at] = problem
+        else:
+            yield problem
+
+
+def _published(
+    source: Path, left_out: Counter[str], on_bytes: Callable[[int], None]
+) -> Iterator[Problem]:
+    """Yields the problems of a published file; those left out are counted by their reason."""
+    seen: set[bytes] = set()
+    for place, entry in read_entries(source, on_bytes):
+        if not isinstance(entry, dict):
+            fail(place, f"{reprlib.repr(entry)} is no object", "give the file as it was published")
+        tests = _tests(place, entry)
+        difficulty = entry.get("difficulty")
+        if tests is None:
+            left_out[_FUNCTION] += 1
+        elif isinstance(difficulty, int | float) and difficulty > HARDEST:
+            left_out[f"harder than {HARDEST}"] += 1
+        else:
+            problem = problem_of(place, {**tests, "test_time_limit": EVALUATION_SECONDS})
+            text = hashlib.blake2b(problem.question.encode(), digest_size=16).digest()
+            if text in seen:
+                left_out["met before"] += 1
+            else:
+                seen.add(text)
+                yield problem
+
+
+def _tests(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns question, inputs and outputs; None for a problem that asks for a function."""
+    if "question_content" not in entry:
+        if "question" not in entry:
+            known = "neither 'question' nor 'question_content'"
+            fail(place, f"there is {known}", "give a file of the paper's or LiveCodeBench's")
+        if str(entry.get("test_method", "stdio")).startswith("function"):
+            return None
+        keys = ("question", "test_input", "test_output", "test_method")
+        return {key: entry[key] for key in keys if key in entry}
+    cases = [
+        case
+        for key in ("public_test_cases", "private_test_cases")
+        for case in _cases(f"{place}, {key}", entry.get(key, "[]"))
+    ]
+    if any(case.get("testtype") == "functional" for case in cases):
+        return None
+    for case in cases:
+        if case.get("testtype", "stdin") != "stdin" or not {"input", "output"} <= case.keys():
+            fault = f"a test is not understood ({reprlib.repr(case)})"
+            fail(place, fault, "give tests with 'input', 'output' and 'testtype': 'stdin'")
+    return {
+        "question": entry["question_content"],
+        "test_input": [case["input"] for case in cases],
+        "test_output": [case["output"] for case in cases],
+    }
+
+
+def _cases(place: str, text: Any) -> list[dict[str, Any]]:
+    """Returns LiveCodeBench's test cases, a JSON list that may be packed."""
+    remedy = "give the file as LiveCodeBench published it"
+    try:
+        if isinstance(text, str):
+            text = json.loads(text if text.lstrip()[:1] == "[" else _unpacked(text))
+    except (ValueError, RecursionError, zlib.error, struct.error, LookupError) as error:
+        fail(place, f"no list of tests can be read ({_first_line(error)})", remedy)
+    if not isinstance(text, list) or not all(isinstance(case, dict) for case in text):
+        fail(place, f"{reprlib.repr(text)} is no list of tests", remedy)
+    return text
+
+
+def _unpacked(text: str) -> str:
+    """Returns the text that was pickled, compressed and written as base64. Its opcodes are read,
+    never carried out: anything but one text is refused with ValueError."""
+    unzip = zlib.decompressobj()
+    data = unzip.decompress(base64.b64decode(text, validate=True), _UNPACKED_BYTES)
+    if not unzip.eof:
+        raise ValueError(f"cut off, or more than {_UNPACKED_BYTES} bytes")
+    texts: list[str] = []
+    for opcode, argument, _ in pickletools.genops(data):
+        if opcode.name in _TEXTS:
+            texts.append(str(argument))
+        elif opcode.name not in _AROUND:
+            raise ValueError(f"it pickles more than a text: {opcode.name}")
+    if len(texts) != 1:
+        raise ValueError(f"it pickles {len(texts)} texts")
+    return texts[0]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
