@@ -112,7 +112,7 @@ class PaperPrompts:
             "adapter",
             direction=direction,
             goal=root.instruction,
-            frame=replace(game.goal, object="OBJECT", receptacle="PLACE").sentence(),
+            frame=replace(game.goal, object="<object>", receptacle="<place>").sentence(),
             active=trajectories[0].task.instruction if trajectories else root.instruction,
             accuracy=f"{won} of {len(trajectories)}" if trajectories else "not known",
             **scene_facts(scene_inventory(game)),
