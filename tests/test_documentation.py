@@ -70,7 +70,8 @@ def test_the_python_of_a_page_runs_as_one_script(page: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("page", DOCUMENTATION, ids=lambda page: page.name)
 def test_lines_of_the_documentation_end_within_100_characters(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
-    generated = page.name == "metrics.md"  # one row a metric, whose meaning may be long
+    # One row a metric, whose meaning may be long; prompts as they are.
+    generated = page.name in ("metrics.md", "alfworld-transcript.md")
     assert generated or [line for line in lines if len(line) > 100] == []
 
 

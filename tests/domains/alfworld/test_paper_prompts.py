@@ -14,6 +14,8 @@ from rlanything.domains.alfworld.paper_prompts import ACTION_CHARACTERS, GRAMMAR
 from rlanything.domains.base import DomainError
 from rlanything.domains.templates import REASON_CHARACTERS
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Step, Task, Trajectory
+from rlanything.runs.open import open_run
+from rlanything.runs.trainer import Trainer
 
 RESPONSES = [
     "I go to the first place there is. \\boxed{1}",
@@ -192,3 +194,22 @@ def test_own_prompts_replace_those_of_the_style(tmp_path: Path, task: Task) -> N
     (tmp_path / "turn.txt").write_text("A turn of the nano prompts.")
     with pytest.raises(DomainError, match=r"turn\.txt: no such prompt; known are adapter\.txt"):
         AlfWorld(style="paper", prompts=str(tmp_path))
+
+
+@pytest.mark.parametrize("decoding", ["free", "choices"])
+def test_an_iteration_in_the_papers_style_stores_what_the_policy_was_shown(
+    tmp_path: Path, decoding: str
+) -> None:
+    small = {"tasks": 2, "tasks_per_iteration": 2, "rollouts_per_task": 2, "max_steps": 2}
+    overrides = {f"loop.{name}": count for name, count in (small | {"iterations": 1}).items()}
+    overrides |= {"domain.options.style": "paper", "policy.decoding": decoding}
+    overrides |= {"environment.workers": 0, "evaluation.episodes": 0}
+    overrides |= {"adapter.critics_per_task": "all", "adapter.tries": 1}
+    trainer = Trainer("tiny", run_dir=tmp_path / "run", overrides=overrides)
+    assert [iteration.number for iteration in trainer] == [1]
+    trajectories = open_run(tmp_path / "run").trajectories(iteration=1)
+    steps = [step for trajectory in trajectories for step in trajectory.steps]
+    assert len(steps) == 8
+    assert all(without_commands(step.observation)[1].startswith("1. ") for step in steps)
+    # Restricted, every action is one of the list; these models know nothing of boxes.
+    assert decoding == "free" or all(step.valid for step in steps)
