@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain, cycle
+from typing import Any
 
 from rlanything.config.recipe import load_recipe
 from rlanything.domains.registry import load_domain
@@ -129,10 +130,16 @@ def random_words() -> Say:
 
     tokenizer = load_role(PolicyConfig(), "policy").tokenizer
     torch.manual_seed(SEED)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-    config = Qwen2Config(vocab_size=len(tokenizer), **sizes, **heads)
-    model = LanguageModel(Qwen2ForCausalLM(config), tokenizer)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+    network: Any = Qwen2ForCausalLM(config)
+    model = LanguageModel(network, tokenizer)
     chat_model = LocalChatModel(model, HFEngine(model))
     endings = {name: cycle(texts) for name, texts in ENDINGS.items()}
 

@@ -64,7 +64,7 @@ class AlfWorld:
         self._objects = _range("objects", objects)
         self._kinds = tuple(kinds)
         self._data = data
-        self._listing = _listing(style, commands)
+        self._listing: Listing = _listing(style, commands)
         if not isinstance(idle_actions, bool):
             raise DomainError(f"idle_actions is {idle_actions!r}: give true or false")
         self._idle_actions = idle_actions
