@@ -330,9 +330,11 @@ def test_the_command_prints_one_object_whose_parts_add_up(pytestconfig):
 
 def test_the_page_shows_the_arithmetic_of_every_line(pytestconfig):
     path = pytestconfig.rootpath / "recipes" / "alfworld-qwen2.5-7b.yaml"
+    chat = ["domain.options.style=nano", "domain.options.commands=none"]  # that grows
+    one = ["--device", "h200", "--count", "1"]
     printed = CliRunner().invoke(
         app,
-        ["plan", str(path), "policy.engine={name: embedded}", "--device", "h200", "--count", "1"],
+        ["plan", str(path), *chat, "policy.engine={name: embedded}", *one],
         env={"COLUMNS": "300"},
     )
     assert printed.exit_code == 0, printed.output
@@ -479,13 +481,32 @@ def test_prompts_are_measured_in_the_tokens_of_the_recipes_own_models(recipe):
 
 
 def test_a_recipe_whose_data_are_elsewhere_is_planned_with_whole_rooms(paper):
-    assumed = assume(paper, ["turn_tokens=50"])
+    assumed = assume(
+        load_recipe(paper, {"domain.options.style": "nano", "domain.options.commands": "none"}),
+        ["turn_tokens=50"],
+    )
     assert assumed.turn_tokens == 50
     assert "data are not here" in assumed.sources["opening_tokens"]
     # As in Qwen's own tokens (benchmarks/plan.md), which a plan counts roughly.
     ran = {"opening_tokens": 219, "judge_opening_tokens": 253, "judge_turn_tokens": 85}
     planned = {name: getattr(assumed, name) for name in ran}
     assert planned == pytest.approx(ran, rel=0.15)
+
+
+def test_responses_are_counted_in_the_prompts_that_repeat_them_and_in_no_others(recipe, paper):
+    chat, screens = assume(recipe, []), assume(paper, [])
+    assert (chat.quoted, chat.judge_quoted) == (1, 1)
+    assert (screens.quoted, screens.judge_quoted) == (0, 0)
+    policy, judge, _ = workloads(paper, screens)
+    last = screens.opening_tokens + screens.question_tokens + 31 * screens.turn_tokens
+    assert policy.task[0] == (pytest.approx(last), pytest.approx(last + 2000), 0)
+    # A judge's prompt holds the response that it judges, which the next one leaves out.
+    last = screens.judge_opening_tokens + screens.judge_question_tokens + 2000
+    last += 32 * screens.judge_turn_tokens
+    prompt, whole, _ = judge.task[0]
+    assert (prompt, whole) == (pytest.approx(last), pytest.approx(last + 4000))
+    shorter, _, shared = judge.task[3]
+    assert shared == pytest.approx(shorter - screens.judge_question_tokens - 2000)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ pytest.importorskip("fast_downward", reason='pip install "rlanything[alfworld]"'
 
 from helpers.scripted import judged, step
 from helpers.tiny import completion_of
+from rlanything.domains.alfworld.commands import find_action
 from rlanything.domains.alfworld.domain import AlfWorld
-from rlanything.domains.alfworld.environment import AlfWorldEnvironment, find_action
+from rlanything.domains.alfworld.environment import AlfWorldEnvironment
 from rlanything.domains.alfworld.player_memory import condense
 from rlanything.domains.alfworld.tasks import candidate_goals
 from rlanything.domains.base import Domain, InvalidTask
@@ -383,7 +384,11 @@ def test_no_forged_text_is_a_score_after_alfworld_has_condensed_it() -> None:
         assert "\\boxed" not in condense(without_scores(text)), text
 
 
-@pytest.mark.parametrize("domain", [AlfWorld(), TextDomain()], ids=["alfworld", "text"])
+@pytest.mark.parametrize(
+    "domain",
+    [AlfWorld(), AlfWorld(style="paper"), TextDomain()],
+    ids=["alfworld", "paper", "text"],
+)
 def test_no_forged_score_reaches_a_judge(
     frozen_model, domain: Domain, stage: Stage, malformed: list[str]
 ) -> None:

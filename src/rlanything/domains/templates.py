@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import string
+import textwrap
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
 from rlanything.domains.base import DomainError
-from rlanything.records import Step
+from rlanything.records import JudgedTrajectory
+
+CRITIC_STEP = frozenset({"mark", "response", "action", "observation", "reasoning"})
+"""The placeholders of `critic_step`: one step, and where it was rejected, why."""
+REASON_CHARACTERS = 300
+"""The longest text of one judgement that a critic's prompt quotes."""
+
+
+def reasons(judged: JudgedTrajectory, index: int) -> str:
+    """Returns what the judgements that scored a step -1 say of it, each shortened to
+    `REASON_CHARACTERS` and none twice; "" where they say nothing or there are none."""
+    judgements = judged.judgements[index] if index < len(judged.judgements) else ()
+    answers = [each.completion.answer for each in judgements if each.score == -1]
+    texts = [textwrap.shorten(text, REASON_CHARACTERS, placeholder=" ...") for text in answers]
+    return " / ".join(filter(None, dict.fromkeys(texts)))
 
 
 class Templates:
@@ -60,9 +75,16 @@ class Templates:
         """Returns a template with its placeholders filled."""
         return self._texts[name].substitute(values)
 
-    def critic_steps(self, steps: Sequence[Step], rejected: Sequence[int]) -> str:
-        """Returns every response in a `critic_step`, with the rejected ones marked."""
+    def critic_steps(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> str:
+        """Returns every step in a `critic_step`, the rejected ones with a mark and the reasons."""
         return "".join(
-            self.render("critic_step", mark="(bad) " if i in rejected else "", response=s.response)
-            for i, s in enumerate(steps)
+            self.render(
+                "critic_step",
+                mark="(bad) " if i in rejected else "",
+                response=step.response,
+                action=step.action or "none",
+                observation=step.next_observation,
+                reasoning=reasons(failed, i) if i in rejected else "",
+            )
+            for i, step in enumerate(failed.trajectory.steps)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlanything.domains.base import Environment, InvalidTask
+from rlanything.domains.templates import reasons
 from rlanything.records import (
     Direction,
     JudgedTrajectory,
@@ -67,9 +68,14 @@ class TextDomain:
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         steps = failed.trajectory.steps
         bad = ", ".join(str(i + 1) for i in rejected) or "none"
+        why = "".join(
+            f"\nOf step {i + 1}: {said}" for i in rejected if (said := reasons(failed, i))
+        )
+        end = f"{why}\n" if why else " "
         text = (
             f"An agent failed: {failed.trajectory.task.instruction}\n{_history(steps)}\n"
-            f"Steps that every judge condemned: {bad}. Say why it failed in two short sentences."
+            f"Steps that every judge condemned: {bad}.{end}"
+            "Say why it failed in two short sentences."
         )
         return (Message("user", text),)
 

@@ -30,6 +30,8 @@ CHARACTERS = 3.1
 MEASURED = ("opening_tokens", "turn_tokens", "question_tokens")
 MEASURED += (*(f"judge_{name}" for name in MEASURED), "adapter_prompt_tokens")
 """The assumptions that are measured here."""
+QUOTED = ("quoted", "judge_quoted")
+"""Those of which a prompt's text tells enough."""
 
 Known: TypeAlias = dict[str, tuple[float, str]]
 Tokenize: TypeAlias = Callable[[Messages], Sequence[Any]]
@@ -43,21 +45,24 @@ class Assumptions:
 
     A prompt is an opening (the first prompt without its question), so many turns (what a step adds
     to it beside the response), and a question: its end, computed anew each time. That is none in a
-    transcript, and nearly all where each screen takes the place of the last. The adapter's prompts
-    are without the critics that a proposal quotes. `candidates`: those pending in an iteration,
-    over tasks_per_iteration. `utilisation`: the share of a GPU's peak that is reached where many
-    tokens are computed together and, for decoding, where each pass reads all for a few. The
-    bandwidths: bytes a second that one GPU receives from others of its machine, and from other
-    machines."""
+    transcript, and nearly all where each screen takes the place of the last. `quoted`: the share of
+    the responses so far that a prompt repeats, all in a transcript; a judge's always has the one
+    that is judged. The adapter's prompts are without the critics that a proposal quotes.
+    `candidates`: those pending in an iteration, over tasks_per_iteration. `utilisation`: the share
+    of a GPU's peak that is reached where many tokens are computed together and, for decoding, where
+    each pass reads all for a few. The bandwidths: bytes a second that one GPU receives from others
+    of its machine, and from other machines."""
 
     opening_tokens: float
     turn_tokens: float
     question_tokens: float
     response_tokens: float
+    quoted: float
     judge_opening_tokens: float
     judge_turn_tokens: float
     judge_question_tokens: float
     judgement_tokens: float
+    judge_quoted: float
     adapter_prompt_tokens: float
     adapter_tokens: float
     episode_steps: float
@@ -124,7 +129,7 @@ def _parsed(assignment: str) -> tuple[str, tuple[float, str]]:
         value = float(text)
     except ValueError:
         raise PlanError(f"assumption {assignment!r}: write name=number") from None
-    share = name.endswith(("_trained", "rewritten_tasks", "utilisation"))
+    share = name.endswith(("_trained", "rewritten_tasks", "utilisation", "quoted"))
     divides = name.endswith(("utilisation", "bandwidth"))
     # Written so that NaN fails too.
     if not 0 <= value <= (1 if share else 1e12) or (divides and value == 0):
@@ -139,6 +144,8 @@ def _usual(recipe: Recipe, writes_tests: bool) -> Known:
     judge = 1.0 if tuple(recipe.feedback.judge_window) == (0, 1) else 0.63
     source = _NANO if recipe.policy.model == "nano" else f"not known for this recipe; {_NANO}"
     known: Known = {
+        "quoted": (1.0, "all, as in a transcript"),
+        "judge_quoted": (1.0, "all, as in a transcript"),
         "episode_steps": (0.8 * recipe.loop.max_steps, f"0.8 of max_steps, {_NANO}"),
         "policy_trained": (policy, f"share of the tasks in policy_window, {_NANO}"),
         "judge_trained": (0.62 * judge, _NANO),
@@ -264,7 +271,7 @@ def measure(
     domain: Domain, episodes: Sequence[Trajectory], tokenizers: Mapping[str, Tokenize]
 ) -> dict[str, float]:
     """Returns means over the steps of the episodes, by the name of the assumption."""
-    lengths: dict[str, list[float]] = {name: [] for name in MEASURED}
+    lengths: dict[str, list[float]] = {name: [] for name in (*MEASURED, *QUOTED)}
     for episode in episodes:
         # Without responses, whose lengths are assumed apart, prompts grow by turns alone.
         task, silent = episode.task, Completion.unsampled("")
@@ -280,8 +287,26 @@ def measure(
         grown += ([float(len(tokenizers["adapter"](chat))) for chat in adapted],)
         for name, tokens in zip(MEASURED, grown, strict=True):
             lengths[name] += tokens
-    means = {name: statistics.mean(tokens or [0.0]) for name, tokens in lengths.items()}
+        for name, shares in quoted(domain, episode).items():
+            lengths[name] += shares
+    nothing = {name: [float(name in QUOTED)] for name in lengths}
+    means = {name: statistics.mean(tokens or nothing[name]) for name, tokens in lengths.items()}
     # A judge's first prompt holds a step already, as long as the others (none for tests).
     means["judge_opening_tokens"] -= means["judge_turn_tokens"]
     # Where a screen takes the place of the last, a prompt may be shorter than the one before.
     return {name: max(0.0, value) for name, value in means.items()}
+
+
+def quoted(domain: Domain, episode: Trajectory) -> dict[str, list[float]]:
+    """Returns the share of the responses before the last step that its prompts repeat; nothing for
+    an episode of one step."""
+    mark = "a response like no other"
+    *before, last = [replace(step, completion=Completion.unsampled(mark)) for step in episode.steps]
+    last = replace(last, completion=Completion.unsampled(""))
+    prompts = {"quoted": domain.policy_prompt(episode.task, before, last.observation)}
+    if not isinstance(domain, UnitTestDomain):
+        prompts["judge_quoted"] = domain.judge_prompt(episode.task, [*before, last])
+    return {
+        name: [sum(turn.content.count(mark) for turn in prompt) / len(before)] if before else []
+        for name, prompt in prompts.items()
+    }

@@ -109,10 +109,11 @@ def _conversing(name: str, recipe: Recipe, assumed: Assumptions) -> RoleWorkload
     judge, one = name == "judge", assumed.writes_tests
     role: TrainedRoleConfig = recipe.judge if judge else recipe.policy
     trained = assumed.judge_trained if judge else assumed.policy_trained
-    parts = [f"{'judge_' * judge}{part}_tokens" for part in ("opening", "turn", "question")]
-    opening, turn, question = (getattr(assumed, part) for part in parts)
+    names = ("opening_tokens", "turn_tokens", "question_tokens", "quoted")
+    parts = [getattr(assumed, f"{'judge_' * judge}{name}") for name in names]
+    opening, turn, question, quoted = parts
     answer = assumed.judgement_tokens if judge else assumed.response_tokens
-    grown, samples = turn + assumed.response_tokens, recipe.judge.samples_per_step if judge else 1
+    response, samples = assumed.response_tokens, recipe.judge.samples_per_step if judge else 1
     # A judge's first prompt holds a step already.
     count, lead = recipe.loop.rollouts_per_task, int(judge)
     if judge and one:
@@ -123,10 +124,11 @@ def _conversing(name: str, recipe: Recipe, assumed: Assumptions) -> RoleWorkload
         """Returns a task's answers, each conversation's longest first."""
         answers: list[Answer] = []
         for step in [*reversed(range(steps))] * count:
-            prompt = opening + (step + lead) * grown + question
+            prompt = opening + (step + lead) * turn + (step * quoted + lead) * response + question
             # Either the next prompt goes on from this one and its answer, or it leaves the question
-            # out. First prompts are the same in all conversations.
-            whole, shared = prompt + answer, prompt - question
+            # out, and what it does not quote. First prompts are the same in all conversations.
+            left_out = question + (1 - quoted) * lead * response
+            whole, shared = prompt + answer, prompt - left_out
             if not lead and not question:
                 shared = whole
             if step == steps - 1:

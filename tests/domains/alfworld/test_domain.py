@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from helpers.playing import play
 from rlanything.domains.alfworld.domain import AlfWorld
 from rlanything.domains.base import DomainError, InvalidTask
-from rlanything.records import Completion, JudgedTrajectory, Step, Task, Trajectory
-
-
-def play(domain: AlfWorld, task: Task, responses: list[str]) -> list[Step]:
-    """Steps of an episode on the real engine."""
-    environment = domain.environment()
-    seen = environment.reset(task)
-    steps: list[Step] = []
-    for response in responses:
-        result = environment.step(response)
-        completion = Completion.unsampled(response)
-        steps.append(
-            Step(seen.text, completion, result.action, result.valid, result.observation.text)
-        )
-        seen = result.observation
-    return steps
+from rlanything.records import JudgedTrajectory, Step, Task, Trajectory
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +38,23 @@ def test_policy_prompts_only_ever_grow(domain: AlfWorld, task: Task, steps: list
     for shorter, longer in pairwise(chats):
         assert longer[: len(shorter)] == shorter
         assert len(longer) == len(shorter) + 2
+
+
+def test_the_nano_models_prompts_are_bit_for_bit_those_they_were_taught_with(
+    domain: AlfWorld, task: Task, steps: list[Step]
+) -> None:
+    steps = play(domain, task, [*(step.response for step in steps), "> look"])
+    failed = JudgedTrajectory(Trajectory("t", task, tuple(steps), -1), ())
+    chats = [
+        domain.policy_prompt(task, steps, steps[-1].next_observation),
+        domain.judge_prompt(task, steps),
+        domain.critic_prompt(failed, [1]),
+        domain.adapter_prompt(task, "harder", ("It got lost.",)),
+    ]
+    text = "\n".join(f"{turn.role}: {turn.content}" for chat in chats for turn in chat)
+    assert hashlib.sha256(text.encode()).hexdigest() == (
+        "889cdd52b09e2a7cbc83664061b79ca2fcc246f4bb780a0166c000489b7c8e77"
+    )
 
 
 def test_policy_prompt_names_the_task_and_how_to_answer(

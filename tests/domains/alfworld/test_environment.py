@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from helpers.playable import games
+from rlanything.domains.alfworld.commands import ACTION_MARKER, find_action
 from rlanything.domains.alfworld.expert import plan
 from rlanything.domains.alfworld.game import Game
 from rlanything.domains.alfworld.goal import KINDS, SIMPLE
@@ -21,11 +22,7 @@ from rlanything.rollout.workers import EnvironmentPool
 
 pytest.importorskip("fast_downward", reason='pip install "rlanything[alfworld]"')
 
-from rlanything.domains.alfworld.environment import (
-    ACTION_MARKER,
-    AlfWorldEnvironment,
-    find_action,
-)
+from rlanything.domains.alfworld.environment import AlfWorldEnvironment
 
 
 def task_of(game: Game, task_id: str = "t") -> Task:

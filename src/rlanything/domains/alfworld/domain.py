@@ -5,24 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Literal
 
 from rlanything.domains.alfworld.assets import package_folder
+from rlanything.domains.alfworld.commands import ACTION_MARKER, LISTINGS, Listing
 from rlanything.domains.alfworld.dataset import dataset_tasks
-from rlanything.domains.alfworld.environment import ACTION_MARKER, AlfWorldEnvironment
+from rlanything.domains.alfworld.environment import AlfWorldEnvironment
 from rlanything.domains.alfworld.expert import plan
 from rlanything.domains.alfworld.goal import KINDS, Goal
-from rlanything.domains.alfworld.player_memory import PlayerMemory, condense
-from rlanything.domains.alfworld.scene_goals import scene_inventory
+from rlanything.domains.alfworld.nano_prompts import NanoPrompts
+from rlanything.domains.alfworld.paper_prompts import PaperPrompts
 from rlanything.domains.alfworld.step_labels import step_labels
 from rlanything.domains.alfworld.tasks import load_game, tasks, with_goal
 from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import DomainError, Finding, InvalidTask
 from rlanything.domains.teaching import StepTeacher
-from rlanything.domains.templates import Templates
 from rlanything.records import (
     Direction,
     JudgedTrajectory,
-    Message,
     Messages,
     Step,
     Task,
@@ -34,25 +34,18 @@ _FIELD = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 
-PLACEHOLDERS: dict[str, frozenset[str]] = {
-    "policy": frozenset({"task", "observation", "memory"}),
-    "turn": frozenset({"observation", "memory"}),
-    "judge": frozenset({"task", "observation", "memory"}),
-    "judge_step": frozenset({"response", "observation", "memory"}),
-    "judge_question": frozenset(),
-    "critic": frozenset({"task", "steps", "memory"}),
-    "critic_step": frozenset({"mark", "response"}),
-    "adapter": frozenset({"direction", "goal", "objects", "places", "critics"}),
-}
-
 
 class AlfWorld:
     """Household games in text, generated unless `data` names a folder of downloaded ones.
 
     `receptacles`, `objects`: fewest and most of each in a generated scene. `kinds`: the task types.
-    `prompts`: a folder whose .txt files replace the shipped prompts. `data`: AlfWorld's own games
-    (the `json_2.1.1` folder that `alfworld-download` makes); scene sizes are then theirs. Raises
-    `DomainError` for options it cannot use."""
+    `data`: AlfWorld's own games (the `json_2.1.1` folder that `alfworld-download` makes); scene
+    sizes are then theirs. `style`: whose prompts, `nano` (short, for the nano models) or `paper`
+    (full length, for large ones). `commands`: whether prompts list the possible commands,
+    `numbered`, as a `list`, or `none`; with numbers or a list, responses may name one in a box.
+    None: `numbered` with the paper's style, which is the only one that can. `idle_actions`: whether
+    look, inventory and examine are possible. `prompts`: a folder whose .txt files replace those of
+    the style. Raises `DomainError` for options it cannot use."""
 
     action_marker = ACTION_MARKER
 
@@ -63,12 +56,21 @@ class AlfWorld:
         kinds: Sequence[str] = KINDS,
         prompts: str | None = None,
         data: str | None = None,
+        style: Literal["nano", "paper"] = "nano",
+        commands: Listing | None = None,
+        idle_actions: bool = False,
     ) -> None:
         self._receptacles = _range("receptacles", receptacles)
         self._objects = _range("objects", objects)
         self._kinds = tuple(kinds)
         self._data = data
-        self._templates = Templates("rlanything.domains.alfworld", PLACEHOLDERS, prompts)
+        self._listing: Listing = _listing(style, commands)
+        if not isinstance(idle_actions, bool):
+            raise DomainError(f"idle_actions is {idle_actions!r}: give true or false")
+        self._idle_actions = idle_actions
+        self._prompts = (
+            PaperPrompts(prompts, self._listing) if style == "paper" else NanoPrompts(prompts)
+        )
 
     @staticmethod
     def checks() -> list[Finding]:
@@ -88,7 +90,7 @@ class AlfWorld:
         return tasks("train", count, 0, None, None, self._kinds)
 
     def environment(self) -> AlfWorldEnvironment:
-        return AlfWorldEnvironment(idle_actions=False)
+        return AlfWorldEnvironment(self._idle_actions, self._listing)
 
     @staticmethod
     def nano_teacher() -> StepTeacher:
@@ -97,57 +99,13 @@ class AlfWorld:
         return AlfWorldTeacher()
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        """Returns a chat that only grows: each turn is one observation and what to remember."""
-        first = steps[0].observation if steps else observation
-        memory = PlayerMemory.at_start(task.instruction, first)
-        opening = self._templates.render(
-            "policy", task=task.instruction, observation=condense(first), memory=memory.line()
-        )
-        messages = [Message("user", opening)]
-        for step in steps:
-            memory.read(step.next_observation)
-            turn = self._templates.render(
-                "turn", observation=condense(step.next_observation), memory=memory.line()
-            )
-            messages += [Message("assistant", step.response), Message("user", turn)]
-        return tuple(messages)
+        return self._prompts.policy(task, steps, observation)
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
-        """Returns one message: the episode so far, with its last step to be judged."""
-        memory = PlayerMemory.at_start(task.instruction, steps[0].observation)
-        parts = [
-            self._templates.render(
-                "judge",
-                task=task.instruction,
-                observation=condense(steps[0].observation),
-                memory=memory.line(),
-            )
-        ]
-        for step in steps:
-            memory.read(step.next_observation)
-            parts.append(
-                self._templates.render(
-                    "judge_step",
-                    response=step.response,
-                    observation=condense(step.next_observation),
-                    memory=memory.line(),
-                )
-            )
-        parts.append(self._templates.render("judge_question"))
-        return (Message("user", "".join(parts)),)
+        return self._prompts.judge(task, steps)
 
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
-        trajectory = failed.trajectory
-        memory = PlayerMemory.at_start(trajectory.task.instruction, trajectory.steps[0].observation)
-        for step in trajectory.steps:
-            memory.read(step.next_observation)
-        text = self._templates.render(
-            "critic",
-            task=trajectory.task.instruction,
-            steps=self._templates.critic_steps(trajectory.steps, rejected),
-            memory=memory.line(),
-        )
-        return (Message("user", text),)
+        return self._prompts.critic(failed, rejected)
 
     def adapter_prompt(
         self,
@@ -156,19 +114,7 @@ class AlfWorld:
         critics: Sequence[str],
         rollouts: Sequence[JudgedTrajectory] = (),
     ) -> Messages:
-        game = load_game(root.data)
-        inventory = scene_inventory(game)
-        text = self._templates.render(
-            "adapter",
-            direction=direction,
-            goal=root.instruction,
-            objects=", ".join(
-                f"{kind} {len(places)} ({places[0]})" for kind, places in inventory.objects.items()
-            ),
-            places=", ".join(f"{kind} {count}" for kind, count in inventory.receptacles.items()),
-            critics=" ".join(critics) or "none",
-        )
-        return (Message("user", text),)
+        return self._prompts.adapter(root, direction, critics, rollouts)
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         """Reads `object: X place: Y`, said once or always alike. The task type stays the root's."""
@@ -204,3 +150,16 @@ def _range(name: str, given: Sequence[int]) -> tuple[int, int]:
     if len(given) != 2 or not 1 <= low <= high:
         raise DomainError(f"{name} is {list(given)}: give [fewest, most]")
     return low, high
+
+
+def _listing(style: object, commands: object) -> Listing:
+    if style not in ("nano", "paper"):
+        raise DomainError(f"style is {style!r}: give nano or paper")
+    if commands not in (None, *LISTINGS):
+        raise DomainError(f"commands is {commands!r}: give one of {', '.join(LISTINGS)}")
+    if style == "nano" and commands in ("list", "numbered"):
+        raise DomainError(
+            f"commands is {commands!r}, but the nano prompts show none: set style to paper"
+        )
+    listing = commands or ("numbered" if style == "paper" else "none")
+    return next(each for each in LISTINGS if each == listing)

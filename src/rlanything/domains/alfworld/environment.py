@@ -4,36 +4,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rlanything.domains.alfworld.commands import (
+    ANSWER_FORMS,
+    Listing,
+    find_command,
+    with_commands,
+)
 from rlanything.domains.alfworld.game_engine import NOTHING_HAPPENS, GameEngine, GameView
 from rlanything.domains.alfworld.tasks import load_game
 from rlanything.domains.base import EpisodeError, Observation, StepResult
-from rlanything.domains.text import action_after
 from rlanything.records import Task
 
-ACTION_MARKER = ">"
-"""Separates thought from action in a response: `I need a mug. > go to shelf 1`."""
-
-NO_ACTION = f"No action was found: end the response with `{ACTION_MARKER} ` and one action."
+NOT_LISTED = f"{NOTHING_HAPPENS} The answer is none of the possible commands."
+"""Said where the commands are listed."""
 
 _BANNER = "-= Welcome to TextWorld, ALFRED! =-"
 _TASK_SENTENCE = "Your task is to:"
 _IDLE = ("help", "inventory", "look", "examine")
 
 
-def find_action(response: str) -> str | None:
-    """Returns the first line after the last marker; None where there is no marker or nothing after
-    it."""
-    return action_after(ACTION_MARKER, response)
-
-
 class AlfWorldEnvironment:
     """Plays one game at a time. `idle_actions=False` leaves out the actions that change nothing.
 
-    Actions left out are neither listed nor possible: a policy that may choose them learns to
-    wait."""
+    Actions left out are neither listed nor possible: a policy that may choose them learns to wait.
+    `listing`: whether observations end with the possible commands, and how."""
 
-    def __init__(self, idle_actions: bool = True) -> None:
+    def __init__(self, idle_actions: bool = True, listing: Listing = "none") -> None:
         self._left_out = _IDLE[:1] if idle_actions else _IDLE
+        self._listing: Listing = listing
         self._engine = GameEngine()
         self._task: Task
         self._observation: Observation
@@ -52,12 +50,15 @@ class AlfWorldEnvironment:
         return self._observe(replace(view, text=room))
 
     def step(self, response: str) -> StepResult:
-        action = find_action(response)
+        choices = self._observation.choices or ()
+        action = find_command(response, choices, self._listing)
         if action is None:
-            return StepResult(replace(self._observation, text=NO_ACTION), None, valid=False)
-        if action not in (self._observation.choices or ()):
-            refused = replace(self._observation, text=NOTHING_HAPPENS)
-            return StepResult(refused, action, valid=False)
+            form = ANSWER_FORMS[self._listing]
+            told = self._with_text(f"No action was found: end the response with {form}.", choices)
+            return StepResult(told, None, valid=False)
+        if action not in choices:
+            refused = NOTHING_HAPPENS if self._listing == "none" else NOT_LISTED
+            return StepResult(self._with_text(refused, choices), action, valid=False)
         try:
             view = self._engine.step(action)
         except Exception as fault:  # whatever broke, this episode is lost and only this one
@@ -67,5 +68,8 @@ class AlfWorldEnvironment:
 
     def _observe(self, view: GameView) -> Observation:
         choices = tuple(c for c in view.commands if c.split(" ", 1)[0] not in self._left_out)
-        self._observation = Observation(view.text, choices)
+        self._observation = self._with_text(view.text, choices)
         return self._observation
+
+    def _with_text(self, text: str, choices: tuple[str, ...]) -> Observation:
+        return Observation(with_commands(text, choices, self._listing), choices)

@@ -36,17 +36,31 @@ class Inventory:
     """Object type -> the receptacle of each instance: `{"mug": ("shelf 1", "fridge 1")}`."""
     receptacles: Mapping[str, int]
     """Receptacle type -> how many there are."""
+    contents: Mapping[str, tuple[str, ...]]
+    """Receptacle type -> the types of objects in the scene that may be put there."""
+    affords: Mapping[str, tuple[str, ...]]
+    """`cleanable`, `heatable`, `coolable`, ... -> the types of objects in the scene that are so."""
 
 
 def scene_inventory(game: Game) -> Inventory:
     """Returns everything in the game's scene, types in alphabetical order."""
     world = World(game.scene_pddl)
+    setting, kinds = world.setting, world.setting.objects
     where: defaultdict[str, list[str]] = defaultdict(list)
     for thing, place in sorted(world.inside):
-        where[world.setting.objects[thing]].append(place)
+        where[kinds[thing]].append(place)
+    receptacles = dict(sorted(Counter(setting.receptacles.values()).items()))
     return Inventory(
         objects={kind: tuple(where[kind]) for kind in sorted(where)},
-        receptacles=dict(sorted(Counter(world.setting.receptacles.values()).items())),
+        receptacles=receptacles,
+        contents={
+            place: tuple(kind for kind in sorted(where) if (place, kind) in setting.can_contain)
+            for place in receptacles
+        },
+        affords={
+            what: tuple(sorted({kinds[name] for name in names}))
+            for what, names in setting.affords.items()
+        },
     )
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from rlanything.domains.alfworld import assets
-from rlanything.domains.alfworld.environment import ACTION_MARKER
+from rlanything.domains.alfworld.commands import ACTION_MARKER
 from rlanything.domains.alfworld.expert import Subgoal, next_subgoal, plan
 from rlanything.domains.alfworld.game import Game
 from rlanything.domains.alfworld.goal import Goal

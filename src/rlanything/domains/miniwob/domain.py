@@ -19,7 +19,7 @@ from rlanything.domains.miniwob.tasks import (
     spec_of_task,
 )
 from rlanything.domains.teaching import StepTeacher
-from rlanything.domains.templates import Templates
+from rlanything.domains.templates import CRITIC_STEP, Templates
 from rlanything.records import (
     Completion,
     Direction,
@@ -35,7 +35,7 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
     "policy": frozenset({"task", "screen", "done", "usage"}),
     "judge": frozenset({"task", "screen", "done", "response", "after"}),
     "critic": frozenset({"task", "steps", "screen"}),
-    "critic_step": frozenset({"mark", "response"}),
+    "critic_step": CRITIC_STEP,
     "adapter": frozenset({"direction", "task", "page", "pages", "numbers", "critics"}),
 }
 LONGEST_PLAN = 12
@@ -121,7 +121,7 @@ class MiniWob:
         text = self._templates.render(
             "critic",
             task=trajectory.task.instruction,
-            steps=self._templates.critic_steps(trajectory.steps, rejected),
+            steps=self._templates.critic_steps(failed, rejected),
             screen=trajectory.steps[-1].observation,
         )
         return (Message("user", text),)

@@ -1,0 +1,104 @@
+"""AlfWorld's prompts for the nano models: few words, and a line of memory for a long history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlanything.domains.alfworld.player_memory import PlayerMemory, condense
+from rlanything.domains.alfworld.scene_goals import scene_inventory
+from rlanything.domains.alfworld.tasks import load_game
+from rlanything.domains.templates import CRITIC_STEP, Templates
+from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
+
+PLACEHOLDERS: dict[str, frozenset[str]] = {
+    "policy": frozenset({"task", "observation", "memory"}),
+    "turn": frozenset({"observation", "memory"}),
+    "judge": frozenset({"task", "observation", "memory"}),
+    "judge_step": frozenset({"response", "observation", "memory"}),
+    "judge_question": frozenset(),
+    "critic": frozenset({"task", "steps", "memory"}),
+    "critic_step": CRITIC_STEP,
+    "adapter": frozenset({"direction", "goal", "objects", "places", "critics"}),
+}
+
+
+class NanoPrompts:
+    """Prompts of a line or two, filled from `prompts/` or from a user's folder."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._templates = Templates("rlanything.domains.alfworld", PLACEHOLDERS, folder)
+
+    def policy(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
+        """Returns a chat that only grows: each turn is one observation and what to remember."""
+        first = steps[0].observation if steps else observation
+        memory = PlayerMemory.at_start(task.instruction, first)
+        opening = self._templates.render(
+            "policy", task=task.instruction, observation=condense(first), memory=memory.line()
+        )
+        messages = [Message("user", opening)]
+        for step in steps:
+            memory.read(step.next_observation)
+            turn = self._templates.render(
+                "turn", observation=condense(step.next_observation), memory=memory.line()
+            )
+            messages += [Message("assistant", step.response), Message("user", turn)]
+        return tuple(messages)
+
+    def judge(self, task: Task, steps: Sequence[Step]) -> Messages:
+        """Returns one message: the episode so far, with its last step to be judged."""
+        memory = PlayerMemory.at_start(task.instruction, steps[0].observation)
+        parts = [
+            self._templates.render(
+                "judge",
+                task=task.instruction,
+                observation=condense(steps[0].observation),
+                memory=memory.line(),
+            )
+        ]
+        for step in steps:
+            memory.read(step.next_observation)
+            parts.append(
+                self._templates.render(
+                    "judge_step",
+                    response=step.response,
+                    observation=condense(step.next_observation),
+                    memory=memory.line(),
+                )
+            )
+        parts.append(self._templates.render("judge_question"))
+        return (Message("user", "".join(parts)),)
+
+    def critic(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
+        trajectory = failed.trajectory
+        memory = PlayerMemory.at_start(trajectory.task.instruction, trajectory.steps[0].observation)
+        for step in trajectory.steps:
+            memory.read(step.next_observation)
+        text = self._templates.render(
+            "critic",
+            task=trajectory.task.instruction,
+            steps=self._templates.critic_steps(failed, rejected),
+            memory=memory.line(),
+        )
+        return (Message("user", text),)
+
+    def adapter(
+        self,
+        root: Task,
+        direction: Direction,
+        critics: Sequence[str],
+        rollouts: Sequence[JudgedTrajectory],
+    ) -> Messages:
+        del rollouts
+        game = load_game(root.data)
+        inventory = scene_inventory(game)
+        text = self._templates.render(
+            "adapter",
+            direction=direction,
+            goal=root.instruction,
+            objects=", ".join(
+                f"{kind} {len(places)} ({places[0]})" for kind, places in inventory.objects.items()
+            ),
+            places=", ".join(f"{kind} {count}" for kind, count in inventory.receptacles.items()),
+            critics=" ".join(critics) or "none",
+        )
+        return (Message("user", text),)

@@ -1,0 +1,144 @@
+"""AlfWorld's prompts at full length, for models that read: they carry what the paper's carry
+(arXiv 2602.02488, C.4 to C.7), in words of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from textwrap import shorten
+
+from rlanything.domains.alfworld.commands import ANSWER_FORMS, Listing, without_commands
+from rlanything.domains.alfworld.scene_goals import Inventory, scene_inventory
+from rlanything.domains.alfworld.tasks import load_game
+from rlanything.domains.templates import Templates, reasons
+from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
+
+PLACEHOLDERS: dict[str, frozenset[str]] = {
+    "policy": frozenset({"task", "room", "history", "commands", "form"}),
+    "policy_step": frozenset({"number", "action", "observation"}),
+    "judge": frozenset({"task", "prompt", "response", "observation"}),
+    "critic": frozenset({"task", "room", "steps"}),
+    "critic_step": frozenset({"number", "action", "observation"}),
+    "critic_rejected": frozenset({"number", "action", "observation", "reasoning"}),
+    "adapter": frozenset(
+        {"direction", "goal", "frame", "active", "accuracy"}
+        | {"objects", "places", "abilities", "critics"}
+    ),
+}
+GRAMMAR = (
+    "go to PLACE, open PLACE, close PLACE, take OBJECT from PLACE, move OBJECT to PLACE, "
+    "clean OBJECT with PLACE, heat OBJECT with PLACE, cool OBJECT with PLACE, use LAMP, "
+    "slice OBJECT with KNIFE; names are those that the game uses, such as `shelf 1`"
+)
+"""Stands where the commands would be listed, if they are not."""
+ACTION_CHARACTERS = 100
+"""The longest action that a history repeats; a possible one is far shorter."""
+_ABILITIES = {
+    "pickupable": "taken",
+    "cleanable": "cleaned",
+    "heatable": "heated",
+    "coolable": "cooled",
+    "sliceable": "sliced",
+    "toggleable": "switched on",
+}
+
+
+class PaperPrompts:
+    """Prompts of one message each, filled from `prompts/paper/` or from a user's folder."""
+
+    def __init__(self, folder: str | None, listing: Listing) -> None:
+        self._templates = Templates("rlanything.domains.alfworld", PLACEHOLDERS, folder, "paper")
+        self._form = ANSWER_FORMS[listing]
+
+    def policy(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
+        """Returns goal, room, what was done and seen so far, and the commands possible now."""
+        room, _ = without_commands(steps[0].observation if steps else observation)
+        text = self._templates.render(
+            "policy",
+            task=task.instruction,
+            room=room,
+            history="".join(self._step("policy_step", i, step) for i, step in enumerate(steps)),
+            commands=without_commands(observation)[1] or GRAMMAR,
+            form=self._form,
+        )
+        return (Message("user", text),)
+
+    def judge(self, task: Task, steps: Sequence[Step]) -> Messages:
+        """Returns the last step: the policy's prompt and response, and what the game said next."""
+        *before, last = steps
+        [prompt] = self.policy(task, before, last.observation)
+        text = self._templates.render(
+            "judge",
+            task=task.instruction,
+            # Of all that is quoted nothing may look like a score.
+            prompt=prompt.content.replace("\\boxed", "boxed"),
+            response=last.response,
+            observation=without_commands(last.next_observation)[0],
+        )
+        return (Message("user", text),)
+
+    def critic(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
+        """Returns the whole episode, actions and observations, with the rejected steps marked and
+        the judge's reasons beside them."""
+        trajectory = failed.trajectory
+        shown = [
+            self._step("critic_rejected", i, step, reasoning=reasons(failed, i) or "none given")
+            if i in rejected
+            else self._step("critic_step", i, step)
+            for i, step in enumerate(trajectory.steps)
+        ]
+        text = self._templates.render(
+            "critic",
+            task=trajectory.task.instruction,
+            room=without_commands(trajectory.steps[0].observation)[0],
+            steps="".join(shown),
+        )
+        return (Message("user", text),)
+
+    def adapter(
+        self,
+        root: Task,
+        direction: Direction,
+        critics: Sequence[str],
+        rollouts: Sequence[JudgedTrajectory],
+    ) -> Messages:
+        """Returns the task, how it went, and the facts of its scene."""
+        game = load_game(root.data)
+        trajectories = [member.trajectory for member in rollouts]
+        won = sum(trajectory.outcome == 1 for trajectory in trajectories)
+        text = self._templates.render(
+            "adapter",
+            direction=direction,
+            goal=root.instruction,
+            frame=replace(game.goal, object="<object>", receptacle="<place>").sentence(),
+            active=trajectories[0].task.instruction if trajectories else root.instruction,
+            accuracy=f"{won} of {len(trajectories)}" if trajectories else "not known",
+            **scene_facts(scene_inventory(game)),
+            critics="\n".join(f"- {critic}" for critic in critics) or "nothing is known",
+        )
+        return (Message("user", text),)
+
+    def _step(self, template: str, index: int, step: Step, **more: str) -> str:
+        return self._templates.render(
+            template,
+            number=str(index + 1),
+            action=shorten(step.action or "no command", ACTION_CHARACTERS, placeholder=" ..."),
+            observation=without_commands(step.next_observation)[0],
+            **more,
+        )
+
+
+def scene_facts(scene: Inventory) -> Mapping[str, str]:
+    """Returns the scene in lines: `objects` with how many there are and where, `places` with what
+    they may contain, and `abilities`, what can be done to which objects."""
+    objects = [f"- {kind}: {len(at)}, in {', '.join(at)}" for kind, at in scene.objects.items()]
+    places = [
+        f"- {kind}: {count}, may contain {', '.join(scene.contents[kind]) or 'none of these'}"
+        for kind, count in scene.receptacles.items()
+    ]
+    abilities = [
+        f"- can be {verb}: {', '.join(scene.affords[what]) or 'none'}"
+        for what, verb in _ABILITIES.items()
+    ]
+    lines = {"objects": objects, "places": places, "abilities": abilities}
+    return {name: "\n".join(facts) for name, facts in lines.items()}
