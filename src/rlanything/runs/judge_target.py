@@ -137,9 +137,7 @@ def run_judge_eval(request: JudgeEvalRequest, progress: Progress) -> JudgeEvalRe
     played, recorded = _trajectories(request, isinstance(domain, UnitTestDomain))
     day, models = day_begun(request.run), Here(own.threads)
     config = own.judge
-    judge = build_judge(
-        config, domain, lambda: build_chat_model(config, "judge", models, own.threads, day)
-    )
+    judge = build_judge(config, domain, lambda: build_chat_model(config, "judge", models, day))
     seed = derive(request.seed, "judge eval")
     steps = sum(len(trajectory.steps) for trajectory in played)
     with progress.live():
