@@ -1,0 +1,50 @@
+"""The Debian packages of a desktop: what each is known by, and which are missing here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PYTHON = "usr/lib/python3/dist-packages"
+DESKTOP = {
+    "bubblewrap": "usr/bin/bwrap",
+    "xvfb": "usr/bin/Xvfb",
+    "xkb-data": "usr/share/X11/xkb/rules/evdev",
+    "dbus": "usr/bin/dbus-daemon",
+    "at-spi2-core": "usr/libexec/at-spi-bus-launcher",
+    "gir1.2-atspi-2.0": "usr/lib/*/girepository-1.0/Atspi-2.0.typelib",
+    "gir1.2-gtk-3.0": "usr/lib/*/girepository-1.0/Gtk-3.0.typelib",
+    "python3-gi": f"{_PYTHON}/gi",
+    "python3-xlib": f"{_PYTHON}/Xlib",
+    "openbox": "usr/bin/openbox",
+}
+"""What the desktop itself is made of: a file of every package, from the root."""
+APPLICATIONS = {
+    "libreoffice-calc": "usr/lib/libreoffice/program/libsclo.so",
+    "libreoffice-writer": "usr/lib/libreoffice/program/libswlo.so",
+    "libreoffice-impress": "usr/lib/libreoffice/program/libsdlo.so",
+    "libreoffice-gtk3": "usr/lib/libreoffice/program/libvclplug_gtk3lo.so",
+    "mousepad": "usr/bin/mousepad",
+    "pcmanfm": "usr/bin/pcmanfm",
+    "lxterminal": "usr/bin/lxterminal",
+    "chromium": "usr/bin/chromium",
+    "libglib2.0-bin": "usr/bin/gsettings",
+    "gsettings-desktop-schemas": (
+        "usr/share/glib-2.0/schemas/org.gnome.desktop.interface.gschema.xml"
+    ),
+    "wmctrl": "usr/bin/wmctrl",
+    "xdotool": "usr/bin/xdotool",
+    "x11-utils": "usr/bin/xprop",
+    "xdg-utils": "usr/bin/xdg-open",
+    "fonts-dejavu-core": "usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",
+}
+"""What tasks are about, and the commands that OSWorld's tasks call."""
+
+
+def missing(packages: dict[str, str], root: Path = Path("/")) -> list[str]:
+    """Returns the packages of which this machine has no file."""
+    return [name for name, file in packages.items() if not any(root.glob(file))]
+
+
+def remedy(names: list[str]) -> str:
+    """Returns how the packages are installed, in one line."""
+    return f"install them with `make osworld`, or: apt-get install {' '.join(names)}"
