@@ -16,6 +16,8 @@ from gi.repository import Gio, GLib
 
 MOST_NODES = 3000
 MOST_CHILDREN = 200
+MOST_CELLS = 2000
+"""Children beyond which a table is a sheet."""
 MOST_LEVELS = 40
 LONGEST_TEXT = 2000
 WAIT_MS = 1500
@@ -37,6 +39,7 @@ STATES = {
 """The states that are read, by their bits."""
 _PLAIN = {"push button", "menu item", "menu", "label", "icon", "toggle button", "page tab"}
 """Roles whose text is their name again."""
+_BUTTONS = {"push button", "toggle button", "icon", "radio button", "check box"}
 _VALUED = {"slider", "spin button", "progress bar", "scroll bar", "dial"}
 Call = tuple[str, str, str, str, "GLib.Variant | None"]
 """A bus name, an object's path, an interface, a method, and its arguments."""
@@ -57,6 +60,8 @@ class Node:
     states: set[str] = field(default_factory=set)
     interfaces: set[str] = field(default_factory=set)
     children: list[Node] = field(default_factory=list)
+    grid: bool = False
+    """True for a sheet, which has more cells than can be walked."""
 
 
 class Reader:
@@ -97,9 +102,9 @@ class Reader:
             total += len(shown)
             if not shown or total > MOST_NODES:
                 break
-            grids = [node for node in shown if _is_grid(node)]
-            for grid in grids:
-                self._cells(grid)
+            for grid in shown:
+                if grid.grid:
+                    self._cells(grid)
             level = self._children([node for node in shown if _is_open(node)])
         for node in roots:
             _prune(node)
@@ -166,9 +171,21 @@ class Reader:
                 {each.rpartition(".")[2] for each in interfaces[0]} if interfaces else set()
             )
         self._read_texts(shown)
+        tables = [node for node in shown if "manages descendants" in node.states]
+        calls = [_property(node, "Accessible", "ChildCount") for node in tables]
+        for node, answer in zip(tables, self.calls(calls), strict=True):
+            node.grid = answer is not None and answer[0] > MOST_CELLS
+        nameless = [node for node in shown if not node.name and node.role in _BUTTONS]
+        calls = [_property(node, "Accessible", "Description") for node in nameless]
+        for node, answer in zip(nameless, self.calls(calls), strict=True):
+            node.name = answer[0] if answer else ""
 
     def _read_texts(self, nodes: list[Node]) -> None:
-        written = [node for node in nodes if "Text" in node.interfaces and node.role not in _PLAIN]
+        written = [
+            node
+            for node in nodes
+            if "Text" in node.interfaces and not (node.name and node.role in _PLAIN)
+        ]
         calls = [_property(node, "Text", "CharacterCount") for node in written]
         lengths = [answer[0] if answer else 0 for answer in self.calls(calls)]
         # The end of a terminal is where something happens; elsewhere it is the beginning.
@@ -232,13 +249,9 @@ def _in_use(cells: dict[tuple[int, int], Node]) -> list[Node]:
     ]
 
 
-def _is_grid(node: Node) -> bool:
-    return node.role == "table" and "manages descendants" in node.states
-
-
 def _is_open(node: Node) -> bool:
     """Whether the children of a node are looked at: a closed menu's are not."""
-    if _is_grid(node):
+    if node.grid:
         return False
     return node.role != "menu" or bool(node.states & {"selected", "expanded"})
 

@@ -17,14 +17,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 import accessible
+import busy
 import pyautogui
 import windows
 
 MOST_SECONDS = 120.0
 """What a command may take."""
 MOST_OUTPUT = 16 * 2**20
-QUIET_SECONDS = 0.15
-"""The pause between two looks at the screen that must agree."""
 NAMESPACE = "https://accessibility.ubuntu.example.org/ns"
 _ILLEGAL = {code: " " for code in range(32) if code not in (9, 10, 13)}
 _HOME = "/home/user"
@@ -197,9 +196,9 @@ def _tree(request: dict[str, Any]) -> dict[str, Any]:
     with _reader.lock:
         state = _state()
         while time.monotonic() < deadline:
-            busy = _busy(QUIET_SECONDS)
+            at_work = busy.busy(_owners())
             after = _state()
-            if after == state and not busy:
+            if after == state and not at_work:
                 return {**after, "quiet": True}
             state = after
     return {**state, "quiet": False}
@@ -213,26 +212,8 @@ def _state() -> dict[str, Any]:
     return {"windows": [window.to_json() for window in windows.listed()], "nodes": nodes}
 
 
-def _busy(seconds: float) -> bool:
-    """Waits, and returns whether any program but this one was at work meanwhile: one that starts
-    shows nothing yet, and its screen looks as quiet as that of one that has finished."""
-    before = _ticks()
-    time.sleep(seconds)
-    after = _ticks()
-    spent = sum(ticks - before.get(pid, 0) for pid, ticks in after.items())
-    return spent > 0.2 * seconds * os.sysconf("SC_CLK_TCK")
-
-
-def _ticks() -> dict[str, int]:
-    ticks = {}
-    for name in os.listdir("/proc"):
-        if name.isdecimal() and int(name) != os.getpid():
-            try:
-                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-            except OSError:  # ended meanwhile
-                continue
-            ticks[name] = int(fields[11]) + int(fields[12])
-    return ticks
+def _owners() -> set[int]:
+    return {window.pid for window in windows.listed()}
 
 
 def _act(request: dict[str, Any]) -> dict[str, str]:

@@ -29,6 +29,8 @@ class Shown:
     box: tuple[int, int, int, int]
     """Left, top, width and height with its frame, in pixels of the screen."""
     active: bool
+    pid: int
+    """The process that owns it; 0 where it does not say."""
     managed: bool
     """False: a menu or the like, which the window manager does not know."""
 
@@ -57,7 +59,7 @@ def listed() -> list[Shown]:
             found.append(
                 Shown(
                     *(number, _title(client), _classes(client), box),
-                    *(number == active, window.id in inside),
+                    *(number == active, _pid(client), window.id in inside),
                 )
             )
         return found
@@ -145,6 +147,13 @@ def _title(window: Window) -> str:
             value = answer.value
             return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return ""
+
+
+def _pid(window: Window) -> int:
+    try:
+        return next(iter(_numbers(window, "_NET_WM_PID")), 0)
+    except XError:
+        return 0
 
 
 def _classes(window: Window) -> str:
