@@ -17,13 +17,13 @@ import io
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
 import tarfile
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -107,7 +107,11 @@ class Desktop:
     ) -> None:
         self.size = size
         self._limits = limits or DesktopLimits()
-        self._folder = Path(tempfile.mkdtemp(prefix="rlanything-desktop-"))
+        # Only its owner can look into it, and so only its owner can connect.
+        self._sockets = tempfile.TemporaryDirectory(
+            prefix="rlanything-desktop-", ignore_cleanup_errors=True
+        )
+        self._folder = Path(self._sockets.name)
         self._relays: list[Relay] = []
         self._ready = False
         self._closed = False
@@ -129,7 +133,7 @@ class Desktop:
                 start_new_session=True,
             )
         except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._sockets.cleanup()
             os.close(information)
             raise
         finally:
@@ -138,6 +142,8 @@ class Desktop:
             for file in (theirs, *files):
                 os.close(file)
         self._watchdog = Watchdog(self._process, information, self._limits)
+        # One that nobody closed ends with the last reference to it, or with this process.
+        self._end = weakref.finalize(self, _kill, self._process.pid)
 
     def request(
         self,
@@ -188,12 +194,11 @@ class Desktop:
         for relay in self._relays:
             relay.close()
         # bwrap's first process ends with it, and with that one the namespace and all in it.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._end()
         self._process.wait()
         if self._process.stderr is not None:
             self._process.stderr.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._sockets.cleanup()
 
     def _listener(self, port: int) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX)
@@ -278,10 +283,6 @@ class Desktop:
             raise DesktopRefusal(f"{path}: {_reason(answer)}")
         return answer
 
-    def _end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-
 
 class _Connection(http.client.HTTPConnection):
     """One HTTP request over a unix socket."""
@@ -300,6 +301,11 @@ class _Connection(http.client.HTTPConnection):
         self.aborted = True
         with contextlib.suppress(OSError, AttributeError):
             self.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _kill(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def _shown() -> list[tuple[Path, PurePosixPath]]:

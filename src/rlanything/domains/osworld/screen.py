@@ -15,6 +15,8 @@ from typing import Any
 
 LONGEST_LINE = 300
 """Characters shown of a text on one line."""
+DEEPEST = 60
+"""Levels of a tree that is believed."""
 LONGEST_BLOCK = 24
 """Lines shown of a text of several, from its end in a terminal."""
 NAMES = {
@@ -102,7 +104,7 @@ class _Writer:
 
     def screen(self) -> Screen:
         """Returns the text: the launcher, then windows from the topmost to the lowest."""
-        order = sorted(reversed(self._windows), key=lambda window: window["title"] != LAUNCHER)
+        order = sorted(self._windows[::-1], key=lambda window: window["title"] != LAUNCHER)
         for window in order:
             frame = self._frame_of(window)
             if window["title"] == LAUNCHER and frame is not None:
@@ -247,10 +249,10 @@ class _Writer:
             return None
         x, y = (left + right) // 2, (top + bottom) // 2
         above = next((each for each in reversed(self._windows) if _holds(each["box"], x, y)), None)
-        if above is not None and above["number"] != window["number"]:
-            # An open menu is a window of its own, and its items are the application's.
-            if not in_menu or above["managed"]:
-                return None
+        # An open menu is a window of its own, and its items are the application's.
+        covers = above is not None and above["number"] != window["number"]
+        if covers and not (in_menu and not above["managed"]):
+            return None
         return Place(x, y)
 
 
@@ -259,6 +261,8 @@ def _items(nodes: Iterable[Sequence[Any]]) -> list[_Item]:
     roots: list[_Item] = []
     open_items: list[_Item] = []
     for depth, role, name, text, box, states in nodes:
+        if not 0 < depth <= DEEPEST:
+            raise ValueError(f"a node lies {depth} deep")
         name, text = _VOLATILE.sub("", str(name)), _VOLATILE.sub("", str(text))
         bounds = (int(box[0]), int(box[1]), int(box[2]), int(box[3])) if box else None
         item = _Item(str(role), name, text, bounds, frozenset(map(str, states)))

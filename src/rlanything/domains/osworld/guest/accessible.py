@@ -5,6 +5,7 @@ so that an application answers them one after the other without waiting for us; 
 costs a second, not one for each call.
 """
 
+# pyright: reportMissingImports=false, reportMissingModuleSource=false
 from __future__ import annotations
 
 import math
@@ -227,7 +228,7 @@ class Reader:
             _call(grid, "Table", "GetAccessibleAt", GLib.Variant("(ii)", place)) for place in places
         ]
         cells = {
-            place: Node(*answer[0], grid.depth + 1)
+            place: Node(*answer[0], depth=grid.depth + 1)
             for place, answer in zip(places, self.calls(calls), strict=True)
             if answer and not answer[0][1].endswith("/null")
         }

@@ -4,6 +4,7 @@ The names and forms of requests and answers are those of OSWorld's controllers a
 they ask for the same; `tree` and `act` are ours.
 """
 
+# pyright: reportMissingModuleSource=false
 from __future__ import annotations
 
 import os

@@ -1,5 +1,6 @@
 """A bar at the lower edge of the screen with a button for every application."""
 
+# pyright: reportMissingImports=false, reportMissingModuleSource=false
 from __future__ import annotations
 
 import os

@@ -4,6 +4,7 @@ OSWorld's actions are Python that imports a module of this name. Coordinates are
 screen. Durations and easing are taken and have no effect: a move is over at once.
 """
 
+# pyright: reportMissingImports=false, reportMissingModuleSource=false
 from __future__ import annotations
 
 import time
@@ -81,8 +82,7 @@ def easeInQuad(n: float) -> float:  # noqa: N802
     return n
 
 
-easeOutQuad = easeInOutQuad = easeInBounce = easeOutBounce = easeInElastic = easeInQuad  # noqa: N816
-linear = easeInOutBounce = easeOutElastic = easeInOutElastic = easeInQuad
+easeOutQuad = easeInOutQuad = easeInBounce = easeInElastic = easeInQuad  # noqa: N816
 
 
 def size() -> tuple[int, int]:

@@ -124,7 +124,7 @@ def _form(kind: str, raw: bytes) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for part in message.iter_parts():
         name = part.get_param("name", header="content-disposition")
-        content = part.get_payload(decode=True) or b""
+        content: Any = part.get_payload(decode=True) or b""
         fields[str(name)] = content if part.get_filename() else content.decode("utf-8", "replace")
     return fields
 

@@ -20,7 +20,11 @@ CHROMIUM_FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
     *("--password-store=basic", "--force-renderer-accessibility", "--no-default-browser-check"),
-    *("--user-data-dir=/home/user/.config/google-chrome", "--disable-smooth-scrolling", "--test-type"),
+    *(
+        "--user-data-dir=/home/user/.config/google-chrome",
+        "--disable-smooth-scrolling",
+        "--test-type",
+    ),
 )
 # OSWorld's tasks call programs by the names of its own machine.
 SHIMS = {

@@ -1,5 +1,6 @@
 """The windows on the screen: which there are, how they lie over one another, their pixels."""
 
+# pyright: reportMissingImports=false, reportMissingModuleSource=false
 from __future__ import annotations
 
 import struct
@@ -42,8 +43,7 @@ class Shown:
 def listed() -> list[Shown]:
     """Returns the windows that can be seen, from the lowest to the topmost."""
     with lock:
-        clients = {number: _outermost(number) for number in _numbers(_root, "_NET_CLIENT_LIST")}
-        inside = {outer: number for number, outer in clients.items() if outer is not None}
+        inside = {_outermost(number): number for number in _numbers(_root, "_NET_CLIENT_LIST")}
         active = next(iter(_numbers(_root, "_NET_ACTIVE_WINDOW")), 0)
         found = []
         for window in _root.query_tree().children:
@@ -126,14 +126,14 @@ def _numbers(window: Window, name: str) -> list[int]:
     return list(answer.value) if answer else []
 
 
-def _outermost(number: int) -> int | None:
-    """Returns the window that holds a client and its frame; None where it has gone."""
+def _outermost(number: int) -> int:
+    """Returns the window that holds a client and its frame; 0 where it has gone."""
     window = _display.create_resource_object("window", number)
     try:
         while (parent := window.query_tree().parent) and parent.id != _root.id:
             window = parent
     except XError:
-        return None
+        return 0
     return window.id
 
 
