@@ -16,7 +16,7 @@ import tarfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUS = "/run/user/bus"
-OFFICE = "/usr/lib/libreoffice/program/versionrc"
+OFFICE = "/usr/lib/libreoffice/program"
 CHROMIUM_FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
@@ -89,10 +89,13 @@ def settle_office() -> None:
     folder = "/home/user/.config/libreoffice/4/user"
     if os.path.exists(folder) or not os.path.exists(OFFICE):
         return
-    with open(OFFICE, encoding="utf-8") as file:
-        (build,) = [line[8:].strip() for line in file if line.startswith("buildid=")] or [""]
+    known = {}
+    for name in ("versionrc", "bootstraprc"):
+        with open(f"{OFFICE}/{name}", encoding="utf-8") as file:
+            known.update(line.strip().partition("=")[::2] for line in file)
     with open(f"{HERE}/libreoffice.xcu", encoding="utf-8") as file:
-        settings = file.read().replace("BUILD", build)
+        settings = file.read().replace("BUILD", known.get("buildid", ""))
+    settings = settings.replace("VERSION", known.get("ProductKey", "").rpartition(" ")[2])
     os.makedirs(folder)
     with open(f"{folder}/registrymodifications.xcu", "w", encoding="utf-8") as file:
         file.write(settings)
