@@ -25,9 +25,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from rlanything.domains.bubblewrap import bubblewrap
 from rlanything.domains.coding.sandbox.base import Job, Verdict
 from rlanything.domains.coding.sandbox.comparison import same_tokens
-from rlanything.domains.coding.sandbox.launch import bubblewrap
 from rlanything.domains.coding.sandbox.local import LocalExecutor
 
 REPORT = Path(__file__).with_name("sandbox.md")
@@ -128,7 +128,7 @@ def _reap(running: dict[int, tuple[int, int]], right: list[bool], work: Sequence
 
 def box_command() -> list[str]:
     """bwrap with few mounts, which is fast: all of /usr shows."""
-    command = [bubblewrap(), "--unshare-all", "--clearenv", "--cap-drop", "ALL"]
+    command = [bubblewrap() or "bwrap", "--unshare-all", "--clearenv", "--cap-drop", "ALL"]
     command += ["--ro-bind", "/usr", "/usr"]
     for folder in (Path("/lib"), Path("/lib64")):
         if folder.is_symlink():

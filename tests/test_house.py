@@ -99,11 +99,11 @@ def test_arrows_point_down(name: str) -> None:
 
 
 # The shipped domains are plug-ins: a folder each, found by entry point.
-DOMAIN_FOLDERS = ("alfworld", "coding", "miniwob")
+DOMAIN_FOLDERS = ("alfworld", "coding", "miniwob", "osworld")
 # What a domain's folder may import of the project, beside itself.
 OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
-    *(f"domains.{name}" for name in ("base", "teaching", "templates", "text")),
+    *(f"domains.{name}" for name in ("base", "bubblewrap", "teaching", "templates", "text")),
 ]
 
 

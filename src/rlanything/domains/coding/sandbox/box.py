@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlanything.domains.bubblewrap import refusal
 from rlanything.domains.coding.sandbox.base import Job, Limits, SandboxUnavailable
 from rlanything.domains.coding.sandbox.interpreter import PACKAGES, interpreter
 from rlanything.domains.coding.sandbox.launch import box_command
@@ -77,7 +78,7 @@ class Box:
         except OSError:
             ready = b""
         if ready != b"ready":
-            raise SandboxUnavailable(_refusal(self._last_words()))
+            raise SandboxUnavailable(refusal(self._last_words()))
 
     @property
     def pid(self) -> int:
@@ -161,12 +162,3 @@ def _write(file: int, data: bytes) -> None:
     while view:
         view = view[os.write(file, view) :]
     os.lseek(file, 0, os.SEEK_SET)
-
-
-def _refusal(stderr: str) -> str:
-    last = stderr.splitlines()[-1] if stderr else "it printed nothing"
-    return (
-        f"bwrap cannot make a box here ({last}): allow unprivileged user namespaces (sysctl "
-        "kernel.unprivileged_userns_clone, user.max_user_namespaces, "
-        "kernel.apparmor_restrict_unprivileged_userns; in a container, its seccomp profile)"
-    )

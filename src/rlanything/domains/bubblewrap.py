@@ -1,0 +1,82 @@
+"""The command that starts a box of bubblewrap; for root, as a user that nobody else is.
+
+Root's own processes are not counted against RLIMIT_NPROC, and root owns the host's files: a box of
+root's is started as an unused user id, to which `as_other_user` shows the files of the box.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+_STAGING = "/tmp"
+
+
+def bubblewrap() -> str | None:
+    """Returns the path of bwrap; None where it is not installed."""
+    path = shutil.which("bwrap")
+    return None if path is None else os.path.abspath(path)
+
+
+def boxed(
+    program: str,
+    options: Sequence[str],
+    shown: Sequence[tuple[Path, PurePosixPath]],
+    rest: Sequence[str],
+) -> list[str]:
+    """Returns the command of a box.
+
+    `program`: bwrap; `options`: bwrap's, before the files; `shown`: pairs of a path on the host and
+    its path in the box, where it can only be read; `rest`: more options and the command inside."""
+    if os.geteuid() != 0:
+        return [program, *options, *_binds(shown), *rest]
+    staged = [(str(source), f"shown-{i}") for i, (source, _) in enumerate(shown)]
+    places = [
+        (Path(_STAGING, name), target) for (_, name), (_, target) in zip(staged, shown, strict=True)
+    ]
+    wanted = {
+        "user": _unused_user(),
+        "staging": _STAGING,
+        "shown": [*staged, (program, "bwrap")],
+        "command": [f"{_STAGING}/bwrap", *options, *_binds(places), *rest],
+    }
+    script = str(Path(__file__).with_name("as_other_user.py"))
+    return [sys.executable, "-I", "-S", script, json.dumps(wanted)]
+
+
+def refusal(stderr: str) -> str:
+    """Returns why a box did not start, and the remedy, from what bwrap printed; one line."""
+    last = stderr.strip().splitlines()[-1] if stderr.strip() else "it printed nothing"
+    return (
+        f"bwrap cannot make a box here ({last}): allow unprivileged user namespaces (sysctl "
+        "kernel.unprivileged_userns_clone, user.max_user_namespaces, "
+        "kernel.apparmor_restrict_unprivileged_userns; in a container, its seccomp profile)"
+    )
+
+
+def _binds(shown: Sequence[tuple[Path, PurePosixPath]]) -> list[str]:
+    return [word for source, target in shown for word in ("--ro-bind", str(source), str(target))]
+
+
+@cache
+def _unused_user() -> int:
+    """Returns an id that no account and no process has, within what a user namespace usually
+    maps."""
+    taken = {each.pw_uid for each in pwd.getpwall()} | set(_owners(os.listdir("/proc")))
+    return next(user for user in range(64001, 65000) if user not in taken)
+
+
+def _owners(names: Sequence[str]) -> list[int]:
+    owners = []
+    for name in names:
+        try:
+            owners.append(os.stat(f"/proc/{name}").st_uid)
+        except OSError:  # ended meanwhile
+            continue
+    return owners

@@ -1,0 +1,1 @@
+"""Computer use: OSWorld's tasks and evaluators on a Linux desktop in namespaces."""

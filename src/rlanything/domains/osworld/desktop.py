@@ -1,0 +1,353 @@
+"""A Linux desktop in namespaces: nothing of the host in it, no network, limits on everything.
+
+    desktop = Desktop()
+    desktop.request("POST", "/setup/launch", {"command": ["mousepad"]})
+    desktop.close()
+
+The host speaks HTTP with the desktop's server over a socket that it listens on itself and hands
+over: no folder of the host is bound where the desktop could write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import http.client
+import io
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import tarfile
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rlanything.domains.base import DomainError
+from rlanything.domains.bubblewrap import boxed, bubblewrap, refusal
+from rlanything.domains.osworld.denied import syscall_filter
+from rlanything.domains.osworld.packages import DESKTOP, missing, remedy
+from rlanything.domains.osworld.relay import Relay
+from rlanything.domains.osworld.watchdog import DesktopLimits, Watchdog
+
+GUEST = Path(__file__).with_name("guest")
+PORTS = (5000, 9222, 8080)
+"""The ports inside that the host can reach: the server's, Chromium's for debugging, VLC's."""
+START_SECONDS = 60.0
+LARGEST_ANSWER = 256 * 2**20
+"""Bytes of an answer: what comes from a desktop is the policy's, as a file of any size is."""
+_SYSTEM = ("usr",)
+_LINKS = ("bin", "sbin", "lib", "lib32", "lib64")
+_SHOWN = (
+    *("etc/alternatives", "etc/chromium", "etc/dconf", "etc/fonts", "etc/gtk-2.0", "etc/gtk-3.0"),
+    *("etc/ld.so.cache", "etc/libreoffice", "etc/localtime", "etc/mailcap", "etc/mime.types"),
+    *("etc/X11", "etc/xdg", "var/lib/libreoffice", "var/cache/fontconfig", "var/lib/dictionaries"),
+)
+"""The files of the host, beside /usr, without which programs do not start or look different."""
+_WRITTEN = {
+    "/etc/passwd": "user:x:1000:1000:User:/home/user:/bin/bash\n",
+    "/etc/group": "user:x:1000:\n",
+    "/etc/hosts": "127.0.0.1 localhost desktop\n",
+    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "/etc/machine-id": "0123456789abcdef0123456789abcdef\n",
+}
+_ENVIRONMENT = {
+    "HOME": "/home/user",
+    "USER": "user",
+    "LOGNAME": "user",
+    "SHELL": "/bin/bash",
+    "PATH": "/tmp/.bin:/usr/bin:/bin:/usr/games",
+    "PYTHONPATH": "/opt/guest",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "DISPLAY": ":0",
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+    "XDG_RUNTIME_DIR": "/run/user",
+    "XDG_CURRENT_DESKTOP": "X-Generic",
+    "GDK_BACKEND": "x11",
+    "GSETTINGS_BACKEND": "keyfile",
+    "GTK_MODULES": "gail:atk-bridge",
+    "NO_AT_BRIDGE": "0",
+    "GNOME_ACCESSIBILITY": "1",
+    "ACCESSIBILITY_ENABLED": "1",
+    "SAL_USE_VCLPLUGIN": "gtk3",
+    "LIBGL_ALWAYS_SOFTWARE": "1",
+}
+
+
+class DesktopUnavailable(DomainError):
+    """A machine on which no desktop can be contained; one line that ends with the remedy."""
+
+
+class DesktopLost(RuntimeError):
+    """The end of a desktop that died, hung or exceeded a limit; the message is one line."""
+
+
+class DesktopRefusal(RuntimeError):
+    """A request that the desktop's server could not carry out; the message is its reason."""
+
+
+class Desktop:
+    """A desktop of its own processes, files and screen.
+
+    `size`: of the screen in pixels; `home`: a folder whose files are copied into /home/user. The
+    constructor returns while the desktop is still starting; the first request waits for it. Raises
+    `DesktopUnavailable` where packages or namespaces are missing."""
+
+    def __init__(
+        self,
+        size: tuple[int, int] = (1280, 800),
+        home: Path | None = None,
+        limits: DesktopLimits | None = None,
+    ) -> None:
+        self.size = size
+        self._limits = limits or DesktopLimits()
+        # Only its owner can look into it, and so only its owner can connect.
+        self._sockets = tempfile.TemporaryDirectory(
+            prefix="rlanything-desktop-", ignore_cleanup_errors=True
+        )
+        self._folder = Path(self._sockets.name)
+        self._relays: list[Relay] = []
+        self._ready = False
+        self._closed = False
+        self._lock = threading.Lock()
+        listeners = [self._listener(port) for port in PORTS]
+        information, theirs = os.pipe()
+        files = [_memory_file("home", _archive(home)), _memory_file("filter", syscall_filter())]
+        files += [_memory_file("written", text.encode()) for text in _WRITTEN.values()]
+        try:
+            command = self._command([each.fileno() for each in listeners], theirs, files)
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=[*(each.fileno() for each in listeners), theirs, *files],
+                stdin=files[0],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={},
+                cwd="/",
+                start_new_session=True,
+            )
+        except BaseException:
+            self._sockets.cleanup()
+            os.close(information)
+            raise
+        finally:
+            for listener in listeners:
+                listener.close()
+            for file in (theirs, *files):
+                os.close(file)
+        self._watchdog = Watchdog(self._process, information, self._limits)
+        # One that nobody closed ends with the last reference to it, or with this process.
+        self._end = weakref.finalize(self, _kill, self._process.pid)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | bytes | None = None,
+        seconds: float = 60.0,
+    ) -> bytes:
+        """Returns what the desktop's server answers to a request.
+
+        `body`: sent as JSON, or as it is. Raises `DesktopRefusal` where the server says that it
+        could not, and `DesktopLost` when the desktop died or does not answer in `seconds`, for
+        which it is then ended."""
+        if not self._ready:
+            self._await_start()
+        return self._exchange(method, path, body, seconds)
+
+    def ready(self) -> None:
+        """Waits until the desktop has started. Raises `DesktopUnavailable` and `DesktopLost`."""
+        if not self._ready:
+            self._await_start()
+
+    def forward(self, port: int) -> int:
+        """Returns a TCP port on 127.0.0.1 that reaches a port of the desktop, one of `PORTS`."""
+        if port not in PORTS:
+            raise ValueError(f"port {port} of a desktop is not reachable: forward one of {PORTS}")
+        relay = Relay(str(self._folder / f"{port}"))
+        self._relays.append(relay)
+        return relay.port
+
+    @property
+    def pid(self) -> int:
+        """The outermost process of the desktop."""
+        return self._process.pid
+
+    def memory(self) -> int:
+        """Returns the bytes that its processes and files hold together, as the limit counts
+        them."""
+        return self._watchdog.memory()
+
+    def close(self) -> None:
+        """Ends every process of the desktop and forgets its files."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._watchdog.stop()
+        for relay in self._relays:
+            relay.close()
+        # bwrap's first process ends with it, and with that one the namespace and all in it.
+        self._end()
+        self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+        self._sockets.cleanup()
+
+    def _listener(self, port: int) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self._folder / f"{port}"))
+        listener.listen(64)
+        return listener
+
+    def _command(self, listeners: list[int], information: int, files: list[int]) -> list[str]:
+        program = bubblewrap()
+        lacking = missing(DESKTOP)
+        if program is None or lacking:
+            lacking = lacking or ["bubblewrap"]
+            raise DesktopUnavailable(
+                f"a desktop needs {', '.join(lacking)}, missing here: {remedy(lacking)}"
+            )
+        width, height = self.size
+        start = ["/usr/bin/python3", "-B", "/opt/guest/start.py", str(width), str(height)]
+        start += [json.dumps(self._limits.of_processes()), *map(str, listeners)]
+        options = ["--unshare-user", "--unshare-all", "--die-with-parent", "--new-session"]
+        options += ["--clearenv", "--hostname", "desktop", "--uid", "1000", "--gid", "1000"]
+        options += ["--cap-drop", "ALL", "--seccomp", str(files[1])]
+        options += ["--info-fd", str(information)]
+        for name, value in _ENVIRONMENT.items():
+            options += ["--setenv", name, value]
+        rest = ["--tmpfs", "/usr/local", "--remount-ro", "/usr/local"]
+        for name in _LINKS:
+            if os.path.islink(f"/{name}"):
+                rest += ["--symlink", f"usr/{name}", f"/{name}"]
+        for (path, _), file in zip(_WRITTEN.items(), files[2:], strict=True):
+            rest += ["--perms", "0444", "--ro-bind-data", str(file), path]
+        rest += ["--proc", "/proc", "--dev", "/dev"]
+        for path, mebibytes in self._limits.of_folders().items():
+            rest += ["--size", str(mebibytes * 2**20), "--tmpfs", path]
+        # What is left writable would be memory that no size ends.
+        rest += ["--remount-ro", "/dev", "--remount-ro", "/"]
+        rest += ["--chdir", "/home/user", "--", *start]
+        return boxed(program, options, _shown(), rest)
+
+    def _await_start(self) -> None:
+        try:
+            self._exchange("GET", "/ready", None, START_SECONDS)
+        except DesktopLost as lost:
+            said = self._last_words()
+            if not self._watchdog.began:
+                raise DesktopUnavailable(refusal(said)) from lost
+            raise DesktopLost(f"the desktop did not start: {said or lost}") from lost
+        self._ready = True
+
+    def _last_words(self) -> str:
+        """Returns the last line that bwrap or the first process printed; "" without one."""
+        stderr = self._process.stderr
+        if stderr is None or not select.select([stderr], [], [], 1.0)[0]:
+            return ""
+        said = os.read(stderr.fileno(), 65536).decode("utf-8", "replace").strip()
+        return said.splitlines()[-1] if said else ""
+
+    def _exchange(
+        self, method: str, path: str, body: Mapping[str, Any] | bytes | None, seconds: float
+    ) -> bytes:
+        connection = _Connection(str(self._folder / "5000"), seconds)
+        # A time limit of the socket's would be one for each of its parts.
+        timer = threading.Timer(seconds, connection.abort)
+        timer.daemon = True
+        timer.start()
+        content = body if isinstance(body, bytes | None) else json.dumps(body)
+        kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
+        try:
+            connection.request(method, path, content, {"Content-Type": kind})
+            response = connection.getresponse()
+            answer = response.read(LARGEST_ANSWER + 1)
+        except (OSError, http.client.HTTPException, ValueError, AttributeError) as fault:
+            self._end()
+            late = f"no answer to {path} in {seconds:g} s"
+            reason = late if connection.aborted else f"the desktop ended at {path} ({fault!r})"
+            raise DesktopLost(self._watchdog.reason or reason) from fault
+        finally:
+            timer.cancel()
+            connection.close()
+        if len(answer) > LARGEST_ANSWER:
+            raise DesktopRefusal(f"{path}: the answer is larger than {LARGEST_ANSWER} bytes")
+        if response.status >= 400:
+            raise DesktopRefusal(f"{path}: {_reason(answer)}")
+        return answer
+
+
+class _Connection(http.client.HTTPConnection):
+    """One HTTP request over a unix socket."""
+
+    def __init__(self, path: str, seconds: float) -> None:
+        super().__init__("desktop", timeout=seconds)
+        self.aborted = False
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+    def abort(self) -> None:
+        self.aborted = True
+        with contextlib.suppress(OSError, AttributeError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _kill(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _shown() -> list[tuple[Path, PurePosixPath]]:
+    """Returns the host's files that a desktop shows, and where."""
+    names = [*_SYSTEM, *(name for name in _LINKS if not os.path.islink(f"/{name}")), *_SHOWN]
+    places = [Path("/", name) for name in names]
+    shown = [(place, PurePosixPath(place)) for place in places if place.exists()]
+    return [*shown, (GUEST, PurePosixPath("/opt/guest"))]
+
+
+def _archive(home: Path | None) -> bytes:
+    """Returns a tar of a folder's files, all of the desktop's user."""
+
+    def owned(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.uid = member.gid = 1000
+        member.uname = member.gname = ""
+        return member
+
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        if home is not None:
+            for path in sorted(home.iterdir()):
+                archive.add(path, path.name, filter=owned)
+    return data.getvalue()
+
+
+def _memory_file(name: str, content: bytes) -> int:
+    """Returns a file in memory that nobody can change: the desktop inherits it, and could open it
+    for writing as one that the host pays for."""
+    file = os.memfd_create(name, os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(file, view) :]
+    os.lseek(file, 0, os.SEEK_SET)
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
+    return file
+
+
+def _reason(answer: bytes) -> str:
+    try:
+        said = json.loads(answer)["message"]
+    except (ValueError, KeyError, TypeError):
+        said = answer[:200].decode("utf-8", "replace")
+    return " ".join(str(said).split())[:400]

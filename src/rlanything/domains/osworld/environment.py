@@ -1,0 +1,250 @@
+"""Episodes on a desktop: a fresh one each, set up and scored by an evaluator."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from rlanything.domains.base import EpisodeError, Image, Observation, StepResult
+from rlanything.domains.osworld.actions import (
+    ACTION_MARKER,
+    USAGE,
+    DesktopAction,
+    ImpossibleAction,
+    Notation,
+    find_action,
+    parse_action,
+)
+from rlanything.domains.osworld.desktop import Desktop, DesktopLost, DesktopRefusal
+from rlanything.domains.osworld.screen import Screen, read_screen
+from rlanything.domains.osworld.watchdog import DesktopLimits
+from rlanything.records import Task
+
+QUIET_SECONDS = 10.0
+"""The longest wait, after an action, for the screen to rest."""
+SETUP_SECONDS = 60.0
+"""The longest wait for that after the set-up, when applications start."""
+CODE_SECONDS = 30.0
+"""What the code of one action may take."""
+ANSWER_SECONDS = 60.0
+"""What the server may take beyond a wait; then the desktop hangs."""
+LONGEST_SCREEN = 12_000
+"""Characters of an observation."""
+LARGEST_SCREENSHOT = 16 * 2**20
+MOST_STARTS = 2
+"""Desktops tried, one after the other, for the start of an episode."""
+
+
+class DesktopTasks(Protocol):
+    """How tasks begin and what they are worth; `data` is the task's own."""
+
+    def setup(self, data: Mapping[str, Any], desktop: Desktop) -> None:
+        """Brings a fresh desktop into the state in which the task begins. Raises an exception
+        where it cannot."""
+        ...
+
+    def score(self, data: Mapping[str, Any], desktop: Desktop, last_action: str) -> float:
+        """Returns what the desktop's state is worth, from 0 to 1.
+
+        `last_action`: "done", "fail", or "" where the steps ran out. Raises an exception where it
+        cannot say."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DesktopOptions:
+    """How episodes are played."""
+
+    notation: Notation = "numbered"
+    text: bool = True
+    """Whether the observation holds the screen in words; else a screenshot must do."""
+    screenshots: bool = False
+    max_steps: int = 30
+    """Steps after which the state is scored; less than the loop's own, which scores nothing."""
+    size: tuple[int, int] = (1280, 800)
+    home: Path | None = None
+    """A folder whose files are in every desktop's home folder."""
+    limits: DesktopLimits = field(default_factory=DesktopLimits)
+
+
+class FreshDesktops:
+    """Desktops that nothing happened in: the next one starts while another is used."""
+
+    def __init__(self, options: DesktopOptions) -> None:
+        self._options = options
+        self._next: Desktop | None = None
+
+    def prepare(self) -> None:
+        """Begins to start the next desktop, unless one is."""
+        if self._next is None:
+            options = self._options
+            self._next = Desktop(options.size, options.home, options.limits)
+
+    def take(self) -> Desktop:
+        """Returns a started desktop, which is the caller's to close. Raises `DesktopUnavailable`
+        and `DesktopLost`."""
+        self.prepare()
+        assert self._next is not None
+        desktop, self._next = self._next, None
+        try:
+            desktop.ready()
+        except BaseException:
+            desktop.close()
+            raise
+        return desktop
+
+    def close(self) -> None:
+        """Ends the desktop that waits."""
+        if self._next is not None:
+            self._next.close()
+            self._next = None
+
+
+class DesktopEnvironment:
+    """Plays one episode at a time. One is won with a score of 1; the score is its reward."""
+
+    def __init__(self, tasks: DesktopTasks, options: DesktopOptions) -> None:
+        self._tasks, self._options = tasks, options
+        self._fresh = FreshDesktops(options)
+        self._desktop: Desktop | None = None
+        self._task: Task
+        self._screen = Screen("", {})
+        self._steps = 0
+
+    def reset(self, task: Task) -> Observation:
+        self._task, self._steps = task, 0
+        for start in range(MOST_STARTS):
+            self._leave()
+            try:
+                self._desktop = self._fresh.take()
+                self._tasks.setup(task.data, self._desktop)
+                observation = self._observe(SETUP_SECONDS)
+            except (DesktopLost, DesktopRefusal, OSError) as fault:
+                self._leave()
+                if start == MOST_STARTS - 1:
+                    reason = f"the desktop cannot be set up ({_line(fault)})"
+                    raise EpisodeError(task.id, reason) from fault
+            else:
+                self._fresh.prepare()  # while the policy thinks
+                return observation
+        raise AssertionError
+
+    def step(self, response: str) -> StepResult:
+        self._steps += 1
+        notation = self._options.notation
+        text = find_action(response, notation)
+        try:
+            return self._play(text)
+        except ImpossibleAction as reason:
+            return self._invalid(text, str(reason))
+        except DesktopLost as fault:
+            # What is done in a desktop is the response's doing, and so is its end.
+            raise EpisodeError(self._task.id, _line(fault), lost=True) from fault
+
+    def close(self) -> None:
+        """Ends the desktops."""
+        self._leave()
+        self._fresh.close()
+
+    def _play(self, text: str | None) -> StepResult:
+        options = self._options
+        if text is None:
+            usage = USAGE[options.notation]
+            marker = "" if options.notation == "pyautogui" else f"`{ACTION_MARKER} ` and "
+            raise ImpossibleAction(f"No action was found: end the response with {marker}{usage}.")
+        action = parse_action(text, options.notation, self._screen.places, options.size)
+        if action.ending is not None:
+            return self._over(text, action.ending)
+        self._carry_out(action)
+        if self._steps >= options.max_steps:
+            return self._over(text, "")
+        return StepResult(self._observe(QUIET_SECONDS), text, valid=True)
+
+    def _carry_out(self, action: DesktopAction) -> None:
+        """Raises `ImpossibleAction` where the desktop refuses."""
+        try:
+            if action.calls:
+                self._ask("POST", "/act", {"calls": action.calls})
+            if action.code is not None:
+                self._run(action.code)
+        except DesktopRefusal as refusal:
+            raise ImpossibleAction(f"That failed: {_line(refusal)}.") from refusal
+
+    def _run(self, code: str) -> None:
+        program = f"import pyautogui, time\npyautogui.FAILSAFE = False\n{code}"
+        body = {"command": ["/usr/bin/python3", "-c", program], "timeout": CODE_SECONDS}
+        answer = json.loads(self._ask("POST", "/execute", body))
+        if answer["returncode"] != 0:
+            lines = str(answer["error"]).strip().splitlines() or ["it ended with an error"]
+            raise ImpossibleAction(f"The code failed: {lines[-1][:300]}.")
+
+    def _over(self, text: str, last_action: str) -> StepResult:
+        """Scores the desktop; a fault in that is the policy's, which made what is scored."""
+        assert self._desktop is not None
+        try:
+            score = self._tasks.score(self._task.data, self._desktop, last_action)
+        except Exception as fault:  # evaluators fail on whatever files they find
+            reason = f"the evaluator failed ({type(fault).__name__}: {_line(fault)})"
+            raise EpisodeError(self._task.id, reason, lost=True) from fault
+        outcome = 1 if score >= 1 else -1
+        ending = Observation("The task is over.")
+        return StepResult(ending, text, valid=True, outcome=outcome, reward=score)
+
+    def _invalid(self, text: str | None, reason: str) -> StepResult:
+        if self._steps >= self._options.max_steps:
+            over = self._over(text or "", "")
+            return StepResult(over.observation, text, False, over.outcome, over.reward)
+        seen = self._observe(QUIET_SECONDS)
+        return StepResult(Observation(f"{reason}\n{seen.text}", image=seen.image), text, False)
+
+    def _observe(self, seconds: float) -> Observation:
+        answer = self._ask("GET", f"/tree?quiet={seconds:g}", seconds=seconds + ANSWER_SECONDS)
+        try:
+            self._screen = read_screen(json.loads(answer), self._options.size)
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as fault:
+            raise DesktopLost(f"the desktop's server answers nonsense ({_line(fault)})") from fault
+        text = self._screen.text
+        if len(text) > LONGEST_SCREEN:
+            text = f"{text[:LONGEST_SCREEN]}\n(more is on the screen)"
+        image = Image(self._screenshot()) if self._options.screenshots else None
+        return Observation(text if self._options.text else "See the screenshot.", image=image)
+
+    def _screenshot(self) -> bytes:
+        """Returns a PNG. What comes from the desktop is only an image if it looks like one."""
+        data = self._ask("GET", "/screenshot")
+        header = struct.pack(
+            ">8s4s4sII", b"\x89PNG\r\n\x1a\n", b"\0\0\0\r", b"IHDR", *self._options.size
+        )
+        if not data.startswith(header) or len(data) > LARGEST_SCREENSHOT:
+            raise DesktopLost("the desktop's server answers with no screenshot of its size")
+        return data
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> bytes:
+        assert self._desktop is not None
+        return self._desktop.request(method, path, body, seconds)
+
+    def _leave(self) -> None:
+        if self._desktop is not None:
+            self._desktop.close()
+            self._desktop = None
+
+
+def _line(fault: Exception) -> str:
+    return " ".join(str(fault).split())[:300] or type(fault).__name__

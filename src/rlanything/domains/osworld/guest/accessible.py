@@ -1,0 +1,335 @@
+"""Reads what applications say of their windows over AT-SPI, in few round trips.
+
+A tree of some hundred nodes takes thousands of calls. They are sent level by level, all at once,
+so that an application answers them one after the other without waiting for us; one that hangs
+costs a second, not one for each call.
+"""
+
+# pyright: reportMissingImports=false, reportMissingModuleSource=false
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gi.repository import Gio, GLib
+
+MOST_NODES = 3000
+MOST_CHILDREN = 200
+MOST_CELLS = 2000
+"""Children beyond which a table is a sheet."""
+MOST_LEVELS = 40
+LONGEST_TEXT = 2000
+WAIT_MS = 1500
+"""What an application may take over a call."""
+STATES = {
+    1: "active",
+    4: "checked",
+    7: "editable",
+    9: "expandable",
+    10: "expanded",
+    12: "focused",
+    16: "modal",
+    23: "selected",
+    24: "sensitive",
+    25: "showing",
+    31: "manages descendants",
+    41: "checkable",
+}
+"""The states that are read, by their bits."""
+_PLAIN = {"push button", "menu item", "menu", "label", "icon", "toggle button", "page tab"}
+"""Roles whose text is their name again."""
+_BUTTONS = {"push button", "toggle button", "icon", "radio button", "check box"}
+_VALUED = {"slider", "spin button", "progress bar", "scroll bar", "dial"}
+Call = tuple[str, str, str, str, "GLib.Variant | None"]
+"""A bus name, an object's path, an interface, a method, and its arguments."""
+
+
+@dataclass
+class Node:
+    """A node of an accessibility tree."""
+
+    bus: str
+    path: str
+    depth: int
+    role: str = ""
+    name: str = ""
+    text: str = ""
+    box: tuple[int, int, int, int] | None = None
+    """Left, top, width and height in pixels of the screen."""
+    states: set[str] = field(default_factory=set)
+    interfaces: set[str] = field(default_factory=set)
+    children: list[Node] = field(default_factory=list)
+    grid: bool = False
+    """True for a sheet, which has more cells than can be walked."""
+
+
+class TreeReader:
+    """A connection to the bus of accessible applications; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        session = Gio.bus_get_sync(Gio.BusType.SESSION)
+        enable = GLib.Variant("(ssv)", ("org.a11y.Status", "IsEnabled", GLib.Variant("b", True)))
+        properties = "org.freedesktop.DBus.Properties"
+        session.call_sync(
+            *("org.a11y.Bus", "/org/a11y/bus", properties, "Set", enable),
+            *(None, Gio.DBusCallFlags.NONE, 10_000, None),
+        )
+        (address,) = session.call_sync(
+            *("org.a11y.Bus", "/org/a11y/bus", "org.a11y.Bus", "GetAddress", None),
+            *(None, Gio.DBusCallFlags.NONE, 10_000, None),
+        ).unpack()
+        flags = Gio.DBusConnectionFlags
+        self._bus = Gio.DBusConnection.new_for_address_sync(
+            address,
+            flags.AUTHENTICATION_CLIENT | flags.MESSAGE_BUS_CONNECTION,
+            None,
+            None,
+        )
+        self._context = GLib.MainContext.new()
+
+    def applications(self) -> list[Node]:
+        """Returns the trees of all applications: what is shown, with their children."""
+        root = Node("org.a11y.atspi.Registry", "/org/a11y/atspi/accessible/root", 0)
+        level, total = self._children([root]), 0
+        roots = level
+        for _depth in range(MOST_LEVELS):
+            self._describe(level)
+            for node in level:
+                node.children = []
+            shown = [node for node in level if node.depth == 1 or "showing" in node.states]
+            total += len(shown)
+            if not shown or total > MOST_NODES:
+                break
+            for grid in shown:
+                if grid.grid:
+                    self._cells(grid)
+            level = self._children([node for node in shown if _is_open(node)])
+        for node in roots:
+            _prune(node)
+        return roots
+
+    def calls(self, calls: Sequence[Call]) -> list[tuple | None]:
+        """Returns the answers to calls that are sent all at once; None for one that failed."""
+        answers: list[tuple | None] = [None] * len(calls)
+        left = len(calls)
+
+        def answered(bus: Gio.DBusConnection, result: Gio.AsyncResult, index: int) -> None:
+            nonlocal left
+            left -= 1
+            try:
+                answers[index] = bus.call_finish(result).unpack()
+            except GLib.Error:  # it has gone, hangs, or has no such method
+                answers[index] = None
+
+        self._context.push_thread_default()
+        try:
+            for index, (name, path, interface, method, arguments) in enumerate(calls):
+                self._bus.call(
+                    *(name, path, interface, method, arguments),
+                    *(None, Gio.DBusCallFlags.NO_AUTO_START, WAIT_MS, None, answered, index),
+                )
+            while left:
+                self._context.iteration(True)
+        finally:
+            self._context.pop_thread_default()
+        return answers
+
+    def _children(self, nodes: list[Node]) -> list[Node]:
+        answers = self.calls([_call(node, "Accessible", "GetChildren") for node in nodes])
+        level: list[Node] = []
+        for node, answer in zip(nodes, answers, strict=True):
+            for bus, path in (answer[0] if answer else [])[:MOST_CHILDREN]:
+                child = Node(bus, path, node.depth + 1)
+                node.children.append(child)
+                level.append(child)
+        return level
+
+    def _describe(self, nodes: list[Node]) -> None:
+        """Fills in what nodes are; of those that show, also what they say and where."""
+        calls = [_call(node, "Accessible", "GetState") for node in nodes]
+        for node, answer in zip(nodes, self.calls(calls), strict=True):
+            node.states = _states(answer)
+        shown = [node for node in nodes if node.depth == 1 or "showing" in node.states]
+        calls = []
+        for node in shown:
+            calls += [
+                _call(node, "Accessible", "GetRoleName"),
+                _property(node, "Accessible", "Name"),
+                _call(node, "Component", "GetExtents", GLib.Variant("(u)", (0,))),
+                _call(node, "Accessible", "GetInterfaces"),
+            ]
+        answers = self.calls(calls)
+        for node, (role, name, box, interfaces) in zip(shown, _groups(answers, 4), strict=True):
+            node.role = role[0] if role else ""
+            node.name = name[0] if name else ""
+            node.box = box[0] if box else None
+            node.interfaces = (
+                {each.rpartition(".")[2] for each in interfaces[0]} if interfaces else set()
+            )
+        self._read_texts(shown)
+        tables = [node for node in shown if "manages descendants" in node.states]
+        calls = [_property(node, "Accessible", "ChildCount") for node in tables]
+        for node, answer in zip(tables, self.calls(calls), strict=True):
+            node.grid = answer is not None and answer[0] > MOST_CELLS
+        nameless = [node for node in shown if not node.name and node.role in _BUTTONS]
+        calls = [_property(node, "Accessible", "Description") for node in nameless]
+        for node, answer in zip(nameless, self.calls(calls), strict=True):
+            node.name = answer[0] if answer else ""
+
+    def _read_texts(self, nodes: list[Node]) -> None:
+        written = [
+            node
+            for node in nodes
+            if "Text" in node.interfaces and not (node.name and node.role in _PLAIN)
+        ]
+        calls = [_property(node, "Text", "CharacterCount") for node in written]
+        lengths = [answer[0] if answer else 0 for answer in self.calls(calls)]
+        # The end of a terminal is where something happens; elsewhere it is the beginning.
+        calls = [
+            _call(node, "Text", "GetText", _integers(*_part(node, length)))
+            for node, length in zip(written, lengths, strict=True)
+        ]
+        for node, answer in zip(written, self.calls(calls), strict=True):
+            node.text = answer[0] if answer else ""
+        valued = [node for node in nodes if "Value" in node.interfaces and node.role in _VALUED]
+        calls = [_property(node, "Value", "CurrentValue") for node in valued]
+        for node, answer in zip(valued, self.calls(calls), strict=True):
+            if answer and not node.text and math.isfinite(answer[0]):
+                node.text = f"{answer[0]:g}"
+
+    def _cells(self, grid: Node) -> None:
+        """Fills in the cells of a sheet that are in use or beside such a one.
+
+        A sheet has more children than can be counted. Its first visible cell is found by a point;
+        from there on, as much is read as there is something in."""
+        corner = self._corner(grid)
+        if corner is None:
+            return
+        rows, columns = 8, 6
+        cells: dict[tuple[int, int], Node] = {}
+        while True:
+            places = [(i, j) for i in range(rows) for j in range(columns) if (i, j) not in cells]
+            cells |= self._read_cells(grid, corner, places)
+            used = [place for place, cell in cells.items() if cell.text]
+            taller = any(row >= rows - 2 for row, _ in used) and rows < 64
+            wider = any(column >= columns - 2 for _, column in used) and columns < 32
+            if not taller and not wider:
+                break
+            rows, columns = rows * (2 if taller else 1), columns * (2 if wider else 1)
+        kept = _in_use(cells)
+        selected = self.calls([_call(grid, "Selection", "GetSelectedChild", _integers(0))])[0]
+        if selected and selected[0][1] not in {cell.path for cell in kept}:
+            kept += self._named([Node(*selected[0], depth=grid.depth + 1)])
+        calls = [_call(cell, "Component", "GetExtents", GLib.Variant("(u)", (0,))) for cell in kept]
+        for cell, box in zip(kept, self.calls(calls), strict=True):
+            cell.box = box[0] if box else None
+        grid.children = kept
+
+    def _corner(self, grid: Node) -> tuple[int, int] | None:
+        """Returns row and column of a sheet's first cell on the screen."""
+        if grid.box is None:
+            return None
+        point = GLib.Variant("(iiu)", (grid.box[0] + 3, grid.box[1] + 3, 0))
+        first, columns = self.calls(
+            [
+                _call(grid, "Component", "GetAccessibleAtPoint", point),
+                _property(grid, "Table", "NColumns"),
+            ]
+        )
+        if not first or not columns or first[0][1].endswith("/null"):
+            return None
+        call = (*first[0], "org.a11y.atspi.Accessible", "GetIndexInParent", None)
+        index = self.calls([call])[0]
+        return divmod(index[0], columns[0]) if index else None
+
+    def _read_cells(
+        self, grid: Node, corner: tuple[int, int], places: list[tuple[int, int]]
+    ) -> dict[tuple[int, int], Node]:
+        """Returns the cells at places that count from the corner."""
+        calls = [
+            _call(grid, "Table", "GetAccessibleAt", _integers(corner[0] + i, corner[1] + j))
+            for i, j in places
+        ]
+        cells = {
+            place: Node(*answer[0], depth=grid.depth + 1)
+            for place, answer in zip(places, self.calls(calls), strict=True)
+            if answer and not answer[0][1].endswith("/null")
+        }
+        self._named(list(cells.values()))
+        return cells
+
+    def _named(self, cells: list[Node]) -> list[Node]:
+        """Fills in what cells hold, and returns them."""
+        calls = []
+        for cell in cells:
+            calls += [
+                _call(cell, "Accessible", "GetState"),
+                _property(cell, "Accessible", "Name"),
+                _call(cell, "Text", "GetText", _integers(0, -1)),
+            ]
+        for cell, (state, name, text) in zip(cells, _groups(self.calls(calls), 3), strict=True):
+            cell.role = "table cell"
+            cell.states = _states(state)
+            cell.name = name[0] if name else ""
+            cell.text = text[0][:LONGEST_TEXT] if text else ""
+        return cells
+
+
+def _in_use(cells: dict[tuple[int, int], Node]) -> list[Node]:
+    """Returns the cells within the part of a sheet that has content, a row and a column more, and
+    the one with the focus; row by row."""
+    shown = {place: cell for place, cell in cells.items() if "showing" in cell.states}
+    used = [place for place, cell in shown.items() if cell.text]
+    rows = max((row for row, _ in used), default=-1) + 1
+    columns = max((column for _, column in used), default=-1) + 1
+    return [
+        shown[row, column]
+        for row, column in sorted(shown)
+        if (row <= rows and column <= columns) or "focused" in shown[row, column].states
+    ]
+
+
+def _states(answer: tuple | None) -> set[str]:
+    low, high = answer[0] if answer and len(answer[0]) == 2 else (0, 0)
+    bits = low | high << 32
+    return {name for bit, name in STATES.items() if bits >> bit & 1}
+
+
+def _integers(*numbers: int) -> GLib.Variant:
+    return GLib.Variant(f"({'i' * len(numbers)})", numbers)
+
+
+def _is_open(node: Node) -> bool:
+    """Whether the children of a node are looked at: a closed menu's are not."""
+    if node.grid:
+        return False
+    return node.role != "menu" or bool(node.states & {"selected", "expanded"})
+
+
+def _prune(node: Node) -> None:
+    """Leaves out the nodes that are not shown."""
+    node.children = [child for child in node.children if "showing" in child.states]
+    for child in node.children:
+        _prune(child)
+
+
+def _part(node: Node, length: int) -> tuple[int, int]:
+    if node.role == "terminal":
+        return max(0, length - LONGEST_TEXT), length
+    return 0, min(length, LONGEST_TEXT)
+
+
+def _call(node: Node, interface: str, method: str, arguments: GLib.Variant | None = None) -> Call:
+    return node.bus, node.path, f"org.a11y.atspi.{interface}", method, arguments
+
+
+def _property(node: Node, interface: str, name: str) -> Call:
+    arguments = GLib.Variant("(ss)", (f"org.a11y.atspi.{interface}", name))
+    return node.bus, node.path, "org.freedesktop.DBus.Properties", "Get", arguments
+
+
+def _groups(answers: list, size: int) -> list[list]:
+    return [answers[i : i + size] for i in range(0, len(answers), size)]

@@ -1,0 +1,87 @@
+"""Whether programs are at work, so that what the screen shows is not yet what it will show."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+LOOKS, LOOK_SECONDS = 6, 0.025
+"""How often, and how far apart, processes are looked at."""
+SHARE = 0.2
+"""The part of a processor up to which a blinking cursor goes."""
+STARTING_SECONDS = 5.0
+"""What an application that shows no window yet may wait for something without being at work."""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process at one moment."""
+
+    state: str
+    parent: int
+    ticks: int
+    """Of the processor, since it began."""
+    began: float
+    """Seconds after the machine did."""
+
+
+def busy(owners: set[int]) -> bool:
+    """Looks on for a moment, and returns whether any program but this one is at work.
+
+    At work is what uses the processor; what wants it, or the disk, and has to wait; and an
+    application that is starting. `owners`: the processes that have windows."""
+    before, waiting = processes(), 0
+    after = before
+    for _look in range(LOOKS):
+        time.sleep(LOOK_SECONDS)
+        after = processes()
+        waiting += any(process.state in "RD" for process in after.values())
+    spent = sum(
+        process.ticks - (before[pid].ticks if pid in before else 0)
+        for pid, process in after.items()
+    )
+    if waiting > 1 or spent > SHARE * LOOKS * LOOK_SECONDS * TICKS or set(after) != set(before):
+        return True
+    return _starting(after, owners)
+
+
+def processes() -> dict[int, Process]:
+    """Returns all processes but this one."""
+    running = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal() and int(name) != os.getpid():
+            try:
+                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+            except OSError:  # ended meanwhile
+                continue
+            ticks = int(fields[11]) + int(fields[12])
+            running[int(name)] = Process(fields[0], int(fields[1]), ticks, int(fields[19]) / TICKS)
+    return running
+
+
+def _starting(alive: dict[int, Process], owners: set[int]) -> bool:
+    """Returns whether the server or the launcher began an application that has no window yet."""
+    now = float(Path("/proc/uptime").read_text().split()[0])
+    starters = {os.getpid(), *(pid for pid in alive if _is_launcher(pid))}
+    shown = set()
+    for owner in owners:
+        while owner in alive and owner not in shown:
+            shown.add(owner)
+            owner = alive[owner].parent
+    return any(
+        process.parent in starters
+        and process.state != "Z"
+        and pid not in shown
+        and now - process.began < STARTING_SECONDS
+        for pid, process in alive.items()
+    )
+
+
+def _is_launcher(pid: int) -> bool:
+    try:
+        return b"launcher.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False

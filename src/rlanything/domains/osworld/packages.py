@@ -1,0 +1,68 @@
+"""The Debian packages of a desktop: what each is known by, and which are missing here.
+
+`python -m rlanything.domains.osworld.packages` prints those that are, for `make osworld`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlanything.domains.base import Finding
+from rlanything.terminal import write_line
+
+_PYTHON = "usr/lib/python3/dist-packages"
+DESKTOP = {
+    "bubblewrap": "usr/bin/bwrap",
+    "xvfb": "usr/bin/Xvfb",
+    "xkb-data": "usr/share/X11/xkb/rules/evdev",
+    "dbus": "usr/bin/dbus-daemon",
+    "at-spi2-core": "usr/libexec/at-spi-bus-launcher",
+    "gir1.2-gtk-3.0": "usr/lib/*/girepository-1.0/Gtk-3.0.typelib",
+    "python3-gi": f"{_PYTHON}/gi",
+    "python3-xlib": f"{_PYTHON}/Xlib",
+    "openbox": "usr/bin/openbox",
+}
+"""What the desktop itself is made of: a file of every package, from the root."""
+APPLICATIONS = {
+    "libreoffice-calc": "usr/lib/libreoffice/program/libsclo.so",
+    "libreoffice-writer": "usr/lib/libreoffice/program/libswlo.so",
+    "libreoffice-impress": "usr/lib/libreoffice/program/libsdlo.so",
+    "libreoffice-gtk3": "usr/lib/libreoffice/program/libvclplug_gtk3lo.so",
+    "mousepad": "usr/bin/mousepad",
+    "pcmanfm": "usr/bin/pcmanfm",
+    "lxterminal": "usr/bin/lxterminal",
+    "chromium": "usr/bin/chromium",
+    "libglib2.0-bin": "usr/bin/gsettings",
+    "gsettings-desktop-schemas": (
+        "usr/share/glib-2.0/schemas/org.gnome.desktop.interface.gschema.xml"
+    ),
+    "wmctrl": "usr/bin/wmctrl",
+    "xdotool": "usr/bin/xdotool",
+    "x11-utils": "usr/bin/xprop",
+    "xdg-utils": "usr/bin/xdg-open",
+    "fonts-dejavu-core": "usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",
+}
+"""What tasks are about, and the commands that OSWorld's tasks call."""
+
+
+def missing(packages: dict[str, str], root: Path = Path("/")) -> list[str]:
+    """Returns the packages of which this machine has no file."""
+    return [name for name, file in packages.items() if not any(root.glob(file))]
+
+
+def remedy(names: list[str]) -> str:
+    """Returns how the packages are installed, in one line."""
+    return f"install them with `make osworld`, or: apt-get install {' '.join(names)}"
+
+
+def findings() -> list[Finding]:
+    """Returns what `rlanything doctor` says of desktops; without them, nothing is broken."""
+    lacking = missing(DESKTOP) + missing(APPLICATIONS)
+    if lacking:
+        text = f"desktop tasks lack packages ({', '.join(lacking)}): {remedy(lacking)}"
+        return [Finding("desktop", True, text)]
+    return [Finding("desktop", True, "every package of desktop tasks is installed")]
+
+
+if __name__ == "__main__":
+    write_line(" ".join(missing({**DESKTOP, **APPLICATIONS})))
