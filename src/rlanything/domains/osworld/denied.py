@@ -59,6 +59,11 @@ _CLONE = (56, 220)
 _NEW_NAMESPACES = 0x7E020080
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET and NEWTIME."""
 
+_SOCKET = (41, 198)
+_FAMILIES = (1, 2, 10, 16)
+"""AF_UNIX, INET, INET6 and NETLINK, which are the desktop's own. AF_VSOCK would reach the host that
+a virtual machine runs on, whatever the network namespace."""
+
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENT_AT = 0, 4, 16
 _KILL, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
@@ -86,11 +91,17 @@ def syscall_filter() -> bytes:
             number = numbers[column]
             if number is not None:
                 code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | reason)]
+    count = len(_FAMILIES)
     code += [
-        (_EQUAL, 0, 3, _CLONE[column]),
+        (_EQUAL, 0, 4, _CLONE[column]),
         (_LOAD, 0, 0, _ARGUMENT_AT),
         (_ANY_BIT, 0, 1, _NEW_NAMESPACES),
         (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+        (_EQUAL, 0, count + 2, _SOCKET[column]),
+        (_LOAD, 0, 0, _ARGUMENT_AT),
+        *((_EQUAL, count - i, 0, family) for i, family in enumerate(_FAMILIES)),
+        (_RETURN, 0, 0, _ERRNO | errno.EAFNOSUPPORT),
         (_RETURN, 0, 0, _ALLOW),
     ]
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)

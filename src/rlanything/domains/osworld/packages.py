@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rlanything.domains.base import Finding
+
 _PYTHON = "usr/lib/python3/dist-packages"
 DESKTOP = {
     "bubblewrap": "usr/bin/bwrap",
@@ -11,7 +13,6 @@ DESKTOP = {
     "xkb-data": "usr/share/X11/xkb/rules/evdev",
     "dbus": "usr/bin/dbus-daemon",
     "at-spi2-core": "usr/libexec/at-spi-bus-launcher",
-    "gir1.2-atspi-2.0": "usr/lib/*/girepository-1.0/Atspi-2.0.typelib",
     "gir1.2-gtk-3.0": "usr/lib/*/girepository-1.0/Gtk-3.0.typelib",
     "python3-gi": f"{_PYTHON}/gi",
     "python3-xlib": f"{_PYTHON}/Xlib",
@@ -48,3 +49,12 @@ def missing(packages: dict[str, str], root: Path = Path("/")) -> list[str]:
 def remedy(names: list[str]) -> str:
     """Returns how the packages are installed, in one line."""
     return f"install them with `make osworld`, or: apt-get install {' '.join(names)}"
+
+
+def findings() -> list[Finding]:
+    """Returns what `rlanything doctor` says of desktops; without them, nothing is broken."""
+    lacking = missing(DESKTOP) + missing(APPLICATIONS)
+    if lacking:
+        text = f"desktop tasks lack packages ({', '.join(lacking)}): {remedy(lacking)}"
+        return [Finding("desktop", True, text)]
+    return [Finding("desktop", True, "every package of desktop tasks is installed")]

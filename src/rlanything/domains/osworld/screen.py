@@ -104,14 +104,17 @@ class _Writer:
 
     def screen(self) -> Screen:
         """Returns the text: the launcher, then windows from the topmost to the lowest."""
-        order = sorted(self._windows[::-1], key=lambda window: window["title"] != LAUNCHER)
+        order = sorted(self._windows, key=lambda window: window["title"] == LAUNCHER)[::-1]
+        blocked = None  # the program whose other windows wait for a dialog
         for window in order:
             frame = self._frame_of(window)
+            if frame is not None and window["active"] and "modal" in frame.states:
+                blocked = window["pid"]
             if window["title"] == LAUNCHER and frame is not None:
                 self._row(LAUNCHER, frame, window)
             elif window["managed"] or frame is not None:
                 self._heading(window)
-                if frame is not None:
+                if frame is not None and (window["active"] or window["pid"] != blocked):
                     self._items(frame, window, in_menu=False)
         return Screen("\n".join(self._lines), self._places)
 
@@ -122,7 +125,8 @@ class _Writer:
                 self._frames.remove(frame)
                 return frame
         for frame in self._frames:
-            if _near(frame.box, window["box"]) and not (window["managed"] and frame.name):
+            titled = any(frame.name == each["title"] for each in self._windows)
+            if _near(frame.box, window["box"]) and not titled:
                 self._frames.remove(frame)
                 return frame
         return None
@@ -250,10 +254,9 @@ class _Writer:
         x, y = (left + right) // 2, (top + bottom) // 2
         above = next((each for each in reversed(self._windows) if _holds(each["box"], x, y)), None)
         # An open menu is a window of its own, and its items are the application's.
-        covers = above is not None and above["number"] != window["number"]
-        if covers and not (in_menu and not above["managed"]):
-            return None
-        return Place(x, y)
+        if above is None or above["number"] == window["number"]:
+            return Place(x, y)
+        return Place(x, y) if in_menu and not above["managed"] else None
 
 
 def _items(nodes: Iterable[Sequence[Any]]) -> list[_Item]:

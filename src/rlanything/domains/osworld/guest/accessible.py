@@ -151,9 +151,7 @@ class Reader:
         """Fills in what nodes are; of those that show, also what they say and where."""
         calls = [_call(node, "Accessible", "GetState") for node in nodes]
         for node, answer in zip(nodes, self.calls(calls), strict=True):
-            low, high = answer[0] if answer and len(answer[0]) == 2 else (0, 0)
-            bits = low | high << 32
-            node.states = {name for bit, name in STATES.items() if bits >> bit & 1}
+            node.states = _states(answer)
         shown = [node for node in nodes if node.depth == 1 or "showing" in node.states]
         calls = []
         for node in shown:
@@ -191,7 +189,7 @@ class Reader:
         lengths = [answer[0] if answer else 0 for answer in self.calls(calls)]
         # The end of a terminal is where something happens; elsewhere it is the beginning.
         calls = [
-            _call(node, "Text", "GetText", GLib.Variant("(ii)", _part(node, length)))
+            _call(node, "Text", "GetText", _integers(*_part(node, length)))
             for node, length in zip(written, lengths, strict=True)
         ]
         for node, answer in zip(written, self.calls(calls), strict=True):
@@ -205,49 +203,103 @@ class Reader:
     def _cells(self, grid: Node) -> None:
         """Fills in the cells of a sheet that are in use or beside such a one.
 
-        A sheet has more children than can be counted: its visible part is found by points."""
-        if grid.box is None:
+        A sheet has more children than can be counted. Its first visible cell is found by a point;
+        from there on, as much is read as there is something in."""
+        corner = self._corner(grid)
+        if corner is None:
             return
-        left, top, width, height = grid.box
-        point = GLib.Variant("(iiu)", (left + 3, top + 3, 0))
-        (first, columns) = self.calls(
+        rows, columns = 8, 6
+        cells: dict[tuple[int, int], Node] = {}
+        while True:
+            places = [(i, j) for i in range(rows) for j in range(columns) if (i, j) not in cells]
+            cells |= self._read_cells(grid, corner, places)
+            used = [place for place, cell in cells.items() if cell.text]
+            taller = any(row >= rows - 2 for row, _ in used) and rows < 64
+            wider = any(column >= columns - 2 for _, column in used) and columns < 32
+            if not taller and not wider:
+                break
+            rows, columns = rows * (2 if taller else 1), columns * (2 if wider else 1)
+        kept = _in_use(cells)
+        selected = self.calls([_call(grid, "Selection", "GetSelectedChild", _integers(0))])[0]
+        if selected and selected[0][1] not in {cell.path for cell in kept}:
+            kept += self._named([Node(*selected[0], depth=grid.depth + 1)])
+        calls = [_call(cell, "Component", "GetExtents", GLib.Variant("(u)", (0,))) for cell in kept]
+        for cell, box in zip(kept, self.calls(calls), strict=True):
+            cell.box = box[0] if box else None
+        grid.children = kept
+
+    def _corner(self, grid: Node) -> tuple[int, int] | None:
+        """Returns row and column of a sheet's first cell on the screen."""
+        if grid.box is None:
+            return None
+        point = GLib.Variant("(iiu)", (grid.box[0] + 3, grid.box[1] + 3, 0))
+        first, columns = self.calls(
             [
                 _call(grid, "Component", "GetAccessibleAtPoint", point),
                 _property(grid, "Table", "NColumns"),
             ]
         )
         if not first or not columns or first[0][1].endswith("/null"):
-            return
-        index = self.calls([(*first[0], "org.a11y.atspi.Accessible", "GetIndexInParent", None)])[0]
-        if not index:
-            return
-        row, column = divmod(index[0], columns[0])
-        rows, across = min(60, height // 12 + 1), min(26, width // 40 + 1)
-        places = [(row + i, column + j) for i in range(rows) for j in range(across)]
+            return None
+        call = (*first[0], "org.a11y.atspi.Accessible", "GetIndexInParent", None)
+        index = self.calls([call])[0]
+        return divmod(index[0], columns[0]) if index else None
+
+    def _read_cells(
+        self, grid: Node, corner: tuple[int, int], places: list[tuple[int, int]]
+    ) -> dict[tuple[int, int], Node]:
+        """Returns the cells at places that count from the corner."""
         calls = [
-            _call(grid, "Table", "GetAccessibleAt", GLib.Variant("(ii)", place)) for place in places
+            _call(grid, "Table", "GetAccessibleAt", _integers(corner[0] + i, corner[1] + j))
+            for i, j in places
         ]
         cells = {
             place: Node(*answer[0], depth=grid.depth + 1)
             for place, answer in zip(places, self.calls(calls), strict=True)
             if answer and not answer[0][1].endswith("/null")
         }
-        self._describe(list(cells.values()))
-        grid.children = _in_use(cells)
+        self._named(list(cells.values()))
+        return cells
+
+    def _named(self, cells: list[Node]) -> list[Node]:
+        """Fills in what cells hold, and returns them."""
+        calls = []
+        for cell in cells:
+            calls += [
+                _call(cell, "Accessible", "GetState"),
+                _property(cell, "Accessible", "Name"),
+                _call(cell, "Text", "GetText", _integers(0, -1)),
+            ]
+        for cell, (state, name, text) in zip(cells, _groups(self.calls(calls), 3), strict=True):
+            cell.role = "table cell"
+            cell.states = _states(state)
+            cell.name = name[0] if name else ""
+            cell.text = text[0][:LONGEST_TEXT] if text else ""
+        return cells
 
 
 def _in_use(cells: dict[tuple[int, int], Node]) -> list[Node]:
     """Returns the cells within the part of a sheet that has content, a row and a column more, and
-    the one with the focus."""
+    the one with the focus; row by row."""
     shown = {place: cell for place, cell in cells.items() if "showing" in cell.states}
     used = [place for place, cell in shown.items() if cell.text]
     rows = max((row for row, _ in used), default=-1) + 1
     columns = max((column for _, column in used), default=-1) + 1
     return [
-        cell
-        for (row, column), cell in shown.items()
-        if (row <= rows and column <= columns) or "focused" in cell.states
+        shown[row, column]
+        for row, column in sorted(shown)
+        if (row <= rows and column <= columns) or "focused" in shown[row, column].states
     ]
+
+
+def _states(answer: tuple | None) -> set[str]:
+    low, high = answer[0] if answer and len(answer[0]) == 2 else (0, 0)
+    bits = low | high << 32
+    return {name for bit, name in STATES.items() if bits >> bit & 1}
+
+
+def _integers(*numbers: int) -> GLib.Variant:
+    return GLib.Variant(f"({'i' * len(numbers)})", numbers)
 
 
 def _is_open(node: Node) -> bool:

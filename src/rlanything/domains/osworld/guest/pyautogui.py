@@ -16,6 +16,8 @@ from Xlib.ext import xtest
 
 FAILSAFE = False
 PAUSE = 0.0
+BETWEEN_CLICKS = 0.05
+"""Seconds; programs lose a second click that comes with the first."""
 BUTTONS = {"left": 1, "middle": 2, "right": 3, "primary": 1, "secondary": 3, 1: 1, 2: 2, 3: 3}
 _NAMES = {
     "enter": "Return",
@@ -160,7 +162,7 @@ def click(
     for _number in range(clicks):
         mouseDown(button=button)
         mouseUp(button=button)
-        time.sleep(interval)
+        time.sleep(max(interval, BETWEEN_CLICKS if clicks > 1 else 0.0))
 
 
 def leftClick(x: float | None = None, y: float | None = None, **_: object) -> None:  # noqa: N802

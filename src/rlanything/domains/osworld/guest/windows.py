@@ -54,12 +54,13 @@ def listed() -> list[Shown]:
             except XError:  # closed meanwhile
                 continue
             box = (geometry.x, geometry.y, geometry.width, geometry.height)
-            number = inside.get(window.id, window.id)
+            outer = int(window.id or 0)
+            number = inside.get(outer, outer)
             client = _display.create_resource_object("window", number)
             found.append(
                 Shown(
                     *(number, _title(client), _classes(client), box),
-                    *(number == active, _pid(client), window.id in inside),
+                    *(number == active, _pid(client), outer in inside),
                 )
             )
         return found

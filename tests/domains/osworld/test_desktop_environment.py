@@ -1,0 +1,218 @@
+"""Episodes on desktops that are made up: what is won, lost, or neither, and why."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from rlanything.domains.base import EpisodeError
+from rlanything.domains.osworld import environment as module
+from rlanything.domains.osworld.desktop import Desktop, DesktopLost, DesktopRefusal
+from rlanything.domains.osworld.environment import DesktopEnvironment, DesktopOptions
+from rlanything.records import Task
+
+TASK = Task("t", "Do it.", data={})
+TREE = {
+    "windows": [
+        {
+            "number": 1,
+            "title": "A",
+            "box": [0, 0, 99, 99],
+            "active": True,
+            "managed": True,
+            "pid": 1,
+        }
+    ],
+    "nodes": [
+        [1, "application", "a", "", None, []],
+        [2, "frame", "A", "", [0, 0, 99, 99], ["showing"]],
+        [3, "push button", "OK", "", [0, 0, 20, 20], ["sensitive", "showing"]],
+    ],
+}
+PNG = struct.pack(">8s4s4sII", b"\x89PNG\r\n\x1a\n", b"\0\0\0\r", b"IHDR", 1280, 800)
+
+
+class Machine:
+    """A desktop that answers as it is told, and remembers."""
+
+    made: list[Machine]
+    answers: Mapping[str, Callable[[], bytes]]
+
+    def __init__(self, *arguments: object) -> None:
+        self.asked: list[tuple[str, Any]] = []
+        self.closed = False
+        Machine.made.append(self)
+
+    def ready(self) -> None:
+        Machine.answers.get("ready", bytes)()
+
+    def request(self, method: str, path: str, body: Any = None, seconds: float = 1.0) -> bytes:
+        self.asked.append((path, body))
+        return Machine.answers.get(path.partition("?")[0], lambda: b"{}")()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Tasks:
+    """An evaluator that gives a score, or fails."""
+
+    def __init__(self, score: float | Exception = 0.5) -> None:
+        self.worth, self.last = score, None
+
+    def setup(self, data: Mapping[str, Any], desktop: Desktop) -> None:
+        desktop.request("POST", "/setup")
+
+    def score(self, data: Mapping[str, Any], desktop: Desktop, last_action: str) -> float:
+        self.last = last_action
+        if isinstance(self.worth, Exception):
+            raise self.worth
+        return self.worth
+
+
+@pytest.fixture(autouse=True)
+def machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    Machine.made = []
+    Machine.answers = {
+        "/tree": lambda: json.dumps(TREE).encode(),
+        "/screenshot": lambda: PNG,
+        "/execute": lambda: json.dumps({"returncode": 0, "error": ""}).encode(),
+    }
+    monkeypatch.setattr(module, "Desktop", Machine)
+
+
+def answering(path: str, answer: bytes | Exception) -> None:
+    """Makes machines answer so from now on."""
+
+    def answered() -> bytes:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    Machine.answers = {**Machine.answers, path: answered}
+
+
+def begun(tasks: Tasks | None = None, **options: Any) -> DesktopEnvironment:
+    environment = DesktopEnvironment(tasks or Tasks(), DesktopOptions(**options))
+    assert environment.reset(TASK).text == "== A (active)\n[1] button OK"
+    return environment
+
+
+def acts() -> list[Any]:
+    return [body["calls"] for path, body in Machine.made[0].asked if path == "/act"]
+
+
+def test_an_action_is_carried_out_and_the_screen_shown_again() -> None:
+    result = begun().step("> click [1]")
+    assert (result.valid, result.action, result.outcome) == (True, "click [1]", None)
+    assert result.observation.text == "== A (active)\n[1] button OK"
+    assert acts() == [(("click", 10, 10),)]
+
+
+@pytest.mark.parametrize(("score", "outcome"), [(1.0, 1), (0.5, -1), (0.0, -1)])
+def test_only_the_full_score_wins_and_every_score_is_kept(score: float, outcome: int) -> None:
+    tasks = Tasks(score)
+    result = begun(tasks).step("> done")
+    assert (result.outcome, result.reward, tasks.last) == (outcome, score, "done")
+
+
+def test_an_agent_that_gives_up_says_so_to_the_evaluator() -> None:
+    tasks = Tasks(1.0)
+    assert begun(tasks).step("> fail").outcome == 1  # where the task is impossible
+    assert tasks.last == "fail"
+
+
+@pytest.mark.parametrize("response", ["> wait", "> nonsense", "nothing"])
+def test_after_the_last_step_the_state_is_scored_whatever_the_step_was(response: str) -> None:
+    tasks = Tasks(1.0)
+    environment = begun(tasks, max_steps=2)
+    assert environment.step("> wait").outcome is None
+    result = environment.step(response)
+    assert (result.outcome, tasks.last, result.valid) == (1, "", response == "> wait")
+
+
+@pytest.mark.parametrize("response", ["> click [9]", "> fly", "no action", "> press nokey"])
+def test_an_impossible_action_is_invalid_says_why_and_does_nothing(response: str) -> None:
+    result = begun().step(response)
+    assert not result.valid
+    assert result.outcome is None
+    assert result.observation.text.endswith("\n== A (active)\n[1] button OK")
+    assert acts() == []
+
+
+def test_what_the_desktop_refuses_is_an_invalid_step() -> None:
+    environment = begun()
+    answering("/act", DesktopRefusal("/act: no such thing"))
+    result = environment.step("> press a")
+    assert not result.valid
+    assert result.observation.text.startswith("That failed: /act: no such thing.")
+
+
+def test_code_runs_in_the_desktop_and_its_error_is_told() -> None:
+    environment = begun(notation="pyautogui")
+    assert environment.step("```python\npyautogui.click(1, 2)\n```").valid
+    path, body = Machine.made[0].asked[-2]
+    assert path == "/execute"
+    assert body["command"][-1].endswith("\npyautogui.click(1, 2)")
+    failed = {"returncode": 1, "error": "Traceback\nNameError: x"}
+    answering("/execute", json.dumps(failed).encode())
+    result = environment.step("```\nx\n```")
+    assert (result.valid, result.observation.text.splitlines()[0]) == (
+        False,
+        "The code failed: NameError: x.",
+    )
+
+
+@pytest.mark.parametrize("path", ["/act", "/tree"])
+def test_a_desktop_that_dies_at_an_action_loses_the_episode(path: str) -> None:
+    environment = begun()
+    answering(path, DesktopLost("it died"))
+    with pytest.raises(EpisodeError, match="it died") as caught:
+        environment.step("> press a")
+    assert caught.value.lost
+
+
+@pytest.mark.parametrize("answer", [b"{}", b"[", b"null", b'{"windows": [], "nodes": [[9]]}'])
+def test_a_server_that_answers_nonsense_loses_the_episode(answer: bytes) -> None:
+    environment = begun()
+    answering("/tree", answer)
+    with pytest.raises(EpisodeError, match="nonsense") as caught:
+        environment.step("> wait")
+    assert caught.value.lost
+
+
+@pytest.mark.parametrize("image", [b"", b"GIF", PNG[:-4] + b"\0\1\0\0", PNG + bytes(2**24)])
+def test_what_is_no_screenshot_of_its_size_is_never_kept(image: bytes) -> None:
+    environment = begun(screenshots=True)
+    answering("/screenshot", image)
+    with pytest.raises(EpisodeError, match="no screenshot"):
+        environment.step("> wait")
+
+
+def test_an_evaluator_that_fails_is_no_win_and_no_way_out_of_the_count() -> None:
+    with pytest.raises(EpisodeError, match="KeyError: 'cell'") as caught:
+        begun(Tasks(KeyError("cell"))).step("> done")
+    assert caught.value.lost
+
+
+def test_a_set_up_that_fails_is_tried_on_another_desktop_and_then_nobodys_loss() -> None:
+    answering("/setup", DesktopRefusal("no such program"))
+    with pytest.raises(EpisodeError, match="no such program") as caught:
+        DesktopEnvironment(Tasks(), DesktopOptions()).reset(TASK)
+    assert not caught.value.lost
+    assert [machine.closed for machine in Machine.made] == [True, True]
+
+
+def test_the_next_desktop_starts_while_this_one_is_used_and_each_is_used_once() -> None:
+    environment = begun()
+    first, spare = Machine.made
+    assert (first.closed, spare.asked) == (False, [])
+    environment.reset(TASK)
+    assert first.closed
+    assert spare.asked != []
+    environment.close()
+    assert [machine.closed for machine in Machine.made] == [True, True, True]
