@@ -10,7 +10,7 @@ from rlanything.records import Step
 
 WAIT = "wait"
 _ELEMENT = re.compile(r"\[(\d+)\] (.*?)(?=(?: \|)? \[\d+\] |$)", re.MULTILINE)
-_WANTED = re.compile(r"<([^<>^]+)(?:\^(\d))?>")
+_WANTED = re.compile(r"\[([^\[\]^]+)(?:\^(\d))?\]")
 
 
 def next_action(moves: Sequence[Move], steps: Sequence[Step]) -> str | None:

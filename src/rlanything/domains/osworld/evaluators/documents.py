@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import docx
+import docx  # pyright: ignore[reportMissingImports]
 import openpyxl
-import pptx
+import pptx  # pyright: ignore[reportMissingImports]
 
 
 def make(path: Path, contents: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """What a family of tasks is made of, and the parts of OSWorld's format that families share.
 
-A family draws files and a set-up from a seed, and states several goals that this set-up allows, each
-with its own sentence, evaluator and expert. The goals are what an adapter may choose among: the
-set-up stays as it is.
+A family draws files and a set-up from a seed, and states several goals that this set-up allows,
+each with its own sentence, evaluator and expert. The goals are what an adapter may choose among:
+the set-up stays as it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FileContents: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An action of an expert's. `<TEXT>` in it is the number of the element that the screen shows
+    """An action of an expert's. `[TEXT]` in it is the number of the element that the screen shows
     with that text."""
 
     action: str

@@ -29,8 +29,8 @@ def bookmark(rng: random.Random) -> Draft:
         for name, topic in zip(names, topics, strict=False)
     }
     save = (
-        *("press ctrl+d", "click <combo box Folder>", "press home", "press enter"),
-        "click <button Done>",
+        *("press ctrl+d", "click [combo box Folder]", "press home", "press enter"),
+        "click [button Done]",
     )
     goals = (
         _kept(
@@ -49,7 +49,7 @@ def bookmark(rng: random.Random) -> Draft:
                 f"Open the page {topics[1]} by its link, and bookmark it on the bookmarks bar.",
                 f"The bookmarks bar should have the page {topics[1]}, which is linked here.",
             ),
-            (f"click <link {topics[1]}>", *save),
+            (f"click [link {topics[1]}]", *save),
         ),
         absent(f"Open the page {topics[3]} by its link, and bookmark it on the bookmarks bar."),
     )

@@ -31,9 +31,9 @@ Rows = list[list[Any]]
 def _table(rng: random.Random, least: int, most: int) -> tuple[str, Rows]:
     """Returns a file name and rows with different items, quantities and prices."""
     count = rng.randint(least, most)
-    items = rng.sample(ITEMS, count)
-    numbers = zip(items, rng.sample(range(2, 30), count), rng.sample(range(2, 60), count))
-    return f"{rng.choice(FILES)}.xlsx", [list(HEADER), *(list(row) for row in numbers)]
+    items, quantities = rng.sample(ITEMS, count), rng.sample(range(2, 30), count)
+    rows = zip(items, quantities, rng.sample(range(2, 60), count), strict=True)
+    return f"{rng.choice(FILES)}.xlsx", [list(HEADER), *(list(row) for row in rows)]
 
 
 def _draft(name: str, rows: Rows, *goals: Goal) -> Draft:
@@ -73,7 +73,7 @@ def summary(rng: random.Random) -> Draft:
             ),
             name,
             [*rows, new],
-            f"click <{cell}>",
+            f"click [{cell}]",
             f"type ={function}({span})",
             "press enter",
             hint=f"Type ={function}({span}) into {cell}, press enter, then ctrl+s.",
@@ -106,7 +106,7 @@ def formulas(rng: random.Random) -> Draft:
             ),
             name,
             new,
-            "click <D1>",
+            "click [D1]",
             f"type {title}",
             "press enter",
             *steps,
@@ -142,7 +142,7 @@ def change_cell(rng: random.Random) -> Draft:
             ),
             name,
             new,
-            f"click <{cell}>",
+            f"click [{cell}]",
             f"type {value}",
             "press enter",
             hint=f"Click {cell}, type {value}, press enter, then ctrl+s.",
@@ -174,8 +174,8 @@ def sort(rng: random.Random) -> Draft:
             ),
             name,
             [rows[0], *order],
-            f"click <{'ABC'[column]}1>",
-            f"click <{button}>",
+            f"click [{'ABC'[column]}1]",
+            f"click [{button}]",
             hint=f"Click {'ABC'[column]}1, then {button}, then ctrl+s.",
         )
 
@@ -201,9 +201,7 @@ def rename_sheet(rng: random.Random) -> Draft:
         "rename",
         wordings,
         compares("compare_table", name, "gold.xlsx", rules=NAMES),
-        moves(
-            "double_click <Sheet1>", "press ctrl+a", f"type {new}", "press enter", *SAVE
-        ),
+        moves("double_click [Sheet1]", "press ctrl+a", f"type {new}", "press enter", *SAVE),
         "Double-click the tab of the sheet, type the name, press enter, then ctrl+s.",
         {"gold.xlsx": {"sheets": {new: rows}}},
     )

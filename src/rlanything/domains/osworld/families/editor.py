@@ -24,8 +24,8 @@ FILES = ("list", "notes", "todo", "items", "memo", "plan")
 
 def _lines(rng: random.Random) -> tuple[str, list[str], str]:
     """Returns a file name, its lines and a word that is not among them."""
-    *lines, other = rng.sample(WORDS, rng.randint(4, 7))
-    return f"{rng.choice(FILES)}.txt", lines, other
+    lines: list[str] = rng.sample(WORDS, rng.randint(4, 7))
+    return f"{rng.choice(FILES)}.txt", lines[1:], lines[0]
 
 
 def _text(lines: Sequence[str]) -> dict[str, str]:
@@ -92,10 +92,10 @@ def replace_word(rng: random.Random) -> Draft:
             (
                 "press ctrl+r",
                 f"type {word}",
-                "click <field^2>",
+                "click [field^2]",
                 f"type {new}",
-                "click <check box Replace all in:>",
-                "click <button Replace All>",
+                "click [check box Replace all in:]",
+                "click [button Replace All]",
                 "press escape",
                 "press ctrl+s",
             ),
@@ -134,7 +134,7 @@ def settings(rng: random.Random) -> Draft:
                 f"Set the editor up so that it has {words}.",
             ),
             prints(f"gsettings get {schema}.{key}", f"{value}\n"),
-            moves(f"click <{menu}>", f"click <menu item {entry}>"),
+            moves(f"click [{menu}]", f"click [menu item {entry}]"),
             f"Open the menu {menu} and click {entry}.",
         )
         for kind, words, menu, entry, key, value in (

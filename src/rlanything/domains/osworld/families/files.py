@@ -65,7 +65,7 @@ def rename(rng: random.Random) -> Draft:
             f"In the open folder, {old} should be called {new}.",
             f"Give {old} the name {new}.",
         )
-        steps = (f"click <icon: {old}>", "press f2", "press ctrl+a", f"type {new}", "press enter")
+        steps = (f"click [icon: {old}]", "press f2", "press ctrl+a", f"type {new}", "press enter")
         return _goal(kind, wordings, after, steps, f"Click {old}, press f2 and type {new}.")
 
     missing = absent(f"Rename {other} to {title}.txt in the file manager.")
@@ -114,8 +114,8 @@ def move(rng: random.Random) -> Draft:
     rest = [name for name in names if name != one]
 
     def steps(key: str) -> tuple[str, ...]:
-        opened = (f"double_click <icon: {folder}>", "press ctrl+v")
-        return (f"click <icon: {one}>", f"press {key}", *opened)
+        opened = (f"double_click [icon: {folder}]", "press ctrl+v")
+        return (f"click [icon: {one}]", f"press {key}", *opened)
 
     into = f"{folder}/{one}"
     goals = (
@@ -153,7 +153,7 @@ def remove(rng: random.Random) -> Draft:
             f"Delete {name} in the file manager.",
             f"{name} is not needed any more: remove it from the open folder.",
         )
-        steps = (f"click <icon: {name}>", "press delete", Move("press enter", when="== Confirm"))
+        steps = (f"click [icon: {name}]", "press delete", Move("press enter", when="== Confirm"))
         return _goal(kind, wordings, after, steps, f"Click {name} and press delete, then enter.")
 
     goals = (

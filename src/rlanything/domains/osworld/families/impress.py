@@ -19,7 +19,12 @@ from rlanything.domains.osworld.families.base import (
 TOPICS = ("Gardens", "Bridges", "Trains", "Rivers", "Bread", "Music", "Winter", "Maps")
 LINES = ("What we know", "Why it matters", "A short history", "Three questions")
 FILES = ("talk", "slides", "lecture", "meeting")
-SAVE = ("press escape", "press escape", "press ctrl+s", Move("press enter", when="Confirm File Form"))
+SAVE = (
+    "press escape",
+    "press escape",
+    "press ctrl+s",
+    Move("press enter", when="Confirm File Form"),
+)
 _LOOKS = (
     *("shape", "indent", "font_name", "font_size", "font_bold", "font_italic", "color_rgb"),
     *("font_underline", "strike_through", "alignment", "bullets", "background_color"),
@@ -51,7 +56,7 @@ def retitle(rng: random.Random) -> Draft:
             ),
             name,
             [[new, line], slides[1]],
-            (f"double_click <paragraph: {old}>", "press ctrl+a", f"type {new}"),
+            (f"double_click [paragraph: {old}]", "press ctrl+a", f"type {new}"),
             f"Double-click the title, press ctrl+a, type {new}, press escape, then ctrl+s.",
         ),
         _goal(
@@ -62,7 +67,7 @@ def retitle(rng: random.Random) -> Draft:
             ),
             name,
             [[old, new], slides[1]],
-            (f"double_click <paragraph: {line}>", "press ctrl+a", f"type {new}"),
+            (f"double_click [paragraph: {line}]", "press ctrl+a", f"type {new}"),
             f"Double-click the text, press ctrl+a, type {new}, press escape, then ctrl+s.",
         ),
     )
@@ -81,7 +86,7 @@ def slides(rng: random.Random) -> Draft:
             ),
             name,
             given[1:],
-            ("click <Delete Slide>",),
+            ("click [Delete Slide]",),
             "Click Delete Slide, then press ctrl+s.",
         ),
         _goal(
@@ -92,7 +97,7 @@ def slides(rng: random.Random) -> Draft:
             ),
             name,
             [given[0], *given],
-            ("click <Duplicate Slide>",),
+            ("click [Duplicate Slide]",),
             "Click Duplicate Slide, then press ctrl+s.",
         ),
     )

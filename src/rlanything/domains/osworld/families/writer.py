@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from rlanything.domains.osworld.families.base import (
     DESKTOP,
     Draft,
-    FileContents,
     Family,
+    FileContents,
     Goal,
     Move,
     compares,
@@ -77,9 +77,9 @@ def replace(rng: random.Random) -> Draft:
             (
                 "press ctrl+h",
                 f"type {a}",
-                "click <field^2>",
+                "click [field^2]",
                 f"type {b}",
-                "click <button Replace All>",
+                "click [button Replace All]",
                 "press escape",
                 "press escape",
             ),
@@ -169,7 +169,7 @@ def font(rng: random.Random) -> Draft:
             name,
             "compare_font_names",
             {"font_name": each},
-            ("press ctrl+a", "click <Font Name>", "press ctrl+a", f"type {each}", "press enter"),
+            ("press ctrl+a", "click [Font Name]", "press ctrl+a", f"type {each}", "press enter"),
             f"Press ctrl+a, click Font Name, type {each}, press enter, then ctrl+s.",
         )
         for i, each in enumerate(fonts)
