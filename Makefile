@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain quickstart evidence remedies smollm2 lint test test-slow test-vllm test-cluster bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence remedies smollm2 lint test test-slow test-vllm test-cluster bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -56,6 +56,17 @@ toolchain:
 	elif [ -n "$$missing" ]; then \
 	  echo "please install:$$missing (Debian, Ubuntu: build-essential python3-venv bubblewrap)" >&2; exit 1; \
 	fi
+
+# Desktop tasks run on Debian's own packages, which root installs and others are told of. The list is
+# where the library looks for them.
+osworld: setup ## install what desktop tasks need (as root; elsewhere the packages are named)
+	@missing="$$($(BIN)/python -m rlanything.domains.osworld.packages)" || exit 1; \
+	if [ -z "$$missing" ]; then echo "everything that desktop tasks need is here"; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing system packages: $$missing"; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing >/dev/null; \
+	else echo "please install: $$missing" >&2; exit 1; fi
 
 quickstart: setup ## run the closed loop on two CPU cores, in under ten minutes
 	$(BIN)/rlanything train recipes/quickstart.yaml

@@ -254,3 +254,36 @@ def test_an_episode_is_won_by_keys_and_clicks_and_replayed_it_shows_the_same() -
     assert shown[0] == shown[1]
     assert "menu item Select All" in shown[0][1]
     assert "| hé 5 > 3 €" in shown[0][-2]
+
+
+class Sheet:
+    """A sheet that is open in Calc."""
+
+    def setup(self, data: Mapping[str, Any], desktop: Desktop) -> None:
+        write = {"command": "printf 'Item,Qty\\nPen,3\\nCup,9\\n' > ~/s.csv", "shell": True}
+        desktop.request("POST", "/setup/execute", write)
+        command = ["soffice", "--norestore", "--calc", "--infilter=CSV:44,34,76,1"]
+        desktop.request("POST", "/setup/launch", {"command": [*command, "/home/user/s.csv"]})
+
+    def score(self, data: Mapping[str, Any], desktop: Desktop, last_action: str) -> float:
+        return 0.0
+
+
+@WITHOUT_DESKTOP
+@needs_application("libreoffice-calc")
+@needs_application("libreoffice-gtk3")
+def test_a_sheet_is_read_as_far_as_it_is_used_and_a_click_finds_its_cell() -> None:
+    environment = DesktopEnvironment(Sheet(), DesktopOptions())
+    try:
+        text = environment.reset(Task("sheet", "Look.", data={})).text
+        assert "A1 Item (focused) | " in text
+        assert "B3 9 | " in text
+        assert "B4" in text
+        assert "B5" not in text
+        assert len(text) < 1700
+        (number,) = (part.split("]")[0] for part in text.split("[") if "] B3 9" in part)
+        after = environment.step(f"> click [{number}]")
+        assert "B3 9 (focused)" in after.observation.text
+        assert environment.step("> press ctrl+q").valid
+    finally:
+        environment.close()

@@ -17,9 +17,9 @@ from rlanything.domains.osworld.actions import (
     find_action,
     parse_action,
 )
-from rlanything.domains.osworld.screen import Place
+from rlanything.domains.osworld.screen import ScreenPlace
 
-PLACES = {1: Place(10, 20), 2: Place(30, 40), 3: Place(0, 0, window=77)}
+PLACES = {1: ScreenPlace(10, 20), 2: ScreenPlace(30, 40), 3: ScreenPlace(0, 0, window=77)}
 
 
 def parsed(text: str, notation: Notation = "numbered") -> DesktopAction:

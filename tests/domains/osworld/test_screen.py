@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlanything.domains.osworld.screen import Place, Screen, read_screen
+from rlanything.domains.osworld.screen import Screen, ScreenPlace, read_screen
 
 SIZE = (1000, 600)
 WHOLE = [0, 0, 1000, 600]
@@ -51,7 +51,7 @@ def test_a_number_leads_to_the_middle_of_what_is_seen_of_an_element() -> None:
         node(3, "push button", "Half out", box=[900, 590, 200, 40]),
     )
     places = screen([window(1, "App")], *tree).places
-    assert places == {1: Place(125, 210), 2: Place(950, 595)}
+    assert places == {1: ScreenPlace(125, 210), 2: ScreenPlace(950, 595)}
 
 
 def test_what_nothing_can_be_done_with_is_left_out() -> None:
@@ -174,7 +174,7 @@ def test_places_in_libreoffice_are_put_right() -> None:
         node(7, "text", "", "A1", box=[4, 124, 126, 34], states=[*USUAL, "editable"]),
     ]
     places = screen([window(1, "App")], *tree).places
-    assert places == {1: Place(110, 95), 2: Place(67, 141)}
+    assert places == {1: ScreenPlace(110, 95), 2: ScreenPlace(67, 141)}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlanything.domains.osworld.screen import Place
+from rlanything.domains.osworld.screen import ScreenPlace
 
 ACTION_MARKER = ">"
 Notation = Literal["numbered", "computer_13", "pyautogui"]
@@ -60,7 +60,7 @@ class ImpossibleAction(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DesktopAction:
-    """What is to be done on the desktop; without any of it, to wait."""
+    """An action on the desktop; with nothing to do, to wait."""
 
     calls: tuple[tuple[Any, ...], ...] = ()
     """Calls of the desktop's own `pyautogui`, each a name and its arguments."""
@@ -89,7 +89,7 @@ def find_action(response: str, notation: Notation) -> str | None:
 
 
 def parse_action(
-    text: str, notation: Notation, places: Mapping[int, Place], size: tuple[int, int]
+    text: str, notation: Notation, places: Mapping[int, ScreenPlace], size: tuple[int, int]
 ) -> DesktopAction:
     """Returns what an action asks for. `places`: those of the screen that it answers; `size`: the
     screen's, in pixels. Raises `ImpossibleAction`."""
@@ -108,7 +108,7 @@ def parse_action(
     return DesktopAction(code=text)
 
 
-def _numbered(text: str, places: Mapping[int, Place]) -> tuple[tuple[Any, ...], ...]:
+def _numbered(text: str, places: Mapping[int, ScreenPlace]) -> tuple[tuple[Any, ...], ...]:
     if match := _CLICK.fullmatch(text):
         place = _place(match[2], places)
         if place.window is not None:
@@ -130,14 +130,14 @@ def _numbered(text: str, places: Mapping[int, Place]) -> tuple[tuple[Any, ...], 
     raise ImpossibleAction(f"An action is one of: {USAGE['numbered']}.")
 
 
-def _place(number: str, places: Mapping[int, Place]) -> Place:
+def _place(number: str, places: Mapping[int, ScreenPlace]) -> ScreenPlace:
     place = places.get(int(number))
     if place is None:
         raise ImpossibleAction(f"There is no element {number} on the screen.")
     return place
 
 
-def _point(number: str, places: Mapping[int, Place]) -> Place:
+def _point(number: str, places: Mapping[int, ScreenPlace]) -> ScreenPlace:
     place = _place(number, places)
     if place.window is not None:
         raise ImpossibleAction(f"Element {number} is a window: it can be clicked, and no more.")

@@ -1,10 +1,14 @@
-"""The Debian packages of a desktop: what each is known by, and which are missing here."""
+"""The Debian packages of a desktop: what each is known by, and which are missing here.
+
+`python -m rlanything.domains.osworld.packages` prints those that are, for `make osworld`.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from rlanything.domains.base import Finding
+from rlanything.terminal import write_line
 
 _PYTHON = "usr/lib/python3/dist-packages"
 DESKTOP = {
@@ -58,3 +62,7 @@ def findings() -> list[Finding]:
         text = f"desktop tasks lack packages ({', '.join(lacking)}): {remedy(lacking)}"
         return [Finding("desktop", True, text)]
     return [Finding("desktop", True, "every package of desktop tasks is installed")]
+
+
+if __name__ == "__main__":
+    write_line(" ".join(missing({**DESKTOP, **APPLICATIONS})))

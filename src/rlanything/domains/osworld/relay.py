@@ -12,7 +12,7 @@ class Relay:
     """A port on 127.0.0.1, open until `close`."""
 
     def __init__(self, path: str) -> None:
-        class Handler(socketserver.BaseRequestHandler):
+        class _Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
                 with socket.socket(socket.AF_UNIX) as other, contextlib.suppress(OSError):
                     other.connect(path)
@@ -21,11 +21,11 @@ class Relay:
                     _pump(self.request, other)
                     back.join()
 
-        class Server(socketserver.ThreadingTCPServer):
+        class _Server(socketserver.ThreadingTCPServer):
             daemon_threads = True
             block_on_close = False
 
-        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server = _Server(("127.0.0.1", 0), _Handler)
         self.port: int = self._server.server_address[1]
         thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         thread.start()

@@ -52,8 +52,8 @@ LAUNCHER = "Launcher"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What a number stands for: a point of the screen, or a window to bring to the front."""
+class ScreenPlace:
+    """The meaning of a number: a point of the screen, or a window to bring to the front."""
 
     x: int
     y: int
@@ -65,7 +65,7 @@ class Screen:
     """A screen in words."""
 
     text: str
-    places: Mapping[int, Place]
+    places: Mapping[int, ScreenPlace]
     """By the numbers in the text."""
 
 
@@ -100,7 +100,7 @@ class _Writer:
         self._windows = windows
         self._frames = frames
         self._lines: list[str] = []
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, ScreenPlace] = {}
 
     def screen(self) -> Screen:
         """Returns the text: the launcher, then windows from the topmost to the lowest."""
@@ -138,7 +138,7 @@ class _Writer:
         elif window["active"]:
             self._lines.append(f"== {title} (active)")
         else:
-            number = self._number(Place(0, 0, int(window["number"])))
+            number = self._number(ScreenPlace(0, 0, int(window["number"])))
             self._lines.append(f"== [{number}] {title}")
 
     def _items(self, item: _Item, window: Mapping[str, Any], in_menu: bool) -> None:
@@ -236,12 +236,12 @@ class _Writer:
                 rows.setdefault(cell.box[1], []).append(part)
         self._lines += [" | ".join(rows[top]) for top in sorted(rows)]
 
-    def _number(self, place: Place) -> int:
+    def _number(self, place: ScreenPlace) -> int:
         number = len(self._places) + 1
         self._places[number] = place
         return number
 
-    def _place(self, item: _Item, window: Mapping[str, Any], in_menu: bool) -> Place | None:
+    def _place(self, item: _Item, window: Mapping[str, Any], in_menu: bool) -> ScreenPlace | None:
         """Returns the middle of what is seen of an element; None where nothing is."""
         if _empty(item.box):
             return None
@@ -255,8 +255,8 @@ class _Writer:
         above = next((each for each in reversed(self._windows) if _holds(each["box"], x, y)), None)
         # An open menu is a window of its own, and its items are the application's.
         if above is None or above["number"] == window["number"]:
-            return Place(x, y)
-        return Place(x, y) if in_menu and not above["managed"] else None
+            return ScreenPlace(x, y)
+        return ScreenPlace(x, y) if in_menu and not above["managed"] else None
 
 
 def _items(nodes: Iterable[Sequence[Any]]) -> list[_Item]:

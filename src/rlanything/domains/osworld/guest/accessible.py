@@ -1,4 +1,4 @@
-"""What applications say of their windows over AT-SPI, read in few round trips.
+"""Reads what applications say of their windows over AT-SPI, in few round trips.
 
 A tree of some hundred nodes takes thousands of calls. They are sent level by level, all at once,
 so that an application answers them one after the other without waiting for us; one that hangs
@@ -65,7 +65,7 @@ class Node:
     """True for a sheet, which has more cells than can be walked."""
 
 
-class Reader:
+class TreeReader:
     """A connection to the bus of accessible applications; used by one thread at a time."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What the server does for each request, by the path of the request.
+"""The work that the server does for each request, by the path of the request.
 
 The names and forms of requests and answers are those of OSWorld's controllers and getters, where
 they ask for the same; `tree` and `act` are ours.
@@ -30,7 +30,7 @@ _ILLEGAL = {code: " " for code in range(32) if code not in (9, 10, 13)}
 _HOME = "/home/user"
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that cannot be carried out."""
 
     def __init__(self, reason: str, status: int = 400) -> None:
@@ -38,7 +38,7 @@ class Refused(Exception):
         self.status = status
 
 
-_reader = accessible.Reader()
+_reader = accessible.TreeReader()
 _input = threading.Lock()
 
 
@@ -79,7 +79,7 @@ def _execute_with_verification(request: dict[str, Any]) -> dict[str, Any]:
         if passed:
             return {**result, "verification": "success"}
         if time.monotonic() > deadline:
-            raise Refused("the command's effect was not seen in time", 500)
+            raise RequestRefused("the command's effect was not seen in time", 500)
         time.sleep(float(request.get("check_interval", 1)))
 
 
@@ -92,7 +92,7 @@ def _launch(request: dict[str, Any]) -> str:
 def _file(request: dict[str, Any]) -> bytes:
     path = _path(request["file_path"])
     if not path.is_file():
-        raise Refused(f"no such file: {path}", 404)
+        raise RequestRefused(f"no such file: {path}", 404)
     return path.read_bytes()
 
 
@@ -106,7 +106,7 @@ def _upload(request: dict[str, Any]) -> str:
 def _open_file(request: dict[str, Any]) -> str:
     path = _path(request["path"])
     if not path.exists():
-        raise Refused(f"no such file: {path}", 404)
+        raise RequestRefused(f"no such file: {path}", 404)
     before = {window.number for window in windows.listed()}
     _started(["xdg-open", str(path)], False)
     deadline = time.monotonic() + 60
@@ -115,7 +115,7 @@ def _open_file(request: dict[str, Any]) -> str:
         if any(path.stem in window.title for window in new):
             return "File opened successfully"
         time.sleep(0.1)
-    raise Refused(f"no window shows {path} after 60 s", 500)
+    raise RequestRefused(f"no window shows {path} after 60 s", 500)
 
 
 def _activate_window(request: dict[str, Any]) -> str:
@@ -140,14 +140,14 @@ def _screen_size(request: dict[str, Any]) -> dict[str, int]:
 def _window_size(request: dict[str, Any]) -> dict[str, int]:
     window = windows.named(request["app_class_name"], by_class=True)
     if window is None:
-        raise Refused(f"no window of class {request['app_class_name']}", 404)
+        raise RequestRefused(f"no window of class {request['app_class_name']}", 404)
     return {"width": window.box[2], "height": window.box[3]}
 
 
 def _list_directory(request: dict[str, Any]) -> dict[str, Any]:
     path = _path(request["path"])
     if not path.is_dir():
-        raise Refused(f"no such folder: {path}", 404)
+        raise RequestRefused(f"no such folder: {path}", 404)
     return {"directory_tree": _listing(path, 0)}
 
 
@@ -226,7 +226,7 @@ def _act(request: dict[str, Any]) -> dict[str, str]:
             elif name in _ACTS:
                 getattr(pyautogui, name)(*arguments)
             else:
-                raise Refused(f"no such action: {name}")
+                raise RequestRefused(f"no such action: {name}")
     return {"status": "success"}
 
 
@@ -240,12 +240,12 @@ def _walk(nodes: list[accessible.Node]) -> list[accessible.Node]:
     return [each for node in nodes for each in (node, *_walk(node.children))]
 
 
-def _window(request: dict[str, Any]) -> windows.Shown:
+def _window(request: dict[str, Any]) -> windows.ShownWindow:
     name = request["window_name"]
     strict, by_class = bool(request.get("strict")), bool(request.get("by_class"))
     window = windows.named(name, strict, by_class)
     if window is None:
-        raise Refused(f"no window named {name}", 404)
+        raise RequestRefused(f"no window named {name}", 404)
     return window
 
 
@@ -258,7 +258,7 @@ def _command(request: dict[str, Any]) -> tuple[str | list[str], bool]:
         if shell:
             command = " ".join(command)
     if not command:
-        raise Refused("the request names no command")
+        raise RequestRefused("the request names no command")
     return command, shell
 
 
@@ -266,7 +266,7 @@ def _started(command: str | list[str], shell: bool) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(command, shell=shell, cwd=_HOME, start_new_session=True)
     except OSError as fault:
-        raise Refused(f"{command}: {fault.strerror}", 500) from fault
+        raise RequestRefused(f"{command}: {fault.strerror}", 500) from fault
 
 
 def _finished(
@@ -285,7 +285,7 @@ def _finished(
             start_new_session=True,
         )
     except OSError as fault:
-        raise Refused(f"{command}: {fault.strerror}", 500) from fault
+        raise RequestRefused(f"{command}: {fault.strerror}", 500) from fault
     texts, readers = ["", ""], []
     for i, stream in enumerate((process.stdout, process.stderr)):
         reader = threading.Thread(target=_read, args=(stream, texts, i), daemon=True)
@@ -296,7 +296,7 @@ def _finished(
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, 9)
         process.wait()
-        raise Refused(f"the command took more than {seconds:g} s", 500) from None
+        raise RequestRefused(f"the command took more than {seconds:g} s", 500) from None
     for reader in readers:
         reader.join(1.0)  # a program in the background may hold them open
     code = process.returncode
@@ -318,7 +318,7 @@ def _expanded(word: str) -> str:
 
 def _path(name: Any) -> Path:
     if not isinstance(name, str) or not name:
-        raise Refused("the request names no file")
+        raise RequestRefused("the request names no file")
     return Path(_HOME, os.path.expandvars(os.path.expanduser(name)))
 
 

@@ -50,7 +50,7 @@ def busy(owners: set[int]) -> bool:
 
 def processes() -> dict[int, Process]:
     """Returns all processes but this one."""
-    found = {}
+    running = {}
     for name in os.listdir("/proc"):
         if name.isdecimal() and int(name) != os.getpid():
             try:
@@ -58,8 +58,8 @@ def processes() -> dict[int, Process]:
             except OSError:  # ended meanwhile
                 continue
             ticks = int(fields[11]) + int(fields[12])
-            found[int(name)] = Process(fields[0], int(fields[1]), ticks, int(fields[19]) / TICKS)
-    return found
+            running[int(name)] = Process(fields[0], int(fields[1]), ticks, int(fields[19]) / TICKS)
+    return running
 
 
 def _starting(alive: dict[int, Process], owners: set[int]) -> bool:

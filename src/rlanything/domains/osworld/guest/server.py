@@ -27,7 +27,7 @@ import answers
 LARGEST_REQUEST = 256 * 2**20
 
 
-class Handler(BaseHTTPRequestHandler):
+class GuestRequest(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
@@ -54,11 +54,11 @@ class Handler(BaseHTTPRequestHandler):
             path = parts.path.removeprefix("/setup").strip("/")
             work = answers.ANSWERS.get(path)
             if work is None:
-                raise answers.Refused(f"no such request: {path}", 404)
+                raise answers.RequestRefused(f"no such request: {path}", 404)
             query = {name: values[0] for name, values in parse_qs(parts.query).items()}
             result = work({**query, **self._content()})
             self._send(200, result)
-        except answers.Refused as refused:
+        except answers.RequestRefused as refused:
             self._send(refused.status, {"status": "error", "message": str(refused)})
         except Exception as fault:  # whatever a request brings about, the next is answered
             traceback.print_exc()
@@ -69,7 +69,7 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         if not 0 <= length <= LARGEST_REQUEST:
             self.close_connection = True
-            raise answers.Refused(f"a request of {length} bytes is too large", 413)
+            raise answers.RequestRefused(f"a request of {length} bytes is too large", 413)
         raw = self.rfile.read(length)
         kind = self.headers.get_content_type()
         if kind == "multipart/form-data":
@@ -80,7 +80,7 @@ class Handler(BaseHTTPRequestHandler):
             return {"file_data": raw}
         content = json.loads(raw or b"{}")
         if not isinstance(content, dict):
-            raise answers.Refused("the request's body is no JSON object", 400)
+            raise answers.RequestRefused("the request's body is no JSON object", 400)
         return content
 
     def _send(self, status: int, result: object) -> None:
@@ -99,13 +99,13 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+class GuestServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     """A server on a socket that is listened on already."""
 
     daemon_threads = True
 
     def __init__(self, descriptor: int) -> None:
-        super().__init__("", Handler, bind_and_activate=False)
+        super().__init__("", GuestRequest, bind_and_activate=False)
         self.socket.close()
         self.socket = socket.socket(fileno=descriptor)
 
@@ -163,7 +163,7 @@ def main() -> None:
     for descriptor, port in ((chromium, 9222), (vlc, 8080)):
         threading.Thread(target=relay, args=(descriptor, port), daemon=True).start()
     answers.await_screen()
-    Server(server).serve_forever()
+    GuestServer(server).serve_forever()
 
 
 if __name__ == "__main__":

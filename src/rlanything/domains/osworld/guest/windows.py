@@ -20,7 +20,7 @@ _root = _display.screen().root
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownWindow:
     """A window on the screen."""
 
     number: int
@@ -40,12 +40,12 @@ class Shown:
         return asdict(self)
 
 
-def listed() -> list[Shown]:
+def listed() -> list[ShownWindow]:
     """Returns the windows that can be seen, from the lowest to the topmost."""
     with lock:
         inside = {_outermost(number): number for number in _numbers(_root, "_NET_CLIENT_LIST")}
         active = next(iter(_numbers(_root, "_NET_ACTIVE_WINDOW")), 0)
-        found = []
+        seen = []
         for window in _root.query_tree().children:
             try:
                 if window.get_attributes().map_state != X.IsViewable:
@@ -57,16 +57,16 @@ def listed() -> list[Shown]:
             outer = int(window.id or 0)
             number = inside.get(outer, outer)
             client = _display.create_resource_object("window", number)
-            found.append(
-                Shown(
+            seen.append(
+                ShownWindow(
                     *(number, _title(client), _classes(client), box),
                     *(number == active, _pid(client), outer in inside),
                 )
             )
-        return found
+        return seen
 
 
-def named(name: str, strict: bool = False, by_class: bool = False) -> Shown | None:
+def named(name: str, strict: bool = False, by_class: bool = False) -> ShownWindow | None:
     """Returns the window of a title or class, or with it as a part; None without one."""
     for window in reversed(listed()):
         known = window.classes if by_class else window.title
