@@ -59,7 +59,7 @@ toolchain:
 
 # Desktop tasks run on Debian's own packages, which root installs and others are told of. The list is
 # where the library looks for them.
-osworld: setup ## install what desktop tasks need (as root; elsewhere the packages are named)
+osworld: setup ## install what desktop tasks need (the packages as root; elsewhere they are named)
 	@missing="$$($(BIN)/python -m rlanything.domains.osworld.packages)" || exit 1; \
 	if [ -z "$$missing" ]; then echo "everything that desktop tasks need is here"; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -57,7 +57,8 @@ def test_prompts_show_the_task_the_screens_and_the_actions() -> None:
     (asked,) = domain.adapter_prompt(ROOT, "harder", ["It stopped."])
     assert "Goal: end\nHint: no\nGoals, the easiest first: end, start" in asked.content
     (asked,) = OSWorld(actions="pyautogui").policy_prompt(ROOT, [], "")
-    assert "pyautogui and time" in asked.content
+    assert "then Python between ``` and ```" in asked.content
+    assert "> and" not in asked.content
 
 
 def test_there_is_an_expert_for_generated_tasks_in_numbers_alone() -> None:
@@ -128,3 +129,11 @@ def test_a_candidate_whose_desktop_fails_is_refused() -> None:
 def test_nothing_is_said_of_steps_that_could_be_right_in_other_ways() -> None:
     steps: Sequence[Step] = [STEP]
     assert OSWorld().oracle(ROOT, steps) is None
+
+
+def test_doctor_names_what_desktop_tasks_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLANYTHING_OSWORLD_PYTHON", "/nowhere/python")
+    desktop, evaluators = OSWorld.checks()
+    assert desktop.name == "desktop"
+    assert evaluators.ok
+    assert "not available: OSWorld's evaluators need /nowhere/python" in evaluators.text

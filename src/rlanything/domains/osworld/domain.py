@@ -14,7 +14,7 @@ from rlanything.domains.osworld.environment import DesktopEnvironment, DesktopOp
 from rlanything.domains.osworld.evaluation import Evaluators, find_python
 from rlanything.domains.osworld.experts import next_action
 from rlanything.domains.osworld.families import FAMILIES
-from rlanything.domains.osworld.packages import APPLICATIONS, DESKTOP, missing, remedy
+from rlanything.domains.osworld.packages import findings
 from rlanything.domains.osworld.rewriting import rewritten
 from rlanything.domains.osworld.tasks import draft, generated_tasks, goal_of
 from rlanything.domains.templates import Templates
@@ -76,15 +76,11 @@ class OSWorld:
     @staticmethod
     def checks() -> list[Finding]:
         """Looks for the packages of the desktop and the evaluators' Python."""
-        lacking = missing({**DESKTOP, **APPLICATIONS})
-        if lacking:
-            text = f"desktop tasks are not available: {remedy(lacking)}"
-        else:
-            try:
-                text = f"desktop tasks, scored by desktop-env in {find_python(None)}"
-            except DomainError as error:
-                text = f"desktop tasks are not available: {error}"
-        return [Finding("osworld", True, text)]
+        try:
+            text = f"desktop tasks are scored by desktop-env, in {find_python(None)}"
+        except DomainError as error:
+            text = f"desktop tasks are not available: {error}"
+        return [*findings(), Finding("osworld", True, text)]
 
     @functools.cached_property
     def evaluators(self) -> Evaluators:
@@ -107,7 +103,7 @@ class OSWorld:
             task=task.instruction,
             screen=observation,
             done=_done(steps),
-            usage=USAGE[self._options.notation],
+            usage=self._usage(),
         )
         return (Message("user", text),)
 
@@ -188,6 +184,10 @@ class OSWorld:
             return None
         action = next_action(goal.moves, steps)
         return None if action is None else f"{ACTION_MARKER} {action}"
+
+    def _usage(self) -> str:
+        usage = USAGE[self._options.notation]
+        return usage if self._options.notation == "pyautogui" else f"{ACTION_MARKER} and {usage}"
 
     def _outcome(self, task: Task, expert: bool) -> int | None:
         """Plays a task, by its expert or by saying at once that it is done. Raises
