@@ -89,6 +89,24 @@ def test_files_of_a_task_reach_the_desktop_and_gold_does_not(
     assert b"gold" not in listed
 
 
+def test_desktops_that_take_turns_keep_their_own_files(
+    machine: Desktop, evaluators: Evaluators
+) -> None:
+    task = evaluated("True")
+    place = {"path": "/home/user/.bashrc", "type": "vm_file", "dest": "fetched"}
+    task["example"]["evaluator"]["result"] = place
+    gold = {"path": "generated:gold", "dest": "gold", "type": "cloud_file"}
+    task["example"]["evaluator"] |= {"func": "compare_text_file", "expected": gold}
+    with desktop() as other:
+        for each, text in ((machine, "one\n"), (other, "two\n")):
+            evaluators.setup(task | {"files": {"gold": {"text": text}}}, each)
+            command = f"printf {text!r} > ~/.bashrc"
+            each.request("POST", "/execute", {"command": command, "shell": True})
+        for each, text in ((machine, "one\n"), (other, "two\n")):
+            kept = task | {"files": {"gold": {"text": text}}}
+            assert evaluators.score(kept, each, "done") == 1.0
+
+
 def test_an_evaluator_or_a_set_up_that_fails_is_a_fault_with_its_reason(
     machine: Desktop, evaluators: Evaluators
 ) -> None:

@@ -11,7 +11,7 @@ from rlanything.domains.osworld.actions import parse_action
 from rlanything.domains.osworld.experts import next_action, number_of
 from rlanything.domains.osworld.families import FAMILIES, HELD_OUT, Move
 from rlanything.domains.osworld.rewriting import rewritten
-from rlanything.domains.osworld.screen import Place
+from rlanything.domains.osworld.screen import ScreenPlace
 from rlanything.domains.osworld.tasks import (
     SPLITS,
     draft,
@@ -63,7 +63,7 @@ def test_a_family_states_goals_in_osworlds_own_format(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_goal_is_worded_in_its_own_way_and_every_move_is_an_action(name: str) -> None:
-    places = {1: Place(1, 1)}
+    places = {1: ScreenPlace(1, 1)}
     for seed in range(20):
         sentences: list[str] = []
         for goal in draft(FAMILIES[name], seed).goals:

@@ -123,6 +123,7 @@ class Evaluators:
             "call": call,
             "example": data["example"],
             "files": data["files"],
+            "desktop": str(desktop.pid),
             "size": desktop.size,
             "failed": failed,
             "seconds": seconds,

@@ -28,6 +28,8 @@ MEMORY = 6 * 2**30
 """Bytes of address space that a request may use."""
 LARGEST_FILE = 2**29
 PROCESSES = 64
+MOST_DESKTOPS = 64
+"""Desktops whose folders are kept."""
 CACHE, GIVEN, SOCKETS = Path("/scratch/cache"), Path("/given"), Path("/sockets")
 PORTS = (5000, 9222, 8080)
 STUBS = ("easyocr", "librosa", "acoustid", "pydrive", "pydrive.auth", "pydrive.drive")
@@ -119,8 +121,9 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _set_up(request: dict[str, Any]) -> dict[str, Any]:
-    cache = CACHE / request["example"]["id"]
-    shutil.rmtree(CACHE, ignore_errors=True)
+    _forget()
+    cache = _cache(request)
+    shutil.rmtree(cache.parent, ignore_errors=True)
     cache.mkdir(parents=True)
     _place_files(request, cache)
     _environment(request).reset(request["example"])
@@ -130,7 +133,7 @@ def _set_up(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _score(request: dict[str, Any]) -> dict[str, Any]:
-    cache = CACHE / request["example"]["id"]
+    cache = _cache(request)
     shutil.rmtree(cache, ignore_errors=True)
     shutil.copytree(_kept(cache), cache)
     environment = _environment(request)
@@ -153,7 +156,7 @@ def _environment(request: dict[str, Any]) -> Any:
         provider_name="docker",
         path_to_vm="namespaces",
         screen_size=tuple(request["size"]),
-        cache_dir=str(CACHE),
+        cache_dir=str(_cache(request).parent),
         require_a11y_tree=False,
     )
 
@@ -181,6 +184,18 @@ def _place_files(request: dict[str, Any], cache: Path) -> None:
         documents.make(cache / name, contents)
         url = f"generated:{name}"
         shutil.copy(cache / name, cache / f"{uuid.uuid5(uuid.NAMESPACE_URL, url)}_{name}")
+
+
+def _cache(request: dict[str, Any]) -> Path:
+    """Returns the folder of a task on one desktop, of which several may be in use by turns."""
+    return CACHE / request["desktop"] / request["example"]["id"]
+
+
+def _forget() -> None:
+    """Removes the folders of desktops that were set up long before others."""
+    folders = sorted(CACHE.glob("*"), key=lambda folder: folder.stat().st_mtime)
+    for folder in folders[:-MOST_DESKTOPS]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _kept(cache: Path) -> Path:
