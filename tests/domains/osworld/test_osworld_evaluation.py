@@ -105,6 +105,8 @@ def test_desktops_that_take_turns_keep_their_own_files(
         for each, text in ((machine, "one\n"), (other, "two\n")):
             kept = task | {"files": {"gold": {"text": text}}}
             assert evaluators.score(kept, each, "done") == 1.0
+        evaluators.close()  # as when it is killed: gold is made once more
+        assert evaluators.score(kept, other, "done") == 1.0
 
 
 def test_an_evaluator_or_a_set_up_that_fails_is_a_fault_with_its_reason(

@@ -134,8 +134,12 @@ def _set_up(request: dict[str, Any]) -> dict[str, Any]:
 
 def _score(request: dict[str, Any]) -> dict[str, Any]:
     cache = _cache(request)
+    kept = _kept(cache)
+    if not kept.is_dir():  # the process that carried out the set-up has ended since
+        kept.mkdir(parents=True)
+        _place_files(request, kept)
     shutil.rmtree(cache, ignore_errors=True)
-    shutil.copytree(_kept(cache), cache)
+    shutil.copytree(kept, cache)
     environment = _environment(request)
     environment._set_task_info(request["example"])
     environment.setup_controller.reset_cache_dir(environment.cache_dir)
