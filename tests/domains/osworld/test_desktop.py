@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import os
@@ -63,6 +64,28 @@ def test_nothing_is_left_of_a_desktop_that_was_closed() -> None:
     assert not folder.exists()
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=5)
+
+
+@WITHOUT_DESKTOP
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.05, 0.1, 0.2])
+def test_nothing_is_left_of_a_desktop_that_was_closed_while_it_started(seconds: float) -> None:
+    machine = Desktop(size=(1111, 777))
+    time.sleep(seconds)
+    machine.close()
+    deadline = time.monotonic() + 5
+    while (left := started_with(b"1111\x00777")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
+
+
+def started_with(words: bytes) -> list[str]:
+    """The processes whose command holds some words."""
+    left = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            left += [path.parent.name] if words in path.read_bytes() else []
+    return left
 
 
 @WITHOUT_DESKTOP

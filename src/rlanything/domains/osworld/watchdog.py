@@ -134,6 +134,8 @@ class Watchdog:
                 if not more:
                     return None
                 said += more
+        if b"}" not in said:
+            return None  # closed before it began
         self.began = True
         # The first process inside still has the host's files: the root is theirs once it is done.
         child = json.loads(said)["child-pid"]

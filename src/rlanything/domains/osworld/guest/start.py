@@ -92,7 +92,9 @@ def settle_office() -> None:
     known = {}
     for name in ("versionrc", "bootstraprc"):
         with open(f"{OFFICE}/{name}", encoding="utf-8") as file:
-            known.update(line.strip().partition("=")[::2] for line in file)
+            for line in file:
+                key, _, value = line.strip().partition("=")
+                known[key] = value
     with open(f"{HERE}/libreoffice.xcu", encoding="utf-8") as file:
         settings = file.read().replace("BUILD", known.get("buildid", ""))
     settings = settings.replace("VERSION", known.get("ProductKey", "").rpartition(" ")[2])
