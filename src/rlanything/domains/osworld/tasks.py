@@ -6,12 +6,18 @@ import random
 from collections.abc import Mapping
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.osworld.families import FAMILIES, HELD_OUT, Draft, Family, Goal
+from rlanything.domains.osworld.families import (
+    FAMILIES,
+    HELD_OUT,
+    DesktopDraft,
+    DesktopFamily,
+    DesktopGoal,
+)
 from rlanything.records import Task
 from rlanything.seeds import derive
 
 _TRAIN = tuple(each for each in FAMILIES.values() if each.application not in HELD_OUT)
-SPLITS: Mapping[str, tuple[Family, ...]] = {
+SPLITS: Mapping[str, tuple[DesktopFamily, ...]] = {
     "train": _TRAIN,
     "tune": _TRAIN,
     "in_domain": _TRAIN,
@@ -39,7 +45,7 @@ def generated_tasks(split: str, count: int, seed: int) -> list[Task]:
 
 
 def generated_task(
-    task_id: str, family: Family, seed: int, goal_name: str, hinted: bool = False
+    task_id: str, family: DesktopFamily, seed: int, goal_name: str, hinted: bool = False
 ) -> Task:
     """Returns the task of a family's goal, on the files that a seed draws."""
     drawn = draft(family, seed)
@@ -63,17 +69,17 @@ def generated_task(
     return Task(task_id, instruction, family.name, data)
 
 
-def draft(family: Family, seed: int) -> Draft:
+def draft(family: DesktopFamily, seed: int) -> DesktopDraft:
     """Returns the set-up and the goals that a seed draws."""
     return family.draft(random.Random(derive(seed, "osworld", family.name)))
 
 
-def goals_of(drawn: Draft) -> dict[str, Goal]:
+def goals_of(drawn: DesktopDraft) -> dict[str, DesktopGoal]:
     """Returns the goals of a draft by their names."""
     return {goal.name: goal for goal in drawn.goals}
 
 
-def goal_of(task: Task) -> Goal | None:
+def goal_of(task: Task) -> DesktopGoal | None:
     """Returns the goal that a generated task asks for; None for any other task."""
     made = task.data.get("generated")
     if made is None:

@@ -22,7 +22,7 @@ import time
 import types
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 MEMORY = 6 * 2**30
 """Bytes of address space that a request may use."""
@@ -57,13 +57,18 @@ def main() -> None:
         sys.modules[name] = stub
     for name in ("desktop_env.desktop_env", "documents"):
         importlib.import_module(name)
-    print(json.dumps({"ready": True}), file=answers, flush=True)
+    _say(answers, {"ready": True})
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
     for line in sys.stdin:
         request = json.loads(line)
-        print(json.dumps(_forked(request)), file=answers, flush=True)
+        _say(answers, _forked(request))
+
+
+def _say(answers: TextIO, answer: dict[str, Any]) -> None:
+    answers.write(f"{json.dumps(answer)}\n")
+    answers.flush()
 
 
 def _forked(request: dict[str, Any]) -> dict[str, Any]:

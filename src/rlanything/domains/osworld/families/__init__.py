@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from rlanything.domains.osworld.families import browser, calc, editor, files, impress, writer
-from rlanything.domains.osworld.families.base import Draft, Family, Goal, Move
+from rlanything.domains.osworld.families.base import DesktopDraft, DesktopFamily, DesktopGoal, Move
 
 _ALL = (
     *editor.FAMILIES,
@@ -13,8 +13,8 @@ _ALL = (
     *impress.FAMILIES,
     *browser.FAMILIES,
 )
-FAMILIES: Mapping[str, Family] = {family.name: family for family in _ALL}
+FAMILIES: Mapping[str, DesktopFamily] = {family.name: family for family in _ALL}
 HELD_OUT = frozenset({"impress", "browser"})
 """The applications of which no task is in the training split."""
 
-__all__ = ["FAMILIES", "HELD_OUT", "Draft", "Family", "Goal", "Move"]
+__all__ = ["FAMILIES", "HELD_OUT", "DesktopDraft", "DesktopFamily", "DesktopGoal", "Move"]

@@ -1,4 +1,4 @@
-"""What a family of tasks is made of, and the parts of OSWorld's format that families share.
+"""The parts of a family of tasks, and those of OSWorld's format that families share.
 
 A family draws files and a set-up from a seed, and states several goals that this set-up allows,
 each with its own sentence, evaluator and expert. The goals are what an adapter may choose among:
@@ -28,7 +28,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class DesktopGoal:
     """Something that can be asked for on a set-up."""
 
     name: str
@@ -45,21 +45,21 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class DesktopDraft:
     """A set-up with its goals, the easiest first."""
 
     config: tuple[Mapping[str, Any], ...]
     files: Mapping[str, FileContents]
-    goals: tuple[Goal, ...]
+    goals: tuple[DesktopGoal, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class DesktopFamily:
     """Tasks of one kind in one application."""
 
     name: str
     application: str
-    draft: Callable[[random.Random], Draft]
+    draft: Callable[[random.Random], DesktopDraft]
 
 
 def moves(*actions: str | Move, end: str = "done") -> tuple[Move, ...]:
@@ -107,9 +107,9 @@ def prints(command: str, expected: str) -> dict[str, Any]:
     }
 
 
-def absent(*wordings: str, looking: tuple[str, ...] = ()) -> Goal:
+def absent(*wordings: str, looking: tuple[str, ...] = ()) -> DesktopGoal:
     """Returns a goal that cannot be reached, because what it names is not there."""
-    return Goal(
+    return DesktopGoal(
         "absent",
         wordings,
         {"func": "infeasible"},

@@ -6,9 +6,9 @@ import random
 
 from rlanything.domains.osworld.families.base import (
     DESKTOP,
-    Draft,
-    Family,
-    Goal,
+    DesktopDraft,
+    DesktopFamily,
+    DesktopGoal,
     absent,
     launch,
     moves,
@@ -18,7 +18,7 @@ from rlanything.domains.osworld.families.base import (
 TOPICS = ("Gardens", "Bridges", "Trains", "Rivers", "Bread", "Music", "Winter", "Maps")
 
 
-def bookmark(rng: random.Random) -> Draft:
+def bookmark(rng: random.Random) -> DesktopDraft:
     topics = rng.sample(TOPICS, 4)
     names = [f"{topic.lower()}.html" for topic in topics[:3]]
     links = "".join(
@@ -54,10 +54,10 @@ def bookmark(rng: random.Random) -> Draft:
         absent(f"Open the page {topics[3]} by its link, and bookmark it on the bookmarks bar."),
     )
     config = (place_files(*names), launch("google-chrome", f"file://{DESKTOP}/{names[0]}"))
-    return Draft(config, files, goals)
+    return DesktopDraft(config, files, goals)
 
 
-def _kept(kind: str, name: str, wordings: tuple[str, ...], actions: tuple[str, ...]) -> Goal:
+def _kept(kind: str, name: str, wordings: tuple[str, ...], actions: tuple[str, ...]) -> DesktopGoal:
     rules = {"type": "bookmark_bar_websites_urls", "urls": [f"file://{DESKTOP}/{name}"]}
     evaluator = {
         "func": "is_expected_bookmarks",
@@ -67,7 +67,7 @@ def _kept(kind: str, name: str, wordings: tuple[str, ...], actions: tuple[str, .
         "postconfig": [{"type": "sleep", "parameters": {"seconds": 3}}],
     }
     hint = "Press ctrl+d, choose the bookmarks bar under Folder, and click Done."
-    return Goal(kind, wordings, evaluator, moves(*actions), hint)
+    return DesktopGoal(kind, wordings, evaluator, moves(*actions), hint)
 
 
-FAMILIES = (Family("browser-bookmark", "browser", bookmark),)
+FAMILIES = (DesktopFamily("browser-bookmark", "browser", bookmark),)

@@ -6,9 +6,9 @@ import random
 from typing import Any
 
 from rlanything.domains.osworld.families.base import (
-    Draft,
-    Family,
-    Goal,
+    DesktopDraft,
+    DesktopFamily,
+    DesktopGoal,
     Move,
     absent,
     compares,
@@ -36,15 +36,15 @@ def _table(rng: random.Random, least: int, most: int) -> tuple[str, Rows]:
     return f"{rng.choice(FILES)}.xlsx", [list(HEADER), *(list(row) for row in rows)]
 
 
-def _draft(name: str, rows: Rows, *goals: Goal) -> Draft:
+def _draft(name: str, rows: Rows, *goals: DesktopGoal) -> DesktopDraft:
     config = (place_files(name), office("calc", name))
-    return Draft(config, {name: {"sheets": {"Sheet1": rows}}}, goals)
+    return DesktopDraft(config, {name: {"sheets": {"Sheet1": rows}}}, goals)
 
 
 def _goal(
     goal: str, wordings: tuple[str, ...], name: str, rows: Rows, *actions: str | Move, hint: str
-) -> Goal:
-    return Goal(
+) -> DesktopGoal:
+    return DesktopGoal(
         goal,
         wordings,
         compares("compare_table", name, "gold.xlsx", rules=DATA),
@@ -54,14 +54,14 @@ def _goal(
     )
 
 
-def summary(rng: random.Random) -> Draft:
+def summary(rng: random.Random) -> DesktopDraft:
     name, rows = _table(rng, 3, 6)
     column = rng.choice((1, 2))
     title, letter, last = HEADER[column], "ABC"[column], len(rows)
     cell, span = f"{letter}{last + 1}", f"{letter}2:{letter}{last}"
     values = [row[column] for row in rows[1:]]
 
-    def goal(kind: str, word: str, function: str, value: float) -> Goal:
+    def goal(kind: str, word: str, function: str, value: float) -> DesktopGoal:
         new: list[Any] = [None, None, None]
         new[column] = value
         return _goal(
@@ -88,10 +88,10 @@ def summary(rng: random.Random) -> Draft:
     )
 
 
-def formulas(rng: random.Random) -> Draft:
+def formulas(rng: random.Random) -> DesktopDraft:
     name, rows = _table(rng, 2, 4)
 
-    def goal(kind: str, title: str, sign: str, words: str) -> Goal:
+    def goal(kind: str, title: str, sign: str, words: str) -> DesktopGoal:
         value = {"*": lambda q, p: q * p, "+": lambda q, p: q + p, "-": lambda q, p: p - q}[sign]
         new = [[*rows[0], title], *([*row, value(row[1], row[2])] for row in rows[1:])]
         operands = ("C", "B") if sign == "-" else ("B", "C")
@@ -122,13 +122,13 @@ def formulas(rng: random.Random) -> Draft:
     )
 
 
-def change_cell(rng: random.Random) -> Draft:
+def change_cell(rng: random.Random) -> DesktopDraft:
     name, rows = _table(rng, 3, 6)
     at = rng.randrange(1, len(rows))
     item, value = rows[at][0], rng.randint(61, 99)
     missing = rng.choice([each for each in ITEMS if each not in {row[0] for row in rows}])
 
-    def goal(kind: str, column: int) -> Goal:
+    def goal(kind: str, column: int) -> DesktopGoal:
         new = [list(row) for row in rows]
         new[at][column] = value
         cell = f"{'ABC'[column]}{at + 1}"
@@ -160,10 +160,10 @@ def change_cell(rng: random.Random) -> Draft:
     )
 
 
-def sort(rng: random.Random) -> Draft:
+def sort(rng: random.Random) -> DesktopDraft:
     name, rows = _table(rng, 3, 6)
 
-    def goal(kind: str, column: int, falling: bool, words: str) -> Goal:
+    def goal(kind: str, column: int, falling: bool, words: str) -> DesktopGoal:
         order = sorted(rows[1:], key=lambda row: row[column], reverse=falling)
         button = "Sort Descending" if falling else "Sort Ascending"
         return _goal(
@@ -189,7 +189,7 @@ def sort(rng: random.Random) -> Draft:
     return _draft(name, rows, *(goal for goal in goals if goal.gold["gold.xlsx"] != given))
 
 
-def rename_sheet(rng: random.Random) -> Draft:
+def rename_sheet(rng: random.Random) -> DesktopDraft:
     name, rows = _table(rng, 2, 4)
     new, missing = rng.sample(SHEETS, 2)
     wordings = (
@@ -197,7 +197,7 @@ def rename_sheet(rng: random.Random) -> Draft:
         f"The sheet of {name} should be called {new}. Save the change.",
         f"Give Sheet1 the name {new}, then save.",
     )
-    goal = Goal(
+    goal = DesktopGoal(
         "rename",
         wordings,
         compares("compare_table", name, "gold.xlsx", rules=NAMES),
@@ -210,9 +210,9 @@ def rename_sheet(rng: random.Random) -> Draft:
 
 
 FAMILIES = (
-    Family("calc-change-cell", "calc", change_cell),
-    Family("calc-summary", "calc", summary),
-    Family("calc-sort", "calc", sort),
-    Family("calc-rename-sheet", "calc", rename_sheet),
-    Family("calc-formulas", "calc", formulas),
+    DesktopFamily("calc-change-cell", "calc", change_cell),
+    DesktopFamily("calc-summary", "calc", summary),
+    DesktopFamily("calc-sort", "calc", sort),
+    DesktopFamily("calc-rename-sheet", "calc", rename_sheet),
+    DesktopFamily("calc-formulas", "calc", formulas),
 )

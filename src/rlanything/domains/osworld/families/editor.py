@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from rlanything.domains.osworld.families.base import (
     DESKTOP,
-    Draft,
-    Family,
-    Goal,
+    DesktopDraft,
+    DesktopFamily,
+    DesktopGoal,
     absent,
     compares,
     launch,
@@ -32,20 +32,20 @@ def _text(lines: Sequence[str]) -> dict[str, str]:
     return {"text": "".join(f"{line}\n" for line in lines)}
 
 
-def _draft(name: str, lines: Sequence[str], *goals: Goal) -> Draft:
+def _draft(name: str, lines: Sequence[str], *goals: DesktopGoal) -> DesktopDraft:
     config = (place_files(name), launch("mousepad", f"{DESKTOP}/{name}"))
-    return Draft(config, {name: _text(lines)}, goals)
+    return DesktopDraft(config, {name: _text(lines)}, goals)
 
 
 def _goal(
     kind: str, wordings: tuple[str, ...], saved: str, new: Sequence[str],
     actions: Sequence[str], hint: str,
-) -> Goal:  # fmt: skip
+) -> DesktopGoal:  # fmt: skip
     evaluator = compares("compare_text_file", saved, "gold.txt")
-    return Goal(kind, wordings, evaluator, moves(*actions), hint, {"gold.txt": _text(new)})
+    return DesktopGoal(kind, wordings, evaluator, moves(*actions), hint, {"gold.txt": _text(new)})
 
 
-def add_line(rng: random.Random) -> Draft:
+def add_line(rng: random.Random) -> DesktopDraft:
     name, lines, word = _lines(rng)
     return _draft(
         name,
@@ -76,7 +76,7 @@ def add_line(rng: random.Random) -> Draft:
     )
 
 
-def replace_word(rng: random.Random) -> Draft:
+def replace_word(rng: random.Random) -> DesktopDraft:
     name, lines, new = _lines(rng)
     old, kept = rng.sample(lines, 2)
     lines = [*lines, old, kept]
@@ -106,7 +106,7 @@ def replace_word(rng: random.Random) -> Draft:
     return _draft(name, lines, *goals)
 
 
-def save_as(rng: random.Random) -> Draft:
+def save_as(rng: random.Random) -> DesktopDraft:
     name, lines, word = _lines(rng)
     copy = f"{word}.txt"
     wanted = (
@@ -123,11 +123,11 @@ def save_as(rng: random.Random) -> Draft:
     return _draft(name, lines, copied, nothing)
 
 
-def settings(rng: random.Random) -> Draft:
+def settings(rng: random.Random) -> DesktopDraft:
     name, lines, _ = _lines(rng)
     schema = "org.xfce.mousepad.preferences"
     goals = [
-        Goal(
+        DesktopGoal(
             kind,
             (
                 f"Turn on {words} in the text editor.",
@@ -147,8 +147,8 @@ def settings(rng: random.Random) -> Draft:
 
 
 FAMILIES = (
-    Family("editor-add-line", "editor", add_line),
-    Family("editor-save-as", "editor", save_as),
-    Family("editor-settings", "editor", settings),
-    Family("editor-replace-word", "editor", replace_word),
+    DesktopFamily("editor-add-line", "editor", add_line),
+    DesktopFamily("editor-save-as", "editor", save_as),
+    DesktopFamily("editor-settings", "editor", settings),
+    DesktopFamily("editor-replace-word", "editor", replace_word),
 )

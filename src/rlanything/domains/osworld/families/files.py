@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from rlanything.domains.osworld.families.base import (
     DESKTOP,
-    Draft,
-    Family,
-    Goal,
+    DesktopDraft,
+    DesktopFamily,
+    DesktopGoal,
     Move,
     absent,
     launch,
@@ -29,18 +29,18 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _draft(
-    names: Sequence[str], folder: str, program: dict[str, object], goals: Sequence[Goal]
-) -> Draft:
+    names: Sequence[str], folder: str, program: dict[str, object], goals: Sequence[DesktopGoal]
+) -> DesktopDraft:
     config = (place_files(*names), run(f"mkdir -p {DESKTOP}/{folder}"), program)
-    return Draft(config, {name: {"text": f"{name}\n" * 3} for name in names}, tuple(goals))
+    return DesktopDraft(config, {name: {"text": f"{name}\n" * 3} for name in names}, tuple(goals))
 
 
 def _goal(
     kind: str, wordings: tuple[str, ...], after: Sequence[str], actions: Sequence[str | Move],
     hint: str,
-) -> Goal:  # fmt: skip
+) -> DesktopGoal:  # fmt: skip
     """Returns a goal that is reached when these are the files and folders of the desktop."""
-    return Goal(kind, wordings, prints(_LIST, _listed(after)), moves(*actions), hint)
+    return DesktopGoal(kind, wordings, prints(_LIST, _listed(after)), moves(*actions), hint)
 
 
 def _drawn(rng: random.Random) -> tuple[list[str], str, str]:
@@ -53,13 +53,13 @@ def _manager() -> dict[str, object]:
     return launch("pcmanfm", DESKTOP)
 
 
-def rename(rng: random.Random) -> Draft:
+def rename(rng: random.Random) -> DesktopDraft:
     names, folder, other = _drawn(rng)
     one = rng.choice(names)
     rest = [name for name in names if name != one]
     title = "Projects" if rng.random() < 0.5 else "Letters"
 
-    def goal(kind: str, old: str, new: str, after: Sequence[str]) -> Goal:
+    def goal(kind: str, old: str, new: str, after: Sequence[str]) -> DesktopGoal:
         wordings = (
             f"Rename {old} to {new} in the file manager.",
             f"In the open folder, {old} should be called {new}.",
@@ -77,7 +77,7 @@ def rename(rng: random.Random) -> Draft:
     return _draft(names, folder, _manager(), goals)
 
 
-def new_folder(rng: random.Random) -> Draft:
+def new_folder(rng: random.Random) -> DesktopDraft:
     names, folder, _ = _drawn(rng)
     new, second = rng.sample(("Music", "Work", "Home", "Trips", "Bills"), 2)
     keys = ("press ctrl+shift+n", "press ctrl+a")
@@ -108,7 +108,7 @@ def new_folder(rng: random.Random) -> Draft:
     return _draft(names, folder, _manager(), (one, two))
 
 
-def move(rng: random.Random) -> Draft:
+def move(rng: random.Random) -> DesktopDraft:
     names, folder, _ = _drawn(rng)
     one = rng.choice(names)
     rest = [name for name in names if name != one]
@@ -143,12 +143,12 @@ def move(rng: random.Random) -> Draft:
     return _draft(names, folder, _manager(), goals)
 
 
-def remove(rng: random.Random) -> Draft:
+def remove(rng: random.Random) -> DesktopDraft:
     names, folder, other = _drawn(rng)
     one = rng.choice(names)
     rest = [name for name in names if name != one]
 
-    def goal(kind: str, name: str, after: Sequence[str]) -> Goal:
+    def goal(kind: str, name: str, after: Sequence[str]) -> DesktopGoal:
         wordings = (
             f"Delete {name} in the file manager.",
             f"{name} is not needed any more: remove it from the open folder.",
@@ -164,12 +164,14 @@ def remove(rng: random.Random) -> Draft:
     return _draft(names, folder, _manager(), goals)
 
 
-def terminal(rng: random.Random) -> Draft:
+def terminal(rng: random.Random) -> DesktopDraft:
     names, folder, _ = _drawn(rng)
     one = rng.choice(names)
     rest = [name for name in names if name != one]
 
-    def goal(kind: str, wordings: tuple[str, ...], after: Sequence[str], command: str) -> Goal:
+    def goal(
+        kind: str, wordings: tuple[str, ...], after: Sequence[str], command: str
+    ) -> DesktopGoal:
         steps = ("wait", f"type {command}", "press enter")
         return _goal(kind, wordings, after, steps, f"Type {command} and press enter.")
 
@@ -196,18 +198,18 @@ def terminal(rng: random.Random) -> Draft:
     return _draft(names, folder, launch("lxterminal"), goals)
 
 
-def count(rng: random.Random) -> Draft:
+def count(rng: random.Random) -> DesktopDraft:
     names, folder, other = _drawn(rng)
     one = rng.choice(names)
 
-    def goal(kind: str, words: str, command: str, result: str) -> Goal:
+    def goal(kind: str, words: str, command: str, result: str) -> DesktopGoal:
         wordings = (
             f"In the terminal, write {words} into Desktop/{folder}/{other}, and nothing else.",
             f"Use the open terminal so that Desktop/{folder}/{other} holds {words} alone.",
         )
         target = f"{DESKTOP}/{folder}/{other}"
         typed = f"{command} > Desktop/{folder}/{other}"
-        return Goal(
+        return DesktopGoal(
             kind,
             wordings,
             prints(f"cat {target}", result),
@@ -228,10 +230,10 @@ def count(rng: random.Random) -> Draft:
 
 
 FAMILIES = (
-    Family("files-new-folder", "files", new_folder),
-    Family("files-rename", "files", rename),
-    Family("files-delete", "files", remove),
-    Family("files-move", "files", move),
-    Family("terminal-move", "terminal", terminal),
-    Family("terminal-count", "terminal", count),
+    DesktopFamily("files-new-folder", "files", new_folder),
+    DesktopFamily("files-rename", "files", rename),
+    DesktopFamily("files-delete", "files", remove),
+    DesktopFamily("files-move", "files", move),
+    DesktopFamily("terminal-move", "terminal", terminal),
+    DesktopFamily("terminal-count", "terminal", count),
 )

@@ -6,9 +6,9 @@ import random
 from collections.abc import Sequence
 
 from rlanything.domains.osworld.families.base import (
-    Draft,
-    Family,
-    Goal,
+    DesktopDraft,
+    DesktopFamily,
+    DesktopGoal,
     Move,
     compares,
     moves,
@@ -36,13 +36,13 @@ ONLY_TEXT = {f"examine_{look}": False for look in _LOOKS}
 def _goal(
     kind: str, wordings: tuple[str, ...], name: str, slides: Sequence[Sequence[str]],
     actions: Sequence[str], hint: str,
-) -> Goal:  # fmt: skip
+) -> DesktopGoal:  # fmt: skip
     evaluator = compares("compare_pptx_files", name, "gold.pptx", **ONLY_TEXT)
     gold = {"gold.pptx": {"slides": slides}}
-    return Goal(kind, wordings, evaluator, moves(*actions, *SAVE), hint, gold)
+    return DesktopGoal(kind, wordings, evaluator, moves(*actions, *SAVE), hint, gold)
 
 
-def retitle(rng: random.Random) -> Draft:
+def retitle(rng: random.Random) -> DesktopDraft:
     name = f"{rng.choice(FILES)}.pptx"
     old, new, second = rng.sample(TOPICS, 3)
     line, other = rng.sample(LINES, 2)
@@ -71,10 +71,12 @@ def retitle(rng: random.Random) -> Draft:
             f"Double-click the text, press ctrl+a, type {new}, press escape, then ctrl+s.",
         ),
     )
-    return Draft((place_files(name), office("impress", name)), {name: {"slides": slides}}, goals)
+    return DesktopDraft(
+        (place_files(name), office("impress", name)), {name: {"slides": slides}}, goals
+    )
 
 
-def slides(rng: random.Random) -> Draft:
+def slides(rng: random.Random) -> DesktopDraft:
     name = f"{rng.choice(FILES)}.pptx"
     given = [[topic, rng.choice(LINES)] for topic in rng.sample(TOPICS, rng.randint(2, 3))]
     goals = (
@@ -101,10 +103,12 @@ def slides(rng: random.Random) -> Draft:
             "Click Duplicate Slide, then press ctrl+s.",
         ),
     )
-    return Draft((place_files(name), office("impress", name)), {name: {"slides": given}}, goals)
+    return DesktopDraft(
+        (place_files(name), office("impress", name)), {name: {"slides": given}}, goals
+    )
 
 
 FAMILIES = (
-    Family("impress-slides", "impress", slides),
-    Family("impress-retitle", "impress", retitle),
+    DesktopFamily("impress-slides", "impress", slides),
+    DesktopFamily("impress-retitle", "impress", retitle),
 )

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from rlanything.domains.osworld.families.base import (
     DESKTOP,
-    Draft,
-    Family,
+    DesktopDraft,
+    DesktopFamily,
+    DesktopGoal,
     FileContents,
-    Goal,
     Move,
     compares,
     moves,
@@ -36,31 +36,33 @@ def _document(sentences: Sequence[str]) -> FileContents:
     return {"paragraphs": [["Normal", sentence] for sentence in sentences]}
 
 
-def _draft(name: str, sentences: Sequence[str], *goals: Goal) -> Draft:
-    return Draft((place_files(name), office("writer", name)), {name: _document(sentences)}, goals)
+def _draft(name: str, sentences: Sequence[str], *goals: DesktopGoal) -> DesktopDraft:
+    return DesktopDraft(
+        (place_files(name), office("writer", name)), {name: _document(sentences)}, goals
+    )
 
 
 def _compared(
     goal: str, wordings: tuple[str, ...], name: str, new: Sequence[str], actions: Sequence[str],
     hint: str,
-) -> Goal:  # fmt: skip
+) -> DesktopGoal:  # fmt: skip
     evaluator = compares("compare_docx_files", name, "gold.docx", ignore_blanks=False)
     gold = {"gold.docx": _document(new)}
-    return Goal(goal, wordings, evaluator, moves(*actions, *SAVE), hint, gold)
+    return DesktopGoal(goal, wordings, evaluator, moves(*actions, *SAVE), hint, gold)
 
 
 def _examined(
     goal: str, wordings: tuple[str, ...], name: str, func: str, rules: FileContents | None,
     actions: Sequence[str], hint: str,
-) -> Goal:  # fmt: skip
+) -> DesktopGoal:  # fmt: skip
     path = {"type": "vm_file", "path": f"{DESKTOP}/{name}", "dest": f"result-{name}"}
     evaluator = {"func": func, "result": path}
     if rules is not None:
         evaluator["expected"] = {"type": "rule", "rules": rules}
-    return Goal(goal, wordings, evaluator, moves(*actions, *SAVE), hint)
+    return DesktopGoal(goal, wordings, evaluator, moves(*actions, *SAVE), hint)
 
 
-def replace(rng: random.Random) -> Draft:
+def replace(rng: random.Random) -> DesktopDraft:
     name = f"{rng.choice(FILES)}.docx"
     old, kept, new = rng.sample(NOUNS, 3)
     sentences = _sentences(rng, (old, kept), rng.randint(3, 5))
@@ -90,7 +92,7 @@ def replace(rng: random.Random) -> Draft:
     return _draft(name, sentences, *goals)
 
 
-def append(rng: random.Random) -> Draft:
+def append(rng: random.Random) -> DesktopDraft:
     name = f"{rng.choice(FILES)}.docx"
     sentences = _sentences(rng, rng.sample(NOUNS, 2), rng.randint(2, 4))
     line = f"{rng.choice(('Nobody', 'Everyone', 'Somebody'))} saw the {rng.choice(NOUNS)}."
@@ -122,7 +124,7 @@ def append(rng: random.Random) -> Draft:
     )
 
 
-def layout(rng: random.Random) -> Draft:
+def layout(rng: random.Random) -> DesktopDraft:
     name = f"{rng.choice(FILES)}.docx"
     sentences = _sentences(rng, rng.sample(NOUNS, 2), rng.randint(2, 4))
     return _draft(
@@ -155,7 +157,7 @@ def layout(rng: random.Random) -> Draft:
     )
 
 
-def font(rng: random.Random) -> Draft:
+def font(rng: random.Random) -> DesktopDraft:
     name = f"{rng.choice(FILES)}.docx"
     sentences = _sentences(rng, rng.sample(NOUNS, 2), rng.randint(2, 4))
     fonts = rng.sample(("DejaVu Sans", "DejaVu Serif", "DejaVu Sans Mono"), 2)
@@ -163,23 +165,29 @@ def font(rng: random.Random) -> Draft:
         _examined(
             f"font-{i}",
             (
-                f"Set the whole document in the font {each} and save it as docx.",
-                f"All of the text should be in {each}. Change the font and save the file.",
+                f"Set the whole document in the font {name_of_font} and save it as docx.",
+                f"All of the text should be in {name_of_font}. Change the font and save the file.",
             ),
             name,
             "compare_font_names",
-            {"font_name": each},
-            ("press ctrl+a", "click [Font Name]", "press ctrl+a", f"type {each}", "press enter"),
-            f"Press ctrl+a, click Font Name, type {each}, press enter, then ctrl+s.",
+            {"font_name": name_of_font},
+            (
+                "press ctrl+a",
+                "click [Font Name]",
+                "press ctrl+a",
+                f"type {name_of_font}",
+                "press enter",
+            ),
+            f"Press ctrl+a, click Font Name, type {name_of_font}, press enter, then ctrl+s.",
         )
-        for i, each in enumerate(fonts)
+        for i, name_of_font in enumerate(fonts)
     ]
     return _draft(name, sentences, *goals)
 
 
 FAMILIES = (
-    Family("writer-append", "writer", append),
-    Family("writer-layout", "writer", layout),
-    Family("writer-font", "writer", font),
-    Family("writer-replace", "writer", replace),
+    DesktopFamily("writer-append", "writer", append),
+    DesktopFamily("writer-layout", "writer", layout),
+    DesktopFamily("writer-font", "writer", font),
+    DesktopFamily("writer-replace", "writer", replace),
 )
