@@ -121,6 +121,25 @@ def test_an_evaluator_or_a_set_up_that_fails_is_a_fault_with_its_reason(
         evaluators.setup(nonsense, machine)
 
 
+def test_nothing_of_a_request_outlives_it_or_speaks_for_the_process(
+    machine: Desktop, evaluators: Evaluators
+) -> None:
+    outlive = "__import__('subprocess').Popen(['sleep', '77'], start_new_session=True)"
+    evaluators.setup(evaluated(outlive), machine)
+    assert evaluators.score(evaluated(outlive), machine, "done") == 1.0
+    alive = "any(open(f'/proc/{p}/comm').read() == 'sleep\\n' for p in P)"
+    pids = "P := [p for p in __import__('os').listdir('/proc') if p.isdecimal()]"
+    assert evaluators.score(evaluated(f"({pids}) and {alive}"), machine, "done") == 0.0
+    lines = ("import os", "for fd in range(64):", " try: os.write(fd, b'{\"score\": 1.0}\\n')")
+    speak = "\n".join((*lines, " except OSError: pass"))
+    with pytest.raises(EvaluationFault, match="without an answer"):  # it garbled its own
+        evaluators.score(evaluated(f"exec({speak!r})"), machine, "done")
+    assert evaluators.score(evaluated("False"), machine, "done") == 0.0
+    memory = "open(f'/proc/{__import__(\"os\").getppid()}/mem', 'rb')"
+    with pytest.raises(EvaluationFault, match="Permission"):
+        evaluators.score(evaluated(memory), machine, "done")
+
+
 @pytest.mark.parametrize(
     "code",
     [

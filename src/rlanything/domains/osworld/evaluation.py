@@ -7,12 +7,10 @@ Python, as processes that are killed when they take too long.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import select
-import shutil
 import subprocess
 import tempfile
 import time
@@ -74,7 +72,7 @@ class Evaluators:
 
     def __init__(self, python: Path, given: Path | None = None) -> None:
         self._python, self._given = python, given
-        self._folder: Path | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def setup(self, data: Mapping[str, Any], desktop: Desktop) -> None:
@@ -99,7 +97,7 @@ class Evaluators:
                     stream.close()
             self._process = None
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.cleanup()
             self._folder = None
 
     def _ask(
@@ -114,11 +112,11 @@ class Evaluators:
             self._start()
         assert self._folder is not None
         for port in PORTS:
-            with contextlib.suppress(FileNotFoundError):
-                (self._folder / f"{port}").unlink()
             # A name of the desktop's own socket, in the folder that the box shows.
-            os.link(desktop.socket_path(port), self._folder / f"{port}")
-            (self._folder / f"{port}").chmod(0o777)
+            name = Path(self._folder.name, f"{port}")
+            name.unlink(missing_ok=True)
+            os.link(desktop.socket_path(port), name)
+            name.chmod(0o777)
         request = {
             "call": call,
             "example": data["example"],
@@ -156,10 +154,11 @@ class Evaluators:
 
     def _start(self) -> None:
         self.close()
-        self._folder = Path(tempfile.mkdtemp(prefix="rlanything-evaluators-"))
-        self._folder.chmod(0o755)
+        self._folder = tempfile.TemporaryDirectory(prefix="rlanything-evaluators-")
+        sockets = Path(self._folder.name)
+        sockets.chmod(0o755)
         self._process = subprocess.Popen(
-            _command(self._python, self._folder, self._given),
+            _command(self._python, sockets, self._given),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -9,6 +9,7 @@ once. There is no network but the way to the desktop: its sockets lie in a folde
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import importlib.machinery
 import json
@@ -28,6 +29,8 @@ MEMORY = 6 * 2**30
 """Bytes of address space that a request may use."""
 LARGEST_FILE = 2**29
 PROCESSES = 64
+ADOPT_ORPHANS, DUMPABLE = 36, 4
+"""Of `prctl`."""
 MOST_DESKTOPS = 64
 """Desktops whose folders are kept."""
 CACHE, GIVEN, SOCKETS = Path("/scratch/cache"), Path("/given"), Path("/sockets")
@@ -50,6 +53,9 @@ class _Stub(types.ModuleType):
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # evaluators print
+    libc = ctypes.CDLL(None)
+    libc.prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
+    libc.prctl(DUMPABLE, 0, 0, 0, 0)  # no request may read or write this process's memory
     for name in STUBS:
         stub = _Stub(name)
         stub.__spec__ = importlib.machinery.ModuleSpec(name, None)
@@ -63,7 +69,7 @@ def main() -> None:
     os.dup2(silence, 2)
     for line in sys.stdin:
         request = json.loads(line)
-        _say(answers, _forked(request))
+        _say(answers, _forked(request, answers))
 
 
 def _say(answers: TextIO, answer: dict[str, Any]) -> None:
@@ -71,12 +77,14 @@ def _say(answers: TextIO, answer: dict[str, Any]) -> None:
     answers.flush()
 
 
-def _forked(request: dict[str, Any]) -> dict[str, Any]:
+def _forked(request: dict[str, Any], answers: TextIO) -> dict[str, Any]:
     """Returns the answer of a process made for the request; an error where it dies or is late."""
     theirs, ours = os.pipe()
     process = os.fork()
     if process == 0:
-        os.setsid()
+        # The way to the host is the other process's alone.
+        os.close(0)
+        answers.close()
         _limit(request["seconds"])
         answer = _answer(request)
         with contextlib.suppress(OSError):
@@ -84,17 +92,27 @@ def _forked(request: dict[str, Any]) -> dict[str, Any]:
         os._exit(0)
     os.close(ours)
     said = _read(theirs, time.monotonic() + request["seconds"])
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):  # before it had a group of its own
-        os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
+    _end_children()
     if said is None:
         return {"error": f"no answer in {request['seconds']:g} s"}
     try:
         return json.loads(said)
     except ValueError:
         return {"error": "the process ended without an answer"}
+
+
+def _end_children() -> None:
+    """Ends what a request left running; orphans are children of this process too."""
+    while True:
+        for name in os.listdir("/proc"):
+            with contextlib.suppress(OSError, ValueError):
+                parent = Path(f"/proc/{int(name)}/stat").read_text().rpartition(")")[2].split()[1]
+                if int(parent) == os.getpid():
+                    os.kill(int(name), signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
 
 
 def _read(pipe: int, deadline: float) -> bytes | None:
