@@ -59,7 +59,7 @@ toolchain:
 
 # Desktop tasks run on Debian's own packages, which root installs and others are told of. The list is
 # where the library looks for them.
-osworld: setup ## install what desktop tasks need (as root; elsewhere the packages are named)
+osworld: setup ## install what desktop tasks need (the packages as root; elsewhere they are named)
 	@missing="$$($(BIN)/python -m rlanything.domains.osworld.packages)" || exit 1; \
 	if [ -z "$$missing" ]; then echo "everything that desktop tasks need is here"; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -143,6 +143,17 @@ $(VLLM)/.smollm2: $(VLLM)/.installed
 
 bench-vllm: $(VLLM)/.smollm2 ## the embedded engine against vLLM: rewrites benchmarks/engines.md
 	$(VLLM)/bin/python benchmarks/engines.py
+
+# desktop_env and what its evaluators import want versions of their own, and 1.2 GB.
+OSWORLD := .venv-osworld
+$(OSWORLD)/.installed: requirements-osworld.txt
+	@echo "desktop-env, in an environment of its own"
+	@$(PYTHON) -m venv --clear $(OSWORLD)
+	@$(OSWORLD)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps \
+	  --requirement requirements-osworld.txt
+	@touch $@
+
+osworld: $(OSWORLD)/.installed
 
 # Ray runs what is in .venv, in an environment that has all of it and Ray beside it.
 CLUSTER := .venv-cluster

@@ -174,6 +174,10 @@ class Desktop:
         self._relays.append(relay)
         return relay.port
 
+    def socket_path(self, port: int) -> Path:
+        """Returns the unix socket that reaches a port of the desktop, one of `PORTS`."""
+        return self._folder / f"{port}"
+
     @property
     def pid(self) -> int:
         """The outermost process of the desktop."""

@@ -1,0 +1,136 @@
+"""OSWorld's own tasks, read from a folder as it is downloaded.
+
+    test_all.json              applications, each with the ids of its tasks
+    examples/APP/ID.json       a task: id, instruction, config, evaluator
+    cache/ID/...               files that the task downloads, as OSWorld's own runs leave them
+
+A folder that holds these in `evaluation_examples` is understood too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlanything.domains.base import DomainError, MissingData
+from rlanything.records import Task
+from rlanything.seeds import derive
+
+log = logging.getLogger(__name__)
+HELD_OUT = frozenset({"chrome", "multi_apps"})
+"""The applications that the paper leaves out of training."""
+SPLITS = ("train", "in_domain", "ood", "all")
+_ID = re.compile(r"[\w-]+", re.ASCII)
+_OUTSIDE = re.compile(r"https?://(?!localhost\b|127\.0\.0\.1\b)")
+
+
+def dataset_tasks(folder: Path, split: str, count: int, seed: int) -> list[Task]:
+    """Returns `count` tasks of a split, or all that can be played here where there are fewer.
+
+    `train` and `in_domain` are the same tasks, as in the paper; `ood`: those with a browser and
+    with several applications. Tasks that need the internet are left out, and named in the log.
+    Raises `DomainError` for a folder or a file that is not as described above."""
+    if split not in SPLITS:
+        raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
+    root = _root(folder)
+    tasks, skipped = [], []
+    for application, example in _examples(root):
+        if split != "all" and (application in HELD_OUT) != (split == "ood"):
+            continue
+        if needs_internet(example, root / "cache" / example["id"]):
+            skipped.append(f"{application}/{example['id']}")
+            continue
+        data = {"example": example, "files": {}}
+        tasks.append(Task(example["id"], example["instruction"], application, data))
+    if skipped:
+        log.warning("%d tasks need the internet: %s", len(skipped), ", ".join(skipped))
+    if not tasks:
+        raise DomainError(
+            f"{root}: no task of split {split} can be played without the internet: put what tasks "
+            "download into cache/ID"
+        )
+    random.Random(derive(seed, "osworld", split)).shuffle(tasks)
+    return tasks[:count]
+
+
+def downloads(folder: Path) -> Path | None:
+    """Returns the folder of files that tasks would download; None where there is none."""
+    cache = _root(folder) / "cache"
+    return cache if cache.is_dir() else None
+
+
+def needs_internet(example: Mapping[str, Any], cache: Path) -> bool:
+    """Returns whether a task asks for anything outside that is not in `cache`."""
+    if example.get("proxy") or "googledrive" in json.dumps(example["evaluator"]):
+        return True
+    return any(_outside(example[key], cache) for key in ("config", "evaluator"))
+
+
+def _outside(value: Any, cache: Path) -> bool:
+    if isinstance(value, str):
+        return _OUTSIDE.search(value) is not None
+    if isinstance(value, list):
+        return any(_outside(each, cache) for each in value)
+    if not isinstance(value, dict):
+        return False
+    if isinstance(value.get("url"), str) and isinstance(value.get("path"), str):
+        # A file that the set-up downloads; the name is that of desktop_env's own cache.
+        name = Path(value["path"]).name
+        if (cache / f"{uuid.uuid5(uuid.NAMESPACE_URL, value['url'])}_{name}").is_file():
+            return False
+    if value.get("type") == "cloud_file":
+        names = value.get("dest")
+        names = names if isinstance(names, list) else [names]
+        if all((cache / str(name)).is_file() for name in names):
+            return False
+    return any(_outside(each, cache) for each in value.values())
+
+
+def _root(folder: Path) -> Path:
+    for root in (folder, folder / "evaluation_examples"):
+        if (root / "test_all.json").is_file():
+            return root
+    raise MissingData(
+        f"{folder} holds no test_all.json: give the folder evaluation_examples of OSWorld"
+    )
+
+
+def _examples(root: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    listed = _json(root / "test_all.json")
+    if not isinstance(listed, dict) or not all(isinstance(ids, list) for ids in listed.values()):
+        raise DomainError(
+            f"{root / 'test_all.json'}: no list of ids for each application: download it again"
+        )
+    for application, ids in listed.items():
+        for name in ids:
+            if not isinstance(name, str) or not _ID.fullmatch(f"{name}{application}"):
+                raise DomainError(
+                    f"{root / 'test_all.json'}: {name!r} is no task's id: download it again"
+                )
+            yield application, _example(root / "examples" / application / f"{name}.json", name)
+
+
+def _example(path: Path, name: str) -> dict[str, Any]:
+    example = _json(path)
+    kinds = {"instruction": str, "config": list, "evaluator": dict}
+    if not isinstance(example, dict) or example.get("id") != name:
+        raise DomainError(f"{path}: no task with the id {name}: download it again")
+    for key, kind in kinds.items():
+        if not isinstance(example.get(key), kind):
+            raise DomainError(f"{path}: {key!r} is missing or of another kind: download it again")
+    return example
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MissingData(f"{path} cannot be read ({error.strerror}): download it") from error
+    except (ValueError, RecursionError) as error:
+        raise DomainError(f"{path} is not JSON ({error}): download it again") from error

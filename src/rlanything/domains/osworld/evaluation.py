@@ -1,0 +1,229 @@
+"""Sets tasks up and scores them with desktop_env, in a box of their own beside the desktop's.
+
+OSWorld's evaluators parse files that the policy has made, and evaluate some of its text as Python:
+they run in namespaces without network and without the host's files, in another environment of
+Python, as processes that are killed when they take too long.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import select
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rlanything.domains.base import DomainError
+from rlanything.domains.bubblewrap import boxed, bubblewrap, refusal
+from rlanything.domains.osworld.desktop import PORTS, Desktop, DesktopRefusal
+
+PYTHON_VARIABLE = "RLANYTHING_OSWORLD_PYTHON"
+START_SECONDS = 180.0
+SETUP_SECONDS = 300.0
+SCORE_SECONDS = 180.0
+GRACE_SECONDS = 10.0
+"""What the process that forks may take beyond the time of a request; then it is killed as well."""
+_HERE = Path(__file__).parent
+_INSIDE, _SHARED = PurePosixPath("/opt/evaluators"), PurePosixPath("/opt/shared")
+_SCRATCH = "/scratch"
+"""Their folder for files; not /tmp, below which the environment of Python may lie."""
+_ENVIRONMENT = {
+    "HOME": _SCRATCH,
+    "TMPDIR": _SCRATCH,
+    "PATH": "/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "PYTHONPATH": str(_SHARED),
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+_LINKS = ("bin", "sbin", "lib", "lib32", "lib64")
+_REMEDY = f"run `make osworld`, or name a Python that has desktop-env in {PYTHON_VARIABLE}"
+
+
+class EvaluationFault(DesktopRefusal):
+    """A set-up or an evaluation that failed; the message is one line."""
+
+
+def find_python(named: str | None) -> Path:
+    """Returns the Python that has desktop_env: the one named here or by the variable, else the one
+    that `make osworld` makes. Raises `DomainError` where it is missing."""
+    named = named or os.environ.get(PYTHON_VARIABLE)
+    path = Path(named) if named else Path(".venv-osworld/bin/python")
+    beside = _HERE.parents[3] / ".venv-osworld/bin/python"
+    if not named and not path.is_file():
+        path = beside
+    if not path.is_file():
+        raise DomainError(f"OSWorld's evaluators need {path}, which is not there: {_REMEDY}")
+    return path.absolute()
+
+
+class Evaluators:
+    """Begins and scores tasks, as `DesktopTasks` has it; data holds `example`, a task in OSWorld's
+    format, and `files`, the contents of those it names as `generated:NAME`.
+
+    `python`: that of `find_python`; `given`: a folder of files that tasks would download, in one
+    folder for each task's id. The process starts with the first task."""
+
+    def __init__(self, python: Path, given: Path | None = None) -> None:
+        self._python, self._given = python, given
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def setup(self, data: Mapping[str, Any], desktop: Desktop) -> None:
+        """Raises `EvaluationFault`, and `DomainError` where the process cannot be started."""
+        self._ask("set_up", data, desktop, SETUP_SECONDS)
+
+    def score(self, data: Mapping[str, Any], desktop: Desktop, last_action: str) -> float:
+        """Returns the evaluator's score, from 0 to 1. Raises `EvaluationFault`."""
+        answer = self._ask("score", data, desktop, SCORE_SECONDS, failed=last_action == "fail")
+        score = answer.get("score")
+        if not isinstance(score, float) or not math.isfinite(score):
+            raise EvaluationFault(f"the evaluator answered {score!r} where a score was due")
+        return min(max(score, 0.0), 1.0)
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+                if stream is not None:
+                    stream.close()
+            self._process = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def _ask(
+        self,
+        call: str,
+        data: Mapping[str, Any],
+        desktop: Desktop,
+        seconds: float,
+        failed: bool = False,
+    ) -> dict[str, Any]:
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        assert self._folder is not None
+        for port in PORTS:
+            # A name of the desktop's own socket, in the folder that the box shows.
+            name = Path(self._folder.name, f"{port}")
+            name.unlink(missing_ok=True)
+            os.link(desktop.socket_path(port), name)
+            name.chmod(0o777)
+        request = {
+            "call": call,
+            "example": data["example"],
+            "files": data["files"],
+            "desktop": str(desktop.pid),
+            "size": desktop.size,
+            "failed": failed,
+            "seconds": seconds,
+        }
+        answer = self._exchange(request, seconds + GRACE_SECONDS)
+        if "error" in answer:
+            raise EvaluationFault(str(answer["error"]))
+        return answer
+
+    def _exchange(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{json.dumps(request)}\n".encode())
+            self._process.stdin.flush()
+            return self._answer(seconds)
+        except (OSError, ValueError) as fault:
+            self.close()
+            reason = f"desktop_env's process ended or did not answer in {seconds:g} s"
+            raise EvaluationFault(reason) from fault
+
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        """Raises `OSError` or `ValueError` where there is none in time."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        answer = json.loads(_line(self._process.stdout.fileno(), time.monotonic() + seconds))
+        if not isinstance(answer, dict):
+            raise ValueError(answer)
+        return answer
+
+    def _start(self) -> None:
+        self.close()
+        self._folder = tempfile.TemporaryDirectory(prefix="rlanything-evaluators-")
+        sockets = Path(self._folder.name)
+        sockets.chmod(0o755)
+        self._process = subprocess.Popen(
+            _command(self._python, sockets, self._given),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={},
+            cwd="/",
+            start_new_session=True,
+        )
+        try:
+            self._answer(START_SECONDS)
+        except (OSError, ValueError) as fault:
+            self._process.kill()
+            said = self._process.communicate()[1].decode("utf-8", "replace")
+            self.close()
+            reason = refusal(said) if "bwrap" in said else f"{_last_line(said)}: {_REMEDY}"
+            raise DomainError(f"OSWorld's evaluators do not start: {reason}") from fault
+
+
+def _last_line(said: str) -> str:
+    return (said.strip().splitlines() or ["they say nothing"])[-1][:300]
+
+
+def _line(stream: int, deadline: float) -> bytes:
+    said = b""
+    while not said.endswith(b"\n"):
+        if not select.select([stream], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise TimeoutError
+        data = os.read(stream, 65536)
+        if not data:
+            raise OSError("the process ended")
+        said += data
+    return said
+
+
+def _command(python: Path, sockets: Path, given: Path | None) -> list[str]:
+    program = bubblewrap()
+    if program is None:
+        raise DomainError("OSWorld's evaluators need bubblewrap: apt-get install bubblewrap")
+    options = ["--unshare-user", "--unshare-all", "--die-with-parent", "--new-session"]
+    options += ["--clearenv", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
+    for name, value in _ENVIRONMENT.items():
+        options += ["--setenv", name, value]
+    rest: list[str] = []
+    for name in _LINKS:
+        if os.path.islink(f"/{name}"):
+            rest += ["--symlink", f"usr/{name}", f"/{name}"]
+    rest += ["--proc", "/proc", "--dev", "/dev", "--size", str(2**30), "--tmpfs", _SCRATCH]
+    rest += ["--remount-ro", "/", "--chdir", _SCRATCH, "--"]
+    rest += [str(python), "-B", "-s", str(_INSIDE / "serve.py")]
+    shown = [(Path("/", name), PurePosixPath("/", name)) for name in ("usr", *_LINKS)]
+    shown = [(path, to) for path, to in shown if path.is_dir() and not path.is_symlink()]
+    shown += [(path, PurePosixPath(path)) for path in _prefixes(python) if path.is_dir()]
+    shown += [(_HERE / "evaluators", _INSIDE), (_HERE / "relay.py", _SHARED / "relay.py")]
+    shown += [(Path("/etc/ld.so.cache"), PurePosixPath("/etc/ld.so.cache"))]
+    shown += [(sockets, PurePosixPath("/sockets"))]
+    if given is not None:
+        shown += [(given, PurePosixPath("/given"))]
+    return boxed(program, options, shown, rest)
+
+
+@cache
+def _prefixes(python: Path) -> tuple[Path, ...]:
+    """Returns the folders of an environment and of the Python that it was made with."""
+    asked = [str(python), "-c", "import sys; print(sys.prefix); print(sys.base_prefix)"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise DomainError(f"{python} does not run: {_REMEDY}")
+    folders = dict.fromkeys(Path(line) for line in done.stdout.splitlines())
+    return tuple(folder for folder in folders if not folder.is_relative_to("/usr"))

@@ -1,0 +1,236 @@
+"""Sets tasks up and scores them with desktop_env's own controllers and evaluators.
+
+Runs in an environment of its own, and imports nothing of the library. Each line of the input is a
+request in JSON, each line of the output its answer. What comes out of a desktop is the policy's:
+every request is carried out in a process forked for it, with limits, after imports that are made
+once. There is no network but the way to the desktop: its sockets lie in a folder of the host's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import importlib.machinery
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import sys
+import time
+import types
+import uuid
+from pathlib import Path
+from typing import Any, TextIO
+
+MEMORY = 6 * 2**30
+"""Bytes of address space that a request may use."""
+LARGEST_FILE = 2**29
+PROCESSES = 64
+ADOPT_ORPHANS, DUMPABLE = 36, 4
+"""Of `prctl`."""
+MOST_DESKTOPS = 64
+"""Desktops whose folders are kept."""
+CACHE, GIVEN, SOCKETS = Path("/scratch/cache"), Path("/given"), Path("/sockets")
+PORTS = (5000, 9222, 8080)
+STUBS = ("easyocr", "librosa", "acoustid", "pydrive", "pydrive.auth", "pydrive.drive")
+"""What desktop_env imports for optical character recognition, sound and Google Drive, and what
+would bring several GB along."""
+LARGEST_ANSWER = 2**20
+
+
+class _Stub(types.ModuleType):
+    """A module in which every name is an empty class."""
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # evaluators print
+    libc = ctypes.CDLL(None)
+    libc.prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
+    libc.prctl(DUMPABLE, 0, 0, 0, 0)  # no request may read or write this process's memory
+    for name in STUBS:
+        stub = _Stub(name)
+        stub.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        stub.__path__ = []
+        sys.modules[name] = stub
+    for name in ("desktop_env.desktop_env", "documents"):
+        importlib.import_module(name)
+    _say(answers, {"ready": True})
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    for line in sys.stdin:
+        request = json.loads(line)
+        _say(answers, _forked(request, answers))
+
+
+def _say(answers: TextIO, answer: dict[str, Any]) -> None:
+    answers.write(f"{json.dumps(answer)}\n")
+    answers.flush()
+
+
+def _forked(request: dict[str, Any], answers: TextIO) -> dict[str, Any]:
+    """Returns the answer of a process made for the request; an error where it dies or is late."""
+    theirs, ours = os.pipe()
+    process = os.fork()
+    if process == 0:
+        # The way to the host is the other process's alone.
+        os.close(0)
+        answers.close()
+        _limit(request["seconds"])
+        answer = _answer(request)
+        with contextlib.suppress(OSError):
+            os.write(ours, json.dumps(answer).encode()[:LARGEST_ANSWER])
+        os._exit(0)
+    os.close(ours)
+    said = _read(theirs, time.monotonic() + request["seconds"])
+    _end_children()
+    if said is None:
+        return {"error": f"no answer in {request['seconds']:g} s"}
+    try:
+        return json.loads(said)
+    except ValueError:
+        return {"error": "the process ended without an answer"}
+
+
+def _end_children() -> None:
+    """Ends what a request left running; orphans are children of this process too."""
+    while True:
+        for name in os.listdir("/proc"):
+            with contextlib.suppress(OSError, ValueError):
+                parent = Path(f"/proc/{int(name)}/stat").read_text().rpartition(")")[2].split()[1]
+                if int(parent) == os.getpid():
+                    os.kill(int(name), signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _read(pipe: int, deadline: float) -> bytes | None:
+    """Returns what is written until the pipe closes; None where that takes too long."""
+    said = b""
+    with os.fdopen(pipe, "rb", 0) as stream:
+        while select.select([stream], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            data = stream.read(65536)
+            if not data:
+                return said
+            said += data
+    return None
+
+
+def _limit(seconds: float) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 1))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NPROC, (PROCESSES, PROCESSES))
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return _CALLS[request["call"]](request)
+    except Exception as fault:  # whatever controllers and evaluators raise
+        said = " ".join(str(fault).split())
+        return {"error": f"{type(fault).__name__}: {said}"[:500]}
+
+
+def _set_up(request: dict[str, Any]) -> dict[str, Any]:
+    _forget()
+    cache = _cache(request)
+    shutil.rmtree(cache.parent, ignore_errors=True)
+    cache.mkdir(parents=True)
+    _place_files(request, cache)
+    _environment(request).reset(request["example"])
+    # What is fetched to be scored must not be there from another time.
+    shutil.copytree(cache, _kept(cache))
+    return {"done": True}
+
+
+def _score(request: dict[str, Any]) -> dict[str, Any]:
+    cache = _cache(request)
+    kept = _kept(cache)
+    if not kept.is_dir():  # the process that carried out the set-up has ended since
+        kept.mkdir(parents=True)
+        _place_files(request, kept)
+    shutil.rmtree(cache, ignore_errors=True)
+    shutil.copytree(kept, cache)
+    environment = _environment(request)
+    environment._set_task_info(request["example"])
+    environment.setup_controller.reset_cache_dir(environment.cache_dir)
+    environment.action_history.append("FAIL" if request["failed"] else "DONE")
+    return {"score": float(environment.evaluate())}
+
+
+def _environment(request: dict[str, Any]) -> Any:
+    """Returns desktop_env's own environment, on the desktop whose sockets are there."""
+    from desktop_env import desktop_env  # pyright: ignore[reportMissingImports]
+    from relay import Relay
+
+    provider, manager = _Provider(), types.SimpleNamespace()
+    ports = [Relay(str(SOCKETS / f"{port}")).port for port in PORTS]
+    provider.address = f"127.0.0.1:{ports[0]}:{ports[1]}:0:{ports[2]}"
+    desktop_env.create_vm_manager_and_provider = lambda *names, **options: (manager, provider)
+    return desktop_env.DesktopEnv(
+        provider_name="docker",
+        path_to_vm="namespaces",
+        screen_size=tuple(request["size"]),
+        cache_dir=str(_cache(request).parent),
+        require_a11y_tree=False,
+    )
+
+
+class _Provider:
+    """The interface of desktop_env's providers, for a desktop that somebody else started."""
+
+    address = ""
+
+    def start_emulator(self, *names: Any) -> None:
+        """Nothing is to be done: the desktop runs."""
+
+    def get_ip_address(self, path: str) -> str:
+        return self.address
+
+
+def _place_files(request: dict[str, Any], cache: Path) -> None:
+    """Puts the files of a task where desktop_env keeps what it has downloaded."""
+    import documents
+
+    given = GIVEN / request["example"]["id"]
+    if given.is_dir():
+        shutil.copytree(given, cache, dirs_exist_ok=True)
+    for name, contents in request["files"].items():
+        documents.make(cache / name, contents)
+        url = f"generated:{name}"
+        shutil.copy(cache / name, cache / f"{uuid.uuid5(uuid.NAMESPACE_URL, url)}_{name}")
+
+
+def _cache(request: dict[str, Any]) -> Path:
+    """Returns the folder of a task on one desktop, of which several may be in use by turns."""
+    return CACHE / request["desktop"] / request["example"]["id"]
+
+
+def _forget() -> None:
+    """Removes the folders of desktops that were set up long before others."""
+    folders = sorted(CACHE.glob("*"), key=lambda folder: folder.stat().st_mtime)
+    for folder in folders[:-MOST_DESKTOPS]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _kept(cache: Path) -> Path:
+    return cache.with_name(f"{cache.name}.kept")
+
+
+_CALLS = {"set_up": _set_up, "score": _score}
+
+
+if __name__ == "__main__":
+    main()

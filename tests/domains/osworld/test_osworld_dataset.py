@@ -1,0 +1,116 @@
+"""OSWorld's own format, read from a user's folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlanything.domains.base import DomainError, InvalidTask, MissingData
+from rlanything.domains.osworld.dataset import dataset_tasks, downloads
+from rlanything.domains.osworld.domain import OSWorld
+from rlanything.domains.osworld.rewriting import rewritten
+
+URL = "https://example.org/files/a.xlsx"
+
+
+def example(name: str, **changed: Any) -> dict[str, Any]:
+    plain = {
+        "id": name,
+        "instruction": f"Do {name}.",
+        "config": [],
+        "evaluator": {"func": "infeasible"},
+    }
+    return plain | changed
+
+
+def folder(path: Path, **applications: list[dict[str, Any]]) -> Path:
+    for application, examples in applications.items():
+        for each in examples:
+            file = path / "examples" / application / f"{each['id']}.json"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(each))
+    listed = {name: [each["id"] for each in many] for name, many in applications.items()}
+    (path / "test_all.json").write_text(json.dumps(listed))
+    return path
+
+
+def test_tasks_are_split_as_in_the_paper(tmp_path: Path) -> None:
+    root = folder(
+        tmp_path / "evaluation_examples",
+        os=[example("a"), example("b")],
+        chrome=[example("c")],
+        multi_apps=[example("d")],
+    )
+    for split, ids in {"train": "ab", "in_domain": "ab", "ood": "cd", "all": "abcd"}.items():
+        tasks = dataset_tasks(tmp_path, split, 9, 0)
+        assert sorted(task.id for task in tasks) == list(ids)
+    (task,) = dataset_tasks(root, "train", 1, 0)
+    assert task.data == {"example": example(task.id), "files": {}}
+    assert task.kind == "os"
+    with pytest.raises(DomainError, match="unknown split 'tune'"):
+        dataset_tasks(root, "tune", 1, 0)
+    with pytest.raises(InvalidTask, match="one evaluator"):
+        rewritten(task, "c", "goal: other")
+
+
+def test_a_task_that_needs_the_internet_is_named_and_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    download = {"type": "download", "parameters": {"files": [{"url": URL, "path": "/home/a.xlsx"}]}}
+    gold = {"func": "f", "expected": {"type": "cloud_file", "path": URL, "dest": "gold.xlsx"}}
+    tabs = {"type": "chrome_open_tabs", "parameters": {"urls_to_open": ["https://example.org"]}}
+    local = {"type": "launch", "parameters": {"command": ["x", "http://localhost:1337"]}}
+    examples = [
+        example("fetched", config=[download], evaluator=gold),
+        example("absent", config=[download]),
+        example("gold", evaluator=gold),
+        example("tabs", config=[tabs]),
+        example("proxy", proxy=True),
+        example("local", config=[local]),
+    ]
+    root = folder(tmp_path, os=examples)
+    assert downloads(root) is None
+    cache = root / "cache" / "fetched"
+    cache.mkdir(parents=True)
+    (cache / f"{uuid.uuid5(uuid.NAMESPACE_URL, URL)}_a.xlsx").touch()
+    (cache / "gold.xlsx").touch()
+    with caplog.at_level(logging.WARNING):
+        tasks = dataset_tasks(root, "all", 9, 0)
+    assert sorted(task.id for task in tasks) == ["fetched", "local"]
+    assert "4 tasks need the internet: os/absent, os/gold, os/tabs, os/proxy" in caplog.text
+    assert downloads(root) == root / "cache"
+
+
+def test_a_folder_without_a_task_that_can_be_played_is_refused(tmp_path: Path) -> None:
+    root = folder(tmp_path, os=[example("proxy", proxy=True)])
+    with pytest.raises(DomainError, match="no task of split all can be played"):
+        dataset_tasks(root, "all", 9, 0)
+    with pytest.raises(MissingData, match=r"holds no test_all\.json"):
+        OSWorld(data=str(tmp_path / "nowhere")).tasks("train", 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "fault"),
+    [
+        ("test_all.json", "[]", "no list of ids for each application"),
+        ("test_all.json", '{"os": ["../a"]}', "is no task's id"),
+        ("test_all.json", "{", "is not JSON"),
+        ("examples/os/a.json", "[" * 100_000, "is not JSON"),
+        ("examples/os/a.json", '{"id": "b"}', "no task with the id a"),
+        ("examples/os/a.json", '{"id": "a", "instruction": 3}', "'instruction' is missing"),
+    ],
+)
+def test_a_file_that_is_no_task_is_one_line_with_its_name(
+    tmp_path: Path, file: str, content: str, fault: str
+) -> None:
+    root = folder(tmp_path, os=[example("a")])
+    (root / file).write_text(content)
+    with pytest.raises(DomainError, match=fault) as raised:
+        dataset_tasks(root, "all", 1, 0)
+    assert str(root / file) in str(raised.value)
+    assert "\n" not in str(raised.value)

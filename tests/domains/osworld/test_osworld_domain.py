@@ -1,0 +1,139 @@
+"""The domain: its options, its prompts, and candidates that an expert must do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from rlanything.domains.base import DomainError, EpisodeError, InvalidTask, Observation, StepResult
+from rlanything.domains.osworld.domain import OSWorld
+from rlanything.domains.osworld.families import FAMILIES
+from rlanything.domains.osworld.tasks import generated_task
+from rlanything.records import (
+    Completion,
+    JudgedTrajectory,
+    Step,
+    Task,
+    Trajectory,
+)
+
+ROOT = generated_task("root", FAMILIES["editor-add-line"], 3, "end")
+STEP = Step("the screen", Completion.unsampled("> press enter"), "press enter", True, "the next")
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"actions": "mouse"}, "actions is 'mouse': use one of numbered"),
+        ({"observe": "sound"}, "observe is 'sound': use one of text"),
+        ({"max_steps": 0}, "max_steps is 0: give a whole number"),
+        ({"max_steps": True}, "max_steps is True"),
+        ({"prompts": "/nowhere"}, "does not exist"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_refused(options: Mapping[str, Any], fault: str) -> None:
+    with pytest.raises(DomainError, match=fault):
+        OSWorld(**options)
+
+
+def test_a_python_that_is_not_there_is_one_line_with_the_remedy() -> None:
+    with pytest.raises(DomainError, match="need /nowhere/python, which is not there: run `make"):
+        OSWorld(python="/nowhere/python").environment()
+
+
+def test_prompts_show_the_task_the_screens_and_the_actions() -> None:
+    domain = OSWorld()
+    (asked,) = domain.policy_prompt(ROOT, [STEP], "the screen now")
+    for part in (ROOT.instruction, "the screen now", "press enter", "double_click [n]"):
+        assert part in asked.content
+    (asked,) = domain.judge_prompt(ROOT, [STEP])
+    for part in (ROOT.instruction, "the screen", "the next", "> press enter", r"\boxed{-1}"):
+        assert part in asked.content
+    failed = JudgedTrajectory(Trajectory("t", ROOT, (STEP, STEP), -1), ((), ()))
+    (asked,) = domain.critic_prompt(failed, [1])
+    assert "\n> press enter\n(bad) > press enter" in asked.content
+    (asked,) = domain.adapter_prompt(ROOT, "harder", ["It stopped."])
+    assert "Goal: end\nHint: no\nGoals, the easiest first: end, start" in asked.content
+    (asked,) = OSWorld(actions="pyautogui").policy_prompt(ROOT, [], "")
+    assert "then Python between ``` and ```" in asked.content
+    assert "> and" not in asked.content
+
+
+def test_there_is_an_expert_for_generated_tasks_in_numbers_alone() -> None:
+    own = Task("a", "Do it.", data={"example": {"id": "a"}, "files": {}})
+    assert OSWorld().expert(ROOT, []) == "> press ctrl+end"
+    assert OSWorld().expert(own, []) is None
+    assert OSWorld(actions="pyautogui").expert(ROOT, []) is None
+    assert OSWorld(observe="screenshot").expert(ROOT, []) is None
+
+
+class Scripted(OSWorld):
+    """A domain whose desktops are made up: outcomes by what is answered."""
+
+    def __init__(self, outcomes: Mapping[str, int], fault: EpisodeError | None = None) -> None:
+        super().__init__()
+        self.outcomes, self.fault, self.said = outcomes, fault, list[str]()
+
+    def environment(self) -> Any:
+        return self
+
+    def reset(self, task: Task) -> Observation:
+        if self.fault is not None:
+            raise self.fault
+        self.said.append("reset")
+        return Observation("a screen")
+
+    def step(self, response: str) -> StepResult:
+        self.said.append(response)
+        # The untouched episode says nothing but done.
+        key = "untouched" if self.said[-2:] == ["reset", "> done"] else response
+        return StepResult(Observation("a screen"), response[2:], True, self.outcomes.get(key))
+
+    def close(self) -> None:
+        self.said.append("close")
+
+
+def test_a_candidate_is_taken_when_only_its_expert_does_it() -> None:
+    domain = Scripted({"untouched": -1, "> done": 1})
+    task = domain.parse_candidate(ROOT, "c1", "goal: start")
+    assert task.data["generated"]["goal"] == "start"
+    assert domain.said[:3] == ["reset", "> done", "close"]
+    assert domain.said[3:5] == ["reset", "> press ctrl+home"]
+    assert domain.said[-2:] == ["> done", "close"]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "reason", "stage"),
+    [
+        ({"untouched": 1, "> done": 1}, "done before anything", "invalid"),
+        ({"untouched": -1, "> done": -1}, "the expert cannot do it", "unsolvable"),
+        ({"untouched": -1, "> press ctrl+s": -1}, "the expert cannot do it", "unsolvable"),
+    ],
+)
+def test_a_candidate_is_refused_when_it_is_done_or_cannot_be(
+    outcomes: Mapping[str, int], reason: str, stage: str
+) -> None:
+    with pytest.raises(InvalidTask, match=reason) as raised:
+        Scripted(outcomes).parse_candidate(ROOT, "c1", "goal: start")
+    assert raised.value.stage == stage
+
+
+def test_a_candidate_whose_desktop_fails_is_refused() -> None:
+    domain = Scripted({}, EpisodeError("c1", "the desktop ended"))
+    with pytest.raises(InvalidTask, match="the desktop ended"):
+        domain.parse_candidate(ROOT, "c1", "goal: start")
+
+
+def test_nothing_is_said_of_steps_that_could_be_right_in_other_ways() -> None:
+    steps: Sequence[Step] = [STEP]
+    assert OSWorld().oracle(ROOT, steps) is None
+
+
+def test_doctor_names_what_desktop_tasks_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLANYTHING_OSWORLD_PYTHON", "/nowhere/python")
+    desktop, evaluators = OSWorld.checks()
+    assert desktop.name == "desktop"
+    assert evaluators.ok
+    assert "not available: OSWorld's evaluators need /nowhere/python" in evaluators.text

@@ -1,0 +1,164 @@
+"""Generated tasks: their form, their splits, and the expert that follows their moves."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rlanything.domains.base import DomainError, InvalidTask
+from rlanything.domains.osworld.actions import parse_action
+from rlanything.domains.osworld.experts import next_action, number_of
+from rlanything.domains.osworld.families import FAMILIES, HELD_OUT, Move
+from rlanything.domains.osworld.rewriting import rewritten
+from rlanything.domains.osworld.screen import ScreenPlace
+from rlanything.domains.osworld.tasks import (
+    SPLITS,
+    draft,
+    generated_task,
+    generated_tasks,
+    goal_of,
+    goals_of,
+)
+from rlanything.records import Completion, Step
+
+SCREEN = "\n".join(
+    (
+        "Launcher: [1] Calc [2] Files",
+        "== list.txt (active)",
+        "menus: [3] File [4] View (selected)",
+        "[5] field (focused)",
+        "[6] field: bread",
+        "[7] A1 Item | [8] B1 | [9] B10 7",
+        "[10] button Replace All",
+    )
+)
+
+
+def step(action: str, before: str = SCREEN, after: str = SCREEN, valid: bool = True) -> Step:
+    return Step(before, Completion.unsampled(f"> {action}"), action, valid, after)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_states_goals_in_osworlds_own_format(name: str) -> None:
+    family = FAMILIES[name]
+    for seed in range(20):
+        drawn = draft(family, seed)
+        assert len(goals_of(drawn)) == len(drawn.goals) >= 2
+        for goal in drawn.goals:
+            task = generated_task("t", family, seed, goal.name)
+            json.loads(json.dumps(task.data))
+            example = task.data["example"]
+            assert {"id", "instruction", "config", "evaluator", "snapshot"} <= example.keys()
+            named = {
+                file["url"].removeprefix("generated:")
+                for each in example["config"]
+                if each["type"] == "download"
+                for file in each["parameters"]["files"]
+            }
+            expected = example["evaluator"].get("expected", {})
+            named |= {expected["dest"]} if expected.get("type") == "cloud_file" else set()
+            assert named == task.data["files"].keys()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_goal_is_worded_in_its_own_way_and_every_move_is_an_action(name: str) -> None:
+    places = {1: ScreenPlace(1, 1)}
+    for seed in range(20):
+        sentences: list[str] = []
+        for goal in draft(FAMILIES[name], seed).goals:
+            sentences += goal.wordings
+            assert goal.moves[-1].action == ("fail" if goal.name == "absent" else "done")
+            for move in goal.moves:
+                filled = move.action
+                if "[" in filled:
+                    filled = f"{filled[: filled.index('[')]}[1]"
+                parse_action(filled, "numbered", places, (1280, 800))
+        assert len(set(sentences)) == len(sentences)
+
+
+def test_held_out_applications_are_in_no_split_but_ood() -> None:
+    for split, families in SPLITS.items():
+        held_out = {family.application in HELD_OUT for family in families}
+        assert held_out == {split == "ood"}
+    assert len(FAMILIES) >= 15
+
+
+def test_tasks_are_the_same_for_a_seed_and_others_for_another() -> None:
+    first = generated_tasks("train", 40, 1)
+    assert first == generated_tasks("train", 40, 1)
+    assert len({task.id for task in first}) == 40
+    assert {task.kind for task in first} == {family.name for family in SPLITS["train"]}
+    assert first != generated_tasks("train", 40, 2)
+    assert {task.instruction for task in first}.isdisjoint(
+        task.instruction for task in generated_tasks("ood", 20, 1)
+    )
+    with pytest.raises(DomainError, match="unknown split 'test': use one of train"):
+        generated_tasks("test", 1, 1)
+
+
+def test_a_sorted_table_is_never_asked_to_be_sorted() -> None:
+    for seed in range(300):
+        drawn = draft(FAMILIES["calc-sort"], seed)
+        (given,) = drawn.files.values()
+        assert all(goal.gold["gold.xlsx"] != given for goal in drawn.goals)
+
+
+def test_an_element_is_found_by_its_text_or_its_beginning() -> None:
+    assert number_of(SCREEN, "Files") == 2
+    assert number_of(SCREEN, "View") == 4
+    assert number_of(SCREEN, "field", 2) == 6
+    assert number_of(SCREEN, "A1") == 7
+    assert number_of(SCREEN, "B1") == 8
+    assert number_of(SCREEN, "button Replace All") == 10
+    assert number_of(SCREEN, "button Replace") == 10
+    assert number_of(SCREEN, "B") is None
+
+
+def test_the_expert_looks_before_it_clicks_and_goes_on_from_its_own_steps() -> None:
+    moves = [Move("click [field^2]"), Move("press enter", when="== Confirm"), Move("done")]
+    assert next_action(moves, []) == "wait"
+    assert next_action(moves, [step("wait")]) == "click [6]"
+    clicked = [step("wait"), step("click [6]")]
+    assert next_action(moves, clicked) == "done"
+    asked = [step("wait"), step("click [6]", after=f"== Confirm (active)\n{SCREEN}")]
+    assert next_action(moves, asked) == "press enter"
+
+
+def test_the_expert_gives_up_after_steps_of_others_and_on_screens_without_its_element() -> None:
+    moves = [Move("press tab"), Move("click [Missing]")]
+    assert next_action(moves, []) == "press tab"
+    assert next_action(moves, [step("press enter")]) is None
+    assert next_action(moves, [step("press tab")]) is None
+
+
+ROOT = generated_task("root", FAMILIES["editor-add-line"], 3, "end")
+
+
+def test_a_rewritten_task_has_another_goal_on_the_same_set_up() -> None:
+    task = rewritten(ROOT, "c1", "goal: start\nhint: yes.")
+    goal = goal_of(task)
+    assert goal is not None
+    assert goal.name == "start"
+    assert task.id == "c1"
+    assert task.instruction.endswith(f"Hint: {goal.hint}")
+    old, new = ROOT.data["example"], task.data["example"]
+    assert new["config"] == old["config"]
+    assert task.data["files"].keys() == ROOT.data["files"].keys()
+    assert task.data["files"]["gold.txt"] != ROOT.data["files"]["gold.txt"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("", "no `goal: ...`"),
+        ("goal: end", "nothing is changed"),
+        ("goal: end\nhint: no", "nothing is changed"),
+        ("goal: middle", "goal middle is none of end, start"),
+        ("hint: maybe", "hint is maybe: yes or no"),
+        ("goal: end\ngoal: start", "goal is said twice"),
+    ],
+)
+def test_an_answer_that_asks_for_nothing_new_is_refused(answer: str, reason: str) -> None:
+    with pytest.raises(InvalidTask, match=reason):
+        rewritten(ROOT, "c1", answer)
