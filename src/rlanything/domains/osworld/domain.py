@@ -17,7 +17,7 @@ from rlanything.domains.osworld.families import FAMILIES
 from rlanything.domains.osworld.packages import findings
 from rlanything.domains.osworld.rewriting import rewritten
 from rlanything.domains.osworld.tasks import draft, generated_tasks, goal_of
-from rlanything.domains.templates import Templates
+from rlanything.domains.templates import CRITIC_STEP, Templates
 from rlanything.records import (
     Completion,
     Direction,
@@ -33,7 +33,7 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
     "policy": frozenset({"task", "screen", "done", "usage"}),
     "judge": frozenset({"task", "screen", "done", "response", "after"}),
     "critic": frozenset({"task", "steps", "screen"}),
-    "critic_step": frozenset({"mark", "response"}),
+    "critic_step": CRITIC_STEP,
     "adapter": frozenset({"direction", "task", "goal", "goals", "hint", "critics"}),
 }
 Observed = Literal["text", "screenshot", "both"]
@@ -125,7 +125,7 @@ class OSWorld:
         text = self._templates.render(
             "critic",
             task=trajectory.task.instruction,
-            steps=self._templates.critic_steps(trajectory.steps, rejected),
+            steps=self._templates.critic_steps(failed, rejected),
             screen=trajectory.steps[-1].observation,
         )
         return (Message("user", text),)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import docx  # pyright: ignore[reportMissingImports]
-import openpyxl
+import openpyxl  # pyright: ignore[reportMissingModuleSource]
 import pptx  # pyright: ignore[reportMissingImports]
 
 
