@@ -173,7 +173,7 @@ def _score(request: dict[str, Any]) -> dict[str, Any]:
 def _environment(request: dict[str, Any]) -> Any:
     """Returns desktop_env's own environment, on the desktop whose sockets are there."""
     from desktop_env import desktop_env  # pyright: ignore[reportMissingImports]
-    from relay import Relay
+    from relay import Relay  # pyright: ignore[reportMissingImports]
 
     provider, manager = _Provider(), types.SimpleNamespace()
     ports = [Relay(str(SOCKETS / f"{port}")).port for port in PORTS]
