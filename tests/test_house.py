@@ -103,7 +103,8 @@ DOMAIN_FOLDERS = ("alfworld", "coding", "miniwob", "osworld")
 # What a domain's folder may import of the project, beside itself.
 OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
-    *(f"domains.{name}" for name in ("base", "bubblewrap", "teaching", "templates", "text")),
+    *(f"domains.{name}" for name in ("base", "bubblewrap", "bpf", "screens", "teaching")),
+    *("domains.templates", "domains.text"),
 ]
 
 

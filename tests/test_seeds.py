@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlanything.seeds import derive
+from rlanything.seeds import dealt, derive
 
 
 def test_the_same_purpose_gives_the_same_seed_on_every_machine():
@@ -39,3 +41,11 @@ def test_many_seeds_do_not_collide_and_use_all_bits():
     for bit in range(63):
         share = sum(seed >> bit & 1 for seed in seeds) / len(seeds)
         assert 0.45 < share < 0.55
+
+
+def test_everything_is_dealt_as_often_as_the_rest_in_an_order_of_the_seeds() -> None:
+    hands = [dealt("abcde", 12, random.Random(seed)) for seed in range(20)]
+    assert all(sorted(hand[:5]) == sorted(hand[5:10]) == list("abcde") for hand in hands)
+    assert all(len(hand) == 12 and len(set(hand[10:])) == 2 for hand in hands)
+    assert len({"".join(hand) for hand in hands}) == 20
+    assert dealt("abcde", 3, random.Random(1)) == dealt("abcde", 12, random.Random(1))[:3]

@@ -20,6 +20,8 @@ class Message:
 
     role: ChatRole
     content: str
+    images: tuple[str, ...] = ()
+    """The names of the images that follow the text, in their order."""
 
 
 Messages: TypeAlias = tuple[Message, ...]
@@ -88,6 +90,8 @@ class Step:
     image: str | None = None
     """The name of the screenshot that the agent saw, a file in the run's `images`; None: it saw
     text only."""
+    next_image: str | None = None
+    """The name of the screenshot after the step; None: there is none."""
 
     @property
     def response(self) -> str:

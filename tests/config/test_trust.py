@@ -137,6 +137,16 @@ def test_no_part_is_imported_unless_that_is_allowed(
     assert not Path("PWNED").exists()
 
 
+def test_a_provider_of_machines_is_code_as_well(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    path = recipe(domain={"name": "osworld", "options": {"provider": "evil:Part"}})
+    assert call(monkeypatch, "train", str(path)) == 2
+    assert "domain.options: evil:Part is code" in refusal(capsys)
+    assert load_recipe(path, ["domain.options.provider=evil:Part"]).code == ["evil:Part"]
+    assert load_recipe(path, ["domain.options.provider=docker"]).code == []
+
+
 def test_a_module_beside_a_recipe_is_imported_where_that_is_allowed(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

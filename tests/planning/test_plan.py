@@ -76,6 +76,7 @@ def test_the_papers_models_have_their_published_sizes():
         "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
         "Qwen/Qwen2.5-14B-Instruct": 14_770_033_664,
         "Qwen/Qwen3-4B": 4_022_468_096,
+        "Qwen/Qwen3-VL-8B-Thinking": 8_190_735_360,
     }
     assert {name: architecture(name).parameters for name in KNOWN} == published
 

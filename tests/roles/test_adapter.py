@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -9,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.scripted import Counting, ScriptedEngine, judged
+from rlanything.config.problems import RecipeError
+from rlanything.config.roles import AdapterConfig
 from rlanything.domains.base import InvalidTask
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.records import JudgedTrajectory, Message, Task
+from rlanything.records import JudgedTrajectory, Message, Messages, Task
 from rlanything.roles.adapter import LLMAdapter, Refusal, RewriteRequest, rejected_steps
 from rlanything.roles.chat_model import ChatRequest, LocalChatModel
+from rlanything.runs.build import build_adapter
 from rlanything.seeds import derive
 
 ROOT = Task("root", "count to 3")
@@ -146,6 +151,41 @@ def test_critics_go_to_the_slot_whose_rollouts_failed(frozen_model):
     assert proposals[1].critics[0] not in proposals[2].critics
     # All critics in one call of the engine, all rewrites in another.
     assert [len(call) for call in engine.calls] == [3, 3]
+
+
+class Staged(Counting):
+    """A domain whose critics have two stages."""
+
+    def step_critic_prompt(self, failed: JudgedTrajectory, index: int) -> Messages:
+        return (Message("user", f"STEP {failed.trajectory.id} {index}"),)
+
+    def staged_critic_prompt(
+        self, failed: JudgedTrajectory, summaries: Mapping[int, str]
+    ) -> Messages:
+        return (Message("user", f"CRITIC {failed.trajectory.id} {dict(summaries)}"),)
+
+
+def test_in_two_stages_a_critic_is_made_of_summaries_of_the_rejected_steps(frozen_model):
+    def script(prompt: str, seed: int) -> str:
+        step = re.search(r"STEP (\w+) (\d)", prompt)
+        return f" {step[1]} went wrong at {step[2]}\n" if step else " it failed \n"
+
+    engine = ScriptedEngine(frozen_model, script)
+    chat_model = LocalChatModel(frozen_model, engine)
+    adapter = LLMAdapter(chat_model, Staged(), Sampling(1.0, 16), 1, 2, "some", critic_stages=2)
+    [proposal] = adapter.propose([ask(failed=FAILED[:2])], 0, seed=5)
+    assert proposal.critics == ("it failed", "it failed")
+    steps, critics = engine.calls[:2]
+    assert len(steps) == 2, "both steps of the first rollout, which some judgement rejects"
+    asked = [prompt for prompt in engine.prompts if "CRITIC" in prompt]
+    assert len(critics) == len(asked) == 2
+    assert "CRITIC f1 {0: 'f1 went wrong at 0', 1: 'f1 went wrong at 1'}" in asked[0]
+    assert "CRITIC f2 {}" in asked[1]
+
+
+def test_two_stages_are_refused_where_a_domain_has_one():
+    with pytest.raises(RecipeError, match=r"^adapter\.critic_stages: .* leave it at 1$"):
+        build_adapter(AdapterConfig(critic_stages=2), Counting(), pytest.fail)
 
 
 def test_no_failed_rollouts_or_no_wish_for_critics_asks_for_none(frozen_model):

@@ -304,7 +304,7 @@ def test_fifty_iterations_with_long_texts_stay_below_five_megabytes(tmp_path: Pa
 
 
 def test_small_screenshots_are_in_the_page_and_large_ones_named(tmp_path: Path) -> None:
-    for size in (900, 90_000):
+    for size in (900, 120_000):
         name = Image(os.urandom(9)).name
         run = make_run(tmp_path / name, 1, image=name)
         (run / "images").mkdir()

@@ -56,7 +56,7 @@ class RaySeats(Answers):
         """`device`: `cpu`, or `cuda` for a GPU a seat; `threads`: CPU threads of all together, 0
         for one each. Raises `ModelError` where there is no Ray cluster, or where its machines have
         not what is needed, `SeatLost` where seats do not come up."""
-        _connect()
+        connect()
         place = Place(
             rank=0,
             size=config.seats,
@@ -141,7 +141,7 @@ class RaySeats(Answers):
         try:
             message = ray.get(next(self._answers[number]), timeout=seconds)
         except RayError as error:
-            self._lose(f"seat {number}{self._whereabouts(number)} died ({_line(error)})")
+            self._lose(f"seat {number}{self._whereabouts(number)} died ({first_line(error)})")
         if isinstance(message, Failed) and isinstance(message.error, ModelError | OSError):
             message.error.add_note(f"so says seat {number}{self._whereabouts(number)}; {SHARED}")
         return message
@@ -216,7 +216,7 @@ def interface_of(address: str) -> str | None:
     return None
 
 
-def _connect() -> None:
+def connect() -> None:
     """Joins the Ray cluster of this machine, or of RAY_ADDRESS. Raises `ModelError`."""
     if ray.is_initialized():
         return
@@ -226,7 +226,7 @@ def _connect() -> None:
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ModelError(
             "cluster.launcher: no Ray cluster to join; `ray start --head` on this machine, then "
-            f"`ray start --address=...` on the others, or set RAY_ADDRESS ({_line(error)})"
+            f"`ray start --address=...` on the others, or set RAY_ADDRESS ({first_line(error)})"
         ) from None
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, before)  # the run's own, which Ray replaced
@@ -288,7 +288,7 @@ def _losses() -> Iterator[None]:
     try:
         yield
     except RayError as error:
-        raise SeatLost(f"cluster: {_line(error)}") from None
+        raise SeatLost(f"cluster: {first_line(error)}") from None
 
 
 def _needs(group: Any) -> str:
@@ -300,7 +300,7 @@ def _amounts(resources: Mapping[str, float]) -> str:
     return " and ".join(named) or "nothing"
 
 
-def _line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Returns what an error of Ray's says in one line: its first, or the last of a traceback."""
     lines = str(error).strip().splitlines() or [""]
     if isinstance(error, RayTaskError):

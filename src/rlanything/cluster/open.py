@@ -1,4 +1,4 @@
-"""Where a run's models are: in this process, or on seats."""
+"""Where a run's models and environments are: on this machine, or on those of a cluster."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from rlanything.cluster.models import (
     prepare_torch,
 )
 from rlanything.config.cluster import ClusterConfig
+from rlanything.config.recipe import EnvironmentConfig
 from rlanything.engines.base import Engine, ModelError
 from rlanything.engines.hf.text import ModelText
 from rlanything.learning.base import Updates
+from rlanything.rollout.worker_process import Launch
 
 
 class Served(Protocol):
@@ -80,14 +82,29 @@ def open_models(config: ClusterConfig, devices: Sequence[str], threads: int) -> 
     return OnSeats(_seats(config, device, threads), config)
 
 
+def environment_workers(environment: EnvironmentConfig) -> int | Sequence[Launch]:
+    """Returns how many workers play on this machine, or what launches them on those of Ray. Raises
+    `ModelError` where there is no cluster."""
+    if environment.per_machine is None:
+        return environment.workers
+    _need_ray()
+    from rlanything.cluster.workers_on_ray import launches_on_ray
+
+    return launches_on_ray(environment.per_machine)
+
+
 def _seats(config: ClusterConfig, device: str, threads: int) -> Seats:
     if config.launcher == "local":
         return LocalSeats(config, device, threads)
+    _need_ray()
+    from rlanything.cluster.on_ray import RaySeats
+
+    return RaySeats(config, device, threads)
+
+
+def _need_ray() -> None:
     if importlib.util.find_spec("ray") is None:
         raise ModelError(
             "cluster.launcher: Ray is not installed; pip install 'rlanything[cluster]', or choose "
             "launcher: local"
         )
-    from rlanything.cluster.on_ray import RaySeats
-
-    return RaySeats(config, device, threads)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.config.cluster import ClusterConfig
@@ -24,7 +24,7 @@ from rlanything.config.roles import (
     Share,
 )
 from rlanything.config.shipped import find_recipe, ships_module
-from rlanything.config.trust import PluginName, Trust, is_code, texts
+from rlanything.config.trust import PluginName, Trust, check_code, is_code, texts
 from rlanything.config.yaml import YamlError, dotted, read_yaml, visible
 
 Window = Annotated[tuple[Share, Share], Field(strict=False)]
@@ -40,6 +40,13 @@ class DomainConfig(ConfigSection):
     module_folder: File | None = None
     """Where the module of `module:Class` lies; filled in where that is beside the recipe's file.
     Looked into last, and only where whatever the recipe names may be imported."""
+
+    @field_validator("options")
+    @classmethod
+    def _code_allowed(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """A provider of machines may be `module:Class` as a domain may."""
+        check_code(str(options.get("provider", "")), info)
+        return options
 
 
 class FeedbackConfig(ConfigSection):
@@ -120,6 +127,9 @@ class LoopConfig(ConfigSection):
 class EnvironmentConfig(ConfigSection):
     workers: Annotated[int, Field(ge=0)] = 2
     """Processes that hold environments, many each; 0 keeps them in this process."""
+    per_machine: Count | None = None
+    """With `cluster.launcher: ray`, so many of them on every machine of the Ray cluster, in the
+    place of `workers` on this one."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
     """A worker that is silent for so long is replaced and its episodes replayed."""
     parallel_episodes: Count = 128
@@ -224,6 +234,14 @@ class Recipe(ConfigSection):
     checkpoints: CheckpointsConfig = CheckpointsConfig()
     tracker: TrackerConfig = TrackerConfig()
 
+    @model_validator(mode="after")
+    def _machines_of_ray(self) -> Recipe:
+        if self.environment.per_machine is not None and self.cluster.launcher != "ray":
+            raise ValueError(
+                "environment.per_machine belongs to cluster.launcher: ray; use environment.workers"
+            )
+        return self
+
     @property
     def reads_scores(self) -> bool:
         """Whether anything in training depends on what the judge says: otherwise it is not asked,
@@ -244,7 +262,8 @@ class Recipe(ConfigSection):
     def code(self) -> list[str]:
         """All that is named as `module:name`."""
         names = [self.domain.name, self.judge.name, self.adapter.name]
-        names += [self.policy.loss, self.judge.loss, *(role.engine.name for role in self.roles)]
+        names += [str(self.domain.options.get("provider", "")), self.policy.loss, self.judge.loss]
+        names += [role.engine.name for role in self.roles]
         return [name for name in names if is_code(name)]
 
     @property

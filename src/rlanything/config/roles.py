@@ -148,6 +148,8 @@ class PolicyConfig(TrainedRoleConfig):
     admits (and renormalises log-probs over them); `free` lets it write anything."""
     thought_tokens: Annotated[int, Field(ge=0)] = 16
     """With `decoding: choices`, the longest thought before the action, in tokens."""
+    screenshots: Count = 3
+    """How many of the latest it sees, where the domain shows any."""
 
     @model_validator(mode="after")
     def _room_for_an_action(self) -> PolicyConfig:
@@ -231,6 +233,9 @@ class AdapterConfig(RoleConfig):
     rejected_by: Literal["all", "some"] = "all"
     """Steps that a critic is told are bad: those that every judgement scored -1, or at least one
     (the paper's GUI setting)."""
+    critic_stages: Literal[1, 2] = 1
+    """2: a summary of each bad step of a failed rollout, then a critic made of these (the paper's
+    GUI setting; for domains that can): one answer more for each such step."""
 
     @property
     def most_critics(self) -> int | None:

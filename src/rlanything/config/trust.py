@@ -40,7 +40,7 @@ class Trust:
 
     def allows_code(self, name: str) -> bool:
         """Whether the part of this name may be imported."""
-        return not is_code(name) or self.all_code or self._says(name, "name", "loss")
+        return not is_code(name) or self.all_code or self._says(name, "name", "loss", "provider")
 
     def allows_key(self, variable: str, url: str) -> bool:
         """Whether the value of an environment variable may be sent to an address."""

@@ -9,7 +9,7 @@ models) in `domains/teaching.py`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
@@ -81,6 +81,11 @@ class Observation:
     """The actions possible now, where the environment can list them; None: any text."""
     image: Image | None = None
     """A screenshot, where the environment was asked for one."""
+
+    @property
+    def image_name(self) -> str | None:
+        """The screenshot's file name; None without one."""
+        return None if self.image is None else self.image.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +209,14 @@ class Domain(Protocol):
 
 
 @runtime_checkable
+class SeenDomain(Protocol):
+    """A domain that may have screenshots for the models to look at, beside those of a report."""
+
+    shows_images: bool
+    """Whether policy and judge are shown them."""
+
+
+@runtime_checkable
 class UnitTestDomain(Domain, Protocol):
     """A domain of one-step episodes whose judge writes tests instead of scores.
 
@@ -243,6 +256,23 @@ class StandInDomain(Domain, Protocol):
 
     def stand_ins(self, count: int) -> Sequence[Task]:
         """Returns at most `count` tasks, always the same. Never used in a run."""
+        ...
+
+
+@runtime_checkable
+class StagedCriticDomain(Domain, Protocol):
+    """A domain whose critics can be made in two stages, as the paper's for screens: a summary of
+    each rejected step, then one of the episode (`adapter.critic_stages: 2`)."""
+
+    def step_critic_prompt(self, failed: JudgedTrajectory, index: int) -> Messages:
+        """Returns the chat that asks for a summary of what the judgements hold against a step."""
+        ...
+
+    def staged_critic_prompt(
+        self, failed: JudgedTrajectory, summaries: Mapping[int, str]
+    ) -> Messages:
+        """Returns the chat that asks why the episode failed. `summaries`: those of its rejected
+        steps, by their indices."""
         ...
 
 

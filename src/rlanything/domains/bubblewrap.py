@@ -15,7 +15,11 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
 
+Shown = tuple[Path, PurePosixPath]
+"""A path on the host and its path in a box, where it can only be read."""
+
 _STAGING = "/tmp"
+_BESIDE_USR = ("bin", "sbin", "lib", "lib32", "lib64")
 
 
 def bubblewrap() -> str | None:
@@ -27,13 +31,13 @@ def bubblewrap() -> str | None:
 def boxed(
     program: str,
     options: Sequence[str],
-    shown: Sequence[tuple[Path, PurePosixPath]],
+    shown: Sequence[Shown],
     rest: Sequence[str],
 ) -> list[str]:
     """Returns the command of a box.
 
-    `program`: bwrap; `options`: bwrap's, before the files; `shown`: pairs of a path on the host and
-    its path in the box, where it can only be read; `rest`: more options and the command inside."""
+    `program`: bwrap; `options`: bwrap's, before the files; `shown`: the host's files in it; `rest`:
+    more options and the command inside."""
     if os.geteuid() != 0:
         return [program, *options, *_binds(shown), *rest]
     staged = [(str(source), f"shown-{i}") for i, (source, _) in enumerate(shown)]
@@ -50,6 +54,15 @@ def boxed(
     return [sys.executable, "-I", "-S", script, json.dumps(wanted)]
 
 
+def system() -> tuple[list[Shown], list[str]]:
+    """Returns the host's programs and libraries as files to show, and the options that make links
+    of the folders that are links on the host."""
+    links = [name for name in _BESIDE_USR if os.path.islink(f"/{name}")]
+    folders = [Path("/", name) for name in ("usr", *_BESIDE_USR) if name not in links]
+    options = [word for name in links for word in ("--symlink", f"usr/{name}", f"/{name}")]
+    return [(path, PurePosixPath(path)) for path in folders if path.is_dir()], options
+
+
 def refusal(stderr: str) -> str:
     """Returns why a box did not start, and the remedy, from what bwrap printed; one line."""
     last = stderr.strip().splitlines()[-1] if stderr.strip() else "it printed nothing"
@@ -60,7 +73,7 @@ def refusal(stderr: str) -> str:
     )
 
 
-def _binds(shown: Sequence[tuple[Path, PurePosixPath]]) -> list[str]:
+def _binds(shown: Sequence[Shown]) -> list[str]:
     return [word for source, target in shown for word in ("--ro-bind", str(source), str(target))]
 
 

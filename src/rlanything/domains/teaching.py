@@ -36,8 +36,14 @@ class StepPlan:
     games: int = 2200
     """Tasks for demonstrations and for the policy's rollouts."""
     demonstrations_per_game: int = 2
+    parallel_episodes: int = 128
+    """Episodes played at the same time."""
+    lockstep: bool = True
+    """Whether all of them wait for the slowest; without, rounding depends on time."""
     together: int = 1
     """Episodes whose samples share a pack, and so the instructions that all prompts begin with."""
+    begins_as: str = ""
+    """The shipped model whose policy this one begins as, with its tokenizer; "": a new one."""
     copying_updates: int = 0
     """Updates of the copying exercise before the policy's own training, for domains whose words are
     made up at random."""

@@ -32,6 +32,8 @@ def measure_policy(
     max_steps: int,
     seed: int,
     progress: Progress,
+    parallel_episodes: int = 128,
+    lockstep: bool = True,
 ) -> dict[str, Any]:
     """Returns success with its 95% interval, by split and temperature."""
     measured: dict[str, Any] = {}
@@ -42,9 +44,10 @@ def measure_policy(
             domain.tasks(split, episodes, derive(seed, "measure")),
             split,
             max_steps=max_steps,
-            parallel_episodes=128,
+            parallel_episodes=parallel_episodes,
             seed=seed,
             progress=progress,
+            lockstep=lockstep,
         )
         name = f"{split} success at temperature {temperature}"
         measured[name] = asdict(result.success) if result.success else None

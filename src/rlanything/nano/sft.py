@@ -64,7 +64,7 @@ class Renaming:
     of interchangeable words."""
 
     def __init__(self, groups: Sequence[Sequence[int]], vocabulary: int) -> None:
-        self._groups = [np.array(group) for group in groups]
+        self._groups = [np.array(group, dtype=np.int32) for group in groups]
         self._vocabulary = vocabulary
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:

@@ -21,6 +21,7 @@ from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.domains.teaching import StepPlan, StepTeacher
+from rlanything.engines import shipped
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
@@ -84,12 +85,7 @@ class StepDomainBuilder:
                     plan.demonstrations_per_game,
                     "demos",
                 )
-                tokenizer = train_tokenizer(
-                    self._texts(demonstrations), plan.vocabulary, plan.spaces_apart
-                )
-                shape = Shape(plan.hidden, plan.layers, plan.heads)
-                policy = new_model(shape, tokenizer, derive(plan.seed, "policy"))
-                self._pretrain_copying(policy)
+                policy = self._untaught(demonstrations)
                 writer = SampleWriter(policy, self._domain)
                 samples = [writer.demonstration(t) for t in demonstrations]
                 self._teach(policy, samples, "policy")
@@ -125,7 +121,11 @@ class StepDomainBuilder:
             for k in range(times)
         ]
         with self._progress.phase(name, len(attempts), "episodes") as advance:
-            played = rollout(agent, self._pool, attempts, self._plan.max_steps, 128, advance)
+            plan = self._plan
+            played = rollout(
+                *(agent, self._pool, attempts, plan.max_steps, plan.parallel_episodes),
+                *(advance, plan.lockstep),
+            )
         return list(played.trajectories)
 
     def _texts(self, demonstrations: Sequence[Trajectory]) -> list[str]:
@@ -145,6 +145,17 @@ class StepDomainBuilder:
                 texts += [m.content for m in prompt]
                 texts.append(self._teacher.proposal(t.task, direction, rng) or "")
         return texts
+
+    def _untaught(self, demonstrations: Sequence[Trajectory]) -> LanguageModel:
+        """Returns the model that the demonstrations are to teach."""
+        plan = self._plan
+        if plan.begins_as:
+            return load_model(shipped.resolve(plan.begins_as, "policy"), "float32")
+        tokenizer = train_tokenizer(self._texts(demonstrations), plan.vocabulary, plan.spaces_apart)
+        shape = Shape(plan.hidden, plan.layers, plan.heads)
+        policy = new_model(shape, tokenizer, derive(plan.seed, "policy"))
+        self._pretrain_copying(policy)
+        return policy
 
     def _pretrain_copying(self, model: LanguageModel) -> None:
         plan = self._plan
@@ -207,6 +218,8 @@ class StepDomainBuilder:
             max_steps=plan.max_steps,
             seed=plan.seed,
             progress=self._progress,
+            parallel_episodes=plan.parallel_episodes,
+            lockstep=plan.lockstep,
         )
 
     def _judgements(

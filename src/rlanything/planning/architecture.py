@@ -24,9 +24,11 @@ KNOWN = {
     "Qwen/Qwen2.5-1.5B-Instruct": ("qwen2", 28, 1536, 8960, 12, 2, 128, 151_936, True),
     "Qwen/Qwen2.5-7B-Instruct": ("qwen2", 28, 3584, 18_944, 28, 4, 128, 152_064, False),
     "Qwen/Qwen2.5-14B-Instruct": ("qwen2", 48, 5120, 13_824, 40, 8, 128, 152_064, False),
+    # Its text model alone: the tower that reads images is frozen and not counted.
+    "Qwen/Qwen3-VL-8B-Thinking": ("qwen3", 36, 4096, 12_288, 32, 8, 128, 151_936, False),
     "Qwen/Qwen3-4B": ("qwen3", 36, 2560, 9728, 32, 8, 128, 151_936, True),
 }
-"""What config.json says (its type, then as in `_SHAPE`) of the paper's text models and of two small
+"""What config.json says (its type, then as in `_SHAPE`) of the paper's models and of two small
 ones: their plan needs no hub."""
 
 

@@ -97,9 +97,12 @@ def workloads(recipe: Recipe, assumed: Assumptions) -> list[RoleWorkload]:
     if critics is None:  # at most; a task that is to become harder has hardly any
         critics = recipe.loop.rollouts_per_task
     proposal = prompt + critics * answer
-    task = [(prompt, prompt + answer, 0.0)] * critics + [(proposal, proposal + answer, 0.0)]
+    # In two stages at most a summary of every step before the critic.
+    asked_once = critics * (1 + (adapter.critic_stages - 1) * round(assumed.episode_steps))
+    task = [(prompt, prompt + answer, 0.0)] * asked_once + [(proposal, proposal + answer, 0.0)]
     task += [(proposal, proposal + answer, proposal)] * (tries - 1)
-    sizes = (answer, critics + 1, tries, 2, proposal + tries * answer)
+    calls = 1 + adapter.critic_stages
+    sizes = (answer, asked_once + 1, tries, calls, proposal + tries * answer)
     return [*roles, RoleWorkload("adapter", adapter, asked, task, *sizes)]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
-from rlanything.domains.base import Domain, InvalidTask, Refused
+from rlanything.domains.base import Domain, InvalidTask, Refused, StagedCriticDomain
 from rlanything.engines.base import Sampling
-from rlanything.records import Direction, JudgedTrajectory, Task
+from rlanything.records import Direction, JudgedTrajectory, Messages, Task
 from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.seeds import derive
 
@@ -73,7 +73,8 @@ class Adapter(Protocol):
 
 
 class LLMAdapter:
-    """A language model that is asked twice: for critics of failed rollouts, then for a new task."""
+    """A language model that is asked for critics of failed rollouts, at once or first of their
+    steps, and then for a new task."""
 
     def __init__(
         self,
@@ -83,16 +84,22 @@ class LLMAdapter:
         tries: int,
         critics_per_task: int | None,
         rejected_by: Literal["all", "some"] = "all",
+        critic_stages: Literal[1, 2] = 1,
     ) -> None:
         """`critics_per_task`: failed rollouts that are summarised for one proposal; None: all.
         `rejected_by`: whether the steps marked as bad are those that every one of the m judgements
-        scored -1, or at least one."""
+        scored -1, or at least one. `critic_stages`: 2 for a critic made of summaries of these
+        steps, where the domain is a `StagedCriticDomain`."""
         self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling
         self._tries = tries
         self._critics_per_task = critics_per_task
         self._rejected_by: Literal["all", "some"] = rejected_by
+        self._staged: StagedCriticDomain | None = None
+        if critic_stages == 2:
+            assert isinstance(domain, StagedCriticDomain)
+            self._staged = domain
 
     def propose(
         self, requests: Sequence[RewriteRequest], iteration: int, seed: int
@@ -119,20 +126,41 @@ class LLMAdapter:
     def _summarize(self, requests: Sequence[RewriteRequest], seed: int) -> list[tuple[str, ...]]:
         """Returns critics per request, from failed rollouts and the steps that the judge
         rejected."""
-        chats: list[ChatRequest] = []
         owners: list[int] = []
+        failed: list[JudgedTrajectory] = []
         for number, request in enumerate(requests):
-            for failed in request.failed[: self._critics_per_task]:
-                rejected = rejected_steps(failed, self._rejected_by)
-                messages = self._domain.critic_prompt(failed, rejected)
-                seeds = (derive(seed, "critic", failed.trajectory.id),)
-                chats.append(ChatRequest(messages, seeds))
+            for judged in request.failed[: self._critics_per_task]:
                 owners.append(number)
+                failed.append(judged)
+        seeds = [(derive(seed, "critic", judged.trajectory.id),) for judged in failed]
+        chats = map(ChatRequest, self._critic_prompts(failed, seed), seeds)
         texts: list[list[str]] = [[] for _ in requests]
-        answers = self._chat_model.answer(chats, self._sampling) if chats else []
-        for owner, group in zip(owners, answers, strict=True):
-            texts[owner].append(group[0].answer.strip())
+        for owner, text in zip(owners, self._texts(list(chats)), strict=True):
+            texts[owner].append(text)
         return [tuple(each) for each in texts]
+
+    def _critic_prompts(self, failed: Sequence[JudgedTrajectory], seed: int) -> list[Messages]:
+        """Returns the chats that ask for critics; in two stages they hold summaries of steps."""
+        rejected = [rejected_steps(judged, self._rejected_by) for judged in failed]
+        if self._staged is None:
+            return list(map(self._domain.critic_prompt, failed, rejected))
+        chats = [
+            ChatRequest(
+                self._staged.step_critic_prompt(judged, i),
+                (derive(seed, "step critic", judged.trajectory.id, i),),
+            )
+            for judged, steps in zip(failed, rejected, strict=True)
+            for i in steps
+        ]
+        texts = iter(self._texts(chats))
+        return [
+            self._staged.staged_critic_prompt(judged, {i: next(texts) for i in steps})
+            for judged, steps in zip(failed, rejected, strict=True)
+        ]
+
+    def _texts(self, chats: Sequence[ChatRequest]) -> list[str]:
+        answers = self._chat_model.answer(chats, self._sampling) if chats else []
+        return [group[0].answer.strip() for group in answers]
 
     def _first_valid(
         self, request: RewriteRequest, iteration: int, answers: Sequence[str]

@@ -8,13 +8,15 @@ from rlanything.domains.base import Domain, Episode, Observation
 from rlanything.engines.base import Sampling
 from rlanything.records import Completion, Messages
 from rlanything.roles.chat_model import Actions, ChatModel, ChatRequest
+from rlanything.roles.looking import before_acting
 
 
 class LanguagePolicy:
     """Asks a language model for each next response.
 
     `decoding` is "choices" to let it act only as the environment admits (token by token, log-probs
-    renormalised over what was possible), or "free"."""
+    renormalised over what was possible), or "free". `screenshots`: how many of the latest it is
+    shown, 0 for none."""
 
     def __init__(
         self,
@@ -23,12 +25,14 @@ class LanguagePolicy:
         sampling: Sampling,
         decoding: str,
         thought_tokens: int,
+        screenshots: int = 0,
     ) -> None:
         """Raises `ModelError` where the model cannot be restricted to choices."""
         self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling
         self._thought_tokens = thought_tokens
+        self._screenshots = screenshots
         self._chooses = decoding == "choices"
         if self._chooses:
             chat_model.check_marker(domain.action_marker)
@@ -51,12 +55,17 @@ class LanguagePolicy:
         self._chat_model.release_cache()
 
     def _question(self, episode: Episode, seed: int) -> ChatRequest:
+        seen = episode.observation
+        messages = self._domain.policy_prompt(episode.task, episode.steps, seen.text)
+        if self._screenshots:
+            names = [*(step.image for step in episode.steps), seen.image_name]
+            messages = before_acting(messages, names, self._screenshots)
         return ChatRequest(
-            self._domain.policy_prompt(episode.task, episode.steps, episode.observation.text),
+            messages,
             (seed,),
             episode.id,
             episode.steps[-1].completion if episode.steps else None,
-            self._actions(episode.observation),
+            self._actions(seen),
         )
 
     def _actions(self, observation: Observation) -> Actions | None:

@@ -137,7 +137,8 @@ def _advance(
         action=result.action,
         valid=result.valid,
         next_observation=result.observation.text,
-        image=episode.observation.image.name if episode.observation.image else None,
+        image=episode.observation.image_name,
+        next_image=result.observation.image_name,
     )
     episode.steps.append(step)
     episode.observation = result.observation

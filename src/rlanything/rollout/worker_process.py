@@ -1,7 +1,8 @@
 """A worker process of `EnvironmentPool`, the socket to it, and what it owes.
 
 The workers are plain subprocesses: those of `multiprocessing` import the main script again, and
-with it whatever it imports (torch, most of all).
+with it whatever it imports (torch, most of all). They may be on another machine: all that is asked
+of whoever launches one is a connection to it and its end.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from typing import Protocol, TypeAlias
 
 from rlanything.domains.base import DomainError, EpisodeError
 from rlanything.domains.registry import DomainSource
@@ -60,10 +63,67 @@ class Owed:
     """Whether its answer is awaited: not where it only brings a new worker up to date."""
 
 
-class WorkerProcess:
-    """A worker process and the socket to it."""
+class Launched(Protocol):
+    """A process that plays episodes, wherever it is; it ends when its connection is closed."""
 
-    def __init__(self, source: DomainSource, timeout_seconds: float) -> None:
+    id: int
+    """Of the process, on its machine."""
+    connection: Connection
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        ...
+
+    def wait(self, seconds: float) -> bool:
+        """Returns whether it has ended by then."""
+        ...
+
+
+Launch: TypeAlias = Callable[[], Launched]
+"""Starts a worker process. Raises `DomainError` where none can be started any more."""
+
+
+class LocalWorker:
+    """A worker process of this machine."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self.connection = Connection(ours.detach())
+        with theirs:
+            self._process = start_host(theirs.fileno())
+        self.id = self._process.pid
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self, seconds: float) -> bool:
+        return ended(self._process, seconds)
+
+
+def start_host(descriptor: int) -> subprocess.Popen[bytes]:
+    """Starts a process that answers on a socket, which it inherits."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", episode_host.__name__, str(descriptor)],
+        pass_fds=[descriptor],
+        env=os.environ | {"PYTHONPATH": search_path()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,  # a game's library may print; the terminal is not its
+    )
+
+
+def ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Returns whether a process has ended by then."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+class WorkerProcess:
+    """A worker process and what it owes."""
+
+    def __init__(self, launch: Launch, source: DomainSource, timeout_seconds: float) -> None:
         self.ready = False
         """Whether it has set up its domain."""
         self.queue: list[Owed] = []
@@ -73,20 +133,12 @@ class WorkerProcess:
         self._timeout_seconds = timeout_seconds
         self._since = 0.0
         """When it was last heard of while it owed something, or got something to do."""
-        self._socket, theirs = socket.socketpair()
-        self._connection = Connection(os.dup(self._socket.fileno()))
+        self._process = launch()
+        self.id = self._process.id
+        self._connection = self._process.connection
         # The time that a message may take once it has begun.
         self._limit(socket.SO_SNDTIMEO, timeout_seconds)
         self._limit(socket.SO_RCVTIMEO, timeout_seconds)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", episode_host.__name__, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env=os.environ | {"PYTHONPATH": search_path()},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # a game's library may print; the terminal is not its
-            )
-        self.id = self._process.pid
         self._send(source)
 
     @property
@@ -134,18 +186,15 @@ class WorkerProcess:
     def hang_up(self) -> None:
         """Tells the worker to end."""
         self._connection.close()
-        self._socket.close()
 
     def end(self, at_once: bool = False) -> None:
         """Waits for the end of the worker, not for ever."""
         if at_once:
             self.hang_up()
             self._process.kill()
-        try:
-            self._process.wait(CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
+        if not self._process.wait(CLOSE_SECONDS):
             self._process.kill()
-            self._process.wait()
+            self._process.wait(CLOSE_SECONDS)
 
     def _send(self, message: object) -> None:
         # A worker that is dead, or too hung to read, is found out where its answer is due.
@@ -155,4 +204,5 @@ class WorkerProcess:
     def _limit(self, direction: int, seconds: float) -> None:
         whole, fraction = divmod(seconds, 1.0)
         limit = struct.pack("ll", int(whole), int(fraction * 1e6))
-        self._socket.setsockopt(socket.SOL_SOCKET, direction, limit)
+        with socket.socket(fileno=os.dup(self._connection.fileno())) as same:
+            same.setsockopt(socket.SOL_SOCKET, direction, limit)

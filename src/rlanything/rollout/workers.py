@@ -18,7 +18,13 @@ from rlanything.domains.registry import DomainSource
 from rlanything.files import replace_file
 from rlanything.records import Task
 from rlanything.rollout.episode_host import Answer, EpisodeHost, Play
-from rlanything.rollout.worker_process import Owed, PooledEpisode, WorkerProcess
+from rlanything.rollout.worker_process import (
+    Launch,
+    LocalWorker,
+    Owed,
+    PooledEpisode,
+    WorkerProcess,
+)
 
 MAX_DEATHS = 3
 """Deaths in a row at the same episode that make it the culprit."""
@@ -28,7 +34,7 @@ CLOSE_BEHIND_SECONDS = 0.02
 
 
 class EnvironmentPool:
-    """`workers` processes (0: this one) that play the episodes of one domain.
+    """Worker processes, or this one, that play the episodes of one domain.
 
     `timeout_seconds`: how long a single reset or step may take before its worker counts as hung.
     Results do not depend on the number of workers. A context manager; for one thread only.
@@ -38,13 +44,15 @@ class EnvironmentPool:
         self,
         domain: str | Domain,
         options: Mapping[str, Any],
-        workers: int,
+        workers: int | Sequence[Launch],
         timeout_seconds: float,
         images: Path | None = None,
     ) -> None:
         """`domain`: a name with its `options`, from which every worker makes its own, or a domain
         itself, which travels to the workers pickled, so that a class of a notebook cell may play
-        too. `images`: the folder that keeps screenshots, by name, each once; None: nothing does.
+        too. `workers`: how many on this machine, 0 for none but this process, or what launches each
+        of them elsewhere. `images`: the folder that keeps screenshots, by name, each once; None:
+        nothing does.
 
         Raises `DomainError` if the domain cannot be set up or cannot travel; what only a worker
         finds out, `reset` raises."""
@@ -57,9 +65,17 @@ class EnvironmentPool:
         self._answers: dict[int, Answer] = {}
         """Those that nobody has taken yet."""
         self._failed_starts = 0
-        self._host = EpisodeHost(source.load()) if workers == 0 else None
-        self._source = source.portable() if workers else source
-        self._workers = [self._start() for _ in range(workers)]
+        local: list[Launch] = [LocalWorker] * workers if isinstance(workers, int) else []
+        self._launches = local if isinstance(workers, int) else list(workers)
+        self._host = None if self._launches else EpisodeHost(source.load())
+        self._source = source.portable() if self._launches else source
+        self._workers: list[WorkerProcess] = []
+        try:
+            for number in range(len(self._launches)):
+                self._workers.append(self._start(number))
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -237,7 +253,7 @@ class EnvironmentPool:
         self._blame(self._workers[number])
         self.restarts += 1
         self._workers[number].end(at_once=True)
-        self._workers[number] = self._start()
+        self._workers[number] = self._start(number)
         # Whatever was queued is among the responses that are played again.
         self._workers[number].queue = [
             Owed(episode, episode.again(), wanted=episode.awaited)
@@ -246,8 +262,8 @@ class EnvironmentPool:
         ]
         self._workers[number].hand_over()
 
-    def _start(self) -> WorkerProcess:
-        return WorkerProcess(self._source, self._timeout_seconds)
+    def _start(self, number: int) -> WorkerProcess:
+        return WorkerProcess(self._launches[number], self._source, self._timeout_seconds)
 
 
 def _opened(answer: Answer) -> Observation | EpisodeError:

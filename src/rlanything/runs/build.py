@@ -21,7 +21,7 @@ from rlanything.config.roles import (
     RoleConfig,
     TrainedRoleConfig,
 )
-from rlanything.domains.base import Domain, UnitTestDomain
+from rlanything.domains.base import Domain, SeenDomain, StagedCriticDomain, UnitTestDomain
 from rlanything.engines.base import Engine, Sampling
 from rlanything.evaluation.labels import Labeller
 from rlanything.plugins import PluginError, load_plugin, make_plugin
@@ -221,6 +221,7 @@ def build_policy(
         Sampling(temperature, config.max_tokens),
         config.decoding,
         config.thought_tokens,
+        config.screenshots if _shows_images(domain) else 0,
     )
 
 
@@ -240,7 +241,9 @@ def build_labeller(
         )
     chat_model = build_chat_model(config, "evaluation.labeller", models, day)
     sampling = Sampling(config.temperature, config.max_tokens)
-    return Labeller(chat_model, LLMJudge(chat_model, domain, sampling, config.samples_per_step))
+    samples = config.samples_per_step
+    judge = LLMJudge(chat_model, domain, sampling, samples, _shows_images(domain))
+    return Labeller(chat_model, judge)
 
 
 def build_judge(config: JudgeConfig, domain: Domain, chat_model: Callable[[], ChatModel]) -> Judge:
@@ -252,7 +255,7 @@ def build_judge(config: JudgeConfig, domain: Domain, chat_model: Callable[[], Ch
     if config.name == "llm":
         if isinstance(domain, UnitTestDomain):
             return UnitTestJudge(chat_model(), domain, sampling, samples)
-        return LLMJudge(chat_model(), domain, sampling, samples)
+        return LLMJudge(chat_model(), domain, sampling, samples, _shows_images(domain))
     provided = _provided(domain, sampling, chat_model) | {"samples": lambda: samples}
     try:
         plugin = load_plugin("judge", config.name)
@@ -278,8 +281,13 @@ def build_adapter(
     Raises `RecipeError` where there is none of this name, or where it refuses its options."""
     sampling = Sampling(config.temperature, config.max_tokens)
     if config.name == "llm":
-        critics, rejected_by = config.most_critics, config.rejected_by
-        return LLMAdapter(chat_model(), domain, sampling, config.tries, critics, rejected_by)
+        critics, stages = config.most_critics, config.critic_stages
+        if stages == 2 and not isinstance(domain, StagedCriticDomain):
+            raise RecipeError(
+                "adapter.critic_stages: this domain's critics have one stage: leave it at 1"
+            )
+        asked = (config.tries, critics, config.rejected_by, stages)
+        return LLMAdapter(chat_model(), domain, sampling, *asked)
     provided = _provided(domain, sampling, chat_model)
     try:
         return make_plugin("adapter", config.name, config.options, Adapter, provided)
@@ -292,3 +300,7 @@ def _provided(
 ) -> dict[str, Callable[[], Any]]:
     """Returns what a judge or adapter class gets, where its constructor has such parameters."""
     return {"domain": lambda: domain, "sampling": lambda: sampling, "chat_model": chat_model}
+
+
+def _shows_images(domain: Domain) -> bool:
+    return isinstance(domain, SeenDomain) and domain.shows_images

@@ -169,7 +169,7 @@ def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
     recipe = _recipe(request)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     tasks = domain.tasks(request.split, request.episodes, request.seed)
-    checkpoint = _checkpoint(request, progress)
+    checkpoint = checkpoint_of(request.target, progress) if is_run(request.target) else None
     agent = _agent(request, recipe, domain, checkpoint)
     judge = _judge(request, recipe, domain, checkpoint) if request.select else None
     bench = _bench(request, domain, agent, judge)
@@ -316,14 +316,12 @@ def _day(request: EvalRequest) -> datetime | None:
     return day_begun(Path(request.target)) if is_run(request.target) else None
 
 
-def _checkpoint(request: EvalRequest, progress: Progress) -> Path | None:
-    """Returns where a run's latest intact weights are; None where the target is no run."""
-    if not is_run(request.target):
-        return None
-    checkpoint = last_position(Path(request.target), progress.log).checkpoint
+def checkpoint_of(run: str, progress: Progress) -> Path:
+    """Returns where a run's latest intact weights are. Raises `RecipeError` where it has none."""
+    checkpoint = last_position(Path(run), progress.log).checkpoint
     if checkpoint is None:
         raise RecipeError(
-            f"{request.target} has no intact checkpoint: let it finish an iteration, or see what "
-            f"`rlanything doctor {request.target}` says"
+            f"{run} has no intact checkpoint: let it finish an iteration, or see what "
+            f"`rlanything doctor {run}` says"
         )
     return checkpoint

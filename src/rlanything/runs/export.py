@@ -68,6 +68,7 @@ def trajectory_row(trajectory: StoredTrajectory, instruction: str) -> Row:
                 "valid": step.valid,
                 "next_observation": step.next_observation,
                 "image": step.image,
+                "next_image": step.next_image,
                 "label": step.label,
                 "advantage": step.advantage,
                 "scores": [judgement.score for judgement in step.judgements],

@@ -26,9 +26,8 @@ from rlanything.records import Trajectory
 from rlanything.roles.judges.unit_test import DETECT, UT
 from rlanything.runs.build import build_chat_model, build_judge, build_labeller
 from rlanything.runs.directory import check_run, day_begun
-from rlanything.runs.eval_target import is_recipe, is_run, refuse_mistyped
+from rlanything.runs.eval_target import checkpoint_of, is_recipe, is_run, refuse_mistyped
 from rlanything.runs.inside import RECIPE, STORE
-from rlanything.runs.recovery import last_position
 from rlanything.runs.store.records import recorded_labels, recorded_trajectories
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent
@@ -162,12 +161,7 @@ def _judge_recipe(request: JudgeEvalRequest, progress: Progress) -> Recipe:
         recipe = load_recipe(target / RECIPE, overrides, allow_code=request.allow_code)
         if not recipe.judge.trains:
             return recipe
-        checkpoint = last_position(target, progress.log).checkpoint
-        if checkpoint is None:
-            raise RecipeError(
-                f"{target} has no intact checkpoint: let it finish an iteration, or see what "
-                f"`rlanything doctor {target}` says"
-            )
+        checkpoint = checkpoint_of(request.judge, progress)
         return load_recipe(recipe, {"judge.model": str(checkpoint / "judge")})
     refuse_mistyped(request.judge)
     model = str(target / "judge") if (target / "judge").is_dir() else request.judge

@@ -17,6 +17,7 @@ from typing import Self
 from rlanything.algorithm.curriculum import Pool
 from rlanything.algorithm.losses.base import Loss
 from rlanything.cluster.base import SeatLost
+from rlanything.cluster.open import environment_workers
 from rlanything.config.recipe import Overrides, Recipe, Source, load_recipe
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
@@ -228,7 +229,7 @@ class Trainer:
         return EnvironmentPool(
             self._parts.domain or recipe.domain.name,
             recipe.domain.options,
-            recipe.environment.workers,
+            environment_workers(recipe.environment),
             recipe.environment.timeout_seconds,
             images,
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlanything.domains.base import DomainError, InvalidTask
+from rlanything.domains.base import DomainError, InvalidTask, Observation, StepResult
 from rlanything.domains.miniwob import pages
 from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.domains.miniwob.environment import NO_ACTION, EpisodeSpec, open_episode
@@ -206,7 +206,32 @@ def test_episodes_are_played_in_workers_with_screenshots_kept_by_name(
     assert all(data.startswith(b"\x89PNG") for data in kept.values())
 
 
+def test_where_only_looking_tells_the_text_says_nothing_of_the_page(tmp_path: Path) -> None:
+    options = {"observe": "image"}
+    domain = MiniWob(**options)  # type: ignore[arg-type]
+    task = task_on(domain, "click-test", 1)
+    with EnvironmentPool("miniwob", options, 1, 60.0, tmp_path) as pool:
+        [seen] = pool.reset([task])
+        lost = pool.step({0: "I do not know."})[0]
+        result = pool.step({0: "> click 80 130"})[0]
+    assert isinstance(seen, Observation)
+    assert isinstance(lost, StepResult)
+    assert isinstance(result, StepResult)
+    assert seen.text == "See the screenshot."
+    assert lost.observation.text.endswith(seen.text)
+    assert "[n]" not in lost.observation.text
+    assert result.action == "click 80 130"
+    assert (tmp_path / str(seen.image_name)).is_file()
+    [asked] = domain.policy_prompt(task, (), seen.text)
+    assert "[n]" not in asked.content
+    assert "click x y" in asked.content
+    assert domain.shows_images
+    assert not MiniWob(screenshots=2).shows_images
+
+
 def test_options_that_cannot_be_used_are_refused() -> None:
+    with pytest.raises(DomainError, match="observe is 'pixels': use one of text, image, both"):
+        MiniWob(observe="pixels")  # type: ignore[arg-type]
     for scale in (-1, 5, "big"):
         with pytest.raises(DomainError, match="give a scale from 1 to 4"):
             MiniWob(screenshots=scale)  # type: ignore[arg-type]

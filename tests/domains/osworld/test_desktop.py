@@ -21,10 +21,12 @@ import pytest
 
 from helpers.desktops import WITHOUT_DESKTOP, desktop, needs_application, said
 from rlanything.domains.osworld import desktop as module
-from rlanything.domains.osworld.desktop import Desktop, DesktopRefusal, DesktopUnavailable
+from rlanything.domains.osworld.desktop import Desktop, DesktopUnavailable
 from rlanything.domains.osworld.environment import DesktopEnvironment, DesktopOptions
+from rlanything.domains.osworld.machine import DesktopRefusal, Machine
 from rlanything.domains.osworld.packages import findings, missing
 from rlanything.records import Task
+from rlanything.runs.report.episode_index import IMAGE_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -236,10 +238,23 @@ def test_a_port_inside_is_reached_from_the_host(shared: Desktop) -> None:
         shared.forward(22)
 
 
+@WITHOUT_DESKTOP
+@needs_application("pcmanfm")
+def test_a_screen_that_rests_shows_what_is_in_a_window_and_not_its_frame_alone() -> None:
+    for _ in range(3):
+        with desktop() as machine:
+            said(machine, "touch ~/Desktop/a.txt")
+            command = {"command": ["pcmanfm", "/home/user/Desktop"]}
+            machine.request("POST", "/setup/launch", command)
+            tree = answer(machine, "/tree?quiet=30")
+            assert tree["quiet"]
+            assert [node[3] for node in tree["nodes"] if node[1] == "icon"] == ["a.txt"]
+
+
 class Notes:
     """A task in a text editor: the file must say hello."""
 
-    def setup(self, data: Mapping[str, Any], desktop: Desktop) -> None:
+    def setup(self, data: Mapping[str, Any], desktop: Machine) -> None:
         encoded = base64.b64encode(data["text"].encode()).decode()
         desktop.request(
             *("POST", "/setup/execute"),
@@ -247,7 +262,7 @@ class Notes:
         )
         desktop.request("POST", "/setup/launch", {"command": ["mousepad", "/home/user/notes.txt"]})
 
-    def score(self, data: Mapping[str, Any], desktop: Desktop, last_action: str) -> float:
+    def score(self, data: Mapping[str, Any], desktop: Machine, last_action: str) -> float:
         content = desktop.request("POST", "/file", {"file_path": "/home/user/notes.txt"})
         return float(content.decode() == data["wanted"])
 
@@ -282,13 +297,13 @@ def test_an_episode_is_won_by_keys_and_clicks_and_replayed_it_shows_the_same() -
 class Sheet:
     """A sheet that is open in Calc."""
 
-    def setup(self, data: Mapping[str, Any], desktop: Desktop) -> None:
+    def setup(self, data: Mapping[str, Any], desktop: Machine) -> None:
         write = {"command": "printf 'Item,Qty\\nPen,3\\nCup,9\\n' > ~/s.csv", "shell": True}
         desktop.request("POST", "/setup/execute", write)
         command = ["soffice", "--norestore", "--calc", "--infilter=CSV:44,34,76,1"]
         desktop.request("POST", "/setup/launch", {"command": [*command, "/home/user/s.csv"]})
 
-    def score(self, data: Mapping[str, Any], desktop: Desktop, last_action: str) -> float:
+    def score(self, data: Mapping[str, Any], desktop: Machine, last_action: str) -> float:
         return 0.0
 
 
@@ -296,14 +311,17 @@ class Sheet:
 @needs_application("libreoffice-calc")
 @needs_application("libreoffice-gtk3")
 def test_a_sheet_is_read_as_far_as_it_is_used_and_a_click_finds_its_cell() -> None:
-    environment = DesktopEnvironment(Sheet(), DesktopOptions())
+    environment = DesktopEnvironment(Sheet(), DesktopOptions(screenshots=True))
     try:
-        text = environment.reset(Task("sheet", "Look.", data={})).text
+        seen = environment.reset(Task("sheet", "Look.", data={}))
+        assert seen.image is not None
+        assert len(seen.image.data) <= IMAGE_BYTES  # a report shows it
+        text = seen.text
         assert "A1 Item (focused) | " in text
         assert "B3 9 | " in text
         assert "B4" in text
         assert "B5" not in text
-        assert len(text) < 1700
+        assert len(text) < 1500
         (number,) = (part.split("]")[0] for part in text.split("[") if "] B3 9" in part)
         after = environment.step(f"> click [{number}]")
         assert "B3 9 (focused)" in after.observation.text

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlanything.domains.base import EpisodeError
+from helpers.report_runs import make_run
+from rlanything.domains.base import EpisodeError, Observation
 from rlanything.domains.osworld import environment as module
-from rlanything.domains.osworld.desktop import Desktop, DesktopLost, DesktopRefusal
+from rlanything.domains.osworld.domain import OSWorld
 from rlanything.domains.osworld.environment import DesktopEnvironment, DesktopOptions
+from rlanything.domains.osworld.machine import DesktopLost, DesktopRefusal, Machine
 from rlanything.records import Task
+from rlanything.rollout.workers import EnvironmentPool
+from rlanything.runs.report.writing import write_report
 
 TASK = Task("t", "Do it.", data={})
 TREE = {
@@ -36,23 +42,23 @@ TREE = {
 PNG = struct.pack(">8s4s4sII", b"\x89PNG\r\n\x1a\n", b"\0\0\0\r", b"IHDR", 1280, 800)
 
 
-class Machine:
+class Made:
     """A desktop that answers as it is told, and remembers."""
 
-    made: list[Machine]
+    made: list[Made]
     answers: Mapping[str, Callable[[], bytes]]
 
     def __init__(self, *arguments: object) -> None:
         self.asked: list[tuple[str, Any]] = []
         self.closed = False
-        Machine.made.append(self)
+        Made.made.append(self)
 
     def ready(self) -> None:
-        Machine.answers.get("ready", bytes)()
+        Made.answers.get("ready", bytes)()
 
     def request(self, method: str, path: str, body: Any = None, seconds: float = 1.0) -> bytes:
         self.asked.append((path, body))
-        return Machine.answers.get(path.partition("?")[0], lambda: b"{}")()
+        return Made.answers.get(path.partition("?")[0], lambda: b"{}")()
 
     def close(self) -> None:
         self.closed = True
@@ -64,10 +70,10 @@ class Tasks:
     def __init__(self, score: float | Exception = 0.5) -> None:
         self.worth, self.last = score, None
 
-    def setup(self, data: Mapping[str, Any], desktop: Desktop) -> None:
+    def setup(self, data: Mapping[str, Any], desktop: Machine) -> None:
         desktop.request("POST", "/setup")
 
-    def score(self, data: Mapping[str, Any], desktop: Desktop, last_action: str) -> float:
+    def score(self, data: Mapping[str, Any], desktop: Machine, last_action: str) -> float:
         self.last = last_action
         if isinstance(self.worth, Exception):
             raise self.worth
@@ -76,13 +82,13 @@ class Tasks:
 
 @pytest.fixture(autouse=True)
 def machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    Machine.made = []
-    Machine.answers = {
+    Made.made = []
+    Made.answers = {
         "/tree": lambda: json.dumps(TREE).encode(),
         "/screenshot": lambda: PNG,
         "/execute": lambda: json.dumps({"returncode": 0, "error": ""}).encode(),
     }
-    monkeypatch.setattr(module, "Desktop", Machine)
+    monkeypatch.setattr(module, "Desktop", Made)
 
 
 def answering(path: str, answer: bytes | Exception) -> None:
@@ -93,7 +99,7 @@ def answering(path: str, answer: bytes | Exception) -> None:
             raise answer
         return answer
 
-    Machine.answers = {**Machine.answers, path: answered}
+    Made.answers = {**Made.answers, path: answered}
 
 
 def begun(tasks: Tasks | None = None, **options: Any) -> DesktopEnvironment:
@@ -103,7 +109,7 @@ def begun(tasks: Tasks | None = None, **options: Any) -> DesktopEnvironment:
 
 
 def acts() -> list[Any]:
-    return [body["calls"] for path, body in Machine.made[0].asked if path == "/act"]
+    return [body["calls"] for path, body in Made.made[0].asked if path == "/act"]
 
 
 def test_an_action_is_carried_out_and_the_screen_shown_again() -> None:
@@ -155,7 +161,7 @@ def test_what_the_desktop_refuses_is_an_invalid_step() -> None:
 def test_code_runs_in_the_desktop_and_its_error_is_told() -> None:
     environment = begun(notation="pyautogui")
     assert environment.step("```python\npyautogui.click(1, 2)\n```").valid
-    path, body = Machine.made[0].asked[-2]
+    path, body = Made.made[0].asked[-2]
     assert path == "/execute"
     assert body["command"][-1].endswith("\npyautogui.click(1, 2)")
     failed = {"returncode": 1, "error": "Traceback\nNameError: x"}
@@ -193,6 +199,27 @@ def test_what_is_no_screenshot_of_its_size_is_never_kept(image: bytes) -> None:
         environment.step("> wait")
 
 
+class MadeUp(OSWorld):
+    """A domain whose desktops are made up."""
+
+    def environment(self) -> DesktopEnvironment:
+        return DesktopEnvironment(Tasks(), self._options)
+
+
+def test_screenshots_are_kept_in_the_run_and_shown_in_its_report(tmp_path: Path) -> None:
+    with EnvironmentPool(MadeUp(observe="both"), {}, 0, 60.0, tmp_path / "images") as pool:
+        (seen,) = pool.reset([TASK])
+    assert isinstance(seen, Observation)
+    assert seen.text == "== A (active)\n[1] button OK"
+    assert seen.image is not None
+    run = make_run(tmp_path / "run", 1, image=seen.image.name)
+    (tmp_path / "images").rename(run / "images")
+    write_report([run], run / "report.html")
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert f'data-image="{seen.image.name}"' in page
+    assert base64.b64encode(PNG).decode() in page
+
+
 def test_an_evaluator_that_fails_is_no_win_and_no_way_out_of_the_count() -> None:
     with pytest.raises(EpisodeError, match="KeyError: 'cell'") as caught:
         begun(Tasks(KeyError("cell"))).step("> done")
@@ -204,15 +231,15 @@ def test_a_set_up_that_fails_is_tried_on_another_desktop_and_then_nobodys_loss()
     with pytest.raises(EpisodeError, match="no such program") as caught:
         DesktopEnvironment(Tasks(), DesktopOptions()).reset(TASK)
     assert not caught.value.lost
-    assert [machine.closed for machine in Machine.made] == [True, True]
+    assert [machine.closed for machine in Made.made] == [True, True]
 
 
 def test_the_next_desktop_starts_while_this_one_is_used_and_each_is_used_once() -> None:
     environment = begun()
-    first, spare = Machine.made
+    first, spare = Made.made
     assert (first.closed, spare.asked) == (False, [])
     environment.reset(TASK)
     assert first.closed
     assert spare.asked != []
     environment.close()
-    assert [machine.closed for machine in Machine.made] == [True, True, True]
+    assert [machine.closed for machine in Made.made] == [True, True, True]

@@ -12,7 +12,8 @@ import pytest
 
 from helpers.desktops import WITHOUT_DESKTOP, desktop, said
 from helpers.paths import ROOT
-from rlanything.domains.osworld.desktop import Desktop, DesktopLost
+from rlanything.domains.osworld.desktop import Desktop
+from rlanything.domains.osworld.machine import DesktopLost
 from rlanything.domains.osworld.watchdog import DesktopLimits
 
 pytestmark = WITHOUT_DESKTOP

@@ -94,6 +94,88 @@ def test_a_folder_without_a_task_that_can_be_played_is_refused(tmp_path: Path) -
         OSWorld(data=str(tmp_path / "nowhere")).tasks("train", 1, 0)
 
 
+BOLD, ITALIC = ({"func": "infeasible", "options": name} for name in ("bold", "italic"))
+PREPARED = {
+    "instruction": "Make it italic.",
+    "evaluator": ITALIC,
+    "task_template": {"weak": "Make it italic, by ctrl+i.", "strong": "Press ctrl+a, then ctrl+i."},
+    "evaluator_list": [
+        {"goal": "bold", "instruction": "Make it bold.", "evaluator": BOLD},
+        {"goal": "italic"},
+    ],
+}
+
+
+def test_goals_and_hints_that_a_user_prepared_are_offered_and_chosen(tmp_path: Path) -> None:
+    domain = OSWorld(data=str(folder(tmp_path, os=[example("a", **PREPARED)])))
+    (root,) = domain.tasks("train", 1, 0)
+    assert root.instruction == "Make it italic."
+    assert root.data["example"] == example("a", instruction="Make it italic.", evaluator=ITALIC)
+    (asked,) = domain.adapter_prompt(root, "easier", [])
+    for line in (
+        "hint: no or weak or strong.",
+        "Goal: italic\nHint: no",
+        "the easiest first: bold (Make it bold.), italic (Make it italic.)",
+    ):
+        assert line in asked.content
+    hinted = rewritten(root, "c", "goal: italic\nhint: weak")
+    assert (
+        hinted.instruction == hinted.data["example"]["instruction"] == "Make it italic, by ctrl+i."
+    )
+    other = rewritten(hinted, "c", "goal: bold")
+    assert (other.instruction, other.data["example"]["evaluator"]) == ("Make it bold.", BOLD)
+    assert other.data["example"]["config"] == root.data["example"]["config"]
+    assert other.data["example"]["id"] == "a", "the files of the set-up go by this name"
+    for answer, reason in (
+        ("goal: italic", "nothing is changed"),
+        ("goal: large", "goal large is none of bold, italic"),
+        ("goal: bold\nhint: weak", "hint weak is none of no"),
+    ):
+        with pytest.raises(InvalidTask, match=reason):
+            rewritten(root, "c", answer)
+
+
+def test_a_task_with_hints_alone_keeps_its_goal(tmp_path: Path) -> None:
+    hints = {"task_template": {"strong": "Do a, by b."}}
+    (root,) = dataset_tasks(folder(tmp_path, os=[example("a", **hints)]), "all", 1, 0)
+    assert rewritten(root, "c", "hint: strong").instruction == "Do a, by b."
+    assert rewritten(root, "c", "goal: given\nhint: strong").data["example"]["evaluator"] == {
+        "func": "infeasible"
+    }
+
+
+@pytest.mark.parametrize(
+    ("prepared", "fault"),
+    [
+        ({"evaluator_list": {}}, "no list of objects"),
+        ({"evaluator_list": [{"goal": "b"}, {"goal": "c"}]}, "two entries without an evaluator"),
+        ({"evaluator_list": [{"evaluator": {}}]}, "None is no name of a goal"),
+        ({"evaluator_list": [{"goal": "b", "evaluator": {}}]}, "instruction of the goal b is miss"),
+        ({"evaluator_list": [{**PREPARED, "goal": "given"}]}, "the goal given twice"),
+        ({"task_template": {"no": "Do it."}}, "task_template of the goal given"),
+        ({"task_template": {"weak": 3}}, "'weak' has no instruction"),
+    ],
+)
+def test_goals_that_cannot_be_read_are_one_line_with_the_file(
+    tmp_path: Path, prepared: dict[str, Any], fault: str
+) -> None:
+    root = folder(tmp_path, os=[example("a", **prepared)])
+    with pytest.raises(DomainError, match=fault) as raised:
+        dataset_tasks(root, "all", 1, 0)
+    assert str(root / "examples/os/a.json") in str(raised.value)
+
+
+def test_a_goal_that_needs_the_internet_keeps_its_task_out(tmp_path: Path) -> None:
+    gold = {"func": "f", "expected": {"type": "cloud_file", "path": URL, "dest": "gold.xlsx"}}
+    other = {"goal": "other", "instruction": "Do it.", "evaluator": gold}
+    tabs = {"type": "chrome_open_tabs", "parameters": {"urls_to_open": ["https://example.org"]}}
+    examples = [example("a", evaluator_list=[other]), example("b", config=[tabs])]
+    root = folder(tmp_path, os=examples)
+    with pytest.raises(DomainError, match="no task of split all"):
+        dataset_tasks(root, "all", 9, 0)
+    assert [task.id for task in dataset_tasks(root, "all", 9, 0, online=True)] == ["b"]
+
+
 @pytest.mark.parametrize(
     ("file", "content", "fault"),
     [

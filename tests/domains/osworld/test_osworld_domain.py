@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from rlanything.domains.osworld.tasks import generated_task
 from rlanything.records import (
     Completion,
     JudgedTrajectory,
+    Judgement,
     Step,
     Task,
     Trajectory,
@@ -31,6 +34,8 @@ STEP = Step("the screen", Completion.unsampled("> press enter"), "press enter", 
         ({"max_steps": 0}, "max_steps is 0: give a whole number"),
         ({"max_steps": True}, "max_steps is True"),
         ({"prompts": "/nowhere"}, "does not exist"),
+        ({"applications": ["editor", "mail"]}, "applications is 'mail': use one of editor"),
+        ({"applications": []}, "applications is empty"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_refused(options: Mapping[str, Any], fault: str) -> None:
@@ -54,6 +59,14 @@ def test_prompts_show_the_task_the_screens_and_the_actions() -> None:
     failed = JudgedTrajectory(Trajectory("t", ROOT, (STEP, STEP), -1), ((), ()))
     (asked,) = domain.critic_prompt(failed, [1])
     assert "\n> press enter\n(bad) > press enter" in asked.content
+    bad = Judgement(Completion.unsampled("It pressed too early."), -1)
+    (asked,) = domain.step_critic_prompt(replace(failed, judgements=((), (bad,))), 1)
+    assert (
+        "Done: press enter\nthe screen\nStep: > press enter\nAfter it:\nthe next" in asked.content
+    )
+    assert asked.content.endswith("The judges: It pressed too early.")
+    (asked,) = domain.staged_critic_prompt(failed, {1: "Too early."})
+    assert "\n1. press enter\n2. press enter: Too early.\nAt the end:\nthe screen" in asked.content
     (asked,) = domain.adapter_prompt(ROOT, "harder", ["It stopped."])
     assert "Goal: end\nHint: no\nGoals, the easiest first: end, start" in asked.content
     (asked,) = OSWorld(actions="pyautogui").policy_prompt(ROOT, [], "")
@@ -104,6 +117,21 @@ def test_a_candidate_is_taken_when_only_its_expert_does_it() -> None:
     assert domain.said[-2:] == ["> done", "close"]
 
 
+def test_of_a_users_candidate_it_is_known_that_it_is_not_done_untouched(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    goals = {name: {"instruction": name, "evaluator": {}, "hints": {}} for name in ("a", "b")}
+    chosen = {"goal": "a", "hint": "no"}
+    root = Task("u", "a", data={"example": {}, "goals": goals, "chosen": chosen})
+    domain = Scripted({"untouched": -1})
+    with caplog.at_level(logging.INFO):
+        assert domain.parse_candidate(root, "c1", "goal: b").instruction == "b"
+    assert domain.said == ["reset", "> done", "close"]
+    assert "c1: not done untouched; without an expert no more is known" in caplog.text
+    with pytest.raises(InvalidTask, match="done before anything"):
+        Scripted({"untouched": 1}).parse_candidate(root, "c1", "goal: b")
+
+
 @pytest.mark.parametrize(
     ("outcomes", "reason", "stage"),
     [
@@ -126,9 +154,19 @@ def test_a_candidate_whose_desktop_fails_is_refused() -> None:
         domain.parse_candidate(ROOT, "c1", "goal: start")
 
 
-def test_nothing_is_said_of_steps_that_could_be_right_in_other_ways() -> None:
+def test_a_goal_is_played_once_however_often_it_is_proposed() -> None:
+    domain = Scripted({"untouched": -1, "> done": -1})
+    for answer in ("goal: start", "goal: start\nhint: yes"):
+        with pytest.raises(InvalidTask, match="the expert cannot do it"):
+            domain.parse_candidate(ROOT, "c1", answer)
+    assert domain.said.count("reset") == 2
+
+
+def test_steps_are_labelled_by_the_expert_of_generated_tasks_alone() -> None:
     steps: Sequence[Step] = [STEP]
-    assert OSWorld().oracle(ROOT, steps) is None
+    assert OSWorld().oracle(ROOT, steps) == [-1]
+    assert OSWorld().oracle(Task("a", "Do it.", data={"example": {"id": "a"}}), steps) is None
+    assert OSWorld(actions="computer_13").oracle(ROOT, steps) is None
 
 
 def test_doctor_names_what_desktop_tasks_lack(monkeypatch: pytest.MonkeyPatch) -> None:

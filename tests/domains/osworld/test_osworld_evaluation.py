@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helpers.desktops import WITHOUT_DESKTOP, desktop, needs_application
+from helpers.desktops import WITHOUT_DESKTOP, desktop, needs_application, said
 from helpers.paths import ROOT
 from rlanything.domains.base import DomainError, EpisodeError
 from rlanything.domains.osworld import evaluation
 from rlanything.domains.osworld.desktop import Desktop
 from rlanything.domains.osworld.domain import OSWorld
+from rlanything.domains.osworld.environment import DesktopEnvironment
 from rlanything.domains.osworld.evaluation import EvaluationFault, Evaluators, find_python
 from rlanything.domains.osworld.families import FAMILIES
 from rlanything.domains.osworld.tasks import generated_task
@@ -183,25 +186,59 @@ def test_a_python_without_desktop_env_is_one_line_with_the_remedy(machine: Deskt
         Evaluators(Path("/usr/bin/python3")).setup(data("infeasible", "", ""), machine)
 
 
+EDITING = generated_task("t", FAMILIES["editor-add-line"], 1, "end")
+
+
+def outcome_of_expert(domain: OSWorld, environment: DesktopEnvironment) -> int:
+    screen, steps = environment.reset(EDITING).text, list[Step]()
+    while True:
+        response = domain.expert(EDITING, steps)
+        assert response is not None
+        result = environment.step(response)
+        if result.outcome is not None:
+            return result.outcome
+        answered, after = Completion.unsampled(response), result.observation.text
+        steps.append(Step(screen, answered, result.action, result.valid, after))
+        screen = after
+
+
 @needs_application("mousepad")
 def test_an_expert_wins_a_task_that_is_lost_untouched() -> None:
     domain = OSWorld()
     environment = domain.environment()
-    task = generated_task("t", FAMILIES["editor-add-line"], 1, "end")
     try:
-        environment.reset(task)
+        environment.reset(EDITING)
         over = environment.step("> done")
         assert (over.outcome, over.reward) == (-1, 0.0)
-        screen, steps, outcome = environment.reset(task).text, list[Step](), None
-        while outcome is None:
-            response = domain.expert(task, steps)
-            assert response is not None
-            result = environment.step(response)
-            said = Completion.unsampled(response)
-            after = result.observation.text
-            steps.append(Step(screen, said, result.action, result.valid, after))
-            screen, outcome = after, result.outcome
-        assert outcome == 1
+        assert outcome_of_expert(domain, environment) == 1
+    finally:
+        environment.close()
+        domain.evaluators.close()
+
+
+@needs_application("mousepad")
+def test_what_is_killed_costs_its_own_episode_and_no_other() -> None:
+    domain = OSWorld()
+    environment = domain.environment()
+    kill_server = {"command": ["pkill", "-9", "-f", "server.py"]}
+    kills: dict[str, Callable[[Desktop], object]] = {
+        "desktop": lambda machine: os.killpg(machine.pid, signal.SIGKILL),
+        "server": lambda machine: machine.request("POST", "/setup/launch", kill_server),
+    }
+    try:
+        for kill in kills.values():
+            environment.reset(EDITING)
+            assert isinstance(environment._desktop, Desktop)
+            kill(environment._desktop)
+            with pytest.raises(EpisodeError) as raised:
+                environment.step("> press a")
+            assert raised.value.lost
+        assert "Mousepad" in environment.reset(EDITING).text
+        assert isinstance(environment._desktop, Desktop)
+        said(environment._desktop, "pkill -9 mousepad")
+        assert "Mousepad" not in environment.step("> wait").observation.text
+        assert environment.step("> done").outcome == -1
+        assert outcome_of_expert(domain, environment) == 1
     finally:
         environment.close()
         domain.evaluators.close()

@@ -8,7 +8,7 @@ import pytest
 
 from rlanything.domains.base import DomainError, InvalidTask
 from rlanything.domains.osworld.actions import parse_action
-from rlanything.domains.osworld.experts import next_action, number_of
+from rlanything.domains.osworld.experts import label_of, labels, next_action, number_of
 from rlanything.domains.osworld.families import FAMILIES, HELD_OUT, Move
 from rlanything.domains.osworld.rewriting import rewritten
 from rlanything.domains.osworld.screen import ScreenPlace
@@ -26,7 +26,7 @@ SCREEN = "\n".join(
     (
         "Launcher: [1] Calc [2] Files",
         "== list.txt (active)",
-        "menus: [3] File [4] View (selected)",
+        "menus: [3] File [4] View",
         "[5] field (focused)",
         "[6] field: bread",
         "[7] A1 Item | [8] B1 | [9] B10 7",
@@ -97,6 +97,13 @@ def test_tasks_are_the_same_for_a_seed_and_others_for_another() -> None:
         generated_tasks("test", 1, 1)
 
 
+def test_tasks_keep_to_the_applications_that_are_named() -> None:
+    kinds = {task.kind.partition("-")[0] for task in generated_tasks("tune", 30, 1, ["editor"])}
+    assert kinds == {"editor"}
+    with pytest.raises(DomainError, match=r"split ood has no task .*: add impress or browser"):
+        generated_tasks("ood", 1, 1, ["editor"])
+
+
 def test_a_sorted_table_is_never_asked_to_be_sorted() -> None:
     for seed in range(300):
         drawn = draft(FAMILIES["calc-sort"], seed)
@@ -113,6 +120,8 @@ def test_an_element_is_found_by_its_text_or_its_beginning() -> None:
     assert number_of(SCREEN, "button Replace All") == 10
     assert number_of(SCREEN, "button Replace") == 10
     assert number_of(SCREEN, "B") is None
+    assert label_of(SCREEN, 9) == "B10 7"
+    assert label_of(SCREEN, 11) is None
 
 
 def test_the_expert_looks_before_it_clicks_and_goes_on_from_its_own_steps() -> None:
@@ -125,11 +134,88 @@ def test_the_expert_looks_before_it_clicks_and_goes_on_from_its_own_steps() -> N
     assert next_action(moves, asked) == "press enter"
 
 
-def test_the_expert_gives_up_after_steps_of_others_and_on_screens_without_its_element() -> None:
-    moves = [Move("press tab"), Move("click [Missing]")]
-    assert next_action(moves, []) == "press tab"
-    assert next_action(moves, [step("press enter")]) is None
-    assert next_action(moves, [step("press tab")]) is None
+def test_the_expert_waits_for_its_element_and_not_for_ever() -> None:
+    moves = [Move("press tab"), Move("click [Missing]"), Move("type ls", needs="$")]
+    steps = [step("press tab")]
+    assert next_action(moves, steps) == "wait"
+    steps += [step("wait"), step("wait")]
+    assert next_action(moves, steps) is None
+    shown = f"{SCREEN}\n[11] Missing"
+    assert next_action(moves, steps, shown) == "click [11]"
+    steps[-1] = step("wait", after=shown)
+    steps.append(step("click [11]", before=shown, after=shown))
+    assert next_action(moves, steps) == "wait"
+    assert next_action(moves, steps, f"{shown}\n[12] terminal $") == "type ls"
+
+
+TYPED = SCREEN.replace("[5] field", "[5] field: tea")
+STRAY = SCREEN.replace("[5] field", "[5] field: the")
+OPEN = f"{SCREEN}\n[11] menu item Undo"
+
+
+def test_a_step_without_effect_leaves_the_expert_where_it_was() -> None:
+    moves = [Move("type tea"), Move("press tab"), Move("done")]
+    harmless = [step("click [99]", valid=False, after=f"No.\n{SCREEN}")]
+    harmless.append(step("wait", before=f"No.\n{SCREEN}"))
+    assert next_action(moves, harmless) == "type tea"
+    typed = [*harmless, step("type tea", after=TYPED)]
+    assert next_action(moves, typed) == "press tab"
+    assert labels(moves, typed) == [-1, -1, 1]
+
+
+def test_what_no_screen_shows_is_done_again_after_a_step_that_may_have_undone_it() -> None:
+    moves = [Move("press ctrl+end"), Move("type tea"), Move("done")]
+    steps = [step("press ctrl+end"), step("press home")]
+    assert next_action(moves, steps) == "press ctrl+end"
+    assert labels(moves, steps) == [1, -1]
+
+
+def test_the_expert_closes_what_was_opened_and_takes_back_what_was_written() -> None:
+    moves = [Move("type tea"), Move("done")]
+    opened = [step("click [4]", after=OPEN)]
+    assert next_action(moves, opened) == "press escape"
+    closed = [*opened, step("press escape", before=OPEN)]
+    assert next_action(moves, closed) == "type tea"
+    assert labels(moves, closed) == [-1, 1]
+    bare = [step("click [4]", after=SCREEN.replace("[4] View", "[4] View (focused)"))]
+    assert next_action(moves, bare) == "press escape", "a menu whose items are not shown"
+    focused = SCREEN.replace(" (focused)", "")
+    closed = [*opened, step("press escape", before=OPEN, after=focused)]
+    assert next_action(moves, closed) == "type tea"
+    written = [step("type the", after=STRAY)]
+    assert next_action(moves, written) == "press ctrl+z"
+    undone = [*written, step("press ctrl+z", before=STRAY)]
+    assert next_action(moves, undone) == "type tea"
+    in_vain = [*written, *[step("press ctrl+z", before=STRAY, after=STRAY)] * 3]
+    assert labels(moves, in_vain) == [-1, 1, 1, 1]
+    assert next_action(moves, in_vain) is None
+
+
+def test_how_something_written_is_taken_back_depends_on_the_application() -> None:
+    moves = [Move("type tea"), Move("done")]
+    for heading, way in (
+        ("[11] terminal Terminal: $ the", "press ctrl+u"),
+        ("== sales.xlsx - LibreOffice Calc (active)", "press escape"),
+    ):
+        before = SCREEN.replace("== list.txt (active)", heading)
+        written = [step("type the", before=before, after=f"{before} the")]
+        assert next_action(moves, written) == way
+
+
+def test_the_expert_chooses_again_what_lost_the_focus_and_else_is_lost() -> None:
+    moves = [Move("click [B1]"), Move("type 3"), Move("press enter"), Move("done")]
+    chosen, other = f"{SCREEN} (focused)", f"{SCREEN} (selected)"
+    steps = [step("click [8]", after=chosen), step("click [9]", before=chosen, after=other)]
+    assert next_action(moves, steps) == "click [8]"
+    steps = [step("click [9]", after=other)]
+    assert next_action(moves, steps) == "click [8]"
+    entered = [
+        step("click [8]"),
+        step("type 3", after=TYPED),
+        step("press left", before=TYPED, after=other),
+    ]
+    assert next_action(moves, entered) is None
+    assert labels(moves, [*entered, step("done", before=other)]) == [1, 1, -1, -1]
 
 
 ROOT = generated_task("root", FAMILIES["editor-add-line"], 3, "end")

@@ -102,6 +102,29 @@ def test_a_sheet_is_a_line_for_each_row() -> None:
     assert shown == ["[1] A1 Pen (focused) | [2] B1 3", "[3] A2"]
 
 
+def test_cells_of_a_sheet_do_not_repeat_which_of_them_are_selected() -> None:
+    selected = [*USUAL, "selected"]
+    shown = lines(
+        node(3, "tool bar"),
+        node(4, "entry", "", "A1:B1", states=[*USUAL, "editable"]),
+        node(3, "table", "Sheet1"),
+        node(4, "table cell", "A1", "Pen", box=[0, 100, 50, 20], states=selected),
+        node(4, "table cell", "B1", "3", box=[50, 100, 50, 20], states=[*selected, "focused"]),
+        node(4, "table cell", "notes.txt", box=[0, 120, 50, 20], states=selected),
+    )
+    assert shown == [
+        "tools: [1] A1:B1",
+        "[2] A1 Pen | [3] B1 3 (focused)",
+        "[4] notes.txt (selected)",
+    ]
+
+
+def test_of_a_tool_bar_is_left_out_what_menus_have_too() -> None:
+    tools = [node(4, "push button", name) for name in ("Save", "Sort Ascending", "Undo", "Bold")]
+    shown = lines(node(3, "tool bar"), *tools, node(3, "push button", "Save"))
+    assert shown == ["tools: [1] Sort Ascending [2] Bold", "[3] button Save"]
+
+
 def test_windows_behind_are_headings_that_can_be_clicked() -> None:
     windows = [window(7, "Back", active=False), window(8, "Front")]
     frames = [

@@ -43,7 +43,7 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
-from rlanything.seeds import derive
+from rlanything.seeds import dealt, derive
 
 EMBEDDED = {"train": families.train, "tune": families.train, "in_domain": families.train} | {
     "ood": families.ood
@@ -181,11 +181,8 @@ class Coding:
         self, split: str, count: int, seed: int, difficulty: tuple[int, int]
     ) -> list[Task]:
         rng = random.Random(derive(seed, "coding", split))
-        names = EMBEDDED[split]
-        # Every family as often as the others, in an order that depends on the seed.
-        order = [n for _ in range(-(-count // len(names))) for n in rng.sample(names, len(names))]
         tasks: list[Task] = []
-        for number, name in enumerate(order[:count]):
+        for number, name in enumerate(dealt(EMBEDDED[split], count, rng)):
             level = rng.randint(*difficulty)
             made = derive(seed, "coding", split, number)
             problem = families.make_problem(name, level, made, self._tests)

@@ -68,6 +68,8 @@ class InvalidAction(ValueError):
 USAGE = (
     "click [n], click x y, type [n] text, select [n] option, press key, scroll up or scroll down"
 )
+USAGE_BY_SIGHT = "click x y, press key, scroll up or scroll down"
+"""What is left where elements have no numbers."""
 LONGEST_TEXT = 500
 """Characters that may be typed at once."""
 _CLICK = re.compile(r"click \[(\d{1,4})\]")

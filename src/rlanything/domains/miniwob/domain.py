@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import get_args
 
 from rlanything.domains.base import DomainError, EpisodeError, Finding, InvalidTask
-from rlanything.domains.miniwob.actions import ACTION_MARKER, USAGE
+from rlanything.domains.miniwob.actions import ACTION_MARKER, USAGE, USAGE_BY_SIGHT
 from rlanything.domains.miniwob.browser import Browser
 from rlanything.domains.miniwob.environment import MiniWobEnvironment, open_episode
 from rlanything.domains.miniwob.experts import right_actions
@@ -18,44 +19,45 @@ from rlanything.domains.miniwob.tasks import (
     page_of,
     spec_of_task,
 )
+from rlanything.domains.screens import Observed, ScreenPrompts
 from rlanything.domains.teaching import StepTeacher
-from rlanything.domains.templates import CRITIC_STEP, Templates
 from rlanything.records import (
     Completion,
     Direction,
     JudgedTrajectory,
-    Message,
     Messages,
     Step,
     Task,
     Trajectory,
 )
 
-PLACEHOLDERS: dict[str, frozenset[str]] = {
-    "policy": frozenset({"task", "screen", "done", "usage"}),
-    "judge": frozenset({"task", "screen", "done", "response", "after"}),
-    "critic": frozenset({"task", "steps", "screen"}),
-    "critic_step": CRITIC_STEP,
-    "adapter": frozenset({"direction", "task", "page", "pages", "numbers", "critics"}),
-}
+ADAPTER = frozenset({"page", "pages", "numbers"})
+"""The placeholders of its adapter's prompt that are its own."""
 LONGEST_PLAN = 12
 """Actions after which the expert counts as lost."""
 
 
 class MiniWob:
-    """Web pages of the MiniWoB++ package, read as text.
+    """Web pages of the MiniWoB++ package, as text, as screenshots, or both.
 
-    `screenshots`: also take one of every screen, at this scale (1 to 4 pixels for one of the page);
-    0: none. `prompts`: a folder whose .txt files replace the shipped prompts. Raises `DomainError`
-    for options it cannot use."""
+    `observe`: `text`, `image` or `both`, what the models are shown. `screenshots`: take one of
+    every screen, at this scale (1 to 4 pixels for one of the page); 0: none, unless the models are
+    shown them, then 1. `prompts`: a folder whose .txt files replace the shipped prompts. Raises
+    `DomainError` for options it cannot use."""
 
     action_marker = ACTION_MARKER
 
-    def __init__(self, screenshots: int = 0, prompts: str | None = None) -> None:
+    def __init__(
+        self, observe: Observed = "text", screenshots: int = 0, prompts: str | None = None
+    ) -> None:
+        if observe not in get_args(Observed):
+            raise DomainError(f"observe is {observe!r}: use one of {', '.join(get_args(Observed))}")
         if screenshots not in range(5):
             raise DomainError(f"screenshots is {screenshots!r}: give a scale from 1 to 4, or 0")
-        self._screenshots = screenshots
-        self._templates = Templates("rlanything.domains.miniwob", PLACEHOLDERS, prompts)
+        self.shows_images = observe != "text"
+        self._text = observe != "image"
+        self._screenshots = screenshots or int(self.shows_images)
+        self._prompts = ScreenPrompts("rlanything.domains.miniwob", ADAPTER, prompts)
 
     @staticmethod
     def checks() -> list[Finding]:
@@ -84,7 +86,7 @@ class MiniWob:
         return [tasks[number] for number, _ in numbered]
 
     def environment(self) -> MiniWobEnvironment:
-        return MiniWobEnvironment(self.browser, screenshots=self._screenshots > 0)
+        return MiniWobEnvironment(self.browser, self._screenshots > 0, self._text)
 
     @staticmethod
     def nano_teacher() -> StepTeacher:
@@ -93,38 +95,22 @@ class MiniWob:
         return MiniWobTeacher()
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        """Returns one message, however many steps there were: the screen shows their result."""
-        text = self._templates.render(
-            "policy",
-            task=task.instruction,
-            screen=observation,
-            done=_done(steps),
-            usage=USAGE,
-        )
-        return (Message("user", text),)
+        usage = USAGE if self._text else USAGE_BY_SIGHT
+        return self._prompts.policy(task, steps, observation, usage)
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
-        """Returns the last step with the screens before and after it."""
-        *before, last = steps
-        text = self._templates.render(
-            "judge",
-            task=task.instruction,
-            done=_done(before),
-            screen=last.observation,
-            response=last.response,
-            after=last.next_observation,
-        )
-        return (Message("user", text),)
+        return self._prompts.judge(task, steps)
 
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
-        trajectory = failed.trajectory
-        text = self._templates.render(
-            "critic",
-            task=trajectory.task.instruction,
-            steps=self._templates.critic_steps(failed, rejected),
-            screen=trajectory.steps[-1].observation,
-        )
-        return (Message("user", text),)
+        return self._prompts.critic(failed, rejected)
+
+    def step_critic_prompt(self, failed: JudgedTrajectory, index: int) -> Messages:
+        return self._prompts.step_critic(failed, index)
+
+    def staged_critic_prompt(
+        self, failed: JudgedTrajectory, summaries: Mapping[int, str]
+    ) -> Messages:
+        return self._prompts.staged_critic(failed, summaries)
 
     def adapter_prompt(
         self,
@@ -140,16 +126,14 @@ class MiniWob:
             for member in family(page)
             for knob in member.knobs
         }
-        text = self._templates.render(
-            "adapter",
-            direction=direction,
-            task=root.instruction,
+        return self._prompts.adapter(
+            root,
+            direction,
+            critics,
             page=page.name,
             pages=", ".join(each.name for each in family(page)),
             numbers=", ".join(numbers.values()) or "none",
-            critics=" ".join(critics) or "none",
         )
-        return (Message("user", text),)
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         """Returns a task with another page, other numbers or a hint; it was loaded, and solved by
@@ -203,7 +187,3 @@ class MiniWob:
             steps.append(Step(screen.text, response, result.action, result.valid, after.text))
             screen = after
         raise InvalidTask("the expert cannot solve it", "unsolvable")
-
-
-def _done(steps: Sequence[Step]) -> str:
-    return "; ".join(step.action or "nothing" for step in steps) or "nothing"

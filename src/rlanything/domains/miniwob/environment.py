@@ -14,6 +14,7 @@ from rlanything.domains.miniwob.actions import (
     ACTION_MARKER,
     CLIPBOARD_KEYS,
     USAGE,
+    USAGE_BY_SIGHT,
     Action,
     Click,
     ClickAt,
@@ -27,9 +28,10 @@ from rlanything.domains.miniwob.actions import (
 )
 from rlanything.domains.miniwob.browser import HEIGHT, WIDTH, Browser, BrowserDied
 from rlanything.domains.miniwob.screen import Element, elements_of, text_of
+from rlanything.domains.screens import LOOK
 from rlanything.records import Task
 
-NO_ACTION = f"No action was found: end the response with `{ACTION_MARKER} ` and one of: {USAGE}."
+NO_ACTION = f"No action was found: end the response with `{ACTION_MARKER} ` and one of: "
 SETTLE_MS = 1000
 """Time that passes on a page's own clock after each action: longer than any animation or delay."""
 FORGET_MS = 1100
@@ -226,8 +228,9 @@ class MiniWobEnvironment:
     """Plays one page at a time. An episode is won with the page's full reward, and lost with
     less."""
 
-    def __init__(self, browser: Browser, screenshots: bool = False) -> None:
-        self._browser, self._screenshots = browser, screenshots
+    def __init__(self, browser: Browser, screenshots: bool = False, text: bool = True) -> None:
+        """`screenshots`: take them; `text`: whether what is observed says what is on the screen."""
+        self._browser, self._screenshots, self._says = browser, screenshots, text
         self._task: Task
         self._episode: PageEpisode
         self._text = ""
@@ -247,7 +250,8 @@ class MiniWobEnvironment:
     def step(self, response: str) -> StepResult:
         text = find_action(response)
         if text is None:
-            return self._invalid_step(None, NO_ACTION)
+            usage = USAGE if self._says else USAGE_BY_SIGHT
+            return self._invalid_step(None, f"{NO_ACTION}{usage}.")
         try:
             state = self._episode.act(parse_action(text))
         except InvalidAction as reason:
@@ -263,7 +267,9 @@ class MiniWobEnvironment:
         return StepResult(self._observe(state), text, valid=True)
 
     def _observe(self, state: PageState) -> Observation:
-        self._text = text_of(state.elements) or "The page is empty."
+        self._text = LOOK
+        if self._says:
+            self._text = text_of(state.elements) or "The page is empty."
         return self._observation(self._text)
 
     def _observation(self, text: str) -> Observation:

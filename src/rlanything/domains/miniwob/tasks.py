@@ -11,7 +11,7 @@ from rlanything.domains.miniwob.environment import EpisodeSpec
 from rlanything.domains.miniwob.pages import OOD, PAGES, TRAIN, Page, page_parameters
 from rlanything.domains.miniwob.rewriting import PageSetting
 from rlanything.records import Task
-from rlanything.seeds import derive
+from rlanything.seeds import dealt, derive
 
 SPLITS: Mapping[str, tuple[Page, ...]] = {
     "train": TRAIN,
@@ -27,12 +27,10 @@ def episode_specs(split: str, count: int, seed: int) -> list[EpisodeSpec]:
     `DomainError` for an unknown split."""
     if split not in SPLITS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
-    pages = SPLITS[split]
-    rng = random.Random(derive(seed, "miniwob", split))
-    order = [page for _ in range(-(-count // len(pages))) for page in rng.sample(pages, len(pages))]
+    pages = dealt(SPLITS[split], count, random.Random(derive(seed, "miniwob", split)))
     return [
         EpisodeSpec(page.name, derive(seed, "miniwob", split, number) % 2**32)
-        for number, page in enumerate(order[:count])
+        for number, page in enumerate(pages)
     ]
 
 

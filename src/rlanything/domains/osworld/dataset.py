@@ -1,7 +1,7 @@
 """OSWorld's own tasks, read from a folder as it is downloaded.
 
     test_all.json              applications, each with the ids of its tasks
-    examples/APP/ID.json       a task: id, instruction, config, evaluator
+    examples/APP/ID.json       a task: id, instruction, config, evaluator, and perhaps goals.KEYS
     cache/ID/...               files that the task downloads, as OSWorld's own runs leave them
 
 A folder that holds these in `evaluation_examples` is understood too.
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.domains.base import DomainError, MissingData
+from rlanything.domains.osworld.goals import KEYS, prepared
 from rlanything.records import Task
 from rlanything.seeds import derive
 
@@ -30,11 +31,14 @@ _ID = re.compile(r"[\w-]+", re.ASCII)
 _OUTSIDE = re.compile(r"https?://(?!localhost\b|127\.0\.0\.1\b)")
 
 
-def dataset_tasks(folder: Path, split: str, count: int, seed: int) -> list[Task]:
+def dataset_tasks(
+    folder: Path, split: str, count: int, seed: int, online: bool = False
+) -> list[Task]:
     """Returns `count` tasks of a split, or all that can be played here where there are fewer.
 
     `train` and `in_domain` are the same tasks, as in the paper; `ood`: those with a browser and
-    with several applications. Tasks that need the internet are left out, and named in the log.
+    with several applications. Tasks that need the internet are left out, and named in the log;
+    `online`: the machines have it, and tasks are left out that need files on the host.
     Raises `DomainError` for a folder or a file that is not as described above."""
     if split not in SPLITS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
@@ -43,10 +47,11 @@ def dataset_tasks(folder: Path, split: str, count: int, seed: int) -> list[Task]
     for application, example in _examples(root):
         if split != "all" and (application in HELD_OUT) != (split == "ood"):
             continue
-        if needs_internet(example, root / "cache" / example["id"]):
+        if needs_internet(example, root / "cache" / example["id"], online):
             skipped.append(f"{application}/{example['id']}")
             continue
-        data = {"example": example, "files": {}}
+        plain = {key: value for key, value in example.items() if key not in KEYS}
+        data = {"example": plain, "files": {}, **prepared(example)}
         tasks.append(Task(example["id"], example["instruction"], application, data))
     if skipped:
         log.warning("%d tasks need the internet: %s", len(skipped), ", ".join(skipped))
@@ -65,18 +70,20 @@ def downloads(folder: Path) -> Path | None:
     return cache if cache.is_dir() else None
 
 
-def needs_internet(example: Mapping[str, Any], cache: Path) -> bool:
-    """Returns whether a task asks for anything outside that is not in `cache`."""
-    if example.get("proxy") or "googledrive" in json.dumps(example["evaluator"]):
+def needs_internet(example: Mapping[str, Any], cache: Path, online: bool = False) -> bool:
+    """Returns whether a task asks for anything outside that is not in `cache`. `online`: whether
+    machines have the internet, so that only files that the host would fetch count."""
+    asked = [example["config"], example["evaluator"], example.get("evaluator_list")]
+    if (example.get("proxy") and not online) or "googledrive" in json.dumps(asked):
         return True
-    return any(_outside(example[key], cache) for key in ("config", "evaluator"))
+    return _outside(asked, cache, online)
 
 
-def _outside(value: Any, cache: Path) -> bool:
+def _outside(value: Any, cache: Path, online: bool) -> bool:
     if isinstance(value, str):
-        return _OUTSIDE.search(value) is not None
+        return not online and _OUTSIDE.search(value) is not None
     if isinstance(value, list):
-        return any(_outside(each, cache) for each in value)
+        return any(_outside(each, cache, online) for each in value)
     if not isinstance(value, dict):
         return False
     if isinstance(value.get("url"), str) and isinstance(value.get("path"), str):
@@ -84,12 +91,15 @@ def _outside(value: Any, cache: Path) -> bool:
         name = Path(value["path"]).name
         if (cache / f"{uuid.uuid5(uuid.NAMESPACE_URL, value['url'])}_{name}").is_file():
             return False
+        if _OUTSIDE.search(value["url"]):
+            return True
     if value.get("type") == "cloud_file":
         names = value.get("dest")
         names = names if isinstance(names, list) else [names]
         if all((cache / str(name)).is_file() for name in names):
             return False
-    return any(_outside(each, cache) for each in value.values())
+        online = False  # the host would fetch it
+    return any(_outside(each, cache, online) for each in value.values())
 
 
 def _root(folder: Path) -> Path:
@@ -124,6 +134,10 @@ def _example(path: Path, name: str) -> dict[str, Any]:
     for key, kind in kinds.items():
         if not isinstance(example.get(key), kind):
             raise DomainError(f"{path}: {key!r} is missing or of another kind: download it again")
+    try:
+        prepared(example)
+    except ValueError as fault:
+        raise DomainError(f"{path}: {fault}: see docs/desktop-tasks.md") from fault
     return example
 
 

@@ -10,11 +10,21 @@ from __future__ import annotations
 
 import errno
 import os
-import struct
 
 from rlanything.domains.base import DomainError
-
-_ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+from rlanything.domains.bpf import (
+    ALLOW,
+    ANY_BIT,
+    ARCHITECTURES,
+    ARGUMENTS_AT,
+    AT_LEAST,
+    EQUAL,
+    ERRNO,
+    LOAD,
+    RETURN,
+    of_architecture,
+    packed,
+)
 
 # Numbers for x86-64 and aarch64 (None: has none).
 _REFUSED: dict[str, tuple[int | None, int | None]] = {
@@ -64,9 +74,6 @@ _FAMILIES = (1, 2, 10, 16)
 """AF_UNIX, INET, INET6 and NETLINK, which are the desktop's own. AF_VSOCK would reach the host that
 a virtual machine runs on, whatever the network namespace."""
 
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENT_AT = 0, 4, 16
-_KILL, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
 _X32 = 0x40000000
 
 
@@ -75,33 +82,30 @@ def syscall_filter() -> bytes:
 
     Raises `DomainError` on a machine that is neither x86-64 nor aarch64."""
     machine = os.uname().machine
-    if machine not in _ARCHITECTURES:
+    if machine not in ARCHITECTURES:
         raise DomainError(f"no desktop on {machine}: use a machine with x86-64 or aarch64")
-    architecture, column = _ARCHITECTURES[machine]
+    architecture, column = ARCHITECTURES[machine]
     code = [
-        (_LOAD, 0, 0, _ARCHITECTURE_AT),
-        (_EQUAL, 1, 0, architecture),
-        (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, _NUMBER_AT),
-        (_AT_LEAST, 0, 1, _X32),
-        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+        *of_architecture(architecture),
+        (AT_LEAST, 0, 1, _X32),
+        (RETURN, 0, 0, ERRNO | errno.EPERM),
     ]
     for calls, reason in ((_REFUSED, errno.EPERM), (_UNKNOWN, errno.ENOSYS)):
         for numbers in calls.values():
             number = numbers[column]
             if number is not None:
-                code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | reason)]
+                code += [(EQUAL, 0, 1, number), (RETURN, 0, 0, ERRNO | reason)]
     count = len(_FAMILIES)
     code += [
-        (_EQUAL, 0, 4, _CLONE[column]),
-        (_LOAD, 0, 0, _ARGUMENT_AT),
-        (_ANY_BIT, 0, 1, _NEW_NAMESPACES),
-        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
-        (_RETURN, 0, 0, _ALLOW),
-        (_EQUAL, 0, count + 2, _SOCKET[column]),
-        (_LOAD, 0, 0, _ARGUMENT_AT),
-        *((_EQUAL, count - i, 0, family) for i, family in enumerate(_FAMILIES)),
-        (_RETURN, 0, 0, _ERRNO | errno.EAFNOSUPPORT),
-        (_RETURN, 0, 0, _ALLOW),
+        (EQUAL, 0, 4, _CLONE[column]),
+        (LOAD, 0, 0, ARGUMENTS_AT),
+        (ANY_BIT, 0, 1, _NEW_NAMESPACES),
+        (RETURN, 0, 0, ERRNO | errno.EPERM),
+        (RETURN, 0, 0, ALLOW),
+        (EQUAL, 0, count + 2, _SOCKET[column]),
+        (LOAD, 0, 0, ARGUMENTS_AT),
+        *((EQUAL, count - i, 0, family) for i, family in enumerate(_FAMILIES)),
+        (RETURN, 0, 0, ERRNO | errno.EAFNOSUPPORT),
+        (RETURN, 0, 0, ALLOW),
     ]
-    return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
+    return packed(code)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import http.client
 import io
 import json
 import os
@@ -29,20 +28,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.bubblewrap import boxed, bubblewrap, refusal
+from rlanything.domains.bubblewrap import Shown, boxed, bubblewrap, refusal, system
 from rlanything.domains.osworld.denied import syscall_filter
+from rlanything.domains.osworld.guest.relay import Relay
+from rlanything.domains.osworld.machine import PORTS, DesktopLost, NoAnswer, exchange
 from rlanything.domains.osworld.packages import DESKTOP, missing, remedy
-from rlanything.domains.osworld.relay import Relay
 from rlanything.domains.osworld.watchdog import DesktopLimits, Watchdog
 
 GUEST = Path(__file__).with_name("guest")
-PORTS = (5000, 9222, 8080)
-"""The ports inside that the host can reach: the server's, Chromium's for debugging, VLC's."""
 START_SECONDS = 60.0
-LARGEST_ANSWER = 256 * 2**20
-"""Bytes of an answer: what comes from a desktop is the policy's, as a file of any size is."""
-_SYSTEM = ("usr",)
-_LINKS = ("bin", "sbin", "lib", "lib32", "lib64")
 _SHOWN = (
     *("etc/alternatives", "etc/chromium", "etc/dconf", "etc/fonts", "etc/gtk-2.0", "etc/gtk-3.0"),
     *("etc/ld.so.cache", "etc/libreoffice", "etc/localtime", "etc/mailcap", "etc/mime.types"),
@@ -84,20 +78,14 @@ class DesktopUnavailable(DomainError):
     """A machine on which no desktop can be contained; one line that ends with the remedy."""
 
 
-class DesktopLost(RuntimeError):
-    """The end of a desktop that died, hung or exceeded a limit; the message is one line."""
-
-
-class DesktopRefusal(RuntimeError):
-    """A request that the desktop's server could not carry out; the message is its reason."""
-
-
 class Desktop:
     """A desktop of its own processes, files and screen.
 
     `size`: of the screen in pixels; `home`: a folder whose files are copied into /home/user. The
     constructor returns while the desktop is still starting; the first request waits for it. Raises
     `DesktopUnavailable` where packages or namespaces are missing."""
+
+    password = ""
 
     def __init__(
         self,
@@ -227,10 +215,8 @@ class Desktop:
         options += ["--info-fd", str(information)]
         for name, value in _ENVIRONMENT.items():
             options += ["--setenv", name, value]
-        rest = ["--tmpfs", "/usr/local", "--remount-ro", "/usr/local"]
-        for name in _LINKS:
-            if os.path.islink(f"/{name}"):
-                rest += ["--symlink", f"usr/{name}", f"/{name}"]
+        programs, links = system()
+        rest = ["--tmpfs", "/usr/local", "--remount-ro", "/usr/local", *links]
         for (path, _), file in zip(_WRITTEN.items(), files[2:], strict=True):
             rest += ["--perms", "0444", "--ro-bind-data", str(file), path]
         rest += ["--proc", "/proc", "--dev", "/dev"]
@@ -239,7 +225,7 @@ class Desktop:
         # What is left writable would be memory that no size ends.
         rest += ["--remount-ro", "/dev", "--remount-ro", "/"]
         rest += ["--chdir", "/home/user", "--", *start]
-        return boxed(program, options, _shown(), rest)
+        return boxed(program, options, [*programs, *_shown()], rest)
 
     def _await_start(self) -> None:
         try:
@@ -262,49 +248,12 @@ class Desktop:
     def _exchange(
         self, method: str, path: str, body: Mapping[str, Any] | bytes | None, seconds: float
     ) -> bytes:
-        connection = _Connection(str(self._folder / "5000"), seconds)
-        # A time limit of the socket's would be one for each of its parts.
-        timer = threading.Timer(seconds, connection.abort)
-        timer.daemon = True
-        timer.start()
-        content = body if isinstance(body, bytes | None) else json.dumps(body)
-        kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
         try:
-            connection.request(method, path, content, {"Content-Type": kind})
-            response = connection.getresponse()
-            answer = response.read(LARGEST_ANSWER + 1)
-        except (OSError, http.client.HTTPException, ValueError, AttributeError) as fault:
+            return exchange(str(self._folder / "5000"), method, path, body, seconds)
+        except NoAnswer as fault:
             self._end()
-            late = f"no answer to {path} in {seconds:g} s"
-            reason = late if connection.aborted else f"the desktop ended at {path} ({fault!r})"
+            reason = str(fault) if fault.late else f"the desktop ended at {fault}"
             raise DesktopLost(self._watchdog.reason or reason) from fault
-        finally:
-            timer.cancel()
-            connection.close()
-        if len(answer) > LARGEST_ANSWER:
-            raise DesktopRefusal(f"{path}: the answer is larger than {LARGEST_ANSWER} bytes")
-        if response.status >= 400:
-            raise DesktopRefusal(f"{path}: {_reason(answer)}")
-        return answer
-
-
-class _Connection(http.client.HTTPConnection):
-    """One HTTP request over a unix socket."""
-
-    def __init__(self, path: str, seconds: float) -> None:
-        super().__init__("desktop", timeout=seconds)
-        self.aborted = False
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-    def abort(self) -> None:
-        self.aborted = True
-        with contextlib.suppress(OSError, AttributeError):
-            self.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _kill(group: int) -> None:
@@ -312,10 +261,9 @@ def _kill(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def _shown() -> list[tuple[Path, PurePosixPath]]:
-    """Returns the host's files that a desktop shows, and where."""
-    names = [*_SYSTEM, *(name for name in _LINKS if not os.path.islink(f"/{name}")), *_SHOWN]
-    places = [Path("/", name) for name in names]
+def _shown() -> list[Shown]:
+    """Returns the host's other files that a desktop shows, and ours."""
+    places = [Path("/", name) for name in _SHOWN]
     shown = [(place, PurePosixPath(place)) for place in places if place.exists()]
     return [*shown, (GUEST, PurePosixPath("/opt/guest"))]
 
@@ -347,11 +295,3 @@ def _memory_file(name: str, content: bytes) -> int:
     seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
     fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
     return file
-
-
-def _reason(answer: bytes) -> str:
-    try:
-        said = json.loads(answer)["message"]
-    except (ValueError, KeyError, TypeError):
-        said = answer[:200].decode("utf-8", "replace")
-    return " ".join(str(said).split())[:400]

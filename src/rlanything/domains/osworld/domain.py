@@ -3,50 +3,58 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Literal, get_args
+from types import MappingProxyType
+from typing import Any, Literal, get_args
 
 from rlanything.domains.base import DomainError, EpisodeError, Finding, InvalidTask
 from rlanything.domains.osworld.actions import ACTION_MARKER, USAGE, Notation
 from rlanything.domains.osworld.dataset import dataset_tasks, downloads
 from rlanything.domains.osworld.environment import DesktopEnvironment, DesktopOptions
 from rlanything.domains.osworld.evaluation import Evaluators, find_python
-from rlanything.domains.osworld.experts import next_action
-from rlanything.domains.osworld.families import FAMILIES
+from rlanything.domains.osworld.experts import labels, next_action
+from rlanything.domains.osworld.families import FAMILIES, DesktopGoal
+from rlanything.domains.osworld.goals import NO_HINT, OWN, offered
 from rlanything.domains.osworld.packages import findings
+from rlanything.domains.osworld.provided import (
+    NAMESPACES,
+    PROVIDERS,
+    ProvidedDesktops,
+    ProviderOptions,
+)
 from rlanything.domains.osworld.rewriting import rewritten
-from rlanything.domains.osworld.tasks import draft, generated_tasks, goal_of
-from rlanything.domains.templates import CRITIC_STEP, Templates
+from rlanything.domains.osworld.tasks import APPLICATIONS, draft, generated_tasks, goal_of
+from rlanything.domains.screens import ScreenPrompts
+from rlanything.domains.teaching import StepTeacher
 from rlanything.records import (
     Completion,
     Direction,
     JudgedTrajectory,
-    Message,
     Messages,
     Step,
     Task,
     Trajectory,
 )
 
-PLACEHOLDERS: dict[str, frozenset[str]] = {
-    "policy": frozenset({"task", "screen", "done", "usage"}),
-    "judge": frozenset({"task", "screen", "done", "response", "after"}),
-    "critic": frozenset({"task", "steps", "screen"}),
-    "critic_step": CRITIC_STEP,
-    "adapter": frozenset({"direction", "task", "goal", "goals", "hint", "critics"}),
-}
+log = logging.getLogger(__name__)
+ADAPTER = frozenset({"goal", "goals", "hint", "hints"})
+"""The placeholders of its adapter's prompt that are its own."""
 Observed = Literal["text", "screenshot", "both"]
 
 
 class OSWorld:
     """Tasks on a desktop, generated unless `data` names a folder of OSWorld's own.
 
-    `data`: the folder `evaluation_examples` as it is downloaded. `actions`: `numbered`,
+    `data`: the folder `evaluation_examples` as it is downloaded. `applications`: those that
+    generated tasks keep to; a split needs one of its own. `actions`: `numbered`,
     `computer_13` or `pyautogui`. `observe`: `text`, `screenshot` or `both`. `max_steps`: steps
     after which the desktop is scored as it is. `python`: that of desktop_env, where `make osworld`
-    did not make it. `prompts`: a folder whose .txt files replace the shipped prompts. Raises
-    `DomainError` for options it cannot use."""
+    did not make it. `provider`: what starts the machines: `namespaces` of this one, a provider of
+    desktop_env's, or `module:Class`; `provider_options`: see `ProviderOptions`. `prompts`: a folder
+    whose .txt files replace the shipped prompts. Raises `DomainError` for options it cannot use."""
 
     action_marker = ACTION_MARKER
 
@@ -58,20 +66,33 @@ class OSWorld:
         max_steps: int = 30,
         python: str | None = None,
         prompts: str | None = None,
+        provider: str = NAMESPACES,
+        provider_options: Mapping[str, Any] = MappingProxyType({}),
+        applications: Sequence[str] = APPLICATIONS,
     ) -> None:
         _one_of("actions", actions, get_args(Notation))
         _one_of("observe", observe, get_args(Observed))
         if type(max_steps) is not int or max_steps < 1:
             raise DomainError(f"max_steps is {max_steps!r}: give a whole number from 1 on")
+        if not applications:
+            raise DomainError("applications is empty: leave it out, or name some")
+        for each in applications:
+            _one_of("applications", each, APPLICATIONS)
+        self._applications = tuple(applications)
         self._data = None if data is None else Path(data)
         self._python = python
+        self._machines = _machines(provider, provider_options)
         self._options = DesktopOptions(
             notation=actions,
             text=observe != "screenshot",
             screenshots=observe != "text",
             max_steps=max_steps,
         )
-        self._templates = Templates("rlanything.domains.osworld", PLACEHOLDERS, prompts)
+        if self._machines is not None:
+            self._options = replace(self._options, size=self._machines.size)
+        self._playable: dict[tuple[object, ...], InvalidTask | None] = {}
+        """What speaks against the goals that were played for candidates."""
+        self._prompts = ScreenPrompts("rlanything.domains.osworld", ADAPTER, prompts)
 
     @staticmethod
     def checks() -> list[Finding]:
@@ -82,6 +103,12 @@ class OSWorld:
             text = f"desktop tasks are not available: {error}"
         return [*findings(), Finding("osworld", True, text)]
 
+    @staticmethod
+    def nano_teacher() -> StepTeacher:
+        from rlanything.domains.osworld.teacher import OSWorldTeacher
+
+        return OSWorldTeacher()
+
     @functools.cached_property
     def evaluators(self) -> Evaluators:
         """desktop_env's process of this one. Raises `DomainError` where there is no such Python."""
@@ -90,45 +117,32 @@ class OSWorld:
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         if self._data is not None:
-            return dataset_tasks(self._data, split, count, seed)
-        return generated_tasks(split, count, seed)
+            online = self._machines is not None
+            return dataset_tasks(self._data, split, count, seed, online)
+        return generated_tasks(split, count, seed, self._applications)
 
     def environment(self) -> DesktopEnvironment:
-        return DesktopEnvironment(self.evaluators, self._options)
+        desktops = None
+        if self._machines is not None:
+            desktops = ProvidedDesktops(find_python(self._python), self._machines)
+        return DesktopEnvironment(self.evaluators, self._options, desktops)
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        """Returns one message, however many steps there were: the screen shows their result."""
-        text = self._templates.render(
-            "policy",
-            task=task.instruction,
-            screen=observation,
-            done=_done(steps),
-            usage=self._usage(),
-        )
-        return (Message("user", text),)
+        return self._prompts.policy(task, steps, observation, self._usage())
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
-        """Returns the last step with the screens before and after it."""
-        *before, last = steps
-        text = self._templates.render(
-            "judge",
-            task=task.instruction,
-            done=_done(before),
-            screen=last.observation,
-            response=last.response,
-            after=last.next_observation,
-        )
-        return (Message("user", text),)
+        return self._prompts.judge(task, steps)
 
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
-        trajectory = failed.trajectory
-        text = self._templates.render(
-            "critic",
-            task=trajectory.task.instruction,
-            steps=self._templates.critic_steps(failed, rejected),
-            screen=trajectory.steps[-1].observation,
-        )
-        return (Message("user", text),)
+        return self._prompts.critic(failed, rejected)
+
+    def step_critic_prompt(self, failed: JudgedTrajectory, index: int) -> Messages:
+        return self._prompts.step_critic(failed, index)
+
+    def staged_critic_prompt(
+        self, failed: JudgedTrajectory, summaries: Mapping[int, str]
+    ) -> Messages:
+        return self._prompts.staged_critic(failed, summaries)
 
     def adapter_prompt(
         self,
@@ -137,53 +151,58 @@ class OSWorld:
         critics: Sequence[str],
         rollouts: Sequence[JudgedTrajectory] = (),
     ) -> Messages:
-        """Returns the goals of the root's set-up, the easiest first; OSWorld's own have one."""
+        """Returns the goals of the root's set-up, the easiest first; OSWorld's own tasks have one
+        each, unless a user prepared more."""
         del rollouts
-        made = root.data.get("generated")
-        goals = ["given"]
-        if made is not None:
-            goals = [goal.name for goal in draft(FAMILIES[made["family"]], made["seed"]).goals]
-        text = self._templates.render(
-            "adapter",
-            direction=direction,
-            task=root.instruction,
-            goal="given" if made is None else made["goal"],
-            goals=", ".join(goals),
-            hint="yes" if made is not None and made["hinted"] else "no",
-            critics=" ".join(critics) or "none",
-        )
-        return (Message("user", text),)
+        return self._prompts.adapter(root, direction, critics, **_choices(root))
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         """Returns a task with another goal or hint on the root's set-up; it was played: it is not
-        done untouched, and the expert does it."""
+        done untouched, and the expert does it. For a user's task there is no expert: only the
+        rollouts of the candidate can tell that it can be done."""
         task = rewritten(root, task_id, completion)
-        try:
-            if self._outcome(task, expert=False) == 1:
-                raise InvalidTask("it is done before anything is done")
-            if self._outcome(task, expert=True) != 1:
-                raise InvalidTask("the expert cannot do it", "unsolvable")
-        except EpisodeError as fault:
-            raise InvalidTask(fault.reason, "unsolvable") from fault
+        made = task.data.get("generated")
+        goal = (task_id,) if made is None else (made["family"], made["seed"], made["goal"])
+        if goal not in self._playable:  # a hint changes nothing in what can be done
+            self._playable[goal] = self._refusal(task)
+        refusal = self._playable[goal]
+        if refusal is not None:
+            raise refusal
         return task
 
+    def _refusal(self, task: Task) -> InvalidTask | None:
+        """Plays a task, untouched and by its expert, and returns what speaks against it."""
+        try:
+            if self._outcome(task, expert=False) == 1:
+                return InvalidTask("it is done before anything is done")
+            if goal_of(task) is None:
+                log.info("%s: not done untouched; without an expert no more is known", task.id)
+            elif self._outcome(task, expert=True) != 1:
+                return InvalidTask("the expert cannot do it", "unsolvable")
+        except EpisodeError as fault:
+            return InvalidTask(fault.reason, "unsolvable")
+        return None
+
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        del task, trajectories  # an expert did a candidate when it was proposed
+        del task, trajectories  # what can be known was asked when a candidate was proposed
         return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
-        """Returns None: a desktop has many ways, and the expert knows one."""
-        del task, steps
-        return None
+        """Returns +1 for a step of a generated task that its expert would have taken on that
+        screen, whatever was done before; None for OSWorld's own."""
+        goal = self._goal(task)
+        return None if goal is None else labels(goal.moves, steps)
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
-        """Returns the next response of a generated task's expert, as long as all steps were its
-        own."""
-        goal = goal_of(task)
-        if goal is None or self._options.notation != "numbered" or not self._options.text:
-            return None
-        action = next_action(goal.moves, steps)
+        """Returns the next response of a generated task's expert, as long as it knows one."""
+        goal = self._goal(task)
+        action = None if goal is None else next_action(goal.moves, steps)
         return None if action is None else f"{ACTION_MARKER} {action}"
+
+    def _goal(self, task: Task) -> DesktopGoal | None:
+        """Returns the goal that an expert can follow; None without one."""
+        numbered = self._options.notation == "numbered" and self._options.text
+        return goal_of(task) if numbered else None
 
     def _usage(self) -> str:
         usage = USAGE[self._options.notation]
@@ -210,10 +229,30 @@ class OSWorld:
             environment.close()
 
 
+def _choices(root: Task) -> dict[str, str]:
+    """Returns what the adapter's prompt says of the goals that a root task offers."""
+    made = root.data.get("generated")
+    if made is not None:
+        goals = [goal.name for goal in draft(FAMILIES[made["family"]], made["seed"]).goals]
+        chosen = {"goal": made["goal"], "hint": "yes" if made["hinted"] else "no"}
+        return {**chosen, "goals": ", ".join(goals), "hints": "yes or no"}
+    if "goals" in root.data:
+        return offered(root)
+    return {"goal": OWN, "goals": OWN, "hint": NO_HINT, "hints": NO_HINT}
+
+
 def _one_of(name: str, value: object, known: Sequence[str]) -> None:
     if value not in known:
         raise DomainError(f"{name} is {value!r}: use one of {', '.join(known)}")
 
 
-def _done(steps: Sequence[Step]) -> str:
-    return "; ".join(step.action or "nothing" for step in steps) or "nothing"
+def _machines(provider: str, options: Mapping[str, Any]) -> ProviderOptions | None:
+    """Returns the machines that are asked for; None: namespaces."""
+    if provider == NAMESPACES:
+        if options:
+            raise DomainError(f"provider_options: namespaces have none; give them to {PROVIDERS}")
+        return None
+    known = [field.name for field in fields(ProviderOptions)][1:]
+    for name in options:
+        _one_of("provider_options", name, known)
+    return ProviderOptions(provider, **options)

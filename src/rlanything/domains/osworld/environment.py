@@ -19,12 +19,13 @@ from rlanything.domains.osworld.actions import (
     find_action,
     parse_action,
 )
-from rlanything.domains.osworld.desktop import Desktop, DesktopLost, DesktopRefusal
+from rlanything.domains.osworld.desktop import Desktop
+from rlanything.domains.osworld.machine import DesktopLost, DesktopRefusal, Machine
 from rlanything.domains.osworld.screen import Screen, read_screen
 from rlanything.domains.osworld.watchdog import DesktopLimits
 from rlanything.records import Task
 
-QUIET_SECONDS = 10.0
+QUIET_SECONDS = 20.0
 """The longest wait, after an action, for the screen to rest."""
 SETUP_SECONDS = 60.0
 """The longest wait for that after the set-up, when applications start."""
@@ -42,12 +43,12 @@ MOST_STARTS = 2
 class DesktopTasks(Protocol):
     """How tasks begin and what they are worth; `data` is the task's own."""
 
-    def setup(self, data: Mapping[str, Any], desktop: Desktop) -> None:
+    def setup(self, data: Mapping[str, Any], desktop: Machine) -> None:
         """Brings a fresh desktop into the state in which the task begins. Raises an exception
         where it cannot."""
         ...
 
-    def score(self, data: Mapping[str, Any], desktop: Desktop, last_action: str) -> float:
+    def score(self, data: Mapping[str, Any], desktop: Machine, last_action: str) -> float:
         """Returns what the desktop's state is worth, from 0 to 1.
 
         `last_action`: "done", "fail", or "" where the steps ran out. Raises an exception where it
@@ -69,6 +70,23 @@ class DesktopOptions:
     home: Path | None = None
     """A folder whose files are in every desktop's home folder."""
     limits: DesktopLimits = field(default_factory=DesktopLimits)
+
+
+class Desktops(Protocol):
+    """Where the desktops of an environment come from, one for each episode."""
+
+    def prepare(self) -> None:
+        """Begins to make the next desktop, where that can be done beside one in use."""
+        ...
+
+    def take(self) -> Machine:
+        """Returns a started desktop in which nothing happened; the caller closes it. Raises
+        `DomainError` and `DesktopLost`."""
+        ...
+
+    def close(self) -> None:
+        """Ends what waits."""
+        ...
 
 
 class FreshDesktops:
@@ -107,10 +125,13 @@ class FreshDesktops:
 class DesktopEnvironment:
     """Plays one episode at a time. One is won with a score of 1; the score is its reward."""
 
-    def __init__(self, tasks: DesktopTasks, options: DesktopOptions) -> None:
+    def __init__(
+        self, tasks: DesktopTasks, options: DesktopOptions, desktops: Desktops | None = None
+    ) -> None:
+        """`desktops`: where they come from; None: namespaces of this machine."""
         self._tasks, self._options = tasks, options
-        self._fresh = FreshDesktops(options)
-        self._desktop: Desktop | None = None
+        self._fresh = desktops or FreshDesktops(options)
+        self._desktop: Machine | None = None
         self._task: Task
         self._screen = Screen("", {})
         self._steps = 0
@@ -176,7 +197,7 @@ class DesktopEnvironment:
 
     def _run(self, code: str) -> None:
         program = f"import pyautogui, time\npyautogui.FAILSAFE = False\n{code}"
-        body = {"command": ["/usr/bin/python3", "-c", program], "timeout": CODE_SECONDS}
+        body = {"command": ["python", "-c", program], "timeout": CODE_SECONDS}
         answer = json.loads(self._ask("POST", "/execute", body))
         if answer["returncode"] != 0:
             lines = str(answer["error"]).strip().splitlines() or ["it ended with an error"]

@@ -7,21 +7,19 @@ Python, as processes that are killed when they take too long.
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import select
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.bubblewrap import boxed, bubblewrap, refusal
-from rlanything.domains.osworld.desktop import PORTS, Desktop, DesktopRefusal
+from rlanything.domains.bubblewrap import boxed, bubblewrap, refusal, system
+from rlanything.domains.osworld.machine import PORTS, DesktopRefusal, Machine
+from rlanything.domains.osworld.program import LineProgram, last_line
 
 PYTHON_VARIABLE = "RLANYTHING_OSWORLD_PYTHON"
 START_SECONDS = 180.0
@@ -42,7 +40,6 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-_LINKS = ("bin", "sbin", "lib", "lib32", "lib64")
 _REMEDY = f"run `make osworld`, or name a Python that has desktop-env in {PYTHON_VARIABLE}"
 
 
@@ -73,13 +70,13 @@ class Evaluators:
     def __init__(self, python: Path, given: Path | None = None) -> None:
         self._python, self._given = python, given
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._program: LineProgram | None = None
 
-    def setup(self, data: Mapping[str, Any], desktop: Desktop) -> None:
+    def setup(self, data: Mapping[str, Any], desktop: Machine) -> None:
         """Raises `EvaluationFault`, and `DomainError` where the process cannot be started."""
         self._ask("set_up", data, desktop, SETUP_SECONDS)
 
-    def score(self, data: Mapping[str, Any], desktop: Desktop, last_action: str) -> float:
+    def score(self, data: Mapping[str, Any], desktop: Machine, last_action: str) -> float:
         """Returns the evaluator's score, from 0 to 1. Raises `EvaluationFault`."""
         answer = self._ask("score", data, desktop, SCORE_SECONDS, failed=last_action == "fail")
         score = answer.get("score")
@@ -89,13 +86,9 @@ class Evaluators:
 
     def close(self) -> None:
         """Ends the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-                if stream is not None:
-                    stream.close()
-            self._process = None
+        if self._program is not None:
+            self._program.close()
+            self._program = None
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
@@ -104,11 +97,11 @@ class Evaluators:
         self,
         call: str,
         data: Mapping[str, Any],
-        desktop: Desktop,
+        desktop: Machine,
         seconds: float,
         failed: bool = False,
     ) -> dict[str, Any]:
-        if self._process is None or self._process.poll() is not None:
+        if self._program is None or self._program.ended():
             self._start()
         assert self._folder is not None
         for port in PORTS:
@@ -123,6 +116,7 @@ class Evaluators:
             "files": data["files"],
             "desktop": str(desktop.pid),
             "size": desktop.size,
+            "password": desktop.password,
             "failed": failed,
             "seconds": seconds,
         }
@@ -132,64 +126,27 @@ class Evaluators:
         return answer
 
     def _exchange(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        assert self._process is not None
-        assert self._process.stdin is not None
+        assert self._program is not None
         try:
-            self._process.stdin.write(f"{json.dumps(request)}\n".encode())
-            self._process.stdin.flush()
-            return self._answer(seconds)
+            return self._program.ask(request, seconds)
         except (OSError, ValueError) as fault:
             self.close()
             reason = f"desktop_env's process ended or did not answer in {seconds:g} s"
             raise EvaluationFault(reason) from fault
-
-    def _answer(self, seconds: float) -> dict[str, Any]:
-        """Raises `OSError` or `ValueError` where there is none in time."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        answer = json.loads(_line(self._process.stdout.fileno(), time.monotonic() + seconds))
-        if not isinstance(answer, dict):
-            raise ValueError(answer)
-        return answer
 
     def _start(self) -> None:
         self.close()
         self._folder = tempfile.TemporaryDirectory(prefix="rlanything-evaluators-")
         sockets = Path(self._folder.name)
         sockets.chmod(0o755)
-        self._process = subprocess.Popen(
-            _command(self._python, sockets, self._given),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={},
-            cwd="/",
-            start_new_session=True,
-        )
+        self._program = LineProgram(_command(self._python, sockets, self._given), {}, "/")
         try:
-            self._answer(START_SECONDS)
+            self._program.answer(START_SECONDS)
         except (OSError, ValueError) as fault:
-            self._process.kill()
-            said = self._process.communicate()[1].decode("utf-8", "replace")
+            said = self._program.last_words()
             self.close()
-            reason = refusal(said) if "bwrap" in said else f"{_last_line(said)}: {_REMEDY}"
+            reason = refusal(said) if "bwrap" in said else f"{last_line(said)}: {_REMEDY}"
             raise DomainError(f"OSWorld's evaluators do not start: {reason}") from fault
-
-
-def _last_line(said: str) -> str:
-    return (said.strip().splitlines() or ["they say nothing"])[-1][:300]
-
-
-def _line(stream: int, deadline: float) -> bytes:
-    said = b""
-    while not said.endswith(b"\n"):
-        if not select.select([stream], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            raise TimeoutError
-        data = os.read(stream, 65536)
-        if not data:
-            raise OSError("the process ended")
-        said += data
-    return said
 
 
 def _command(python: Path, sockets: Path, given: Path | None) -> list[str]:
@@ -200,17 +157,12 @@ def _command(python: Path, sockets: Path, given: Path | None) -> list[str]:
     options += ["--clearenv", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
     for name, value in _ENVIRONMENT.items():
         options += ["--setenv", name, value]
-    rest: list[str] = []
-    for name in _LINKS:
-        if os.path.islink(f"/{name}"):
-            rest += ["--symlink", f"usr/{name}", f"/{name}"]
-    rest += ["--proc", "/proc", "--dev", "/dev", "--size", str(2**30), "--tmpfs", _SCRATCH]
+    shown, links = system()
+    rest = [*links, "--proc", "/proc", "--dev", "/dev", "--size", str(2**30), "--tmpfs", _SCRATCH]
     rest += ["--remount-ro", "/", "--chdir", _SCRATCH, "--"]
     rest += [str(python), "-B", "-s", str(_INSIDE / "serve.py")]
-    shown = [(Path("/", name), PurePosixPath("/", name)) for name in ("usr", *_LINKS)]
-    shown = [(path, to) for path, to in shown if path.is_dir() and not path.is_symlink()]
     shown += [(path, PurePosixPath(path)) for path in _prefixes(python) if path.is_dir()]
-    shown += [(_HERE / "evaluators", _INSIDE), (_HERE / "relay.py", _SHARED / "relay.py")]
+    shown += [(_HERE / "evaluators", _INSIDE), (_HERE / "guest" / "relay.py", _SHARED / "relay.py")]
     shown += [(Path("/etc/ld.so.cache"), PurePosixPath("/etc/ld.so.cache"))]
     shown += [(sockets, PurePosixPath("/sockets"))]
     if given is not None:

@@ -1,4 +1,9 @@
-"""The expert of generated tasks: follows the moves of a goal, on what the screen shows."""
+"""The expert of generated tasks: knows what is right on a screen, after whatever was done before.
+
+It goes through the moves of a goal. A step that was right leads to the next move; one that changed
+nothing leaves it where it was; one that leads back to a known screen sets it there. Anything else
+leads astray, and what is right then is the way back, if there is a simple one.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +14,124 @@ from rlanything.domains.osworld.families.base import Move
 from rlanything.records import Step
 
 WAIT = "wait"
+PATIENCE = 2
+"""How often in a row an expert waits for what the next move needs."""
+MOST_TRIES = 3
+"""How often in a row an expert tries a way back."""
 _ELEMENT = re.compile(r"\[(\d+)\] (.*?)(?=(?: \|)? \[\d+\] |$)", re.MULTILINE)
 _WANTED = re.compile(r"\[([^\[\]^]+)(?:\^(\d))?\]")
+_HEADING = re.compile(r"^== ", re.MULTILINE)
+_MENU = re.compile(r"menu item|^menus: .*\((?:focused|selected)", re.MULTILINE)
+_WRITING = re.compile(r"type .*|press (?:.|enter|space|tab|backspace|delete|ctrl\+[vx])")
 
 
-def next_action(moves: Sequence[Move], steps: Sequence[Step]) -> str | None:
-    """Returns the action after `steps`; None where these were not the expert's own, or where the
-    screen does not show what the next move needs.
+def next_action(
+    moves: Sequence[Move], steps: Sequence[Step], screen: str | None = None
+) -> str | None:
+    """Returns what is right after `steps`, None where nothing is.
 
-    Before the first step no screen is known: a move that needs one is preceded by a wait."""
-    at = 0
-    if steps and _needs_screen(moves[0]) and steps[0].action == WAIT:
-        steps_left = steps[1:]
-    else:
-        steps_left = steps
-    if not steps:
-        return WAIT if _needs_screen(moves[0]) else moves[0].action
-    for step in steps_left:
-        at = _next_shown(moves, at, step.observation)
-        if at == len(moves) or step.action != _filled(moves[at], step.observation):
+    `screen`: the one to act on; None: that which the last step led to. Before the first step
+    that one is unknown: a move that needs it is preceded by a wait."""
+    if screen is None:
+        if not steps:
+            return WAIT if _needs_screen(moves[0]) else moves[0].action
+        screen = _seen(steps, len(steps))
+    course = _Course(moves)
+    for i, step in enumerate(steps):
+        course.take(step, _seen(steps, i), _seen(steps, i + 1))
+    return course.right(screen)
+
+
+def labels(moves: Sequence[Move], steps: Sequence[Step]) -> list[int]:
+    """Returns +1 for each step that was right where it was taken, else -1."""
+    course, found = _Course(moves), list[int]()
+    for i, step in enumerate(steps):
+        before = _seen(steps, i)
+        found.append(1 if step.valid and _same(step.action, course.right(before)) else -1)
+        course.take(step, before, _seen(steps, i + 1))
+    return found
+
+
+class _Course:
+    """Where an expert stands in its moves."""
+
+    def __init__(self, moves: Sequence[Move]) -> None:
+        self._moves = moves
+        self._at = 0
+        self._trail: list[tuple[str, int]] = []
+        """The screens on its way, each with the move that was next there."""
+        self._back: str | None = None
+        """The way back; "" where none is known. None: it is not astray."""
+        self._tries = self._waits = 0
+
+    def right(self, screen: str) -> str | None:
+        """Returns the right action; None where there is none."""
+        if self._back is not None:
+            return self._back or None
+        at = self._next(screen)
+        if at == len(self._moves):
             return None
-        at += 1
-    screen = steps[-1].next_observation
-    at = _next_shown(moves, at, screen)
-    return None if at == len(moves) else _filled(moves[at], screen)
+        ready = self._moves[at].needs in screen
+        action = _filled(self._moves[at], screen) if ready else None
+        return WAIT if action is None and self._waits < PATIENCE else action
+
+    def take(self, step: Step, before: str, after: str) -> None:
+        """Follows a step from one screen to another."""
+        right = self.right(before)
+        if self._back is None:
+            self._at = self._next(before)
+            self._trail.append((before, self._at))
+        if not step.valid:
+            return
+        if self._back is None and _same(step.action, right):
+            self._waits = self._waits + 1 if right == WAIT else 0
+            self._at += right != WAIT
+        elif step.action != WAIT and not self._return(after):
+            self._stray(step, before, after, tried=_same(step.action, right))
+
+    def _next(self, screen: str) -> int:
+        at = self._at
+        while at < len(self._moves) and self._moves[at].when not in screen:
+            at += 1
+        return at
+
+    def _return(self, screen: str) -> bool:
+        """Goes back to the last stay on a screen, to its beginning: what a screen does not show,
+        such as a caret, may have changed there since. Returns whether there was one."""
+        found = [i for i, (known, _) in enumerate(self._trail) if known == screen]
+        if not found:
+            return False
+        first = found[-1]
+        while first and self._trail[first - 1][0] == screen:
+            first -= 1
+        self._at = self._trail[first][1]
+        del self._trail[first:]
+        self._back, self._tries = None, 0
+        return True
+
+    def _stray(self, step: Step, before: str, after: str, tried: bool) -> None:
+        """Looks for a way back from a step that led to no known screen."""
+        self._tries = self._tries + 1 if tried else 0
+        if self._back == "press escape" and _opened(after) <= _opened(self._trail[-1][0]):
+            self._back, self._tries = None, 0  # closed, and only the focus differs
+        elif self._back == "" or self._tries == MOST_TRIES:
+            self._back = ""
+        elif _opened(after) > _opened(before):
+            self._back = "press escape"
+        elif _WRITING.fullmatch(step.action or ""):
+            self._back = _undo(after)
+        elif self._back is None:
+            self._back = self._again(after)
+
+    def _again(self, screen: str) -> str | None:
+        """Returns None where the focus was lost and a move chooses it again, else ""."""
+        for at in (self._at, self._at - 1):
+            if 0 <= at < len(self._moves) and _WANTED.search(self._moves[at].action):
+                if _filled(self._moves[at], screen) is None:
+                    break
+                self._at = at
+                return None
+        return ""
 
 
 def number_of(screen: str, label: str, nth: int = 1) -> int | None:
@@ -47,14 +146,35 @@ def number_of(screen: str, label: str, nth: int = 1) -> int | None:
     return None
 
 
-def _next_shown(moves: Sequence[Move], at: int, screen: str) -> int:
-    while at < len(moves) and moves[at].when not in screen:
-        at += 1
-    return at
+def label_of(screen: str, number: int) -> str | None:
+    """Returns the text of a numbered element; None where the screen does not show it."""
+    return next((each[2] for each in _ELEMENT.finditer(screen) if int(each[1]) == number), None)
+
+
+def _seen(steps: Sequence[Step], at: int) -> str:
+    """Returns the screen before a step, without the reason why the step before was impossible."""
+    screen = steps[at].observation if at < len(steps) else steps[-1].next_observation
+    return screen if at == 0 or steps[at - 1].valid else screen.partition("\n")[2]
+
+
+def _opened(screen: str) -> int:
+    """Returns how many windows are open, an open menu counted as one."""
+    return len(_HEADING.findall(screen)) + (_MENU.search(screen) is not None)
+
+
+def _undo(screen: str) -> str:
+    """Returns what takes back something written in the application in front."""
+    if re.search(r"\] terminal ", screen):
+        return "press ctrl+u"
+    return "press escape" if "LibreOffice Calc (active)" in screen else "press ctrl+z"
+
+
+def _same(one: str | None, other: str | None) -> bool:
+    return one is not None and one == other
 
 
 def _needs_screen(move: Move) -> bool:
-    return bool(move.when) or _WANTED.search(move.action) is not None
+    return bool(move.when or move.needs) or _WANTED.search(move.action) is not None
 
 
 def _filled(move: Move, screen: str) -> str | None:

@@ -30,6 +30,8 @@ APPLICATIONS = {
     "libreoffice-gtk3": "usr/lib/libreoffice/program/libvclplug_gtk3lo.so",
     "mousepad": "usr/bin/mousepad",
     "pcmanfm": "usr/bin/pcmanfm",
+    "libatk-adaptor": "usr/lib/*/gtk-2.0/modules/libatk-bridge.so",
+    "libgail-common": "usr/lib/*/gtk-2.0/modules/libgail.so",
     "lxterminal": "usr/bin/lxterminal",
     "chromium": "usr/bin/chromium",
     "libglib2.0-bin": "usr/bin/gsettings",

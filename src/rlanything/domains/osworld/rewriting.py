@@ -1,7 +1,7 @@
 """Tasks that an adapter rewrote: another goal of the same set-up, and a hint or none.
 
-An answer is two lines: `goal: NAME` and `hint: yes` or `hint: no`. What is left out stays as it is.
-The set-up never changes.
+An answer is two lines: `goal: NAME` and `hint: yes` or `hint: no`, for users' own tasks `hint:` and
+a strength. What is left out stays as it is. The set-up never changes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 
 from rlanything.domains.base import InvalidTask
 from rlanything.domains.osworld.families import FAMILIES
+from rlanything.domains.osworld.goals import with_goal
 from rlanything.domains.osworld.tasks import draft, generated_task, goals_of
 from rlanything.records import Task
 
@@ -20,9 +21,11 @@ _HINTS = {"yes": True, "no": False, "none": False}
 def rewritten(root: Task, task_id: str, answer: str) -> Task:
     """Returns the task that an answer asks for. Raises `InvalidTask` with the reason."""
     made = root.data.get("generated")
-    if made is None:
+    if made is None and "goals" not in root.data:
         raise InvalidTask("the task has one evaluator: there is nothing to choose")
     fields = _fields(answer)
+    if made is None:
+        return with_goal(root, task_id, fields)
     family = FAMILIES[made["family"]]
     goals = goals_of(draft(family, made["seed"]))
     goal = fields.get("goal", str(made["goal"]))

@@ -45,8 +45,19 @@ SPOKEN = {"label", "static", "heading", "paragraph", "alert", "progress bar", "i
 """Roles of what is only read."""
 ROWS = {"menu bar", "tool bar", "page tab list", "statusbar", "status bar"}
 """Containers whose elements stand on one line, without their roles."""
+IN_MENUS = {
+    *("New", "Open", "Save", "Export Directly as PDF", "Print", "Print Preview", "Cut", "Copy"),
+    *("Paste", "Clone", "Undo", "Redo", "Find and Replace", "Spelling", "Formatting Marks"),
+    *("Table", "Image", "Chart", "Pivot Table", "Media", "Text Box", "Page Break", "Field"),
+    *("Symbol", "Hyperlink", "Footnote", "Endnote", "Bookmark", "Cross-reference", "Comment"),
+    *("Track Changes Functions", "Insert Fontwork", "Draw Functions", "Function Wizard"),
+    *("Print Area", "Freeze Rows and Columns", "Split Window", "Merge Cells"),
+    *("Merge and Center Cells", "Expand Formula Bar"),
+}
+"""Buttons of LibreOffice's tool bars that its menus have too: they are left out."""
 SHOWN_STATES = ("focused", "checked", "selected", "expanded")
 _VOLATILE = re.compile(r"\s*-? ?(Memory usage - |Free space: |Total: ).*", re.DOTALL)
+_OF_SHEET = re.compile(r"[A-Z]{1,3}\d{1,7}")
 _HIDDEN_NAMES = {"Openbox"}
 LAUNCHER = "Launcher"
 
@@ -210,7 +221,7 @@ class _Writer:
             said = _clean(item.text) if "editable" in item.states else ""
             label = ": ".join(filter(None, (_clean(item.name) or name, said)))
             place = self._place(item, window, in_menu=False)
-            if not label or not _usable(item):
+            if not label or not _usable(item) or (role == "tool bar" and label in IN_MENUS):
                 continue
             if item.role == "page tab" and (place is None or _empty(item.box)):
                 continue
@@ -326,6 +337,8 @@ def _said(item: _Item) -> str:
 
 def _states(item: _Item) -> str:
     shown = [state for state in SHOWN_STATES if state in item.states]
+    if item.role == "table cell" and _OF_SHEET.fullmatch(item.name) and "selected" in shown:
+        shown.remove("selected")  # a field of the sheet's tool bar says which: A1:C7
     return f" ({', '.join(shown)})" if shown else ""
 
 

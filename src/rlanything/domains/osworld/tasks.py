@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from rlanything.domains.base import DomainError
 from rlanything.domains.osworld.families import (
@@ -14,9 +14,10 @@ from rlanything.domains.osworld.families import (
     DesktopGoal,
 )
 from rlanything.records import Task
-from rlanything.seeds import derive
+from rlanything.seeds import dealt, derive
 
 _TRAIN = tuple(each for each in FAMILIES.values() if each.application not in HELD_OUT)
+APPLICATIONS = tuple(dict.fromkeys(family.application for family in FAMILIES.values()))
 SPLITS: Mapping[str, tuple[DesktopFamily, ...]] = {
     "train": _TRAIN,
     "tune": _TRAIN,
@@ -26,17 +27,24 @@ SPLITS: Mapping[str, tuple[DesktopFamily, ...]] = {
 """`in_domain`: the families of `train` with seeds of their own; `ood`: applications held out."""
 
 
-def generated_tasks(split: str, count: int, seed: int) -> list[Task]:
-    """Returns `count` tasks, every family of the split as often as the others. Raises
-    `DomainError` for an unknown split."""
+def generated_tasks(
+    split: str, count: int, seed: int, applications: Collection[str] = APPLICATIONS
+) -> list[Task]:
+    """Returns `count` tasks, every family of the split as often as the others.
+
+    `applications`: those that they keep to. Raises `DomainError` for an unknown split, and for one
+    that has none of the applications."""
     if split not in SPLITS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
-    families = SPLITS[split]
+    families = [each for each in SPLITS[split] if each.application in applications]
+    if not families:
+        possible = dict.fromkeys(each.application for each in SPLITS[split])
+        raise DomainError(
+            f"split {split} has no task of the applications: add {' or '.join(possible)}"
+        )
     rng = random.Random(derive(seed, "osworld", split))
-    rounds = -(-count // len(families))
-    order = [family for _ in range(rounds) for family in rng.sample(families, len(families))]
     tasks = []
-    for number, family in enumerate(order[:count]):
+    for number, family in enumerate(dealt(families, count, rng)):
         of_files = derive(seed, "osworld", split, number) % 2**32
         goal = rng.choice(draft(family, of_files).goals).name
         task_id = f"{split}-{family.name}-{number}-{of_files}"

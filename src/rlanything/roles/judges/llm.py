@@ -12,6 +12,7 @@ from rlanything.records import JudgedTrajectory, Judgement, Step, Trajectory
 from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.roles.chat_template import without_scores
 from rlanything.roles.judges.base import OnJudgements, StepJudge
+from rlanything.roles.looking import before_judging
 from rlanything.seeds import derive
 
 _BOX = re.compile(r"\\boxed\{[ \t\r\n]*(\+?1|-1)[ \t\r\n]*\}")
@@ -23,11 +24,18 @@ class LLMJudge(StepJudge):
     """A judge that is a language model: reasoning, then a score in a box, m times a step."""
 
     def __init__(
-        self, chat_model: ChatModel, domain: Domain, sampling: Sampling, samples: int
+        self,
+        chat_model: ChatModel,
+        domain: Domain,
+        sampling: Sampling,
+        samples: int,
+        screenshots: bool = False,
     ) -> None:
+        """`samples`: m; `screenshots`: whether it is shown those before and after a step."""
         self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling
+        self._screenshots = screenshots
         self.samples = samples
 
     def judge(
@@ -102,6 +110,8 @@ class LLMJudge(StepJudge):
         task = trajectory.task
         task = replace(task, instruction=without_scores(task.instruction))
         messages = self._domain.judge_prompt(task, steps)
+        if self._screenshots:
+            messages = before_judging(messages, steps[-1])
         seeds = tuple(
             derive(seed, trajectory.id, len(steps) - 1, sample) for sample in range(self.samples)
         )

@@ -18,7 +18,7 @@ from rlanything.runs.report.history import Episode
 from rlanything.runs.report.sampling import Shown
 from rlanything.runs.store.store import Store
 
-IMAGE_BYTES = 48_000
+IMAGE_BYTES = 96_000
 """A larger screenshot is named, not shown."""
 _IMAGE_NAME = re.compile(r"[0-9a-f]{32}\.png")
 """The form of `domains.base.Image.name`. A store may name anything; no other file is read."""

@@ -56,5 +56,12 @@ def _step(name: str, step: StoredStep) -> Step:
             "begins; judge the held-out episodes instead (no --iteration)"
         )
     completion = Completion.unsampled(text)
-    after = step.next_observation
-    return Step(step.observation, completion, step.action, step.valid, after, step.image)
+    return Step(
+        step.observation,
+        completion,
+        step.action,
+        step.valid,
+        step.next_observation,
+        step.image,
+        step.next_image,
+    )

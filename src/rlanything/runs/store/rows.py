@@ -163,7 +163,7 @@ def write_trajectory(
         ),
     ).lastrowid
     db.executemany(
-        "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 number,
@@ -173,6 +173,7 @@ def write_trajectory(
                 labels[i] if labels is not None else None,
                 samples.advantage("policy", f"{name}/{i}", step.completion),
                 step.image,
+                step.next_image,
             )
             for i, step in enumerate(trajectory.steps)
         ],

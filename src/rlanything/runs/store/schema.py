@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import closing
 from functools import cache
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Raise it when a change makes older stores unreadable."""
 
 TABLES = """
@@ -59,7 +59,7 @@ CREATE TABLE transcripts (
 CREATE TABLE steps (
   trajectory INTEGER NOT NULL REFERENCES trajectories ON DELETE CASCADE, step INTEGER NOT NULL,
   action TEXT, valid INTEGER NOT NULL, label INTEGER, advantage REAL, image TEXT,
-  PRIMARY KEY (trajectory, step)) WITHOUT ROWID;
+  next_image TEXT, PRIMARY KEY (trajectory, step)) WITHOUT ROWID;
 CREATE TABLE judgements (
   trajectory INTEGER NOT NULL, step INTEGER NOT NULL, judgement INTEGER NOT NULL,
   score INTEGER NOT NULL, advantage REAL, PRIMARY KEY (trajectory, step, judgement),
@@ -131,7 +131,7 @@ CONTENT = {
     "groups": "SELECT * FROM groups ORDER BY 1, 2",
     "trajectories": "SELECT id, iteration, task, outcome, steps, reward FROM trajectories"
     " ORDER BY 1",
-    "steps": "SELECT id, step, action, valid, label, advantage, image FROM steps"
+    "steps": "SELECT id, step, action, valid, label, advantage, image, next_image FROM steps"
     " JOIN trajectories ON number = trajectory ORDER BY 1, 2",
     "judgements": "SELECT id, step, judgement, score, advantage FROM judgements"
     " JOIN trajectories ON number = trajectory ORDER BY 1, 2, 3",

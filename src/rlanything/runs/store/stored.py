@@ -49,6 +49,8 @@ class StoredStep:
     """[m]"""
     image: str | None = None
     """The name of the screenshot in the run's `images`; None: there was none."""
+    next_image: str | None = None
+    """The name of the one after the step; None: there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +139,9 @@ def _steps(db: Database, number: int, written: EpisodeText) -> Iterator[StoredSt
         number,
     ):
         judgements[i].append(StoredJudgement(written.judgements[i][j], score, advantage))
-    for i, action, valid, label, advantage, image in db.query(
-        "SELECT step, action, valid, label, advantage, image FROM steps WHERE trajectory = ?"
-        " ORDER BY step",
+    for i, action, valid, label, advantage, image, next_image in db.query(
+        "SELECT step, action, valid, label, advantage, image, next_image FROM steps"
+        " WHERE trajectory = ? ORDER BY step",
         number,
     ):
         yield StoredStep(
@@ -152,6 +154,7 @@ def _steps(db: Database, number: int, written: EpisodeText) -> Iterator[StoredSt
             advantage=advantage,
             judgements=tuple(judgements[i]),
             image=image,
+            next_image=next_image,
         )
 
 

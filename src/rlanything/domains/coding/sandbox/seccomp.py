@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import errno
 import platform
-import struct
 from collections.abc import Sequence
 
+from rlanything.domains.bpf import (
+    ALLOW,
+    ANY_BIT,
+    ARCHITECTURES,
+    ARGUMENTS_AT,
+    AT_LEAST,
+    EQUAL,
+    ERRNO,
+    KILL,
+    LOAD,
+    RETURN,
+    Instruction,
+    of_architecture,
+    packed,
+)
 from rlanything.domains.coding.sandbox.base import SandboxUnavailable
 from rlanything.domains.coding.sandbox.syscalls import ALLOWED, CHECKED
 
-Code = list[tuple[int, int, int, int]]
-"""Instructions: operation, jump if true, jump if false, operand."""
+Code = list[Instruction]
 
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
-
-_KILL = 0x80000000
-_ALLOW = 0x7FFF0000
-_REFUSE = 0x00050000 | errno.EPERM
-_UNKNOWN = 0x00050000 | errno.ENOSYS
-
-_ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+_REFUSE = ERRNO | errno.EPERM
+_UNKNOWN = ERRNO | errno.ENOSYS
 
 # A thread of this process, in its namespaces: CLONE_VM, CLONE_SIGHAND, CLONE_THREAD and no others
 # of the flags that make something new.
@@ -46,14 +52,14 @@ def compile_filter(machine: str | None = None) -> bytes:
 
     Raises `SandboxUnavailable` for one whose system calls are not known."""
     machine = machine or platform.machine()
-    if machine not in _ARCHITECTURES:
+    if machine not in ARCHITECTURES:
         raise SandboxUnavailable(
             f"the sandbox knows no system calls of {machine}: run it on x86-64 or aarch64, or use a"
             " remote executor"
         )
-    architecture, column = _ARCHITECTURES[machine]
+    architecture, column = ARCHITECTURES[machine]
     leaves: dict[int, Code] = {
-        number: [_answer(_ALLOW)]
+        number: [_answer(ALLOW)]
         for numbers in ALLOWED.values()
         if (number := numbers[column]) is not None
     }
@@ -61,53 +67,50 @@ def compile_filter(machine: str | None = None) -> bytes:
         if (number := numbers[column]) is not None:
             leaves[number] = _CHECKS[name]
     code: Code = [
-        (_LOAD, 0, 0, _ARCHITECTURE_AT),
-        (_EQUAL, 1, 0, architecture),
-        _answer(_KILL),
-        (_LOAD, 0, 0, _NUMBER_AT),
+        *of_architecture(architecture),
         # x32 calls have bit 30 set; the last interval refuses them.
         *_tree(_intervals(leaves)),
     ]
-    return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
+    return packed(code)
 
 
-def _answer(action: int) -> tuple[int, int, int, int]:
-    return (_RETURN, 0, 0, action)
+def _answer(action: int) -> Instruction:
+    return (RETURN, 0, 0, action)
 
 
-def _argument(index: int) -> tuple[int, int, int, int]:
+def _argument(index: int) -> Instruction:
     """Returns the instruction that loads the low half of an argument, which is all the kernel reads
     of an int."""
-    return (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * index)
+    return (LOAD, 0, 0, ARGUMENTS_AT + 8 * index)
 
 
 def _null(index: int, otherwise: int) -> Code:
     """Returns instructions that go on where a pointer is null, and else skip `otherwise` more."""
     return [
         _argument(index),
-        (_EQUAL, 0, 2 + otherwise, 0),
-        (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * index + 4),
-        (_EQUAL, 0, otherwise, 0),
+        (EQUAL, 0, 2 + otherwise, 0),
+        (LOAD, 0, 0, ARGUMENTS_AT + 8 * index + 4),
+        (EQUAL, 0, otherwise, 0),
     ]
 
 
 def _one_of(index: int, values: Sequence[int]) -> Code:
-    tests = [(_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)]
-    return [_argument(index), *tests, _answer(_REFUSE), _answer(_ALLOW)]
+    tests = [(EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)]
+    return [_argument(index), *tests, _answer(_REFUSE), _answer(ALLOW)]
 
 
 def _signal(index: int) -> Code:
     """Returns the check of a signal's number. Process 1 ignores a SIGKILL from itself: this filter
     kills it in the signal's place."""
-    return [_argument(index), (_EQUAL, 0, 1, _SIGKILL), _answer(_KILL), _answer(_ALLOW)]
+    return [_argument(index), (EQUAL, 0, 1, _SIGKILL), _answer(KILL), _answer(ALLOW)]
 
 
 _CHECKS: dict[str, Code] = {
     "clone": [
         _argument(0),
-        (_ANY_BIT, 2, 0, _CLONE_NEW),
-        (_ANY_BIT, 0, 1, _CLONE_THREAD),
-        _answer(_ALLOW),
+        (ANY_BIT, 2, 0, _CLONE_NEW),
+        (ANY_BIT, 0, 1, _CLONE_THREAD),
+        _answer(ALLOW),
         _answer(_REFUSE),
     ],
     # Its flags lie in memory, where a filter cannot look; C libraries then call clone.
@@ -119,17 +122,17 @@ _CHECKS: dict[str, Code] = {
     # Its own limits only; all may be read (no new value), those two not set.
     "prlimit64": [
         _argument(0),
-        (_EQUAL, 0, 8, 0),
+        (EQUAL, 0, 8, 0),
         _argument(1),
-        (_AT_LEAST, 1, 0, _RLIMIT_RTTIME),
-        (_EQUAL, 0, 4, _RLIMIT_CPU),
+        (AT_LEAST, 1, 0, _RLIMIT_RTTIME),
+        (EQUAL, 0, 4, _RLIMIT_CPU),
         *_null(2, otherwise=1),
-        _answer(_ALLOW),
+        _answer(ALLOW),
         _answer(_REFUSE),
     ],
     "socketpair": _one_of(0, (_AF_UNIX,)),
     # To its other end only: no address.
-    "sendto": [*_null(4, otherwise=1), _answer(_ALLOW), _answer(_REFUSE)],
+    "sendto": [*_null(4, otherwise=1), _answer(ALLOW), _answer(_REFUSE)],
     "kill": _signal(1),
     "tkill": _signal(1),
     "tgkill": _signal(2),
@@ -154,5 +157,5 @@ def _tree(intervals: list[tuple[int, Code]]) -> Code:
     low, high = _tree(intervals[:middle]), _tree(intervals[middle:])
     # A conditional jump reaches 255 instructions: the shorter way around is an unconditional one.
     if len(low) < 256:
-        return [(_AT_LEAST, len(low), 0, intervals[middle][0]), *low, *high]
-    return [(_AT_LEAST, 0, 1, intervals[middle][0]), (0x05, 0, 0, len(low)), *low, *high]
+        return [(AT_LEAST, len(low), 0, intervals[middle][0]), *low, *high]
+    return [(AT_LEAST, 0, 1, intervals[middle][0]), (0x05, 0, 0, len(low)), *low, *high]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
-import importlib.machinery
 import json
 import os
 import resource
@@ -25,6 +24,8 @@ import uuid
 from pathlib import Path
 from typing import Any, TextIO
 
+import stubs
+
 MEMORY = 6 * 2**30
 """Bytes of address space that a request may use."""
 LARGEST_FILE = 2**29
@@ -35,19 +36,7 @@ MOST_DESKTOPS = 64
 """Desktops whose folders are kept."""
 CACHE, GIVEN, SOCKETS = Path("/scratch/cache"), Path("/given"), Path("/sockets")
 PORTS = (5000, 9222, 8080)
-STUBS = ("easyocr", "librosa", "acoustid", "pydrive", "pydrive.auth", "pydrive.drive")
-"""What desktop_env imports for optical character recognition, sound and Google Drive, and what
-would bring several GB along."""
 LARGEST_ANSWER = 2**20
-
-
-class _Stub(types.ModuleType):
-    """A module in which every name is an empty class."""
-
-    def __getattr__(self, name: str) -> type:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {})
 
 
 def main() -> None:
@@ -56,13 +45,7 @@ def main() -> None:
     libc = ctypes.CDLL(None)
     libc.prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
     libc.prctl(DUMPABLE, 0, 0, 0, 0)  # no request may read or write this process's memory
-    for name in STUBS:
-        stub = _Stub(name)
-        stub.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        stub.__path__ = []
-        sys.modules[name] = stub
-    for name in ("desktop_env.desktop_env", "documents"):
-        importlib.import_module(name)
+    load()
     _say(answers, {"ready": True})
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
@@ -70,6 +53,13 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         _say(answers, _forked(request, answers))
+
+
+def load() -> None:
+    """Imports what takes seconds to import."""
+    stubs.install()
+    for name in ("desktop_env.desktop_env", "documents"):
+        importlib.import_module(name)
 
 
 def _say(answers: TextIO, answer: dict[str, Any]) -> None:
@@ -173,7 +163,7 @@ def _score(request: dict[str, Any]) -> dict[str, Any]:
 def _environment(request: dict[str, Any]) -> Any:
     """Returns desktop_env's own environment, on the desktop whose sockets are there."""
     from desktop_env import desktop_env  # pyright: ignore[reportMissingImports]
-    from relay import Relay  # pyright: ignore[reportMissingImports]
+    from relay import Relay
 
     provider, manager = _Provider(), types.SimpleNamespace()
     ports = [Relay(str(SOCKETS / f"{port}")).port for port in PORTS]
@@ -185,6 +175,7 @@ def _environment(request: dict[str, Any]) -> Any:
         screen_size=tuple(request["size"]),
         cache_dir=str(_cache(request).parent),
         require_a11y_tree=False,
+        client_password=request["password"],
     )
 
 

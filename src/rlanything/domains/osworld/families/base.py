@@ -25,6 +25,8 @@ class Move:
     action: str
     when: str = ""
     """The move is left out where the screen does not show this."""
+    needs: str = ""
+    """The expert waits until the screen shows this."""
 
 
 @dataclass(frozen=True, slots=True)

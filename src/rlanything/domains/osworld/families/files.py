@@ -21,6 +21,8 @@ from rlanything.domains.osworld.families.base import (
 
 NAMES = ("may", "june", "july", "budget", "plan", "letter", "photo", "recipe", "map", "song")
 FOLDERS = ("reports", "archive", "old", "shared", "private")
+TITLES = ("Music", "Work", "Trips", "Bills", "Projects", "Letters")
+PROMPT = "$"
 _LIST = f"cd {DESKTOP} && find . -mindepth 1 | sort"
 
 
@@ -57,7 +59,7 @@ def rename(rng: random.Random) -> DesktopDraft:
     names, folder, other = _drawn(rng)
     one = rng.choice(names)
     rest = [name for name in names if name != one]
-    title = "Projects" if rng.random() < 0.5 else "Letters"
+    title = rng.choice(TITLES)
 
     def goal(kind: str, old: str, new: str, after: Sequence[str]) -> DesktopGoal:
         wordings = (
@@ -79,7 +81,7 @@ def rename(rng: random.Random) -> DesktopDraft:
 
 def new_folder(rng: random.Random) -> DesktopDraft:
     names, folder, _ = _drawn(rng)
-    new, second = rng.sample(("Music", "Work", "Home", "Trips", "Bills"), 2)
+    new, second = rng.sample(TITLES, 2)
     keys = ("press ctrl+shift+n", "press ctrl+a")
 
     def steps(name: str) -> tuple[str, ...]:
@@ -172,7 +174,7 @@ def terminal(rng: random.Random) -> DesktopDraft:
     def goal(
         kind: str, wordings: tuple[str, ...], after: Sequence[str], command: str
     ) -> DesktopGoal:
-        steps = ("wait", f"type {command}", "press enter")
+        steps = (Move(f"type {command}", needs=PROMPT), "press enter")
         return _goal(kind, wordings, after, steps, f"Type {command} and press enter.")
 
     goals = (
@@ -213,7 +215,7 @@ def count(rng: random.Random) -> DesktopDraft:
             kind,
             wordings,
             prints(f"cat {target}", result),
-            moves("wait", f"type {typed}", "press enter"),
+            moves(Move(f"type {typed}", needs=PROMPT), "press enter"),
             f"Type {typed} and press enter.",
         )
 

@@ -63,6 +63,8 @@ class Node:
     children: list[Node] = field(default_factory=list)
     grid: bool = False
     """True for a sheet, which has more cells than can be walked."""
+    pid: int = 0
+    """Of an application: its process."""
 
 
 class TreeReader:
@@ -70,6 +72,8 @@ class TreeReader:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.late = False
+        """Whether an application did not answer in time, so that the last trees lack something."""
         session = Gio.bus_get_sync(Gio.BusType.SESSION)
         enable = GLib.Variant("(ssv)", ("org.a11y.Status", "IsEnabled", GLib.Variant("b", True)))
         properties = "org.freedesktop.DBus.Properties"
@@ -92,9 +96,12 @@ class TreeReader:
 
     def applications(self) -> list[Node]:
         """Returns the trees of all applications: what is shown, with their children."""
+        self.late = False
         root = Node("org.a11y.atspi.Registry", "/org/a11y/atspi/accessible/root", 0)
         level, total = self._children([root]), 0
         roots = level
+        for node, answer in zip(roots, self.calls(list(map(_owner, roots))), strict=True):
+            node.pid = answer[0] if answer else 0
         for _depth in range(MOST_LEVELS):
             self._describe(level)
             for node in level:
@@ -121,8 +128,9 @@ class TreeReader:
             left -= 1
             try:
                 answers[index] = bus.call_finish(result).unpack()
-            except GLib.Error:  # it has gone, hangs, or has no such method
+            except GLib.Error as fault:  # it has gone, hangs, or has no such method
                 answers[index] = None
+                self.late |= fault.matches(Gio.io_error_quark(), Gio.IOErrorEnum.TIMED_OUT)
 
         self._context.push_thread_default()
         try:
@@ -221,8 +229,11 @@ class TreeReader:
             rows, columns = rows * (2 if taller else 1), columns * (2 if wider else 1)
         kept = _in_use(cells)
         selected = self.calls([_call(grid, "Selection", "GetSelectedChild", _integers(0))])[0]
-        if selected and selected[0][1] not in {cell.path for cell in kept}:
-            kept += self._named([Node(*selected[0], depth=grid.depth + 1)])
+        if selected:
+            # Another object may stand for a cell that is there already.
+            names = {cell.name for cell in kept}
+            selection = self._named([Node(*selected[0], depth=grid.depth + 1)])
+            kept += [cell for cell in selection if cell.name not in names]
         calls = [_call(cell, "Component", "GetExtents", GLib.Variant("(u)", (0,))) for cell in kept]
         for cell, box in zip(kept, self.calls(calls), strict=True):
             cell.box = box[0] if box else None
@@ -324,6 +335,12 @@ def _part(node: Node, length: int) -> tuple[int, int]:
 
 def _call(node: Node, interface: str, method: str, arguments: GLib.Variant | None = None) -> Call:
     return node.bus, node.path, f"org.a11y.atspi.{interface}", method, arguments
+
+
+def _owner(node: Node) -> Call:
+    bus = "org.freedesktop.DBus"
+    name = GLib.Variant("(s)", (node.bus,))
+    return bus, "/org/freedesktop/DBus", bus, "GetConnectionUnixProcessID", name
 
 
 def _property(node: Node, interface: str, name: str) -> Call:

@@ -25,6 +25,9 @@ import windows
 MOST_SECONDS = 120.0
 """What a command may take."""
 MOST_OUTPUT = 16 * 2**20
+SETTLED_SECONDS = 0.6
+"""How long looks at the screen must agree. Programs wait for timers without being at work:
+LibreOffice puts its tool bars right 0.3 seconds after all else."""
 NAMESPACE = "https://accessibility.ubuntu.example.org/ns"
 _ILLEGAL = {code: " " for code in range(32) if code not in (9, 10, 13)}
 _HOME = "/home/user"
@@ -192,29 +195,32 @@ def _element(parent: ElementTree.Element, node: accessible.Node) -> None:
 
 
 def _tree(request: dict[str, Any]) -> dict[str, Any]:
-    """Returns windows and nodes, once two looks agree or the time to wait is over."""
+    """Returns windows and nodes, once looks agree for a while or the time to wait is over."""
     deadline = time.monotonic() + float(request.get("quiet", 0))
     with _reader.lock:
-        state = _state()
+        state, owners = _look()
+        since = time.monotonic()
         while time.monotonic() < deadline:
-            at_work = busy.busy(_owners())
-            after = _state()
-            if after == state and not at_work:
+            at_work = busy.busy(owners)
+            after, owners = _look()
+            if at_work or _reader.late or after != state:
+                state, since = after, time.monotonic()
+            elif time.monotonic() - since >= SETTLED_SECONDS:
                 return {**after, "quiet": True}
-            state = after
     return {**state, "quiet": False}
 
 
-def _state() -> dict[str, Any]:
+def _look() -> tuple[dict[str, Any], set[int]]:
+    """Returns windows and nodes, and the processes that have windows and say what is in them."""
+    applications = _reader.applications()
+    shown = windows.listed()
     nodes = [
         [node.depth, node.role, node.name, node.text, node.box, sorted(node.states)]
-        for node in _walk(_reader.applications())
+        for node in _walk(applications)
     ]
-    return {"windows": [window.to_json() for window in windows.listed()], "nodes": nodes}
-
-
-def _owners() -> set[int]:
-    return {window.pid for window in windows.listed()}
+    owners = {each.pid for each in applications if each.children}
+    state = {"windows": [window.to_json() for window in shown], "nodes": nodes}
+    return state, owners & {window.pid for window in shown}
 
 
 def _act(request: dict[str, Any]) -> dict[str, str]:

@@ -11,8 +11,9 @@ LOOKS, LOOK_SECONDS = 6, 0.025
 """How often, and how far apart, processes are looked at."""
 SHARE = 0.2
 """The part of a processor up to which a blinking cursor goes."""
-STARTING_SECONDS = 5.0
-"""What an application that shows no window yet may wait for something without being at work."""
+STARTING_SECONDS = 15.0
+"""What an application that shows nothing yet may wait for something without being at work: on a
+crowded machine that can be long."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -32,7 +33,8 @@ def busy(owners: set[int]) -> bool:
     """Looks on for a moment, and returns whether any program but this one is at work.
 
     At work is what uses the processor; what wants it, or the disk, and has to wait; and an
-    application that is starting. `owners`: the processes that have windows."""
+    application that is starting. `owners`: the processes that have windows and said what is in
+    them."""
     before, waiting = processes(), 0
     after = before
     for _look in range(LOOKS):
@@ -63,7 +65,7 @@ def processes() -> dict[int, Process]:
 
 
 def _starting(alive: dict[int, Process], owners: set[int]) -> bool:
-    """Returns whether the server or the launcher began an application that has no window yet."""
+    """Returns whether the server or the launcher began an application that shows nothing yet."""
     now = float(Path("/proc/uptime").read_text().split()[0])
     starters = {os.getpid(), *(pid for pid in alive if _is_launcher(pid))}
     shown = set()

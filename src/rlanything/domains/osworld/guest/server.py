@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import answers
+import relay
 
 LARGEST_REQUEST = 256 * 2**20
 
@@ -129,7 +130,7 @@ def _form(kind: str, raw: bytes) -> dict[str, Any]:
     return fields
 
 
-def relay(descriptor: int, port: int) -> None:
+def forward(descriptor: int, port: int) -> None:
     """Connects whoever connects to a socket of the host's with a port in here."""
     listener = socket.socket(fileno=descriptor)
     while True:
@@ -142,18 +143,7 @@ def _join(connection: socket.socket, port: int) -> None:
         other = socket.create_connection(("127.0.0.1", port), 10)
         other.settimeout(None)
         with other:
-            back = threading.Thread(target=_pump, args=(other, connection), daemon=True)
-            back.start()
-            _pump(connection, other)
-            back.join()
-
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            target.sendall(data)
-    with contextlib.suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
+            relay.join(connection, other)
 
 
 def main() -> None:
@@ -161,7 +151,7 @@ def main() -> None:
     for descriptor in (server, chromium, vlc):
         os.set_inheritable(descriptor, False)
     for descriptor, port in ((chromium, 9222), (vlc, 8080)):
-        threading.Thread(target=relay, args=(descriptor, port), daemon=True).start()
+        threading.Thread(target=forward, args=(descriptor, port), daemon=True).start()
     answers.await_screen()
     GuestServer(server).serve_forever()
 

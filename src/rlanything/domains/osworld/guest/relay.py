@@ -1,4 +1,4 @@
-"""A TCP port of this machine that reaches a unix socket."""
+"""Joins sockets; the desktop, its evaluators and the host all use this file."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ import threading
 
 
 class Relay:
-    """A port on 127.0.0.1, open until `close`."""
+    """A port on 127.0.0.1 that reaches a unix socket, open until `close`."""
 
     def __init__(self, path: str) -> None:
         class _Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
                 with socket.socket(socket.AF_UNIX) as other, contextlib.suppress(OSError):
                     other.connect(path)
-                    back = threading.Thread(target=_pump, args=(other, self.request), daemon=True)
-                    back.start()
-                    _pump(self.request, other)
-                    back.join()
+                    join(self.request, other)
 
         class _Server(socketserver.ThreadingTCPServer):
             daemon_threads = True
@@ -34,6 +31,14 @@ class Relay:
         """Stops listening; connections end with the desktop."""
         self._server.shutdown()
         self._server.server_close()
+
+
+def join(one: socket.socket, other: socket.socket) -> None:
+    """Passes on what either says to the other, until both have ended."""
+    back = threading.Thread(target=_pump, args=(other, one), daemon=True)
+    back.start()
+    _pump(one, other)
+    back.join()
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:

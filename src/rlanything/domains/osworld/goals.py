@@ -1,0 +1,98 @@
+"""Goals and hints that a user prepared for a task, in two keys beside those of OSWorld's format.
+
+    "evaluator_list": [{"goal": "bold"}, {"goal": "italic", "instruction": ..., "evaluator": ...}]
+    "task_template": {"weak": INSTRUCTION, "strong": INSTRUCTION}
+
+The list names the goals, the easiest first; the one without an evaluator is the task's own, whose
+name is `given` where the list has no such entry. A template has the instruction once more for each
+strength of a hint, the weakest first; each entry of the list may have its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rlanything.domains.base import InvalidTask
+from rlanything.records import Task
+
+KEYS = ("evaluator_list", "task_template")
+OWN, NO_HINT = "given", "no"
+_NAME = re.compile(r"[\w-]{1,40}", re.ASCII)
+
+
+def prepared(example: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a task's data hold beside the example: the goals by their names, and which is
+    asked for; nothing for a task without a choice. Raises `ValueError` with what is wrong."""
+    entries = example.get("evaluator_list", [])
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+        raise ValueError("evaluator_list is no list of objects")
+    owns = [each for each in entries if "evaluator" not in each]
+    if len(owns) > 1:
+        raise ValueError("evaluator_list has two entries without an evaluator")
+    if not owns:
+        owns = [{"goal": OWN}]
+        entries = [*owns, *entries]
+    goals = {}
+    for entry in entries:
+        source = {**example, "goal": entry.get("goal")} if entry is owns[0] else entry
+        name, goal = _goal(source)
+        if name in goals:
+            raise ValueError(f"evaluator_list has the goal {name} twice")
+        goals[name] = goal
+    if len(goals) == 1 and not any(goal["hints"] for goal in goals.values()):
+        return {}
+    return {"goals": goals, "chosen": {"goal": owns[0].get("goal"), "hint": NO_HINT}}
+
+
+def with_goal(root: Task, task_id: str, fields: Mapping[str, str]) -> Task:
+    """Returns the root task with another goal or hint on its set-up. `fields`: those of an answer.
+    Raises `InvalidTask`."""
+    goals, chosen = root.data["goals"], root.data["chosen"]
+    name = fields.get("goal", chosen["goal"])
+    if name not in goals:
+        raise InvalidTask(f"goal {name[:40]} is none of {', '.join(goals)}")
+    goal = goals[name]
+    hints = {NO_HINT: goal["instruction"], **goal["hints"]}
+    # A hint that the new goal lacks is dropped, unless the answer asks for it.
+    hint = fields.get("hint", chosen["hint"] if chosen["hint"] in hints else NO_HINT)
+    if hint not in hints:
+        raise InvalidTask(f"hint {hint[:40]} is none of {', '.join(hints)}")
+    if {"goal": name, "hint": hint} == chosen:
+        raise InvalidTask("nothing is changed")
+    changed = {"instruction": hints[hint], "evaluator": goal["evaluator"]}
+    data = {
+        **root.data,
+        "example": {**root.data["example"], **changed},
+        "chosen": {"goal": name, "hint": hint},
+    }
+    return Task(task_id, hints[hint], root.kind, data)
+
+
+def offered(root: Task) -> dict[str, str]:
+    """Returns what an adapter's prompt says of the goals and hints of a root task."""
+    goals, chosen = root.data["goals"], root.data["chosen"]
+    strengths = dict.fromkeys(name for goal in goals.values() for name in goal["hints"])
+    return {
+        "goal": chosen["goal"],
+        "goals": ", ".join(f"{name} ({goal['instruction']})" for name, goal in goals.items()),
+        "hint": chosen["hint"],
+        "hints": " or ".join((NO_HINT, *strengths)),
+    }
+
+
+def _goal(entry: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    name, hints = entry.get("goal"), entry.get("task_template", {})
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a goal: letters, digits, - and _ are possible")
+    for key, kind in {"instruction": str, "evaluator": dict}.items():
+        if not isinstance(entry.get(key), kind):
+            raise ValueError(f"{key} of the goal {name} is missing or of another kind")
+    if not isinstance(hints, dict) or NO_HINT in hints:
+        raise ValueError(f"task_template of the goal {name} has no strengths but {NO_HINT}")
+    for strength, text in hints.items():
+        if not _NAME.fullmatch(strength) or not isinstance(text, str):
+            raise ValueError(f"task_template of the goal {name}: {strength!r} has no instruction")
+    made = {"instruction": entry["instruction"], "evaluator": entry["evaluator"], "hints": hints}
+    return name, made

@@ -1,0 +1,87 @@
+"""A program of another Python's, which answers each line of JSON with one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class LineProgram:
+    """A running program, in a session of its own. `environment`: all its variables."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ended(self) -> bool:
+        """Whether the program has ended by itself."""
+        return self._process.poll() is not None
+
+    def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Returns the answer to a request. Raises `OSError` or `ValueError` where there is none in
+        time."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{json.dumps(request)}\n".encode())
+        self._process.stdin.flush()
+        return self.answer(seconds)
+
+    def answer(self, seconds: float) -> dict[str, Any]:
+        """Returns the next answer, as `ask` does."""
+        assert self._process.stdout is not None
+        answer = json.loads(_line(self._process.stdout.fileno(), time.monotonic() + seconds))
+        if not isinstance(answer, dict):
+            raise ValueError(answer)
+        return answer
+
+    def last_words(self) -> str:
+        """Ends the program, and returns what it has said of its faults."""
+        self._process.kill()
+        return self._process.communicate()[1].decode("utf-8", "replace")
+
+    def close(self, seconds: float = 0.0) -> None:
+        """Ends the program, which may take a time to see that nobody asks any more."""
+        if self._process.stdin is not None:
+            # What could not be written any more may be left in the buffer.
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def last_line(said: str) -> str:
+    """Returns the last line of what a program said of its faults."""
+    return (said.strip().splitlines() or ["it says nothing"])[-1][:300]
+
+
+def _line(stream: int, deadline: float) -> bytes:
+    said = b""
+    while not said.endswith(b"\n"):
+        if not select.select([stream], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise TimeoutError
+        data = os.read(stream, 65536)
+        if not data:
+            raise OSError("the process ended")
+        said += data
+    return said

@@ -1,0 +1,153 @@
+"""Teaches the nano models of desktop tasks before the loop begins: examples for the three roles.
+
+The demonstrator is the expert with slips, most of which it makes good again, so that there is
+something left for reinforcement learning to improve and recoveries are seen.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+
+from rlanything.domains.base import Episode
+from rlanything.domains.osworld.actions import ACTION_MARKER
+from rlanything.domains.osworld.experts import WAIT, label_of, next_action
+from rlanything.domains.osworld.families import FAMILIES, calc, editor, files, writer
+from rlanything.domains.osworld.screen import LAUNCHER
+from rlanything.domains.osworld.tasks import draft, goal_of
+from rlanything.domains.teaching import StepPlan
+from rlanything.records import Completion, Direction, Step, Task
+
+KEYS = "keys"
+"""The thought before an action that is on no element."""
+NEAR = 3
+"""How far from the meant element, by number, a slip is: mostly on one of the same kind."""
+_POINTED = re.compile(r"(\w+ )\[(\d+)\]")
+_NUMBERED = re.compile(r"\[(\d+)\] ")
+_NAMES = {
+    *(*editor.WORDS, *editor.FILES, *files.NAMES, *files.FOLDERS, *calc.FILES, *writer.FILES),
+    *writer.NOUNS,
+}
+_TITLES = {*calc.ITEMS, *calc.SHEETS, *files.TITLES}
+_SAID = {"list", "items", "old", "Files"}
+"""Names that are also words of the instructions or of applications."""
+
+
+class OSWorldDemonstrator:
+    """Acts like the expert; with probability `slip` it does something else. An `Agent`: its
+    responses have text and no tokens."""
+
+    def __init__(self, slip: float) -> None:
+        self._slip = slip
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        return [
+            Completion.unsampled(self._answer(episode, random.Random(seed)))
+            for episode, seed in zip(episodes, seeds, strict=True)
+        ]
+
+    def release_cache(self) -> None:
+        pass
+
+    def _answer(self, episode: Episode, rng: random.Random) -> str:
+        screen = episode.observation.text
+        action = _right(episode.task, episode.steps, screen)
+        if rng.random() < self._slip:
+            action = slip(screen, action, rng)
+        return f"{target(screen, action)} {ACTION_MARKER} {action}"
+
+
+def slip(screen: str, action: str, rng: random.Random) -> str:
+    """Returns another action: on an element nearby, or opening a menu, or waiting."""
+    lines = [line for line in screen.splitlines() if not line.startswith(LAUNCHER)]
+    pointed = _POINTED.fullmatch(action)
+    if pointed:
+        numbers = [int(each) for line in lines for each in _NUMBERED.findall(line)]
+        near = [each for each in numbers if 0 < abs(each - int(pointed[2])) <= NEAR]
+        if near and rng.random() < 0.7:
+            return f"{pointed[1]}[{rng.choice(near)}]"
+    menus = [
+        each for line in lines if line.startswith("menus:") for each in _NUMBERED.findall(line)
+    ]
+    return f"click [{rng.choice(menus)}]" if menus and rng.random() < 0.4 else WAIT
+
+
+def target(screen: str, action: str) -> str:
+    """Returns the element that an action is about, its text before its number: what the task names
+    is found first, and its number stands beside it."""
+    pointed = _POINTED.match(action)
+    label = label_of(screen, int(pointed[2])) if pointed else None
+    if pointed is None or label is None:
+        return KEYS
+    return f"{label.partition(' (')[0][:40].rstrip(':')} [{pointed[2]}]"
+
+
+class OSWorldTeacher:
+    """The teacher of the nano models of desktop tasks (a `StepTeacher`)."""
+
+    plan = StepPlan(
+        options={"applications": ["editor", "files", "browser"]},
+        decoding="free",
+        response_tokens=48,
+        judgement_tokens=48,
+        proposal_tokens=24,
+        max_steps=12,
+        games=330,
+        demonstrations_per_game=1,
+        parallel_episodes=8,
+        lockstep=False,
+        begins_as="nano-miniwob",
+        together=2,
+        policy_epochs=3,
+        slip=0.1,
+        judged_games=40,
+        label_noise=0.15,
+        judge_epochs=3,
+        criticised_games=40,
+        adapter_games=400,
+        learning_rate=1e-3,
+        episodes=32,
+    )
+
+    def demonstrator(self, slip: float) -> OSWorldDemonstrator:
+        return OSWorldDemonstrator(slip)
+
+    def interchangeable(self) -> list[list[str]]:
+        return [sorted(_NAMES - _SAID), sorted(_TITLES - _SAID)]
+
+    def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
+        """Names what was right, on which the score depends."""
+        wanted = _wanted(task, steps, len(steps) - 1)
+        said = "a right step" if score == 1 else "a wrong step"
+        return f"{wanted} is next: {said}. \\boxed{{{score}}}"
+
+    def critic(self, task: Task, steps: Sequence[Step], rejected: Sequence[int]) -> str:
+        at = rejected[0] if rejected else len(steps) - 1
+        return f"It did not go on with {_wanted(task, steps, at)}. It did {steps[at].action}."
+
+    def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
+        """Proposes a later goal of the set-up as harder; an earlier one, or a hint, as easier."""
+        made = root.data["generated"]
+        names = [goal.name for goal in draft(FAMILIES[made["family"]], made["seed"]).goals]
+        at = names.index(made["goal"])
+        if direction == "harder":
+            changes = [f"goal: {name}\nhint: no" for name in names[at + 1 :]]
+        else:
+            changes = [f"goal: {name}\nhint: no" for name in names[:at]]
+            changes += [] if made["hinted"] else [f"goal: {names[at]}\nhint: yes"]
+        return rng.choice(changes) if changes else None
+
+
+def _right(task: Task, steps: Sequence[Step], screen: str) -> str:
+    """Returns what an expert does; where it knows nothing any more, it ends the episode."""
+    goal = goal_of(task)
+    return (goal and next_action(goal.moves, steps, screen)) or "done"
+
+
+def _wanted(task: Task, steps: Sequence[Step], at: int) -> str:
+    """Returns what was right at a step: an element, or else the action."""
+    screen = steps[at].observation
+    action = _right(task, steps[:at], screen)
+    found = target(screen, action)
+    return action if found == KEYS else found

@@ -1,0 +1,104 @@
+"""The prompts of tasks on screens, web pages and desktops alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from rlanything.domains.templates import CRITIC_STEP, Templates, reasons
+from rlanything.records import JudgedTrajectory, Message, Messages, Step, Task
+
+Observed: TypeAlias = Literal["text", "image", "both"]
+"""What models are shown of a screen: its text, a screenshot of it, or both."""
+LOOK = "See the screenshot."
+"""Stands for the text of a screen where only a screenshot is shown."""
+
+_PLACEHOLDERS: dict[str, frozenset[str]] = {
+    "policy": frozenset({"task", "screen", "done", "usage"}),
+    "judge": frozenset({"task", "screen", "done", "response", "after"}),
+    "critic": frozenset({"task", "steps", "screen"}),
+    "critic_step": CRITIC_STEP,
+    "step_critic": frozenset({"task", "screen", "done", "response", "after", "judgements"}),
+    "staged_critic": frozenset({"task", "steps", "screen"}),
+}
+
+
+class ScreenPrompts:
+    """The templates of a domain whose observations are screens, each the whole of what is seen.
+
+    `package`: the domain's, with a folder `prompts`; `adapter`: the placeholders that are its own;
+    `folder`: the user's templates, None without. Raises `DomainError` as `Templates` does."""
+
+    def __init__(self, package: str, adapter: frozenset[str], folder: str | None) -> None:
+        own = {"adapter": adapter | {"direction", "task", "critics"}}
+        self._templates = Templates(package, {**_PLACEHOLDERS, **own}, folder)
+
+    def policy(self, task: Task, steps: Sequence[Step], screen: str, usage: str) -> Messages:
+        """Returns one message, however many steps there were: the screen shows their result."""
+        return self._message(
+            "policy", task=task.instruction, screen=screen, done=_done(steps), usage=usage
+        )
+
+    def judge(self, task: Task, steps: Sequence[Step]) -> Messages:
+        """Returns the last step with the screens before and after it."""
+        return self._message("judge", **_step(task, steps))
+
+    def critic(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
+        """Returns every step, the rejected ones marked, and the last screen before the end."""
+        trajectory = failed.trajectory
+        return self._message(
+            "critic",
+            task=trajectory.task.instruction,
+            steps=self._templates.critic_steps(failed, rejected),
+            screen=trajectory.steps[-1].observation,
+        )
+
+    def step_critic(self, failed: JudgedTrajectory, index: int) -> Messages:
+        """Returns a step as the judge saw it, with what its judgements hold against it."""
+        trajectory = failed.trajectory
+        seen = _step(trajectory.task, trajectory.steps[: index + 1])
+        return self._message("step_critic", **seen, judgements=reasons(failed, index) or "nothing")
+
+    def staged_critic(self, failed: JudgedTrajectory, summaries: Mapping[int, str]) -> Messages:
+        """Returns the actions with the summaries of the rejected ones, and the last screen before
+        the end."""
+        trajectory = failed.trajectory
+
+        lines = [
+            f"\n{i + 1}. {step.action or 'nothing'}{': ' * (i in summaries)}{summaries.get(i, '')}"
+            for i, step in enumerate(trajectory.steps)
+        ]
+        return self._message(
+            "staged_critic",
+            task=trajectory.task.instruction,
+            steps="".join(lines),
+            screen=trajectory.steps[-1].observation,
+        )
+
+    def adapter(self, root: Task, direction: str, critics: Sequence[str], **own: str) -> Messages:
+        """Returns the request for a changed task; `own`: the domain's placeholders."""
+        return self._message(
+            "adapter",
+            task=root.instruction,
+            direction=direction,
+            critics=" ".join(critics) or "none",
+            **own,
+        )
+
+    def _message(self, name: str, **values: str) -> Messages:
+        return (Message("user", self._templates.render(name, **values)),)
+
+
+def _step(task: Task, steps: Sequence[Step]) -> dict[str, str]:
+    *before, last = steps
+    return {
+        "task": task.instruction,
+        "done": _done(before),
+        "screen": last.observation,
+        "response": last.response,
+        "after": last.next_observation,
+    }
+
+
+def _done(steps: Sequence[Step]) -> str:
+    return "; ".join(step.action or "nothing" for step in steps) or "nothing"
