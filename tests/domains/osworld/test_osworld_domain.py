@@ -79,7 +79,14 @@ def test_there_is_an_expert_for_generated_tasks_in_numbers_alone() -> None:
     assert OSWorld().expert(ROOT, []) == "> press ctrl+end"
     assert OSWorld().expert(own, []) is None
     assert OSWorld(actions="pyautogui").expert(ROOT, []) is None
-    assert OSWorld(observe="screenshot").expert(ROOT, []) is None
+    assert OSWorld(observe="image").expert(ROOT, []) is None
+
+
+def test_the_models_are_shown_what_is_asked_for() -> None:
+    assert [OSWorld(observe=kind).shows_images for kind in ("text", "image", "both")] == [
+        *(False, True, True)
+    ]
+    assert not OSWorld(screenshots=True).shows_images  # the report's alone
 
 
 class Scripted(OSWorld):

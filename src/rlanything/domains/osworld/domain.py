@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from rlanything.domains.base import DomainError, EpisodeError, Finding, InvalidTask
 from rlanything.domains.osworld.actions import ACTION_MARKER, USAGE, Notation
@@ -27,7 +27,7 @@ from rlanything.domains.osworld.provided import (
 )
 from rlanything.domains.osworld.rewriting import rewritten
 from rlanything.domains.osworld.tasks import APPLICATIONS, draft, generated_tasks, goal_of
-from rlanything.domains.screens import ScreenPrompts
+from rlanything.domains.screens import Observed, ScreenPrompts
 from rlanything.domains.teaching import StepTeacher
 from rlanything.records import (
     Completion,
@@ -42,7 +42,6 @@ from rlanything.records import (
 log = logging.getLogger(__name__)
 ADAPTER = frozenset({"goal", "goals", "hint", "hints"})
 """The placeholders of its adapter's prompt that are its own."""
-Observed = Literal["text", "screenshot", "both"]
 
 
 class OSWorld:
@@ -50,7 +49,8 @@ class OSWorld:
 
     `data`: the folder `evaluation_examples` as it is downloaded. `applications`: those that
     generated tasks keep to; a split needs one of its own. `actions`: `numbered`,
-    `computer_13` or `pyautogui`. `observe`: `text`, `screenshot` or `both`. `max_steps`: steps
+    `computer_13` or `pyautogui`. `observe`: `text`, `image` or `both`, what the models are shown.
+    `screenshots`: take one of every screen, also where none is shown to them. `max_steps`: steps
     after which the desktop is scored as it is. `python`: that of desktop_env, where `make osworld`
     did not make it. `provider`: what starts the machines: `namespaces` of this one, a provider of
     desktop_env's, or `module:Class`; `provider_options`: see `ProviderOptions`. `prompts`: a folder
@@ -63,6 +63,7 @@ class OSWorld:
         data: str | None = None,
         actions: Notation = "numbered",
         observe: Observed = "text",
+        screenshots: bool = False,
         max_steps: int = 30,
         python: str | None = None,
         prompts: str | None = None,
@@ -78,14 +79,15 @@ class OSWorld:
             raise DomainError("applications is empty: leave it out, or name some")
         for application in applications:
             _one_of("applications", application, APPLICATIONS)
+        self.shows_images = observe != "text"
         self._applications = tuple(applications)
         self._data = None if data is None else Path(data)
         self._python = python
         self._machines = _machines(provider, provider_options)
         self._options = DesktopOptions(
             notation=actions,
-            text=observe != "screenshot",
-            screenshots=observe != "text",
+            text=observe != "image",
+            screenshots=screenshots or self.shows_images,
             max_steps=max_steps,
         )
         if self._machines is not None:

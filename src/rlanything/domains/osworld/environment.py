@@ -23,6 +23,7 @@ from rlanything.domains.osworld.desktop import Desktop
 from rlanything.domains.osworld.machine import DesktopLost, DesktopRefusal, Machine
 from rlanything.domains.osworld.screen import Screen, read_screen
 from rlanything.domains.osworld.watchdog import DesktopLimits
+from rlanything.domains.screens import LOOK
 from rlanything.records import Task
 
 QUIET_SECONDS = 20.0
@@ -239,7 +240,7 @@ class DesktopEnvironment:
         if len(text) > LONGEST_SCREEN:
             text = f"{text[:LONGEST_SCREEN]}\n(more is on the screen)"
         image = Image(self._screenshot()) if self._options.screenshots else None
-        return Observation(text if self._options.text else "See the screenshot.", image=image)
+        return Observation(text if self._options.text else LOOK, image=image)
 
     def _screenshot(self) -> bytes:
         """Returns a PNG. What comes from the desktop is only an image if it looks like one."""
