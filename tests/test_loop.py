@@ -27,6 +27,9 @@ from rlanything.runs.trainer import Trainer
 
 # Two iterations of groups of four in which candidates are made and settled.
 EAGER = ("seed=2", "curriculum.alpha_low=0.25", "curriculum.alpha_high=0.75")
+EAGER += ("evaluation.episodes=4", "evaluation.judged_episodes=2")
+
+UNEXAMINED = "evaluation.episodes=0"
 
 
 def run_tiny(folder: Path, *overrides: str) -> Path:
@@ -242,7 +245,9 @@ class KillingProgress(Progress):
 def test_a_killed_worker_does_not_lose_the_iteration(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     progress = KillingProgress(Console(quiet=True))
-    progress.run = Trainer(TINY, overrides=[f"run_dir={folder}", *EAGER], progress=progress)
+    progress.run = Trainer(
+        TINY, overrides=[f"run_dir={folder}", *EAGER, UNEXAMINED], progress=progress
+    )
     progress.run.train()
     assert progress.killed
     for role in ("policy", "judge"):
@@ -250,7 +255,7 @@ def test_a_killed_worker_does_not_lose_the_iteration(run: Path, tmp_path: Path) 
 
 
 def test_another_seed_gives_another_run(run: Path, tmp_path: Path) -> None:
-    other = run_tiny(tmp_path / "other", "seed=1", "loop.iterations=1")
+    other = run_tiny(tmp_path / "other", "seed=1", "loop.iterations=1", UNEXAMINED)
     assert weights(other, 1, "policy") != weights(run, 1, "policy")
 
 

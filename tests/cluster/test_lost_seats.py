@@ -24,6 +24,7 @@ from rlanything.runs.trainer import Trainer
 from runs.test_survival import TINIER, fingerprint
 
 pytestmark = pytest.mark.timeout(240)
+FEWER = ("evaluation.episodes=2", "evaluation.judged_episodes=1")
 QUIET = Progress(Console(quiet=True))
 PHASES = (
     *("eval in_domain", "eval judge", "rollouts", "judgements", "proposals"),
@@ -74,7 +75,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trainer(run: Path, progress: Progress, *more: str) -> Trainer:
-    changes = [f"run_dir={run}", *TINIER, "cluster.seats=2", *more]
+    changes = [f"run_dir={run}", *TINIER, *FEWER, "cluster.seats=2", *more]
     return Trainer(TINY, overrides=changes, progress=progress)
 
 

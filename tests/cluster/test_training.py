@@ -22,11 +22,13 @@ from rlanything.runs.trainer import Trainer
 pytestmark = pytest.mark.timeout(240)
 QUIET = Progress(Console(quiet=True))
 
+SMALL = ("evaluation.episodes=0", "loop.tasks_per_iteration=3", "loop.rollouts_per_task=3")
+SMALL += ("loop.max_steps=10",)
 TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table'"
 
 
 def train(run: Path, *changes: str, **parts: object) -> Path:
-    overrides = [f"run_dir={run}", "evaluation.episodes=0", *changes]
+    overrides = [f"run_dir={run}", *SMALL, *changes]
     Trainer(TINY, overrides=overrides, progress=QUIET, **parts).train()  # pyright: ignore[reportArgumentType]
     return run
 

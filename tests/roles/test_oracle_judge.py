@@ -74,7 +74,7 @@ def test_a_run_with_the_oracle_trains_the_policy_and_has_no_judge_to_keep(tmp_pa
         "judge.name=oracle",
         "judge.options.noise=0.28",
         "loop.iterations=1",
-        "evaluation.judged_episodes=2",
+        *("loop.tasks_per_iteration=2", "evaluation.episodes=2", "evaluation.judged_episodes=2"),
     ]
     recipe = load_recipe(TINY, [f"run_dir={tmp_path / 'run'}", *settings])
     Trainer(recipe, progress=Progress(Console(quiet=True))).train()

@@ -174,6 +174,7 @@ def test_a_stronger_model_labels_the_exam_once(fake: FakeEndpoint, tmp_path: Pat
     fake.say = lambda body: f"Thus \\boxed{{{1 if body['seed'] % 3 else -1}}}"
     changes = [*hosted("evaluation.labeller", fake), "evaluation.labeller.samples_per_step=9"]
     changes += ["evaluation.episodes=2", "evaluation.splits=[ood]", "evaluation.judged_episodes=1"]
+    changes += ["loop.rollouts_per_task=2", "loop.max_steps=6", "judge.samples_per_step=1"]
     run = tmp_path / "run"
     trained(run, changes)
     with closing(Store(run / "run.sqlite")) as store:

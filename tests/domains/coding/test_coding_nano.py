@@ -29,12 +29,12 @@ def build(folder: Path, seed: int) -> dict[str, str]:
         domain="coding",
         seed=seed,
         difficulty=(1, 1),
-        problems=40,
-        adapter_problems=10,
+        problems=16,
+        adapter_problems=4,
         epochs=1,
         hidden=32,
         layers=1,
-        episodes=4,
+        episodes=2,
     )
     measured = UnitTestDomainBuilder(plan, teacher, folder, 0, QUIET).build()
     assert measured.keys() == {"policy", "judge", "adapter", "minutes"}
