@@ -102,7 +102,7 @@ class Theirs:
         home = Path(package.__path__[0])
         places = [str(home / "evaluators"), str(home / "guest")]
         self._process = subprocess.Popen(
-            [str(find_python(None)), "-c", THEIRS, *places],
+            [str(find_python()), "-c", THEIRS, *places],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

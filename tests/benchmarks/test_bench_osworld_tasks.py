@@ -56,7 +56,7 @@ def test_tasks_are_set_up_and_scored_untouched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     try:
-        find_python(None)
+        find_python()
     except DomainError as missing:
         pytest.skip(str(missing))
     with desktop():

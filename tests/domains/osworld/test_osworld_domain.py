@@ -43,9 +43,12 @@ def test_an_option_that_cannot_be_used_is_refused(options: Mapping[str, Any], fa
         OSWorld(**options)
 
 
-def test_a_python_that_is_not_there_is_one_line_with_the_remedy() -> None:
+def test_a_python_that_is_not_there_is_one_line_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RLANYTHING_OSWORLD_PYTHON", "/nowhere/python")
     with pytest.raises(DomainError, match="need /nowhere/python, which is not there: run `make"):
-        OSWorld(python="/nowhere/python").environment()
+        OSWorld().environment()
 
 
 def test_prompts_show_the_task_the_screens_and_the_actions() -> None:

@@ -24,7 +24,7 @@ from rlanything.domains.osworld.tasks import generated_task
 from rlanything.records import Completion, Step, Task
 
 try:
-    PYTHON = find_python(None)
+    PYTHON = find_python()
 except DomainError as missing:
     pytest.skip(str(missing), allow_module_level=True)
 pytestmark = WITHOUT_DESKTOP

@@ -166,7 +166,7 @@ def test_what_does_not_go_together_is_refused(options: dict[str, Any], fault: st
 
 def python() -> Path:
     try:
-        return find_python(None)
+        return find_python()
     except DomainError as missing:
         pytest.skip(str(missing))
 

@@ -51,10 +51,10 @@ class OSWorld:
     generated tasks keep to; a split needs one of its own. `actions`: `numbered`,
     `computer_13` or `pyautogui`. `observe`: `text`, `image` or `both`, what the models are shown.
     `screenshots`: take one of every screen, also where none is shown to them. `max_steps`: steps
-    after which the desktop is scored as it is. `python`: that of desktop_env, where `make osworld`
-    did not make it. `provider`: what starts the machines: `namespaces` of this one, a provider of
-    desktop_env's, or `module:Class`; `provider_options`: see `ProviderOptions`. `prompts`: a folder
-    whose .txt files replace the shipped prompts. Raises `DomainError` for options it cannot use."""
+    after which the desktop is scored as it is. `provider`: what starts the machines: `namespaces`
+    of this one, a provider of desktop_env's, or `module:Class`; `provider_options`: see
+    `ProviderOptions`. `prompts`: a folder whose .txt files replace the shipped prompts. Raises
+    `DomainError` for options it cannot use."""
 
     action_marker = ACTION_MARKER
 
@@ -65,7 +65,6 @@ class OSWorld:
         observe: Observed = "text",
         screenshots: bool = False,
         max_steps: int = 30,
-        python: str | None = None,
         prompts: str | None = None,
         provider: str = NAMESPACES,
         provider_options: Mapping[str, Any] = MappingProxyType({}),
@@ -82,7 +81,6 @@ class OSWorld:
         self.shows_images = observe != "text"
         self._applications = tuple(applications)
         self._data = None if data is None else Path(data)
-        self._python = python
         self._machines = _machines(provider, provider_options)
         self._options = DesktopOptions(
             notation=actions,
@@ -100,7 +98,7 @@ class OSWorld:
     def checks() -> list[Finding]:
         """Looks for the packages of the desktop and the evaluators' Python."""
         try:
-            text = f"desktop tasks are scored by desktop-env, in {find_python(None)}"
+            text = f"desktop tasks are scored by desktop-env, in {find_python()}"
         except DomainError as error:
             text = f"desktop tasks are not available: {error}"
         return [*findings(), Finding("osworld", True, text)]
@@ -115,7 +113,7 @@ class OSWorld:
     def evaluators(self) -> Evaluators:
         """desktop_env's process of this one. Raises `DomainError` where there is no such Python."""
         given = None if self._data is None else downloads(self._data)
-        return Evaluators(find_python(self._python), given)
+        return Evaluators(find_python(), given)
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         if self._data is not None:
@@ -126,7 +124,7 @@ class OSWorld:
     def environment(self) -> DesktopEnvironment:
         desktops = None
         if self._machines is not None:
-            desktops = ProvidedDesktops(find_python(self._python), self._machines)
+            desktops = ProvidedDesktops(find_python(), self._machines)
         return DesktopEnvironment(self.evaluators, self._options, desktops)
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:

@@ -47,10 +47,10 @@ class EvaluationFault(DesktopRefusal):
     """A set-up or an evaluation that failed; the message is one line."""
 
 
-def find_python(named: str | None) -> Path:
-    """Returns the Python that has desktop_env: the one named here or by the variable, else the one
-    that `make osworld` makes. Raises `DomainError` where it is missing."""
-    named = named or os.environ.get(PYTHON_VARIABLE)
+def find_python() -> Path:
+    """Returns the Python that has desktop_env: the one that the variable names, else the one that
+    `make osworld` makes. Raises `DomainError` where it is missing."""
+    named = os.environ.get(PYTHON_VARIABLE)
     path = Path(named) if named else Path(".venv-osworld/bin/python")
     beside = _HERE.parents[3] / ".venv-osworld/bin/python"
     if not named and not path.is_file():
