@@ -4,7 +4,8 @@ python benchmarks/learning.py RECIPE [--seeds 0 1 2 3 4] [--controls] [--paralle
     [--page NAME] [--select best-of-N]
 
 Writes benchmarks/NAME.md, and the curves of every run to benchmarks/NAME.csv. `--select`: what the
-trained judge then wins by choosing among attempts of the trained policy.
+trained judge then wins by choosing among attempts of the trained policy. Runs that lie in FOLDER
+from before, trained to their end, are taken as they are; delete those that are not.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -55,7 +56,11 @@ class Finished:
 
     name: str
     store: Store
-    minutes: float
+
+    @property
+    def minutes(self) -> str:
+        """What its last line says it took, evaluation included."""
+        return self.closing("run").rpartition("(")[2].removesuffix(" min)")
 
     def outcomes(self, split: str, iteration: int) -> dict[str, float]:
         """The share of episodes won, by task."""
@@ -94,21 +99,26 @@ class Finished:
         return "/".join(str(counts.get(kind, 0)) for kind in EVENTS)
 
 
-def run(recipe: Path, folder: Path, overrides: list[str]) -> float:
-    """Minutes."""
-    begun = time.perf_counter()
+def run(recipe: Path, folder: Path, overrides: list[str]) -> None:
+    """Trains, unless that was done before."""
+    if folder.exists() and ended(folder):
+        return
     command = [sys.executable, "-m", "rlanything.cli", "train", str(recipe)]
     subprocess.run(
         [*command, f"run_dir={folder}", *overrides],
         check=True,
         stdout=(folder.parent / f"{folder.name}.log").open("w"),
     )
-    return (time.perf_counter() - begun) / 60
+
+
+def ended(folder: Path) -> bool:
+    with closing(Store(folder / "run.sqlite")) as store:
+        return bool(store.query("SELECT value FROM run WHERE key = 'closing'"))
 
 
 def row(finished: Finished, splits: tuple[str, ...]) -> str:
     last = finished.store.evaluated_iterations()[-1]
-    cells = [finished.name, f"{finished.minutes:.1f}"]
+    cells = [finished.name, f"{finished.minutes}"]
     for split in splits:
         before, after = (finished.outcomes(split, i).values() for i in (0, last))
         gain = finished.gain(split, last)
@@ -152,7 +162,7 @@ def tests_table(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
                 cells.append(points(change) if change else "-")
             lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "| run | minutes | proposed/accepted/rejected |", "|---|---|---|"]
-    return lines + [f"| {run.name} | {run.minutes:.1f} | {run.events()} |" for run in runs]
+    return lines + [f"| {run.name} | {run.minutes} | {run.events()} |" for run in runs]
 
 
 def selected(run: Finished, folder: Path, split: str, way: str) -> str:
@@ -247,9 +257,9 @@ def page(
         "",
         f"`{command()}`, python {platform.python_version()}, torch "
         f"{torch.__version__}, transformers {transformers.__version__}, {platform.machine()}, "
-        f"{os.cpu_count()} cores{at_once}. Minutes include evaluation, not set-up. Held-out "
-        f"success over {played} of each split, gains paired by task with 95% "
-        f"intervals over tasks. Nano models: `{card['command']}`.",
+        f"{os.cpu_count()} cores{at_once}. Minutes include evaluation, not set-up, "
+        f"and whatever else the machine did meanwhile. Held-out success over {played} of each "
+        f"split, gains paired by task with 95% intervals over tasks. Nano models: `{card['command']}`.",
         "",
         *write(seeds, splits),
     ]
@@ -299,13 +309,12 @@ def main() -> None:
         share = [f"threads={threads}", "cluster.seats=1"]
     places = {name: folder / name.replace(" ", "-") for name in wanted}
     with ThreadPoolExecutor(arguments.parallel) as executor:
-        minutes = executor.map(
-            lambda name: run(arguments.recipe, places[name], wanted[name] + share), wanted
+        list(
+            executor.map(
+                lambda name: run(arguments.recipe, places[name], wanted[name] + share), wanted
+            )
         )
-        runs = [
-            Finished(name, Store(places[name] / "run.sqlite"), spent)
-            for name, spent in zip(wanted, minutes, strict=True)
-        ]
+    runs = [Finished(name, Store(places[name] / "run.sqlite")) for name in wanted]
     count = len(arguments.seeds)
     choices = [
         selected(finished, places[finished.name], split, arguments.select)
