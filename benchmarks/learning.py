@@ -259,7 +259,8 @@ def page(
         f"{torch.__version__}, transformers {transformers.__version__}, {platform.machine()}, "
         f"{os.cpu_count()} cores{at_once}. Minutes include evaluation, not set-up, "
         f"and whatever else the machine did meanwhile. Held-out success over {played} of each "
-        f"split, gains paired by task with 95% intervals over tasks. Nano models: `{card['command']}`.",
+        "split, gains paired by task with 95% intervals over tasks. Nano models: "
+        f"`{card['command']}`.",
         "",
         *write(seeds, splits),
     ]
