@@ -172,6 +172,16 @@ def check_models(recipe: Recipe) -> None:
             f"device: {numbered[0]} is one GPU, and a role is on all {recipe.cluster.seats} seats; "
             "say `cuda`: each seat has its own"
         )
+    towers = [
+        name
+        for name, role in (("policy", recipe.policy), ("judge", recipe.judge))
+        if role.train_vision
+    ]
+    if recipe.cluster.seats > 1 and towers:
+        raise RecipeError(
+            f"{towers[0]}.train_vision: one seat alone can train what reads images; set "
+            "cluster.seats=1, or leave it frozen"
+        )
     if recipe.adapter.model == "judge" and not recipe.judge.here:
         raise RecipeError(
             "adapter.model: no judge's model is here to share; share the policy's "
