@@ -380,7 +380,7 @@ def test_openais_key_goes_to_openai_and_where_the_user_says() -> None:
 def test_an_ablation_hands_on_what_it_was_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import json, os, sys; from pathlib import Path;"
-        "kept = {k: v for k, v in os.environ.items() if k.startswith('RLANYTHING_')};"
+        "kept = {k: v for k, v in os.environ.items() if k in ('RLANYTHING_ALLOW_CODE', 'RLANYTHING_KEYS')};"
         "Path(sys.argv[1]).write_text(json.dumps([sys.argv[1:], kept]))"
     )
     monkeypatch.setattr(grid, "COMMAND", (sys.executable, "-c", code))

@@ -13,7 +13,8 @@ import pytest
 
 from helpers.events import points
 from helpers.results import evaluation_record
-from rlanything.config.recipe import Recipe, TrackerConfig, load_recipe
+from rlanything.config.recipe import Recipe, load_recipe
+from rlanything.config.sections import TrackerConfig
 from rlanything.runs.store.store import Store
 from rlanything.runs.trackers import TrackerError, check_trackers, tracking
 

@@ -19,7 +19,7 @@ from rlanything.cluster.models import (
     prepare_torch,
 )
 from rlanything.config.cluster import ClusterConfig
-from rlanything.config.recipe import EnvironmentConfig
+from rlanything.config.sections import EnvironmentConfig
 from rlanything.engines.base import Engine, ModelError
 from rlanything.engines.hf.text import ModelText
 from rlanything.learning.base import Updates

@@ -15,7 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rlanything.config.recipe import Recipe, TrackerConfig, WandbConfig
+from rlanything.config.recipe import Recipe
+from rlanything.config.sections import TrackerConfig, WandbConfig
 from rlanything.runs.store.store import Store
 
 Metrics: TypeAlias = Mapping[str, float | None]

@@ -10,6 +10,7 @@ import pytest
 
 from rlanything.domains.base import DomainError, InvalidTask, Observation, StepResult
 from rlanything.domains.miniwob import pages
+from rlanything.domains.miniwob.actions import USAGE
 from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.domains.miniwob.environment import NO_ACTION, EpisodeSpec, open_episode
 from rlanything.domains.miniwob.experts import EXPERTS
@@ -81,8 +82,8 @@ def test_other_steps_are_labelled_bad_and_the_agent_is_told_what_was_wrong(
     trajectory = played(miniwob, task, "no idea", "> fly", "> click [77]", "> type [1] nonsense")
     said = [step.next_observation.splitlines()[0] for step in trajectory.steps]
     assert said[:3] == [
-        NO_ACTION,
-        "An action is one of: " + said[1][21:],
+        f"{NO_ACTION}{USAGE}.",
+        f"An action is one of: {USAGE}.",
         "There is no element 77.",
     ]
     assert [step.valid for step in trajectory.steps] == [False, False, False, True]

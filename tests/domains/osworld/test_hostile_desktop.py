@@ -152,7 +152,9 @@ def test_a_desktop_that_ends_itself_is_lost(command: str) -> None:
 
 def test_a_server_that_is_stopped_costs_no_more_than_the_time_given() -> None:
     with desktop() as machine:
-        machine.request("POST", "/setup/launch", {"command": ["pkill", "-STOP", "-f", "server.py"]})
+        # After a moment: this request is to be answered.
+        command = "sleep 0.5; pkill -STOP -f server.py"
+        machine.request("POST", "/setup/launch", {"command": command, "shell": True})
         began = time.monotonic()
         with pytest.raises(DesktopLost, match=r"no answer to /ready in 2 s"):
             repeated(lambda: machine.request("GET", "/ready", seconds=2.0))

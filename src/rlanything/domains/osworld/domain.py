@@ -76,8 +76,8 @@ class OSWorld:
             raise DomainError(f"max_steps is {max_steps!r}: give a whole number from 1 on")
         if not applications:
             raise DomainError("applications is empty: leave it out, or name some")
-        for each in applications:
-            _one_of("applications", each, APPLICATIONS)
+        for application in applications:
+            _one_of("applications", application, APPLICATIONS)
         self._applications = tuple(applications)
         self._data = None if data is None else Path(data)
         self._python = python

@@ -44,12 +44,12 @@ def next_action(
 
 def labels(moves: Sequence[Move], steps: Sequence[Step]) -> list[int]:
     """Returns +1 for each step that was right where it was taken, else -1."""
-    course, found = _Course(moves), list[int]()
+    course, labels = _Course(moves), list[int]()
     for i, step in enumerate(steps):
         before = _seen(steps, i)
-        found.append(1 if step.valid and _same(step.action, course.right(before)) else -1)
+        labels.append(1 if step.valid and _same(step.action, course.right(before)) else -1)
         course.take(step, before, _seen(steps, i + 1))
-    return found
+    return labels
 
 
 class _Course:
@@ -98,10 +98,10 @@ class _Course:
     def _return(self, screen: str) -> bool:
         """Goes back to the last stay on a screen, to its beginning: what a screen does not show,
         such as a caret, may have changed there since. Returns whether there was one."""
-        found = [i for i, (known, _) in enumerate(self._trail) if known == screen]
-        if not found:
+        times = [i for i, (known, _) in enumerate(self._trail) if known == screen]
+        if not times:
             return False
-        first = found[-1]
+        first = times[-1]
         while first and self._trail[first - 1][0] == screen:
             first -= 1
         self._at = self._trail[first][1]

@@ -68,7 +68,7 @@ def slip(screen: str, action: str, rng: random.Random) -> str:
         if near and rng.random() < 0.7:
             return f"{pointed[1]}[{rng.choice(near)}]"
     menus = [
-        each for line in lines if line.startswith("menus:") for each in _NUMBERED.findall(line)
+        number for line in lines if line.startswith("menus:") for number in _NUMBERED.findall(line)
     ]
     return f"click [{rng.choice(menus)}]" if menus and rng.random() < 0.4 else WAIT
 
@@ -149,5 +149,5 @@ def _wanted(task: Task, steps: Sequence[Step], at: int) -> str:
     """Returns what was right at a step: an element, or else the action."""
     screen = steps[at].observation
     action = _right(task, steps[:at], screen)
-    found = target(screen, action)
-    return action if found == KEYS else found
+    pointed = target(screen, action)
+    return action if pointed == KEYS else pointed
