@@ -4,6 +4,7 @@ random model of each family."""
 from __future__ import annotations
 
 import io
+import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -542,6 +543,26 @@ def test_without_pillow_a_model_is_blind_and_names_the_extra(monkeypatch) -> Non
     sight, why = find_sight(config, seeing_tokenizer("llava"), dict, ImageBook())
     assert sight is None
     assert "pip install 'rlanything[vision]'" in why
+
+
+def test_what_another_process_is_sent_sees_the_same_files(tmp_path: Path) -> None:
+    _, names = saved("qwen2_5_vl", tmp_path)
+    opened = load_model(tmp_path / "model", "float32", images=(tmp_path / "images",))
+    text, outline = pickle.loads(pickle.dumps((opened.text, opened.outline())))
+    assert text.sight.virtual(names[0]) == opened.sight.virtual(names[0])  # type: ignore
+    copied = outline.empty("cpu")
+    with torch.no_grad():
+        theirs = (*opened.network.parameters(), *opened.network.buffers())
+        for own, weights in zip(
+            (*copied.network.parameters(), *copied.network.buffers()), theirs, strict=True
+        ):
+            own.copy_(weights)
+    # Nothing but ids travels with a prompt: the copy has never heard of these images.
+    prompt = tuple(conversations(opened, names)[2])
+    [[one]], [[two]] = (
+        HFEngine(model).generate([Request(prompt, (0,))], SAMPLING) for model in (opened, copied)
+    )
+    assert one == two
 
 
 def test_the_hash_of_a_prompt_tells_images_apart() -> None:

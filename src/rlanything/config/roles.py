@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -45,10 +46,12 @@ class RoleConfig(ConfigSection):
             raise ValueError("dtype and device are the endpoint's own affair: leave them out")
         return self
 
-    def engine_setting(self, role: str, threads: int) -> EngineSetting:
+    def engine_setting(
+        self, role: str, threads: int, images: tuple[Path, ...] = ()
+    ) -> EngineSetting:
         """Returns what the engine of this role must know, beside its own settings."""
         return EngineSetting(
-            role, self.model, self.dtype, self.device, threads, self.timeout_seconds
+            role, self.model, self.dtype, self.device, threads, self.timeout_seconds, images
         )
 
     @property

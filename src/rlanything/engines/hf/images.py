@@ -30,7 +30,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class VisionFamily:
     """The ways of a kind of models with images."""
 
     picture: Callable[[Sight, int, int], Picture]
@@ -203,13 +203,13 @@ def _internvl(sight: Sight, height: int, width: int) -> Picture:
 
 
 FAMILIES = {
-    "qwen2_vl": Family(_qwen),
-    "qwen2_5_vl": Family(_qwen),
-    "qwen3_vl": Family(_qwen),
-    "smolvlm": Family(_tiles, joined=1),
-    "idefics3": Family(_tiles, joined=1),
-    "llava": Family(_llava),
-    "internvl": Family(_internvl, in_one=True, asked={"crop_to_patches": True}),
+    "qwen2_vl": VisionFamily(_qwen),
+    "qwen2_5_vl": VisionFamily(_qwen),
+    "qwen3_vl": VisionFamily(_qwen),
+    "smolvlm": VisionFamily(_tiles, joined=1),
+    "idefics3": VisionFamily(_tiles, joined=1),
+    "llava": VisionFamily(_llava),
+    "internvl": VisionFamily(_internvl, in_one=True, asked={"crop_to_patches": True}),
 }
 """The kinds of models that are shown images, by their `model_type`. Others are not: where tokens of
 an image see those behind them (Gemma 3, PaliGemma), or layers are recurrent (Qwen3.5), what is
