@@ -237,6 +237,22 @@ def test_a_frozen_tower_gets_no_gradients_and_leaves_the_text_its_own(
         assert (gradient - theirs[name]).norm() <= 1e-6 * theirs[name].norm() + 1e-10, name
 
 
+@pytest.mark.parametrize("kind", ["qwen3_vl", "smolvlm"])
+def test_layers_computed_again_and_packs_cut_in_two_give_the_same_gradients(kind: str) -> None:
+    model, names = seeing_model(kind)
+    samples = [("task", sample) for sample in samples_of(conversations(model, names))]
+    found: list[dict[str, Tensor]] = []
+    for more in ({}, {"gradient_checkpointing": True}, {"max_pack_tokens": 40}):
+        role = TrainedRoleConfig(learning_rate=0.0, max_grad_norm=1e9, train_vision=True, **more)
+        Learner(model, role).update(samples, 0)
+        named = model.network.named_parameters()
+        found.append({name: w.grad.clone() for name, w in named if w.grad is not None})
+    for other in found[1:]:
+        assert other.keys() == found[0].keys()
+        for name, gradient in found[0].items():
+            assert (gradient - other[name]).norm() <= 1e-4 * gradient.norm() + 1e-6, name
+
+
 @pytest.mark.parametrize("packing", ["shared", "padded"])
 @pytest.mark.parametrize("trains", [False, True])
 def test_updates_move_the_tower_only_where_they_are_asked_to(packing: Any, trains: bool) -> None:
