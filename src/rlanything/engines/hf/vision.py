@@ -164,9 +164,6 @@ class Eyes:
     def plain(self, ids: Sequence[int]) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns ids [1, tokens] with placeholders, and all else that transformers needs to
         compute them by itself."""
-        if self._sight.in_grid:
-            # Of another prompt; transformers would go on from there.
-            self._body.rope_deltas = None
         tokens = torch.tensor([list(ids)])
         virtual = tokens < 0
         names = [name for _, name in self._sight.images_of(tokens[0].numpy())]
