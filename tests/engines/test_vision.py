@@ -35,7 +35,9 @@ from helpers.seeing import (
 )
 from helpers.tiny import sample_of, tiny_model
 from rlanything.config.roles import LoraSettings, TrainedRoleConfig
-from rlanything.engines.base import ModelError, Request, Sampling
+from rlanything.engines.base import Choices, ModelError, Request, Sampling
+from rlanything.engines.hf.attention import ATTENTION
+from rlanything.engines.hf.choices import restricted_logprobs
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.images import Picture, Sight, find_sight
 from rlanything.engines.hf.lora import add_adapters
@@ -153,15 +155,39 @@ def test_what_is_sampled_step_by_step_has_the_log_probs_of_a_plain_forward(kind:
         requests = [Request(ids, seeds, conversation=str(i)) for i, ids in enumerate(prompts)]
         groups = engine.generate(requests, SAMPLING)
         for completion in (each for group in groups for each in group):
-            with torch.no_grad():
-                logprobs = plain_seen_logprobs(model, completion.tokens)
-            drawn = torch.tensor(completion.token_ids)[:, None]
-            theirs = logprobs[len(completion.prompt_ids) - 1 : -1].gather(-1, drawn)[:, 0]
-            torch.testing.assert_close(torch.tensor(completion.logprobs), theirs, atol=1e-5, rtol=0)
+            assert_as_plain(model, completion)
         prompts = [
             (*group[0].tokens, *tokens_of(model, [rng.choice(WORDS, 3).tolist(), names[turn]]), 9)
             for group in groups
         ]
+
+
+def assert_as_plain(model: LanguageModel, completion: Completion) -> None:
+    """The log-probs of what was drawn are those of a plain forward pass from pixels."""
+    with torch.no_grad():
+        logits = model.logits(plain_states(model, completion.tokens))
+    logits = logits[len(completion.prompt_ids) - 1 : -1]
+    logprobs = restricted_logprobs(logits, completion.allowed, SAMPLING.temperature)
+    theirs = logprobs.gather(-1, torch.tensor(completion.token_ids)[:, None])[:, 0]
+    torch.testing.assert_close(torch.tensor(completion.logprobs), theirs, atol=1e-5, rtol=0)
+
+
+def test_answers_that_end_early_leave_the_others_their_positions() -> None:
+    model, names = frozen("qwen3_vl")
+    end = model.stop_ids[0]
+    short = Choices(40, ((50, end), (51, 52, end)), free_tokens=0)
+    requests = [
+        Request(tuple(tokens_of(model, [[20 + i], *names[:i], [30, 31]])), (i,), choices)
+        for i, choices in enumerate((short, None, short, short, None))
+    ]
+    for [completion] in HFEngine(model).generate(requests, SAMPLING):
+        assert_as_plain(model, completion)
+
+
+def test_the_tower_keeps_its_own_attention() -> None:
+    network: Any = frozen("qwen3_vl")[0].network
+    assert network.config.text_config._attn_implementation == ATTENTION
+    assert network.base_model.visual.config._attn_implementation != ATTENTION
 
 
 def test_an_image_that_was_seen_is_neither_encoded_nor_prefilled_again() -> None:
@@ -280,10 +306,7 @@ def test_a_tower_that_moved_sees_otherwise_in_the_sampler() -> None:
     engine.sync_weights()
     [[after]] = engine.generate([Request(prompt, (0,))], SAMPLING)
     assert before.logprobs != after.logprobs
-    with torch.no_grad():
-        logprobs = plain_seen_logprobs(model, after.tokens)[len(prompt) - 1 : -1]
-    theirs = logprobs.gather(-1, torch.tensor(after.token_ids)[:, None])[:, 0]
-    torch.testing.assert_close(torch.tensor(after.logprobs), theirs, atol=1e-5, rtol=0)
+    assert_as_plain(model, after)
 
 
 @settings(max_examples=25)
@@ -306,11 +329,7 @@ def test_any_interleaving_of_text_and_images_is_exact(data: st.DataObject) -> No
     engine = HFEngine(model)
     requests = [Request(tuple(ids), (0,)) for ids in sequences]
     for [completion] in engine.generate(requests, SAMPLING):
-        with torch.no_grad():
-            logprobs = plain_seen_logprobs(model, completion.tokens)
-        drawn = torch.tensor(completion.token_ids)[:, None]
-        theirs = logprobs[len(completion.prompt_ids) - 1 : -1].gather(-1, drawn)[:, 0]
-        torch.testing.assert_close(torch.tensor(completion.logprobs), theirs, atol=2e-5, rtol=0)
+        assert_as_plain(model, completion)
 
 
 @pytest.mark.parametrize("kind", KINDS)
