@@ -49,7 +49,7 @@ from rlanything.engines.images import ImageBook, noise_png
 from rlanything.learning.learner import Learner
 from rlanything.learning.packing import pack
 from rlanything.learning.padding import pad
-from rlanything.records import Sample
+from rlanything.records import Completion, Sample
 
 SAMPLING = Sampling(1.0, 6)
 WORDS = range(10, 300)
