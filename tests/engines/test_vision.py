@@ -268,8 +268,9 @@ def test_layers_computed_again_and_packs_cut_in_two_give_the_same_gradients(kind
     model, names = seeing_model(kind)
     samples = [("task", sample) for sample in samples_of(conversations(model, names))]
     found: list[dict[str, Tensor]] = []
+    settings = {"learning_rate": 0.0, "max_grad_norm": 1e9, "train_vision": True}
     for more in ({}, {"gradient_checkpointing": True}, {"max_pack_tokens": 40}):
-        role = TrainedRoleConfig(learning_rate=0.0, max_grad_norm=1e9, train_vision=True, **more)
+        role = TrainedRoleConfig.model_validate(settings | more)
         Learner(model, role).update(samples, 0)
         named = model.network.named_parameters()
         found.append({name: w.grad.clone() for name, w in named if w.grad is not None})

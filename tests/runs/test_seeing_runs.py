@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,49 +13,15 @@ from safetensors.torch import load_file
 from helpers.seeing import seeing_model
 from helpers.tiny import tiny_model
 from rlanything.config.recipe import RecipeError
-from rlanything.domains.base import Image, Observation, StepResult
-from rlanything.domains.text import TextDomain
-from rlanything.engines.images import noise_png
 from rlanything.progress import Progress
-from rlanything.records import Task
+from rlanything.runs.eval_target import EvalRequest, run_eval
 from rlanything.runs.inside import IMAGES
+from rlanything.runs.judge_target import JudgeEvalRequest, run_judge_eval
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
 
 pytestmark = pytest.mark.timeout(240)
 QUIET = Progress(Console(quiet=True))
-
-
-class Walls:
-    """Episodes of two steps, each before a wall with a pattern of its own."""
-
-    def reset(self, task: Task) -> Observation:
-        self._task, self._steps = task, 0
-        return self._seen()
-
-    def step(self, response: str) -> StepResult:
-        self._steps += 1
-        over = self._steps == 2
-        outcome = (1 if len(response) % 2 else -1) if over else None
-        return StepResult(self._seen(), response[:5], True, outcome)
-
-    def _seen(self) -> Observation:
-        number = int(self._task.id.split("/")[1])
-        size = (16, 24) if self._steps % 2 else (24, 16)
-        picture = noise_png(3 * number + self._steps, *size)
-        return Observation(f"wall {self._steps}", image=Image(picture))
-
-
-class Patterns(TextDomain):
-    """A domain of things to look at."""
-
-    shows_images = True
-
-    def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
-        return [Task(f"{split}/{i}", "Which pattern?") for i in range(count)]
-
-    def environment(self) -> Walls:
-        return Walls()
 
 
 def role(model: Path, **more: Any) -> dict[str, Any]:
@@ -67,7 +32,7 @@ def recipe(policy: Path, judge: Path) -> dict[str, Any]:
     return {
         "name": "seeing",
         "threads": 1,
-        "domain": {"name": "handed-over"},
+        "domain": {"name": "helpers.patterns:Patterns"},
         "policy": role(policy),
         "judge": role(judge, samples_per_step=2),
         "loop": {
@@ -81,10 +46,8 @@ def recipe(policy: Path, judge: Path) -> dict[str, Any]:
 
 
 def train(run: Path, source: dict[str, Any], *changes: str) -> list[Any]:
-    trainer = Trainer(
-        source, domain=Patterns(), overrides=[f"run_dir={run}", *changes], progress=QUIET
-    )
-    return list(trainer)
+    changes = (f"run_dir={run}", *changes)
+    return list(Trainer(source, overrides=changes, allow_code=True, progress=QUIET))
 
 
 @pytest.fixture(scope="module")
@@ -136,10 +99,8 @@ def test_two_seats_see_what_one_sees(run: Path, models: tuple[Path, Path], tmp_p
 
 def test_a_run_goes_on_bit_for_bit(run: Path, models: tuple[Path, Path], tmp_path: Path) -> None:
     train(tmp_path / "run", recipe(*models), "loop.iterations=1")
-    resumed = Trainer.resume(
-        tmp_path / "run", domain=Patterns(), overrides=["loop.iterations=2"], progress=QUIET
-    )
-    list(resumed)
+    more = ["loop.iterations=2"]
+    list(Trainer.resume(tmp_path / "run", overrides=more, allow_code=True, progress=QUIET))
     for name in ("policy", "judge"):
         one, two = weights(run, 2, name), weights(tmp_path / "run", 2, name)
         assert all(one[key].equal(two[key]) for key in one)
@@ -148,10 +109,21 @@ def test_a_run_goes_on_bit_for_bit(run: Path, models: tuple[Path, Path], tmp_pat
 def test_an_evaluation_outside_of_a_run_shows_images_and_keeps_none(
     models: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    trainer = Trainer(recipe(*models), domain=Patterns(), run_dir=tmp_path / "run", progress=QUIET)
+    trainer = Trainer(recipe(*models), run_dir=tmp_path / "run", allow_code=True, progress=QUIET)
     evaluation = trainer.evaluate("in_domain", episodes=2)
     assert len(evaluation.trajectories) == 2
     assert not (tmp_path / "run").exists()
+
+
+def test_commands_show_images_of_a_run_and_of_their_own_episodes(run: Path) -> None:
+    kept = sorted((run / IMAGES).iterdir())
+    request = EvalRequest(str(run), "in_domain", 2, None, None, None, 1, 0, allow_code=True)
+    assert len(run_eval(request, QUIET).evaluation.trajectories) == 2
+    judged = run_judge_eval(
+        JudgeEvalRequest(str(run), run, iteration=1, episodes=2, allow_code=True), QUIET
+    )
+    assert judged.steps == 4
+    assert sorted((run / IMAGES).iterdir()) == kept
 
 
 @pytest.mark.parametrize("blind", ["policy", "judge"])
