@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +35,11 @@ from helpers.fake_endpoint import (
     text,
 )
 from rlanything.backoff import asked_seconds, backoff_seconds
+from rlanything.config.roles import RoleConfig
+from rlanything.domains.base import Image
+from rlanything.engines.base import ModelError
 from rlanything.engines.deadline import GenerationTimeout
+from rlanything.engines.images import noise_png
 from rlanything.engines.openai.endpoint import Answer, EndpointError
 from rlanything.records import Message
 from rlanything.runs.stopping import Stopped, Stopper
@@ -305,3 +311,27 @@ def test_it_works_outside_the_main_thread(fake: FakeEndpoint) -> None:
     thread.start()
     thread.join(10)
     assert found == [Answer("Hello.", "stop")]
+
+
+def test_images_go_out_as_data(fake: FakeEndpoint, tmp_path: Path) -> None:
+    data = noise_png(0, 8, 8)
+    name = Image(data).name
+    (tmp_path / name).write_bytes(data)
+    role = RoleConfig.model_validate(
+        {"model": MODEL, "engine": {"name": "openai", "url": fake.url, "key_variable": None}}
+    )
+    setting = role.engine_setting("judge", 0, (tmp_path,))
+    endpoint = role.engine.build(None, setting)
+    chat = (Message("system", "Look."), Message("user", "What is it?", (name,)))
+    endpoint.ask([(chat, 0)], SAMPLING)
+    [body] = fake.bodies
+    system, user = body["messages"]
+    assert system == {"role": "system", "content": "Look."}
+    text, shown = user["content"]
+    assert text == {"type": "text", "text": "What is it?"}
+    begun, _, encoded = shown["image_url"]["url"].partition(",")
+    assert (shown["type"], begun) == ("image_url", "data:image/png;base64")
+    assert base64.b64decode(encoded) == data
+    lost = (Message("user", "And this?", (f"{'0' * 32}.png",)),)
+    with pytest.raises(ModelError, match=r"image 0{32}\.png is not in"):
+        endpoint.ask([(lost, 0)], SAMPLING)

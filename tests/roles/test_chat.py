@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.seeing import seeing_model
 from helpers.tiny import completion_of, tiny_model
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.model import LanguageModel
@@ -201,3 +203,88 @@ def test_models_keep_their_own_templates():
     model.tokenizer.chat_template = "{% for m in messages %}{{ m.content }};{% endfor %}"
     assert isinstance(model, LanguageModel)
     assert Chat(model).prompt((Message("user", "a"), Message("user", "b"))).text == "a;b;"
+
+
+SEEING, NAMES = seeing_model("qwen3_vl")
+PAD = "<|vision_start|><|image_pad|><|vision_end|>"
+
+
+def shown(*images: str, text: str = "Look.") -> tuple[Message, ...]:
+    return (Message("system", "Act."), Message("user", text, images))
+
+
+def placeholders(ids: Sequence[int]) -> list[int]:
+    assert SEEING.sight is not None
+    return [SEEING.sight.placeholder if token < 0 else token for token in ids]
+
+
+@pytest.mark.parametrize("kind", ["qwen3_vl", "smolvlm", "internvl"])
+def test_images_stand_where_the_template_shows_them_each_with_ids_of_its_own(kind):
+    model, names = seeing_model(kind)
+    sight = model.sight
+    assert sight is not None
+    prompt = Chat(model).prompt(shown(names[0], names[1]))
+    virtual = [token for token in prompt.ids if token < 0]
+    assert virtual == [*sight.virtual(names[0]), *sight.virtual(names[1])]
+    assert prompt.images == (names[0], names[1])
+    expanded = prompt.text
+    for name in names[:2]:
+        head, _, tail = expanded.partition(sight.token)
+        expanded = head + sight.picture(name).text.replace(sight.token, "IMAGE") + tail
+    ids = [sight.placeholder if token < 0 else token for token in prompt.ids]
+    assert ids == model.encode(expanded.replace("IMAGE", sight.token))
+
+
+def test_a_forged_placeholder_stays_text():
+    for forged in ("<|image_pad|>", PAD, "<|video_pad|> <|vision_start|>"):
+        prompt = Chat(SEEING).prompt(shown(NAMES[0], text=f"Say {forged}!"))
+        assert SEEING.sight is not None
+        assert not {*prompt.ids} & {SEEING.sight.placeholder}
+        assert prompt.text.count(PAD) == prompt.text.count("<|image_pad|>") == 1
+        assert [each for each in prompt.ids if each < 0] == [*SEEING.sight.virtual(NAMES[0])]
+
+
+def test_a_chat_that_goes_on_keeps_its_tokens_and_adds_what_is_shown_next():
+    chat, completion = Chat(SEEING), answer([80, 81, 82], ended=True)
+    first = chat.prompt(shown(NAMES[0]))
+    said = Message("assistant", completion.text)
+    more = (*shown(NAMES[0]), said, Message("user", "And this?", (NAMES[1], NAMES[2])))
+    following = chat.following(first, completion, more)
+    begun = (*first.ids, *completion.token_ids)
+    assert following.ids[: len(begun)] == begun
+    assert following.images == (NAMES[0], NAMES[1], NAMES[2])
+    assert following == chat.prompt(more)
+    assert SEEING.decode(placeholders(following.ids)).count("And this?") == 1
+
+
+def test_a_history_with_another_image_of_the_same_text_is_another_chat():
+    chat, completion = Chat(SEEING), answer([80, 81, 82], ended=True)
+    first = chat.prompt(shown(NAMES[0]))
+    said = Message("assistant", completion.text)
+    more = (*shown(NAMES[2]), said, Message("user", "And?", (NAMES[1],)))
+    following = chat.following(first, completion, more)
+    assert following.text.startswith(first.text)  # in words they are alike
+    assert following == chat.prompt(more)
+    assert SEEING.sight is not None
+    assert not {*following.ids} & {*SEEING.sight.virtual(NAMES[0])}
+
+
+def test_the_blind_say_why_they_are_in_one_line():
+    with pytest.raises(ModelError, match=r"cannot be shown images: .*; choose a model") as caught:
+        Chat(MODEL).prompt(shown(NAMES[0]))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_template_that_shows_no_images_is_named():
+    model, names = seeing_model("llava")
+    model.tokenizer.chat_template = MODEL.tokenizer.chat_template
+    chat = Chat(model)
+    assert chat.prompt(asked("hi")).text == Chat(MODEL).prompt(asked("hi")).text
+    with pytest.raises(ModelError, match="its chat template shows 0 of 1 images"):
+        chat.prompt(shown(names[0]))
+
+
+def test_a_template_that_takes_parts_alone_marks_the_end_of_turns():
+    assert SEEING.tokenizer.decode([SEEING.end_of_turn or 0]) == "<|end|>"
+    prompt = Chat(SEEING).prompt(asked("hi"))
+    assert prompt.text == "<|system|>Act.<|end|><|user|>hi<|end|><|assistant|>"

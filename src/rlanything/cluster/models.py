@@ -43,6 +43,8 @@ class RoleSource:
     """Where new adapters begin."""
     loss: Loss | None = None
     """A loss that is an object; None: the one that the role names."""
+    images: tuple[Path, ...] = ()
+    """Folders in which images lie that it may be shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ def load_trained(
         # Into the host's memory: no GPU need hold more than its shards, and what its engine needs.
         role = role.model_copy(update={"device": "cpu"})
     learning = _from_first(group, lambda: _learning_model(source, role))
-    reference = _reference(group, role, name, learning)
+    reference = _reference(group, role, source, learning)
     # What generates needs every weight at every token; what learns is about to be divided.
     model = learning if group.mesh is None else _copy(learning, group)
     # It may refuse the model, which is sooner said than an engine started.
@@ -137,16 +139,18 @@ def load_trained(
 
 def load_served(source: RoleSource) -> ServedModel:
     """Loads a model that generates and never learns, with its engine. Raises `ModelError`."""
-    model = load_role(source.role, source.name)
+    model = load_role(source.role, source.name, source.images)
     return ServedModel(model, build_engine(model, source.role, source.name))
 
 
-def load_role(role: RoleConfig, name: str) -> LanguageModel:
-    """Loads a role's model. One that could learn has the weights it would learn with, also where it
-    does not (in `eval`, or with a learning rate of 0): it acts as it does in training. Raises
-    `ModelError`."""
-    trains = isinstance(role, TrainedRoleConfig)
-    return load_model(shipped.resolve(role.model, name), role.dtype, role.device, trains)
+def load_role(role: RoleConfig, name: str, images: Sequence[Path] = ()) -> LanguageModel:
+    """Loads a role's model, which looks for images in these folders. One that could learn has the
+    weights it would learn with, also where it does not (in `eval`, or with a learning rate of 0):
+    it acts as it does in training. Raises `ModelError`."""
+    model = shipped.resolve(role.model, name)
+    if not isinstance(role, TrainedRoleConfig):
+        return load_model(model, role.dtype, role.device, trains=False, images=images)
+    return load_model(model, role.dtype, role.device, images=images, train_vision=role.train_vision)
 
 
 def build_engine(model: LanguageModel, role: RoleConfig, name: str) -> Engine:
@@ -163,25 +167,27 @@ def _learning_model(source: RoleSource, role: TrainedRoleConfig) -> LanguageMode
     """Loads what a role's learner begins with: the recipe's model, or that of a checkpoint."""
     if source.checkpoint is not None:
         role = role.model_copy(update={"model": str(source.checkpoint)})
-    model = load_role(role, source.name)
+    model = load_role(role, source.name, source.images)
     if role.lora is not None:
         add_adapters(model, role.lora, source.seed)
     return model
 
 
 def _reference(
-    group: SeatGroup, role: TrainedRoleConfig, name: str, model: LanguageModel
+    group: SeatGroup, role: TrainedRoleConfig, given: RoleSource, model: LanguageModel
 ) -> ReferenceModel | None:
     """Returns the recipe's own model of a role that is held to it, None for any other role. It is a
     copy, unless all that learns are adapters which began as nothing."""
     if not role.reference_kl_weight:
         return None
-    source = shipped.resolve(role.model, name)
+    source, images = shipped.resolve(role.model, given.name), given.images
     if role.lora is not None and find_adapter_config_file(source) is None:
         return ReferenceModel(model, adapters_off=True)
-    return ReferenceModel(
-        _from_first(group, lambda: load_model(source, role.dtype, role.device, trains=False))
-    )
+
+    def load() -> LanguageModel:
+        return load_model(source, role.dtype, role.device, trains=False, images=images)
+
+    return ReferenceModel(_from_first(group, load))
 
 
 def _from_first(group: SeatGroup, load: Callable[[], LanguageModel]) -> LanguageModel:

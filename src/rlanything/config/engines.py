@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import (
@@ -58,6 +59,8 @@ class EngineSetting:
     """CPU threads; 0: as many as there are cores."""
     timeout_seconds: float
     """How long one batch may take."""
+    images: tuple[Path, ...] = ()
+    """Folders in which images lie that it may be shown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -45,10 +46,12 @@ class RoleConfig(ConfigSection):
             raise ValueError("dtype and device are the endpoint's own affair: leave them out")
         return self
 
-    def engine_setting(self, role: str, threads: int) -> EngineSetting:
+    def engine_setting(
+        self, role: str, threads: int, images: tuple[Path, ...] = ()
+    ) -> EngineSetting:
         """Returns what the engine of this role must know, beside its own settings."""
         return EngineSetting(
-            role, self.model, self.dtype, self.device, threads, self.timeout_seconds
+            role, self.model, self.dtype, self.device, threads, self.timeout_seconds, images
         )
 
     @property
@@ -80,6 +83,9 @@ class TrainedRoleConfig(RoleConfig):
 
     lora: LoraSettings | None = None
     """If given, only adapters train, and checkpoints hold only them; otherwise every weight."""
+    train_vision: bool = False
+    """Whether what reads images (the tower, and what joins it to text) learns too. Frozen, each
+    image is computed once; trained, once in every pack. One seat alone can train it."""
     learning_rate: Annotated[float, Field(ge=0)] = 1e-6
     """AdamW's. 0 leaves the weights as they are."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
@@ -120,6 +126,12 @@ class TrainedRoleConfig(RoleConfig):
     gradient_checkpointing: bool = False
     """Computes each layer's activations again in the backward pass instead of keeping them: less
     memory, a quarter to a third more time, the same update."""
+
+    @model_validator(mode="after")
+    def _all_or_adapters(self) -> TrainedRoleConfig:
+        if self.train_vision and self.lora is not None:
+            raise ValueError("train_vision trains weights that adapters leave alone: drop one")
+        return self
 
     @model_validator(mode="after")
     def _read_by_its_loss(self) -> TrainedRoleConfig:

@@ -2,6 +2,8 @@
 
 A pack is a trie over the token ids of its samples, laid out depth first. A token sees its ancestors
 and itself, and its position is its depth, so every sample's logits are those it would have alone.
+(Where positions follow the grid of an image they are a property of the node all the same: its
+ancestors decide.)
 
 Sorted samples are the trie's leaves in depth-first order: a sample adds to the trie what follows
 the beginning that it shares with the sample before it. A pack is therefore a stretch of the sorted
@@ -44,8 +46,12 @@ class Pack:
 
     def hidden_states(self, model: LanguageModel) -> Tensor:
         """Returns the last layer's states [nodes, hidden]."""
-        ids, positions = torch.from_numpy(self.ids), torch.from_numpy(self.positions)
-        return model.trie_hidden_states(ids, positions, self.ends)
+        positions = torch.from_numpy(self.positions)
+        if model.in_grid:
+            positions = positions.repeat(3, 1)
+            for path in self.paths:
+                positions[:, path] = model.positions(self.ids[path])
+        return model.trie_hidden_states(torch.from_numpy(self.ids), positions, self.ends)
 
 
 def pack(samples: Sequence[Sample], max_pack_tokens: int) -> list[Pack]:

@@ -40,6 +40,11 @@ class Rows:
         """Returns the last layer's states [samples * longest, hidden]."""
         ids = torch.from_numpy(self.ids)
         positions = torch.arange(ids.shape[1]).expand(ids.shape)
+        if model.in_grid:
+            positions = positions.repeat(3, 1, 1)
+            for row, sample in enumerate(self.samples):
+                own = model.positions(sample.completion.tokens)
+                positions[:, row, : own.shape[1]] = own
         # The causal mask is enough: padding comes last, so no token of a sample sees it.
         return model.hidden_states(ids, positions, None).flatten(0, 1)
 

@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from rlanything.engines.hf.vision import tower_weights
 from rlanything.learning.scorer import TokenScorer
 
 
@@ -47,11 +48,24 @@ class SeatGroup:
         policy = MixedPrecisionPolicy()
         if self.mesh.device_type != "cpu" and scorer.model.autocast is not None:
             policy = MixedPrecisionPolicy(scorer.model.autocast, torch.float32)
-        layers = [m for m in scorer.modules() if isinstance(m, GradientCheckpointingLayer)]
+        # A frozen tower stays whole: not every pass of every seat has an image to send through it.
+        tower = tower_weights(scorer.network)
+        layers = [
+            module
+            for module in scorer.modules()
+            if isinstance(module, GradientCheckpointingLayer)
+            and not {id(w) for w in tower.values()} & {id(w) for w in module.parameters()}
+        ]
         # What is inside comes first, the root last. None stays whole after its forward pass: one
         # without a backward pass would leave it so, and the optimizer another's parameters.
         for module in (*reversed(layers), scorer):
-            fully_shard(module, mesh=self.mesh, mp_policy=policy, reshard_after_forward=True)
+            fully_shard(
+                module,
+                mesh=self.mesh,
+                mp_policy=policy,
+                reshard_after_forward=True,
+                ignored_params=set(tower.values()),
+            )
         for module in scorer.modules():
             if isinstance(module, FSDPModule):
                 # The loss is a mean over all seats' samples already: gradients add up.

@@ -76,6 +76,16 @@ class LocalChatModel:
         self._tokens: dict[str, tuple[int, ...]] = {}
         self._usage = _unused()
 
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._model.name
+
+    @property
+    def blind(self) -> str | None:
+        """Why the model can be shown no images; None: it can."""
+        return self._model.blind if self._model.sight is None else None
+
     def counted_separately(self) -> LocalChatModel:
         """Returns the same model for another role, which counts its own tokens."""
         return LocalChatModel(self._model, self.engine, self._chat.day)

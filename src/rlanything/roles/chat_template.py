@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.damage import rendering
+from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.text import ModelText
 from rlanything.records import Completion, Message, Messages
 from rlanything.roles.reasoning import find_reasoning
@@ -26,6 +29,8 @@ class Prompt:
 
     ids: tuple[int, ...]
     text: str
+    images: tuple[str, ...] = ()
+    """The names of those in it, in their order."""
 
 
 class Chat:
@@ -45,6 +50,7 @@ class Chat:
         added = (token.content for token in model.tokenizer.added_tokens_decoder.values())
         specials = sorted((word for word in added if len(word.strip()) > 1), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, specials))) if specials else None
+        self._in_parts = model.sight is not None and self._shows_parts(model.sight)
         self.prompt((Message("user", "Hello."),))
 
     def read(self, completion: Completion, prompt: Prompt) -> Completion:
@@ -54,8 +60,10 @@ class Chat:
         return replace(completion, answer_at=start) if start else completion
 
     def prompt(self, messages: Messages) -> Prompt:
-        text = self._render(messages)
-        return Prompt(tuple(self._model.encode(text)), text)
+        """Returns the prompt of a chat. Raises `ModelError` for images that the model, or its
+        template, does not show."""
+        text, images = self._render(messages), _images(messages)
+        return Prompt(tuple(self._encode(text, images)), text, images)
 
     def following(self, previous: Prompt, completion: Completion, messages: Messages) -> Prompt:
         """Returns the prompt after `completion` answered `previous`.
@@ -63,18 +71,55 @@ class Chat:
         Where the new chat continues the old one, the old tokens and the sampled ones are kept as
         they are and only what is new is tokenised. Where the template rewrites history (some drop
         earlier thoughts), the chat is tokenised afresh."""
-        text = self._render(messages)
-        so_far = previous.text + self._model.decode(completion.token_ids)
-        if not text.startswith(so_far):
-            return Prompt(tuple(self._model.encode(text)), text)
-        new = self._model.encode(text[len(so_far) :])
-        return Prompt((*previous.ids, *completion.token_ids, *new), text)
+        text, images = self._render(messages), _images(messages)
+        so_far, seen = previous.text + self._model.decode(completion.token_ids), previous.images
+        # As text one image is like another.
+        if not text.startswith(so_far) or images[: len(seen)] != seen:
+            return Prompt(tuple(self._encode(text, images)), text, images)
+        new = self._encode(text[len(so_far) :], images[len(seen) :])
+        return Prompt((*previous.ids, *completion.token_ids, *new), text, images)
+
+    def _encode(self, text: str, images: Sequence[str]) -> list[int]:
+        """Returns the token ids of a part of a rendered chat with these images in it."""
+        sight = self._model.sight
+        if sight is None:
+            return self._model.encode(text)
+        first, *others = text.split(sight.token)
+        if len(others) != len(images):
+            raise ModelError(
+                f"model {self._model.name!r}: its chat template shows {len(others)} of "
+                f"{len(images)} images; give its folder the one that it was published with"
+            )
+        shown = (sight.picture(name).text + rest for name, rest in zip(images, others, strict=True))
+        return sight.placed(self._model.encode(first + "".join(shown)), images)
 
     def _render(self, messages: Messages) -> str:
-        turns = [
-            {"role": message.role, "content": self._harmless(message.content)}
-            for message in messages
-        ]
+        model = self._model
+        if model.sight is None and any(message.images for message in messages):
+            raise ModelError(
+                f"model {model.name!r} cannot be shown images: {model.blind}; choose a model that "
+                "sees, or have the domain show text"
+            )
+        return self._apply([self._turn(message) for message in messages])
+
+    def _turn(self, message: Message) -> dict[str, Any]:
+        text = self._harmless(message.content)
+        if not self._in_parts:
+            return {"role": message.role, "content": text}
+        images = [{"type": "image"} for _ in message.images]
+        return {"role": message.role, "content": [{"type": "text", "text": text}, *images]}
+
+    def _shows_parts(self, sight: Sight) -> bool:
+        """Whether the template takes a message that is a list of texts and images."""
+        words = "Is it so?"
+        parts = [{"type": "text", "text": words}, {"type": "image"}]
+        try:
+            shown = self._apply([{"role": "user", "content": parts}])
+        except ModelError:
+            return False
+        return shown.count(sight.token) == 1 and shown.count(words) == 1
+
+    def _apply(self, turns: list[dict[str, Any]]) -> str:
         with rendering(self._model.name):
             text = self._model.tokenizer.apply_chat_template(
                 turns, chat_template=self._template, tokenize=False, add_generation_prompt=True
@@ -87,6 +132,10 @@ class Chat:
         if self._special is None:
             return content
         return self._special.sub(lambda match: _torn(match[0]), content)
+
+
+def _images(messages: Messages) -> tuple[str, ...]:
+    return tuple(name for message in messages for name in message.images)
 
 
 def _torn(token: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from rlanything.algorithm.losses.base import Loss
@@ -55,12 +56,26 @@ class RunComponents:
     """By role, the model that answers for it."""
     models: Models
     """What holds all of them."""
+    images: tuple[Path, ...] = ()
+    """Folders in which models look for screenshots."""
+    passing: TemporaryDirectory[str] | None = None
+    """A folder for screenshots that no run keeps, as long as this lives; None: the domain shows
+    none."""
+
+    @property
+    def passing_images(self) -> Path | None:
+        """Where screenshots go that no run keeps; None: nowhere."""
+        return None if self.passing is None else Path(self.passing.name)
 
     @property
     def trained_models(self) -> dict[str, Trained]:
         """Returns the models that learn, by role."""
         judge = {} if self.judge is None else {"judge": self.judge}
         return {"policy": self.policy, **judge}
+
+    def labeller(self, recipe: Recipe, domain: Domain, day: datetime) -> Labeller | None:
+        """Builds the labeller that `build_labeller` builds, beside these models."""
+        return build_labeller(recipe, domain, day, self.models, self.images)
 
     def pop_usage(self) -> dict[str, int]:
         """Returns what was asked of models since the last call, as `role/quantity`."""
@@ -77,17 +92,18 @@ def build_components(
     checkpoint: Path | None = None,
     parts: Parts = NO_PARTS,
     day: datetime | None = None,
+    images: Path | None = None,
 ) -> RunComponents:
     """Builds everything that acts in a run; models that learn have the weights of `checkpoint`,
     where one is given, but are held to the recipe's own. `parts` win over what the recipe names.
-    Chat templates with a date show `day`; None: today.
+    Chat templates with a date show `day`; None: today. `images`: where the run's screenshots lie.
 
-    Raises `RecipeError` for a role that cannot train, `ModelError`, `EndpointError` or `JudgeError`
-    for a model or a judge that cannot be used."""
+    Raises `RecipeError` for a role that cannot train, or that is to be shown images and sees none,
+    `ModelError`, `EndpointError` or `JudgeError` for a model or a judge that cannot be used."""
     check_models(recipe)
     models = open_models(recipe.cluster, [role.device for role in recipe.roles], recipe.threads)
     try:
-        return _components(recipe, domain, checkpoint, parts, day, models)
+        return _components(recipe, domain, checkpoint, parts, day, models, images)
     except BaseException:
         models.close()
         raise
@@ -100,15 +116,18 @@ def _components(
     parts: Parts,
     day: datetime | None,
     models: Models,
+    images: Path | None,
 ) -> RunComponents:
-    source = partial(_trained_source, recipe, checkpoint)
+    passing = TemporaryDirectory() if shows_images(domain) else None
+    seen = (*([images] if images else []), *([Path(passing.name)] if passing else []))
+    source = partial(_trained_source, recipe, checkpoint, seen)
     policy = models.trained(source("policy", recipe.policy, parts.loss))
     judge = models.trained(source("judge", recipe.judge)) if recipe.judge.trains else None
     engines = [policy.engine, *([judge.engine] if judge else [])]
     chat_models: dict[str, ChatModel] = {"policy": LocalChatModel(policy.model, policy.engine, day)}
 
     def frozen(role: RoleConfig, name: str) -> ChatModel:
-        chat_model = build_chat_model(role, name, models, day)
+        chat_model = build_chat_model(role, name, models, day, seen)
         if isinstance(chat_model, LocalChatModel):
             engines.append(chat_model.engine)
         return chat_model
@@ -148,6 +167,8 @@ def _components(
         engines=tuple(engines),
         chat_models=chat_models,
         models=models,
+        images=seen,
+        passing=passing,
     )
 
 
@@ -172,6 +193,16 @@ def check_models(recipe: Recipe) -> None:
             f"device: {numbered[0]} is one GPU, and a role is on all {recipe.cluster.seats} seats; "
             "say `cuda`: each seat has its own"
         )
+    towers = [
+        name
+        for name, role in (("policy", recipe.policy), ("judge", recipe.judge))
+        if role.train_vision
+    ]
+    if recipe.cluster.seats > 1 and towers:
+        raise RecipeError(
+            f"{towers[0]}.train_vision: one seat alone can train what reads images; set "
+            "cluster.seats=1, or leave it frozen"
+        )
     if recipe.adapter.model == "judge" and not recipe.judge.here:
         raise RecipeError(
             "adapter.model: no judge's model is here to share; share the policy's "
@@ -182,6 +213,7 @@ def check_models(recipe: Recipe) -> None:
 def _trained_source(
     recipe: Recipe,
     checkpoint: Path | None,
+    images: tuple[Path, ...],
     name: str,
     role: TrainedRoleConfig,
     loss: Loss | None = None,
@@ -197,38 +229,48 @@ def _trained_source(
         checkpoint and checkpoint / name,
         derive(recipe.seed, "adapters", name),
         loss,
+        images,
     )
 
 
 def build_chat_model(
-    role: RoleConfig, name: str, models: Models, day: datetime | None = None
+    role: RoleConfig,
+    name: str,
+    models: Models,
+    day: datetime | None = None,
+    images: tuple[Path, ...] = (),
 ) -> ChatModel:
     """Builds a role's model, where `models` are or at an endpoint; a chat template with a date
-    shows `day` (None: today). Raises `ModelError` or `EndpointError`."""
+    shows `day` (None: today), and images are looked for in these folders. Raises `ModelError` or
+    `EndpointError`."""
     if role.remote:
-        return OpenAIChatModel(role.engine.build(None, role.engine_setting(name, threads=0)))
-    served = models.served(RoleSource(name, role))
+        setting = role.engine_setting(name, threads=0, images=images)
+        return OpenAIChatModel(role.engine.build(None, setting))
+    served = models.served(RoleSource(name, role, images=images))
     return LocalChatModel(served.model, served.engine, day)
 
 
 def build_policy(
     chat_model: ChatModel, domain: Domain, config: PolicyConfig, temperature: float
 ) -> LanguagePolicy:
-    """Builds the policy's role over a chat model, sampling at `temperature`."""
+    """Builds the policy's role over a chat model, sampling at `temperature`. Raises `RecipeError`
+    for a model that is to be shown images and sees none."""
+    _check_sight("policy", chat_model, domain)
     return LanguagePolicy(
         chat_model,
         domain,
         Sampling(temperature, config.max_tokens),
         config.decoding,
         config.thought_tokens,
-        config.screenshots if _shows_images(domain) else 0,
+        config.screenshots if shows_images(domain) else 0,
     )
 
 
 def build_labeller(
-    recipe: Recipe, domain: Domain, day: datetime, models: Models
+    recipe: Recipe, domain: Domain, day: datetime, models: Models, images: tuple[Path, ...] = ()
 ) -> Labeller | None:
-    """Builds the labeller of the judge's held-out steps; None where the recipe has none.
+    """Builds the labeller of the judge's held-out steps; None where the recipe has none. Images are
+    looked for in these folders.
 
     Raises `RecipeError` where none is needed, and what `build_chat_model` raises."""
     config = recipe.evaluation.labeller
@@ -239,23 +281,26 @@ def build_labeller(
             "evaluation.labeller: this domain's judge writes tests, which programs label; leave it "
             "out"
         )
-    chat_model = build_chat_model(config, "evaluation.labeller", models, day)
+    chat_model = build_chat_model(config, "evaluation.labeller", models, day, images)
+    _check_sight("evaluation.labeller", chat_model, domain)
     sampling = Sampling(config.temperature, config.max_tokens)
     samples = config.samples_per_step
-    judge = LLMJudge(chat_model, domain, sampling, samples, _shows_images(domain))
+    judge = LLMJudge(chat_model, domain, sampling, samples, shows_images(domain))
     return Labeller(chat_model, judge)
 
 
 def build_judge(config: JudgeConfig, domain: Domain, chat_model: Callable[[], ChatModel]) -> Judge:
     """Builds the judge that a recipe names; `chat_model` is called only where one is needed.
 
-    Raises `JudgeError` where there is none of this name, or where it refuses its options."""
+    Raises `JudgeError` where there is none of this name, or where it refuses its options, and
+    `RecipeError` for a model that is to be shown images and sees none."""
     samples = config.samples_per_step
     sampling = Sampling(config.temperature, config.max_tokens)
     if config.name == "llm":
         if isinstance(domain, UnitTestDomain):
             return UnitTestJudge(chat_model(), domain, sampling, samples)
-        return LLMJudge(chat_model(), domain, sampling, samples, _shows_images(domain))
+        _check_sight("judge", chat_model(), domain)
+        return LLMJudge(chat_model(), domain, sampling, samples, shows_images(domain))
     provided = _provided(domain, sampling, chat_model) | {"samples": lambda: samples}
     try:
         plugin = load_plugin("judge", config.name)
@@ -302,5 +347,17 @@ def _provided(
     return {"domain": lambda: domain, "sampling": lambda: sampling, "chat_model": chat_model}
 
 
-def _shows_images(domain: Domain) -> bool:
+def _check_sight(role: str, chat_model: ChatModel, domain: Domain) -> None:
+    """Raises `RecipeError` before anything is played where images would be shown to the blind. What
+    an endpoint's model sees is its own affair."""
+    if isinstance(chat_model, LocalChatModel) and chat_model.blind and shows_images(domain):
+        raise RecipeError(
+            f"{role}.model: {chat_model.name!r} cannot be shown images, which this domain has: "
+            f"{chat_model.blind}; choose a model that sees, such as a Qwen3-VL, or have the domain "
+            "show text (domain.options.observe=text)"
+        )
+
+
+def shows_images(domain: Domain) -> bool:
+    """Whether a domain has images for its models to look at."""
     return isinstance(domain, SeenDomain) and domain.shows_images

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rich.table import Table
@@ -36,7 +37,7 @@ from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything.runs.build import build_chat_model, build_judge, build_policy
+from rlanything.runs.build import build_chat_model, build_judge, build_policy, shows_images
 from rlanything.runs.directory import day_begun
 from rlanything.runs.inside import RECIPE, check_plain
 from rlanything.runs.recovery import last_position
@@ -166,12 +167,18 @@ def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
     """Plays the held-out tasks with the target.
 
     Raises `RecipeError`, `ModelError` or `DomainError` for a target that cannot play them."""
+    # Screenshots that models are shown; nothing of them is kept.
+    with TemporaryDirectory() as folder:
+        return _run_eval(request, progress, Path(folder))
+
+
+def _run_eval(request: EvalRequest, progress: Progress, images: Path) -> EvalResult:
     recipe = _recipe(request)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     tasks = domain.tasks(request.split, request.episodes, request.seed)
     checkpoint = checkpoint_of(request.target, progress) if is_run(request.target) else None
-    agent = _agent(request, recipe, domain, checkpoint)
-    judge = _judge(request, recipe, domain, checkpoint) if request.select else None
+    agent = _agent(request, recipe, domain, checkpoint, images)
+    judge = _judge(request, recipe, domain, checkpoint, images) if request.select else None
     bench = _bench(request, domain, agent, judge)
     with (
         progress.live(),
@@ -180,6 +187,7 @@ def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
             recipe.domain.options,
             request.workers,
             recipe.environment.timeout_seconds,
+            images if shows_images(domain) else None,
         ) as environments,
     ):
         result = evaluate(
@@ -286,7 +294,9 @@ def refuse_mistyped(target: str) -> None:
         raise RecipeError(f"{target}: there is no such run, recipe or folder; {hint}")
 
 
-def _agent(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Path | None) -> Agent:
+def _agent(
+    request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Path | None, images: Path
+) -> Agent:
     if request.target == "expert":
         return ExpertAgent(domain)
     if request.target == "random":
@@ -295,11 +305,14 @@ def _agent(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Pat
     if checkpoint is not None:
         policy = policy.model_copy(update={"model": str(checkpoint / "policy")})
     chosen = recipe.evaluation.temperature if request.temperature is None else request.temperature
-    chat_model = build_chat_model(policy, "policy", Here(recipe.threads), _day(request))
+    models, day = Here(recipe.threads), _day(request)
+    chat_model = build_chat_model(policy, "policy", models, day, (images,))
     return build_policy(chat_model, domain, policy, chosen)
 
 
-def _judge(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Path | None) -> Judge:
+def _judge(
+    request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Path | None, images: Path
+) -> Judge:
     if not is_recipe(request.target) and not is_run(request.target):
         raise RecipeError(
             f"{request.target} has no judge to choose with: evaluate a run or a recipe"
@@ -308,7 +321,9 @@ def _judge(request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Pat
     if judge.trains and checkpoint is not None:
         judge = judge.model_copy(update={"model": str(checkpoint / "judge")})
     models, day = Here(recipe.threads), _day(request)
-    return build_judge(judge, domain, lambda: build_chat_model(judge, "judge", models, day))
+    return build_judge(
+        judge, domain, lambda: build_chat_model(judge, "judge", models, day, (images,))
+    )
 
 
 def _day(request: EvalRequest) -> datetime | None:

@@ -27,7 +27,7 @@ from rlanything.roles.judges.unit_test import DETECT, UT
 from rlanything.runs.build import build_chat_model, build_judge, build_labeller
 from rlanything.runs.directory import check_run, day_begun
 from rlanything.runs.eval_target import checkpoint_of, is_recipe, is_run, refuse_mistyped
-from rlanything.runs.inside import RECIPE, STORE
+from rlanything.runs.inside import IMAGES, RECIPE, STORE
 from rlanything.runs.store.records import recorded_labels, recorded_trajectories
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent
@@ -135,8 +135,10 @@ def run_judge_eval(request: JudgeEvalRequest, progress: Progress) -> JudgeEvalRe
     own = _judge_recipe(request, progress)
     played, recorded = _trajectories(request, isinstance(domain, UnitTestDomain))
     day, models = day_begun(request.run), Here(own.threads)
-    config = own.judge
-    judge = build_judge(config, domain, lambda: build_chat_model(config, "judge", models, day))
+    config, images = own.judge, (request.run / IMAGES,)
+    judge = build_judge(
+        config, domain, lambda: build_chat_model(config, "judge", models, day, images)
+    )
     seed = derive(request.seed, "judge eval")
     steps = sum(len(trajectory.steps) for trajectory in played)
     with progress.live():
@@ -261,7 +263,8 @@ def _labelled(
     chosen = f"evaluation.labeller={json.dumps({**labels_as, 'model': model})}"
     recipe = load_recipe(request.run / RECIPE, [*free, chosen, *own], allow_code=request.allow_code)
     models = Here(recipe.threads)
-    labeller = build_labeller(recipe, domain, day_begun(request.run), models)
+    images = (request.run / IMAGES,)
+    labeller = build_labeller(recipe, domain, day_begun(request.run), models, images)
     assert labeller is not None  # it has just been named
     return labeller.label(played, derive(request.seed, "labels", model), progress)
 

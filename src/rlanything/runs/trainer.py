@@ -30,7 +30,7 @@ from rlanything.roles.adapter import Adapter
 from rlanything.roles.judges.base import Judge, NullJudge
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.baseline import open_baseline, take_baseline
-from rlanything.runs.build import RunComponents, build_components, build_labeller
+from rlanything.runs.build import RunComponents, build_components
 from rlanything.runs.checkpoint import load_pool, prune, save_checkpoint
 from rlanything.runs.checks import run_checks
 from rlanything.runs.directory import (
@@ -103,9 +103,7 @@ class Trainer:
         self._position = Position(0, None)
         self._begun = now()
         self._set_up()
-        self._held_out.labeller = build_labeller(
-            self._recipe, self._domain, self._day, self._components.models
-        )
+        self._held_out.labeller = self._components.labeller(self._recipe, self._domain, self._day)
         self._fresh = True
         self._environments: EnvironmentPool | None = None
         self._lines: list[str] | None = None
@@ -213,7 +211,7 @@ class Trainer:
         if hasattr(self, "_components"):  # their seats are lost, or know another iteration
             self._components.models.close()
         self._components: RunComponents = build_components(
-            recipe, self._domain, checkpoint, self._parts, self._day
+            recipe, self._domain, checkpoint, self._parts, self._day, self._directory / IMAGES
         )
         if checkpoint is None:
             curriculum = recipe.curriculum
@@ -231,7 +229,7 @@ class Trainer:
             recipe.domain.options,
             environment_workers(recipe.environment),
             recipe.environment.timeout_seconds,
-            images,
+            images or self._components.passing_images,
         )
 
     @contextmanager
@@ -269,8 +267,8 @@ class Trainer:
         done = self._position.iteration
         change_recipe(self._directory, self._store, self._written_recipe, self._changes, done)
         if 0 not in self._store.evaluated_iterations():
-            self._held_out.labeller = build_labeller(
-                self._recipe, self._domain, self._day, self._components.models
+            self._held_out.labeller = self._components.labeller(
+                self._recipe, self._domain, self._day
             )
         self._store.write_pool(self._pool)
         self._retain(done)

@@ -43,6 +43,7 @@ class HFEngine:
 
     def sync_weights(self) -> None:
         self._cache = RaggedCache()
+        self._lm.forget_images()
 
     def release_cache(self) -> None:
         self._cache = RaggedCache()
@@ -153,6 +154,8 @@ class HFEngine:
             ids = torch.zeros(len(group), width, dtype=torch.long)
             for line, i in enumerate(group):
                 ids[line, : len(suffixes[i])] = torch.tensor(suffixes[i])
+            if self._lm.in_grid:
+                positions = self._in_grid(positions, [requests[i] for i in group])
             hidden = self._lm.hidden_states(ids, positions, mask, cache)
             last = torch.tensor([len(suffixes[i]) - 1 for i in group])
             out = self._lm.logits(hidden[torch.arange(len(group)), last])
@@ -160,6 +163,15 @@ class HFEngine:
                 cache.tokens[rows[i]].extend(suffixes[i])
                 logits[i] = out[line]
         return torch.stack([row for row in logits if row is not None])
+
+    def _in_grid(self, columns: Tensor, requests: Sequence[Request]) -> Tensor:
+        """Returns the positions [3, requests, width] of the prompts' tokens at columns [requests,
+        width]; any at all behind a prompt's end."""
+        rows: list[Tensor] = []
+        for line, request in zip(columns, requests, strict=True):
+            places = self._lm.positions(request.prompt_ids)
+            rows.append(places[:, line.clamp(max=places.shape[1] - 1)])
+        return torch.stack(rows, 1)
 
     def _decode(
         self,
@@ -172,6 +184,8 @@ class HFEngine:
         [rows, vocab] are those of the prompts."""
         cache = self._cache
         batch, samples = list(drafts), len(drafts[0])
+        # What is drawn is text.
+        shifts = torch.tensor([[self._lm.shift(each[0].request.prompt_ids)] for each in batch])
         logits = logits.repeat_interleave(samples, 0)
         for drawn in range(sampling.max_tokens):
             live = [i for i, each in enumerate(batch) if not all(draft.over for draft in each)]
@@ -182,6 +196,7 @@ class HFEngine:
                 live = [live[i] for i in cache.bring_together([rows[i] for i in live])]
                 logits = logits.unflatten(0, (len(batch), samples))[live].flatten(0, 1)
                 rows, batch = [rows[i] for i in live], [batch[i] for i in live]
+                shifts = shifts[live]
             every = [draft for each in batch for draft in each]
             allowed = [draft.next_allowed() for draft in every]
             tokens, logprobs = draw(logits, allowed, [d.next_uniform() for d in every], sampling)
@@ -193,7 +208,7 @@ class HFEngine:
             positions, mask = cache.begin_branches(rows, samples, drawn)
             # Those that are over ride along, with what was forced upon them.
             ids = torch.tensor([[draft.next_input() for draft in each] for each in batch])
-            hidden = self._lm.hidden_states(ids, positions, mask, cache)
+            hidden = self._lm.hidden_states(ids, positions + shifts, mask, cache)
             logits = self._lm.logits(hidden.flatten(0, 1))
 
 

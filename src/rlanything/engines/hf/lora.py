@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from transformers import PreTrainedModel
 from rlanything.config.roles import LoraSettings
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.model import LanguageModel, has_adapters
+from rlanything.engines.hf.vision import tower_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ def attach(network: Any, settings: LoraSettings, name: str) -> None:
         r=settings.rank,
         lora_alpha=settings.alpha,
         target_modules=settings.targets,
+        exclude_modules=_beside_text(network),
         task_type="CAUSAL_LM",
         base_model_name_or_path=str(source.resolve()) if source.is_dir() else name,
     )
@@ -81,6 +84,16 @@ def attach(network: Any, settings: LoraSettings, name: str) -> None:
             f"model {name!r}: {reason}; set lora.targets to all-linear or to names of its linear "
             "layers"
         ) from error
+
+
+def _beside_text(network: Any) -> str | None:
+    """Returns a pattern of the names of all layers that text does not go through; None where it
+    goes through all. Names such as q_proj are those of many a tower's layers too."""
+    if not tower_weights(network):
+        return None
+    decoder = network.get_decoder()
+    [name] = [name for name, module in network.named_modules() if module is decoder]
+    return rf"(?!{re.escape(name)}\.).*"
 
 
 def frozen_weights(network: PreTrainedModel) -> dict[str, Tensor]:

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
-from transformers.utils import logging
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.attention import trie_arguments
-from rlanything.engines.hf.damage import reading
-from rlanything.engines.hf.gguf import find_gguf, unpacked
+from rlanything.engines.hf.images import Sight, find_sight
+from rlanything.engines.hf.loading import open_files, put
 from rlanything.engines.hf.probing import find_decoder, looks_ahead, own_cache_works, reason_of
 from rlanything.engines.hf.shards import whole_weights
-from rlanything.engines.hf.sharing import sharing_problem
+from rlanything.engines.hf.sharing import seeing_problems, sharing_problem
 from rlanything.engines.hf.text import ModelText
 from rlanything.engines.hf.turns import end_of_turn
+from rlanything.engines.hf.vision import Eyes, tower_weights
+from rlanything.engines.images import ImageBook
 
 
 class LanguageModel(ModelText):
@@ -39,8 +36,11 @@ class LanguageModel(ModelText):
         network: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         autocast: torch.dtype | None = None,
+        sight: Sight | None = None,
+        blind: str = "it was loaded without its image processor",
     ) -> None:
-        """`autocast`: computes in this type while the weights stay in theirs.
+        """`autocast`: computes in this type while the weights stay in theirs; `sight`: how it takes
+        in images, `blind`: why it does not.
 
         Raises `ModelError` for a network without an output layer."""
         eos = network.generation_config.eos_token_id if network.generation_config else None
@@ -62,11 +62,21 @@ class LanguageModel(ModelText):
             )
         self.head: nn.Module = head
         self.decoder: nn.Module = find_decoder(network)
+        self.blind, self.sight = blind, sight
+        self._eyes: Eyes | None = None
+        if sight is not None:
+            self._eyes = Eyes(network, sight)
+            shares = self.sharing_problem is None
+            problem, unseeing = seeing_problems(self, sight, shares)
+            self.sharing_problem = self.sharing_problem or problem
+            if unseeing is not None:
+                self.blind, self.sight, self._eyes = unseeing, None, None
 
     @property
     def text(self) -> ModelText:
         """The part that may travel to a process that does not compute with the model."""
-        return ModelText(self.name, self.tokenizer, self.end_of_turn, self.stop_ids)
+        end, stops = self.end_of_turn, self.stop_ids
+        return ModelText(self.name, self.tokenizer, end, stops, self.sight, self.blind)
 
     @property
     def device(self) -> torch.device:
@@ -75,7 +85,8 @@ class LanguageModel(ModelText):
     def hidden_states(
         self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Any | None = None
     ) -> Tensor:
-        """Returns [batch, tokens, hidden] for ids [batch, tokens].
+        """Returns [batch, tokens, hidden] for ids [batch, tokens], at positions [batch, tokens] or
+        [3, batch, tokens].
 
         mask [batch, 1, tokens, keys] is True where a token may look; None: at all before it."""
         if mask is not None:
@@ -92,23 +103,69 @@ class LanguageModel(ModelText):
         )
 
     def trie_hidden_states(self, ids: Tensor, positions: Tensor, ends: np.ndarray) -> Tensor:
-        """Returns [nodes, hidden] of a trie whose nodes lie depth first; all arguments [nodes].
+        """Returns [nodes, hidden] of a trie whose nodes lie depth first; all arguments [nodes],
+        positions also [3, nodes].
 
         Only for models without a `sharing_problem`; `ends` as in engines/attention.py."""
-        return self._decode(ids[None], positions[None], **trie_arguments(ends, self.device))[0]
+        arguments = trie_arguments(ends, self.device)
+        return self._decode(ids[None], positions[..., None, :], **arguments)[0]
 
     def _decode(self, ids: Tensor, positions: Tensor, **more: Any) -> Tensor:
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
+            if self._eyes is not None and self.sight is not None:
+                if self.sight.in_grid and positions.dim() == 2:
+                    positions = positions.expand(3, -1, -1)
+                return self._eyes.body(ids, position_ids=positions.to(self.device), **more)
             out = self.decoder(
                 input_ids=ids.to(self.device), position_ids=positions.to(self.device), **more
             )
         return out.last_hidden_state
 
+    def positions(self, ids: Sequence[int] | np.ndarray) -> Tensor:
+        """Returns the positions [tokens] of a sequence from its first token on, or [3, tokens]."""
+        if self.sight is None:
+            return torch.arange(len(ids))
+        return torch.from_numpy(self.sight.positions(ids))
+
+    def shift(self, ids: Sequence[int]) -> int:
+        """Returns by how much positions differ, behind a sequence, from the number of tokens."""
+        return 0 if self.sight is None else self.sight.shift(ids)
+
+    @property
+    def in_grid(self) -> bool:
+        """Whether positions are [3, tokens], and not a token's number in its sequence."""
+        return self.sight is not None and self.sight.in_grid
+
+    def forget_images(self) -> None:
+        """Drops what images were computed to be, which new weights may not compute."""
+        if self._eyes is not None:
+            self._eyes.forget()
+
+    def plain_inputs(self, ids: Sequence[int]) -> tuple[Tensor, dict[str, Any]]:
+        """Returns ids [1, tokens] and what else transformers' own methods take with them: pixels,
+        where images are among them."""
+        if self._eyes is None:
+            return torch.tensor([list(ids)], device=self.device), {}
+        return self._eyes.plain(ids)
+
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns [..., vocab] in float32, or float64 where the weights are."""
+        """Returns [..., vocab] in float32, or float64 where the weights are; -inf for tokens that
+        stand for images."""
+        return self.possible(self.raw_logits(hidden))
+
+    def raw_logits(self, hidden: Tensor) -> Tensor:
+        """Returns [..., vocab] as the output layer gives them, in that type."""
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
             logits = self.head(hidden)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    def possible(self, logits: Tensor) -> Tensor:
+        """Returns logits [..., vocab] of which those of tokens that stand for images are -inf: one
+        that was sampled could not be computed."""
+        if self.sight is None:
+            return logits
+        closed = torch.tensor(self.sight.closed, device=logits.device)
+        return logits.index_fill(-1, closed, float("-inf"))
 
     def save(self, folder: Path, writes: bool = True) -> None:
         """Writes the Hugging Face format: `from_pretrained(folder)` opens it. Of a model with
@@ -122,6 +179,8 @@ class LanguageModel(ModelText):
         if writes:
             self.network.save_pretrained(folder, state_dict=state)
             self.tokenizer.save_pretrained(folder)
+            if self.sight is not None:
+                self.sight.processor.save_pretrained(folder)
 
     def outline(self) -> LanguageModel:
         """Returns all of the model but its weights, small enough to be sent to other processes:
@@ -142,49 +201,47 @@ class LanguageModel(ModelText):
 
 
 def load_model(
-    source: str | Path, dtype: str, device: str = "cpu", trains: bool = True
+    source: str | Path,
+    dtype: str,
+    device: str = "cpu",
+    trains: bool = True,
+    images: Sequence[Path] = (),
+    train_vision: bool = False,
 ) -> LanguageModel:
     """Returns a model from a folder (also one of adapters, which names what they belong to), a
     Hugging Face id, or a GGUF file. `dtype` is for computing. Weights are float32, for a step of
     training is too small for less; those of a model that never `trains` are kept in `dtype` too.
+    `images`: folders with the files of images; with `train_vision` the tower learns too.
 
     Raises `ModelError` if it cannot be loaded, put on the device, or used."""
-    # Their bars would break into ours.
-    logging.disable_progress_bar()
-    with reading(
-        f"cannot load model {str(source)!r}",
-        "Give a folder with config.json, model.safetensors and a tokenizer, a Hugging Face id, a "
-        "GGUF file, or `nano`.",
-    ):
-        packed = find_gguf(str(source))
-        folder = unpacked(packed) if packed is not None else source
-        network = AutoModelForCausalLM.from_pretrained(
-            str(folder), dtype=torch.float32, trust_remote_code=False
-        )
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
-    if tokenizer.chat_template is None:
-        raise ModelError(
-            f"model {str(source)!r} has no chat template; choose an instruction-tuned model or add "
-            "chat_template.jinja to its folder."
-        )
-    try:
-        nn.Module.to(network, device)
-    except (AssertionError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ModelError(
-            f"cannot put model {str(source)!r} on device {device!r}: {reason}. "
-            "Use `cpu`, or `cuda` where there is a GPU with enough memory."
-        ) from error
-    if device == "cpu":
-        _own_memory(network)
-    for name, weights in network.named_parameters():
-        weights.requires_grad_(not has_adapters(network) or ".lora_" in name)
+    opened = open_files(str(source))
+    network = opened.network
+    put(network, str(source), device)
+    _choose_trained(network, str(source), train_vision)
     autocast = torch.bfloat16 if dtype == "bfloat16" else None
-    model = LanguageModel(network, tokenizer, autocast)
+    sight, blind = find_sight(
+        network.config, opened.tokenizer, opened.load_processor, ImageBook(images)
+    )
+    model = LanguageModel(network, opened.tokenizer, autocast, sight, blind)
     _check_logits(model, str(source))
     if not trains:
         _freeze(network, autocast)
     return model
+
+
+def _choose_trained(network: PreTrainedModel, source: str, train_vision: bool) -> None:
+    """Says which weights learn: adapters alone where there are any, the tower only if asked."""
+    tower = tower_weights(network)
+    if train_vision and not tower:
+        raise ModelError(
+            f"model {source!r} has no tower that reads images; leave train_vision out, or choose a "
+            "model that sees."
+        )
+    for name, weights in network.named_parameters():
+        if has_adapters(network):
+            weights.requires_grad_(".lora_" in name)
+        else:
+            weights.requires_grad_(train_vision or name not in tower)
 
 
 def _freeze(network: nn.Module, dtype: torch.dtype | None) -> None:
@@ -203,15 +260,6 @@ def has_adapters(network: PreTrainedModel) -> bool:
     return bool(getattr(network, "_hf_peft_config_loaded", False))
 
 
-def _own_memory(network: nn.Module) -> None:
-    """Copies weights that lie in a mapped file out of it.
-
-    There they begin at any byte, and a matrix product of small matrices rounds otherwise where its
-    operands lie otherwise: a run that goes on from its checkpoint would not be the same run."""
-    for weights in (*network.parameters(), *network.buffers()):
-        weights.data = weights.data.clone()
-
-
 @torch.inference_mode()
 def _check_logits(model: LanguageModel, source: str) -> None:
     """Refuses architectures whose logits ours would not be: those that look ahead, and those that
@@ -220,7 +268,7 @@ def _check_logits(model: LanguageModel, source: str) -> None:
     positions = torch.arange(4)[None]
     try:
         ahead = looks_ahead(model.network, model.decoder)
-        ours = model.logits(model.hidden_states(ids, positions, None))
+        ours = model.raw_logits(model.hidden_states(ids, positions, None))
         with torch.autocast(model.device.type, model.autocast, enabled=model.autocast is not None):
             theirs = model.network(input_ids=ids, position_ids=positions.to(model.device)).logits
     except Exception as error:

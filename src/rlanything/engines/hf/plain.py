@@ -30,7 +30,8 @@ class PlainEngine:
         self._lm = model
 
     def sync_weights(self) -> None:
-        """Does nothing: nothing is kept, so there is nothing to forget."""
+        """Forgets images; nothing else is kept."""
+        self._lm.forget_images()
 
     def release_cache(self) -> None:
         """Does nothing: there is nothing to give back."""
@@ -58,10 +59,12 @@ class PlainEngine:
             own_settings_aside(model.network),
             torch.autocast(model.device.type, model.autocast, enabled=model.autocast is not None),
         ):
+            ids, images = model.plain_inputs(request.prompt_ids)
             network.generate(
-                torch.tensor([request.prompt_ids], device=model.device),
+                ids,
                 generation_config=settings,
-                logits_processor=LogitsProcessorList([_Drawing(draft, sampling)]),
+                logits_processor=LogitsProcessorList([_Drawing(model, draft, sampling)]),
+                **images,
             )
         return draft.completion(model)
 
@@ -69,7 +72,8 @@ class PlainEngine:
 class _Drawing(LogitsProcessor):
     """Draws each next token itself and leaves `generate` no other to take."""
 
-    def __init__(self, draft: Draft, sampling: Sampling) -> None:
+    def __init__(self, model: LanguageModel, draft: Draft, sampling: Sampling) -> None:
+        self._lm = model
         self._draft = draft
         self._sampling = sampling
 
@@ -78,7 +82,7 @@ class _Drawing(LogitsProcessor):
         draft = self._draft
         # On some devices `generate` notices the end one token late and drops what it did meanwhile.
         if not draft.over:
-            allowed = draft.next_allowed()
+            allowed, scores = draft.next_allowed(), self._lm.possible(scores)
             [token], [logprob] = draw(scores, [allowed], [draft.next_uniform()], self._sampling)
             draft.take(token, logprob, allowed)
         only = torch.full_like(scores, float("-inf"))

@@ -3,7 +3,8 @@ once, when it is loaded."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -12,7 +13,9 @@ from transformers import PreTrainedModel
 
 from rlanything.engines.hf.attention import ATTENTION, trie_arguments
 from rlanything.engines.hf.cache import RaggedCache
+from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.probing import TOLERANCE, find_decoder, reason_of
+from rlanything.engines.images import ImageBook, noise_png
 
 _PREFIX, _BRANCH = 5, 4
 
@@ -50,7 +53,7 @@ def stretched_positions(network: PreTrainedModel) -> str | None:
 
 @torch.inference_mode()
 def _measured_problem(network: PreTrainedModel, decoder: Any) -> str | None:
-    before, training = network.config._attn_implementation, network.training
+    before, training = _attention(network), network.training
     size = _PREFIX + 2 * _BRANCH
     ids = torch.arange(size, device=network.device) % network.config.get_text_config().vocab_size
     second = np.r_[:_PREFIX, _PREFIX + _BRANCH : size]
@@ -59,7 +62,7 @@ def _measured_problem(network: PreTrainedModel, decoder: Any) -> str | None:
     doing = "compute a trie"
     try:
         alone: Tensor = decoder(input_ids=ids[None, second], use_cache=False).last_hidden_state[0]
-        network.set_attn_implementation(ATTENTION)
+        _set_attention(network, ATTENTION)
         problem = _difference("as a trie", _as_trie(decoder, ids)[second], alone)
         doing = "go on from a cache"
         problem = problem or _difference("from a cache", _from_cache(decoder, ids), alone)
@@ -69,8 +72,18 @@ def _measured_problem(network: PreTrainedModel, decoder: Any) -> str | None:
     finally:
         network.train(training)
     if problem is not None and before is not None:
-        network.set_attn_implementation(before)
+        _set_attention(network, before)
     return problem
+
+
+def _attention(network: PreTrainedModel) -> str | None:
+    return network.config.get_text_config(decoder=True)._attn_implementation
+
+
+def _set_attention(network: PreTrainedModel, name: str) -> None:
+    # A tower keeps its own, which looks in all directions.
+    sees = getattr(network.config, "vision_config", None) is not None
+    network.set_attn_implementation({"text_config": name} if sees else name)
 
 
 def _difference(how: str, states: Tensor, alone: Tensor) -> str | None:
@@ -116,3 +129,84 @@ def _from_cache(decoder: Any, ids: Tensor) -> Tensor:
         for drawn, tokens in enumerate(branches)
     ]
     return torch.cat([begun[0], *states])
+
+
+class Seeing(Protocol):
+    """A model that may see, as it is asked about images."""
+
+    autocast: torch.dtype | None
+
+    @property
+    def network(self) -> PreTrainedModel: ...
+    def positions(self, ids: Sequence[int]) -> Tensor: ...
+    def plain_inputs(self, ids: Sequence[int]) -> tuple[Tensor, dict[str, Any]]: ...
+    def forget_images(self) -> None: ...
+    def hidden_states(
+        self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Any | None = None
+    ) -> Tensor: ...
+    def trie_hidden_states(self, ids: Tensor, positions: Tensor, ends: np.ndarray) -> Tensor: ...
+
+
+def seeing_problems(model: Seeing, sight: Sight, shares: bool) -> tuple[str | None, str | None]:
+    """Returns why a model's sequences with an image in them cannot share their beginnings, and why
+    it can be shown no images at all; None each if they can, and it can.
+
+    Measured on an image of noise, before two branches, against transformers' own computation from
+    pixels. `shares`: whether text could be shared; otherwise that is not asked of images."""
+    network: Any = model.network
+    own, training, autocast = sight.book, network.training, model.autocast
+    network.eval()
+    # In full precision, where rounding and errors are told apart.
+    sight.book, model.autocast = ImageBook(), None
+    try:
+        with torch.inference_mode():
+            return _measured_seeing(model, sight, shares)
+    except Exception as error:
+        # Whatever it is that does not fit, it is not shown images, and says why.
+        return None, f"it cannot compute an image ({reason_of(error)})"
+    finally:
+        sight.book, model.autocast = own, autocast
+        network.train(training)
+        model.forget_images()
+
+
+def _measured_seeing(model: Seeing, sight: Sight, shares: bool) -> tuple[str | None, str | None]:
+    network: Any = model.network
+    image = sight.virtual(sight.book.add(noise_png(0, 64, 96 if sight.in_grid else 64)))
+    words = [token for token in range(64) if token not in sight.closed][: 2 * _BRANCH + 2]
+    begun = [*words[:2], *image]
+    branches = [words[2 : 2 + _BRANCH], words[2 + _BRANCH :]]
+    sequences = [[*begun, *branch] for branch in branches]
+    second = sequences[1]
+    ids, pixels = model.plain_inputs(second)
+    alone = network.base_model(input_ids=ids, use_cache=False, **pixels).last_hidden_state[0]
+    positions = model.positions(second)[..., None, :]
+    states = model.hidden_states(torch.tensor([second]), positions, None)[0]
+    if (problem := _difference("images", states, alone)) is not None or not shares:
+        return None, problem
+    size, common = len(begun) + 2 * _BRANCH, len(begun)
+    ends = np.full(size, size)
+    ends[common : common + _BRANCH] = common + _BRANCH
+    places = torch.cat(
+        [model.positions(sequences[0]), model.positions(second)[..., common:]], dim=-1
+    )
+    nodes = torch.tensor([*sequences[0], *branches[1]])
+    trie = model.trie_hidden_states(nodes, places, ends)
+    trie = torch.cat([trie[:common], trie[-_BRANCH:]])
+    if (problem := _difference("images as a trie", trie, alone)) is not None:
+        return problem, None
+    cached = _seen_from_cache(model, second, common)
+    return _difference("images from a cache", cached, alone), None
+
+
+def _seen_from_cache(model: Seeing, ids: Sequence[int], begun: int) -> Tensor:
+    """Returns the states [tokens, hidden] of a sequence whose beginning is in a cache."""
+    cache, positions = RaggedCache(), model.positions(ids)
+    rows = cache.assign(("",), (ids,))
+    parts: list[Tensor] = []
+    for start, end in ((0, begun), (begun, len(ids))):
+        _, mask = cache.begin(rows, end - start)
+        part, places = torch.tensor([list(ids[start:end])]), positions[..., None, start:end]
+        parts.append(model.hidden_states(part, places, mask, cache)[0])
+        cache.tokens[rows[0]] += ids[start:end]
+    return torch.cat(parts)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 from rlanything.engines.hf.damage import reading
+from rlanything.engines.hf.images import Sight
 
 
 @dataclass
@@ -21,6 +22,10 @@ class ModelText:
     """The token that ends the model's turn; None: it has none."""
     stop_ids: tuple[int, ...]
     """All tokens that end a response."""
+    sight: Sight | None = None
+    """How it takes in images; None: it is shown none."""
+    blind: str = ""
+    """Why it is shown none."""
 
     def encode(self, text: str) -> list[int]:
         """Returns token ids of a rendered chat; special tokens are written out in it, none are

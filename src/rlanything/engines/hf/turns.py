@@ -20,7 +20,11 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase, stop_ids: Collection[int]) -
     models, such as GLM-4, end their turn with the token that opens the user's. Where the template
     has none of them there, it is the special token that it has: the configuration forgot it. A
     template that marks no end leaves the tokenizer's own end of sequence."""
-    behind = [_behind_answer(tokenizer, more) for more in ([], ["user"])]
+    behind = [
+        _behind_answer(tokenizer, more, in_parts)
+        for in_parts in (False, True)
+        for more in ([], ["user"])
+    ]
     for ids in behind:
         for token in ids:
             if token in stop_ids:
@@ -34,20 +38,28 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase, stop_ids: Collection[int]) -
     return own if isinstance(own, int) else min(stop_ids, default=None)
 
 
-def _behind_answer(tokenizer: PreTrainedTokenizerBase, more: list[str]) -> list[int]:
+def _behind_answer(
+    tokenizer: PreTrainedTokenizerBase, more: list[str], in_parts: bool
+) -> list[int]:
     """Returns the tokens behind an answer in a chat to which `more` turns are added; none where the
-    template cannot render it, or shows no answers."""
+    template cannot render it, or shows no answers. `in_parts`: messages are lists of parts, which
+    alone some models that see take."""
     if tokenizer.chat_template is None:
         return []
     roles = ["user", "assistant", *more]
     turns: list[Any] = [
         {"role": role, "content": _ANSWER if role == "assistant" else _QUESTION} for role in roles
     ]
+    if in_parts:
+        for turn in turns:
+            turn["content"] = [{"type": "text", "text": turn["content"]}]
     try:
         with rendering(str(tokenizer.name_or_path)):
             text = str(tokenizer.apply_chat_template(turns, tokenize=False))
     except ModelError:
         # A template is a program of its own: this chat may be none of those that it takes.
+        return []
+    if in_parts and "'type'" in text:  # one that takes texts alone writes the list itself
         return []
     _, shown, rest = text.rpartition(_ANSWER)
     # Up to what the next turn says, which may hold tokens of other meanings.

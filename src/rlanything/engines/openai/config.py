@@ -79,9 +79,11 @@ class OpenAIEngineConfig(EngineConfig):
                 f"{setting.role}.engine: openai needs the official client: "
                 "pip install 'rlanything[openai]'"
             )
+        from rlanything.engines.images import ImageBook
         from rlanything.engines.openai.endpoint import Endpoint
 
-        return Endpoint(setting.role, setting.model, self, setting.timeout_seconds)
+        images = ImageBook(setting.images)
+        return Endpoint(setting.role, setting.model, self, setting.timeout_seconds, images)
 
     def memory(self, workload: EngineWorkload) -> EngineMemory:
         """Returns no parts: the model is not here."""

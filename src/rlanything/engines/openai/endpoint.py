@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import re
 import threading
@@ -18,8 +19,9 @@ import openai
 from rlanything.backoff import asked_seconds, backoff_seconds
 from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
+from rlanything.engines.images import ImageBook
 from rlanything.engines.openai.client import BoundedClient, Refused
-from rlanything.records import Messages
+from rlanything.records import Message, Messages
 from rlanything.replies import BadReply, json_object, number, place, quoted
 from rlanything.surrogates import whole_characters
 
@@ -94,14 +96,22 @@ class _Fault(Exception):
 class Endpoint:
     """One model of one endpoint, for one role."""
 
-    def __init__(self, role: str, model: str, config: EndpointSettings, seconds: float) -> None:
-        """`seconds`: how long one call of `ask` may take. Reads the key from the environment;
-        raises `EndpointError` if it is not there."""
+    def __init__(
+        self,
+        role: str,
+        model: str,
+        config: EndpointSettings,
+        seconds: float,
+        images: ImageBook | None = None,
+    ) -> None:
+        """`seconds`: how long one call of `ask` may take; `images`: those that messages may name.
+        Reads the key from the environment; raises `EndpointError` if it is not there."""
         self._role = role
         self._model = model
         self._config = config
         self._seconds = seconds
         self._usage = Usage()
+        self._images = images or ImageBook()
         self._key = self._read_key()
         self._limit = "max_tokens"
 
@@ -109,7 +119,8 @@ class Endpoint:
         """Returns one answer for each chat and seed, by one request each.
 
         Raises `EndpointError` for the first request that fails for good, `GenerationTimeout` if all
-        of them take too long; whatever interrupts it ends the requests under way."""
+        of them take too long, `ModelError` for an image that is not there; whatever interrupts it
+        ends the requests under way."""
         try:
             return _interruptible(self._ask_all(chats, sampling), self._seconds)
         except TimeoutError:
@@ -222,7 +233,7 @@ class Endpoint:
             async with asyncio.timeout(config.timeout_seconds):
                 reply = await client.chat.completions.with_raw_response.create(
                     model=self._model,
-                    messages=[_turn(each.role, each.content) for each in messages],
+                    messages=[self._turn(message) for message in messages],
                     # Some servers keep 32 bits of it, some refuse more.
                     seed=seed % 2**31,
                     temperature=sampling.temperature,
@@ -244,6 +255,15 @@ class Endpoint:
             remedy = f"see whether it is up and {role}.engine.url is its address"
             raise _Fault(f"cannot be reached ({reason})", remedy, True) from None
         return self._read(reply.content, sampling.max_tokens)
+
+    def _turn(self, message: Message) -> Any:
+        text = whole_characters(message.content)
+        if not message.images:
+            return {"role": message.role, "content": text}
+        encoded = (base64.b64encode(self._images.data(name)).decode() for name in message.images)
+        urls = [{"url": f"data:image/png;base64,{data}"} for data in encoded]
+        shown = [{"type": "image_url", "image_url": url} for url in urls]
+        return {"role": message.role, "content": [{"type": "text", "text": text}, *shown]}
 
     def _refusal(self, refused: Refused) -> _Fault:
         status, role = refused.status, self._role
@@ -304,10 +324,6 @@ class Endpoint:
         self._usage.completion_tokens += completion
         cut = choice.get("finish_reason") == "length"
         return Answer(text, "length" if cut else "stop")
-
-
-def _turn(role: str, content: str) -> Any:
-    return {"role": role, "content": whole_characters(content)}
 
 
 def _words(body: bytes) -> object:

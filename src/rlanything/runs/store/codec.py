@@ -172,7 +172,11 @@ def decode_numbers(data: bytes, dtype: str) -> np.ndarray:
 
 def prompt_hash(ids: Iterable[int]) -> bytes:
     """Returns 16 bytes that stand for a prompt."""
-    return hashlib.sha256(np.fromiter(ids, "<i4").tobytes()).digest()[:HASH_BYTES]
+    try:
+        numbers = np.array(list(ids), "<i4")
+    except OverflowError:  # ids of images have 64 bits
+        numbers = np.array(list(ids), "<i8")
+    return hashlib.sha256(numbers.tobytes()).digest()[:HASH_BYTES]
 
 
 def _deflate(data: bytes) -> bytes:

@@ -21,7 +21,7 @@ from rlanything.progress import Progress
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.runs.build import build_chat_model, build_judge
 from rlanything.runs.directory import day_begun
-from rlanything.runs.inside import RECIPE, STORE, check_plain
+from rlanything.runs.inside import IMAGES, RECIPE, STORE, check_plain
 from rlanything.runs.recovery import last_position
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent, points
@@ -114,7 +114,7 @@ def check_judge(
     drawn = draw(domain.action_marker, recorded, labels, STEPS_PER_EPISODE, seed)
 
     def counts(config: JudgeConfig, name: str) -> dict[str, Counts]:
-        chat_model = build_chat_model(config, "judge", models, day_begun(run))
+        chat_model = build_chat_model(config, "judge", models, day_begun(run), (run / IMAGES,))
         judge = build_judge(config, domain, lambda: chat_model)
         assert isinstance(judge, LLMJudge)  # it reads steps
         return evaluate(judge, drawn, seed, name, progress)

@@ -1,0 +1,112 @@
+"""Opens the files of models: Hugging Face folders and ids, adapters, GGUF files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoImageProcessor,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging
+from transformers.utils.hub import cached_file
+from transformers.utils.peft_utils import find_adapter_config_file
+
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.damage import reading
+from rlanything.engines.hf.gguf import find_gguf, unpacked
+from rlanything.engines.hf.images import FAMILIES
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A model's files, opened."""
+
+    network: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    load_processor: Callable[[], Any]
+    """Opens what makes pixels of images."""
+
+
+def open_files(source: str) -> Opened:
+    """Returns the float32 weights of a model, on the CPU, and what belongs to them. Raises
+    `ModelError`."""
+    # Their bars would break into ours.
+    logging.disable_progress_bar()
+    with reading(
+        f"cannot load model {source!r}",
+        "Give a folder with config.json, model.safetensors and a tokenizer, a Hugging Face id, a "
+        "GGUF file, or `nano`.",
+    ):
+        packed = find_gguf(source)
+        folder = str(unpacked(packed) if packed is not None else source)
+        base = _base_of(folder)
+        config = AutoConfig.from_pretrained(base, trust_remote_code=False)
+        sees = config.model_type in FAMILIES
+        auto: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+        network = auto.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        if tokenizer.chat_template is None and sees:
+            _take_template(tokenizer, base)
+    if tokenizer.chat_template is None:
+        raise ModelError(
+            f"model {source!r} has no chat template; choose an instruction-tuned model or add "
+            "chat_template.jinja to its folder."
+        )
+
+    def load_processor() -> Any:
+        # Always the same one, or an image would have other pixels on another machine.
+        return AutoImageProcessor.from_pretrained(base, backend="pil", trust_remote_code=False)
+
+    return Opened(network, tokenizer, load_processor)
+
+
+def put(network: nn.Module, source: str, device: str) -> None:
+    """Puts a network on a device. Raises `ModelError`."""
+    try:
+        nn.Module.to(network, device)
+    except (AssertionError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(
+            f"cannot put model {source!r} on device {device!r}: {reason}. "
+            "Use `cpu`, or `cuda` where there is a GPU with enough memory."
+        ) from error
+    if device == "cpu":
+        _own_memory(network)
+
+
+def _base_of(folder: str) -> str:
+    """Returns where the model lies that the adapters in a folder belong to; any other folder as it
+    is."""
+    adapters = find_adapter_config_file(folder)
+    if adapters is None:
+        return folder
+    return json.loads(Path(adapters).read_text(encoding="utf-8"))["base_model_name_or_path"]
+
+
+def _take_template(tokenizer: PreTrainedTokenizerBase, base: str) -> None:
+    """Takes the chat template from where older models that see have it, beside their processor."""
+    place = cached_file(base, "chat_template.json", _raise_exceptions_for_missing_entries=False)
+    if place is not None:
+        words = json.loads(Path(place).read_text(encoding="utf-8"))
+        tokenizer.chat_template = words["chat_template"]
+
+
+def _own_memory(network: nn.Module) -> None:
+    """Copies weights that lie in a mapped file out of it.
+
+    There they begin at any byte, and a matrix product of small matrices rounds otherwise where its
+    operands lie otherwise: a run that goes on from its checkpoint would not be the same run."""
+    for weights in (*network.parameters(), *network.buffers()):
+        weights.data = weights.data.clone()

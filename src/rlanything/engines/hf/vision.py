@@ -1,0 +1,201 @@
+"""The computing side of a model that sees: each image through its tower once, and its features in
+the place of its tokens."""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.images import Sight
+from rlanything.engines.images import split_ids
+
+KEPT_FEATURES, KEPT_PIXELS = 1 << 29, 1 << 28
+"""Bytes of images kept as features and as pixels, those used last: a screenshot of 1920 x 1080 is
+67 MB of features in a model of 8B."""
+_READ = ("pixel_values", "image_grid_thw", "pixel_attention_mask")
+"""What towers read of what processors give."""
+T = TypeVar("T")
+
+
+class Kept(Generic[T]):
+    """Results by name, the latest used, of so many bytes. A copy of it is empty."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._results: OrderedDict[str, tuple[T, int]] = OrderedDict()
+        self.bytes = 0
+        """Those of all that is kept."""
+
+    def get(self, name: str, make: Callable[[], tuple[T, int]]) -> T:
+        """Returns a result; `make` gives it, and its bytes, where it is not here."""
+        if name not in self._results:
+            self._results[name] = made = make()
+            self.bytes += made[1]
+        self._results.move_to_end(name)
+        result, _ = self._results[name]
+        while self.bytes > self._limit:
+            self.bytes -= self._results.popitem(last=False)[1][1]
+        return result
+
+    def clear(self) -> None:
+        self._results.clear()
+        self.bytes = 0
+
+    def __reduce__(self) -> tuple[type[Kept[T]], tuple[int]]:
+        return Kept, (self._limit,)
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """An image as its tower gives it to the text model."""
+
+    rows: Tensor
+    """[tokens, hidden]"""
+    deep: tuple[Tensor, ...]
+    """[levels][tokens, hidden], what is added in the first layers (DeepStack, arXiv 2406.04334);
+    empty where there is none."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.numel() * each.element_size() for each in (self.rows, *self.deep))
+
+
+class Eyes:
+    """The tower of a network, with the images that it has seen."""
+
+    def __init__(self, network: PreTrainedModel, sight: Sight) -> None:
+        self._sight = sight
+        self._body: Any = network.base_model
+        self._tower = list(tower_weights(network).values())
+        self._features: Kept[Features] = Kept(KEPT_FEATURES)
+        self._pixels: Kept[dict[str, Tensor]] = Kept(KEPT_PIXELS)
+
+    def forget(self) -> None:
+        """Drops all features: the tower may have other weights now."""
+        self._features.clear()
+
+    def body(self, ids: Tensor, **more: Any) -> Tensor:
+        """Returns the last hidden states of ids [rows, tokens], on any device, some of them
+        virtual. `more` is passed to the network."""
+        ids, images = self._arguments(ids)
+        device = self._body.device
+        return self._body(input_ids=ids.to(device), **images, **more).last_hidden_state
+
+    def _arguments(self, ids: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        """Returns ids with placeholders in the place of virtual ones, and the features that belong
+        there. Raises `ModelError` for placeholders without an image."""
+        placeholder = self._sight.placeholder
+        if (ids == placeholder).any():
+            raise ModelError(
+                f"token ids hold the placeholder {self._sight.token!r} of an image without saying "
+                "which image: give its virtual ids (engines/images.py)"
+            )
+        virtual = ids < 0
+        if not virtual.any():
+            return ids, {}
+        keys, offsets = split_ids(ids[virtual].cpu().numpy())
+        images = [self.features(self._sight.book.name(key)) for key in np.unique(keys).tolist()]
+        starts = np.cumsum([0, *(len(image.rows) for image in images)])[:-1]
+        _, numbers = np.unique(keys, return_inverse=True)
+        places = torch.from_numpy(starts[numbers] + offsets).to(self._body.device)
+        rows = _gathered([image.rows for image in images], places)
+        levels = zip(*(image.deep for image in images), strict=True)
+        seen = SimpleNamespace(
+            pooler_output=rows if self._sight.family.in_one else (rows,),
+            deepstack_features=[[_gathered(level, places)] for level in levels],
+        )
+        return ids.masked_fill(virtual, placeholder), {"mm_encoder_outputs": {"image": seen}}
+
+    def features(self, name: str) -> Features:
+        """Returns an image's features. Those of a tower that trains are computed anew wherever
+        gradients may be wanted, or weights may have moved."""
+        if self._trains and not torch.is_inference_mode_enabled():
+            return self._encode(name)
+        return self._features.get(name, lambda: self._kept(name))
+
+    @property
+    def _trains(self) -> bool:
+        return any(weights.requires_grad for weights in self._tower)
+
+    def _kept(self, name: str) -> tuple[Features, int]:
+        # Tensors of inference mode could not be part of a pass with gradients later on.
+        with torch.inference_mode(False), torch.no_grad():
+            features = self._encode(name)
+        return features, features.bytes
+
+    def _encode(self, name: str) -> Features:
+        out = self._body.get_image_features(**self.inputs([name]), return_dict=True)
+        pooled, hidden = out.pooler_output, self._body.get_input_embeddings().embedding_dim
+        parts = pooled if isinstance(pooled, list | tuple) else [pooled]
+        rows = torch.cat([part.reshape(-1, hidden) for part in parts])
+        deep = getattr(out, "deepstack_features", None) or ()
+        if len(rows) != (tokens := self._sight.picture(name).tokens):
+            raise ModelError(
+                f"image {name} has {tokens} tokens and {len(rows)} features: preprocessor_config"
+                ".json and config.json do not belong together; take both from one model"
+            )
+        levels = (level if isinstance(level, list | tuple) else [level] for level in deep)
+        return Features(rows, tuple(torch.cat([*level]) for level in levels))
+
+    def inputs(self, names: Sequence[str]) -> dict[str, Tensor]:
+        """Returns what the network itself reads of images, in their order, pixels and all."""
+        device, family = self._body.device, self._sight.family
+        read = [self._pixels.get(name, lambda name=name: self._process(name)) for name in names]
+        # Grids have a row for each image, wherever its pixels are joined.
+        dimensions = {"image_grid_thw": 0}
+        return {
+            key: torch.cat([each[key] for each in read], dimensions.get(key, family.joined)).to(
+                device
+            )
+            for key in (read[0] if read else ())
+        }
+
+    def plain(self, ids: Sequence[int]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns ids [1, tokens] with placeholders, and all else that transformers needs to
+        compute them by itself."""
+        tokens = torch.tensor([list(ids)])
+        virtual = tokens < 0
+        names = [name for _, name in self._sight.images_of(tokens[0].numpy())]
+        more = self.inputs(names)
+        if more and self._sight.in_grid:
+            more["mm_token_type_ids"] = virtual.int().to(self._body.device)
+        return tokens.masked_fill(virtual, self._sight.placeholder).to(self._body.device), more
+
+    def _process(self, name: str) -> tuple[dict[str, Tensor], int]:
+        # The extra `vision`: what there is to see alone needs it.
+        import PIL.Image
+
+        with PIL.Image.open(io.BytesIO(self._sight.book.data(name)), formats=["PNG"]) as image:
+            opened = image.convert("RGB")
+        asked = self._sight.family.asked
+        given = self._sight.processor([opened], return_tensors="pt", **asked)
+        read: dict[str, Tensor] = {key: given[key] for key in _READ if key in given}
+        return read, sum(each.numel() * each.element_size() for each in read.values())
+
+
+def _gathered(parts: Sequence[Tensor], places: Tensor) -> Tensor:
+    # A look-up, because its gradient is summed in a fixed order.
+    return functional.embedding(places, torch.cat([*parts]))
+
+
+def tower_weights(network: PreTrainedModel) -> dict[str, nn.Parameter]:
+    """Returns the weights that only images go through, by their names: the tower, and what joins
+    its features to text. None in a model of text."""
+    if getattr(network.config, "vision_config", None) is None:
+        return {}
+    stand_in: Any = network
+    parts = (stand_in.get_decoder(), stand_in.get_output_embeddings())
+    text = {id(weights) for part in parts if part is not None for weights in part.parameters()}
+    named = network.named_parameters()
+    return {name: weights for name, weights in named if id(weights) not in text}
