@@ -42,8 +42,6 @@ class StepPlan:
     """Whether all of them wait for the slowest; without, rounding depends on time."""
     together: int = 1
     """Episodes whose samples share a pack, and so the instructions that all prompts begin with."""
-    begins_as: str = ""
-    """The shipped model whose policy this one begins as, with its tokenizer; "": a new one."""
     copying_updates: int = 0
     """Updates of the copying exercise before the policy's own training, for domains whose words are
     made up at random."""

@@ -21,7 +21,6 @@ from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.domains.teaching import StepPlan, StepTeacher
-from rlanything.engines import shipped
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
@@ -149,8 +148,6 @@ class StepDomainBuilder:
     def _untaught(self, demonstrations: Sequence[Trajectory]) -> LanguageModel:
         """Returns the model that the demonstrations are to teach."""
         plan = self._plan
-        if plan.begins_as:
-            return load_model(shipped.resolve(plan.begins_as, "policy"), "float32")
         tokenizer = train_tokenizer(self._texts(demonstrations), plan.vocabulary, plan.spaces_apart)
         shape = Shape(plan.hidden, plan.layers, plan.heads)
         policy = new_model(shape, tokenizer, derive(plan.seed, "policy"))
