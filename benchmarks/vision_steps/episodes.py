@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +13,18 @@ from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.domains.miniwob.environment import EpisodeSpec, open_episode
 from rlanything.domains.miniwob.experts import right_actions
 from rlanything.domains.miniwob.tasks import make_task
-from rlanything.domains.screens import LOOK
 from rlanything.records import Completion, Sample, Trajectory
+from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
 
-PAGES = ("click-checkboxes", "enter-password", "login-user", "navigate-tree")
+PAGES = ("click-checkboxes", "enter-password", "login-user")
 """What takes several steps."""
-EXPERT = 0.75
-"""Share of the steps that are the expert's."""
+EXPERT = 0.85
+"""Share of the steps that are the expert's: of four steps all are in half of the episodes, as where
+tasks are neither too easy nor too hard."""
 
 
 class _Clicker:
@@ -68,30 +68,40 @@ def record(
 
 
 def answered(
-    policy: LanguagePolicy, trajectories: Sequence[Trajectory], reads: bool, images: Path
+    policy: LanguagePolicy, trajectories: Sequence[Trajectory], images: Path
 ) -> list[Sample]:
-    """Asks a policy at every step of recorded episodes, as in lockstep; `reads`: it is given the
-    text of a screen. Returns its answers, with random advantages.
+    """Asks a policy at every step of recorded episodes, as in lockstep. Returns its answers, with
+    random advantages.
 
     Episodes go on as they were recorded, whatever it says."""
     samples: list[Sample] = []
     for index in range(max(len(each.steps) for each in trajectories)):
         going = [each for each in trajectories if len(each.steps) > index]
-        episodes = [_before(each, index, reads, images) for each in going]
+        episodes = [_before(each, index, images) for each in going]
         seeds = [derive(0, each.id, index) for each in going]
         for each, completion in zip(going, policy.respond(episodes, seeds), strict=True):
-            advantage = np.random.default_rng(derive(1, each.id, index)).normal()
-            samples.append(Sample(f"{each.id}/{index}", completion, advantage))
+            samples.append(_sample(f"{each.id}/{index}", completion))
     policy.release_cache()
     return samples
 
 
-def _before(played: Trajectory, index: int, reads: bool, images: Path) -> Episode:
+def judged(judge: LLMJudge, trajectories: Sequence[Trajectory]) -> list[Sample]:
+    """Returns a judge's answers about every step of recorded episodes, with random advantages."""
+    return [
+        _sample(f"{each.trajectory.id}/{index}/{number}", judgement.completion)
+        for each in judge.judge(trajectories, 0)
+        for index, judgements in enumerate(each.judgements)
+        for number, judgement in enumerate(judgements)
+    ]
+
+
+def _sample(source: str, completion: Completion) -> Sample:
+    return Sample(source, completion, np.random.default_rng(derive(1, source)).normal())
+
+
+def _before(played: Trajectory, index: int, images: Path) -> Episode:
     """Returns an episode as the policy sees it before a step."""
-    steps = [step if reads else replace(step, observation=LOOK) for step in played.steps[:index]]
     step = played.steps[index]
     assert step.image is not None
-    seen = Observation(
-        step.observation if reads else LOOK, image=Image((images / step.image).read_bytes())
-    )
-    return Episode(played.id, played.task, seen, steps)
+    seen = Observation(step.observation, image=Image((images / step.image).read_bytes()))
+    return Episode(played.id, played.task, seen, list(played.steps[:index]))
