@@ -27,12 +27,14 @@ from vision_steps.measuring import JUDGEMENTS, ROLE, ROW_TOKENS, VIEWS, WAYS, Ro
 
 from rlanything.records import Trajectory
 
+JUDGED = "enter-password"
+"""One task is enough for a judge, which answers several times about each step."""
 PAGE = Path(__file__).with_name("vision.md")
 TOKENS = ("", "samples", "tokens", "rollouts: distinct", "computed", "ratio", "with padding")
 TOKENS += ("update: distinct", "computed", "ratio")
 IMAGES = ("", "images given", "different", "encoded to answer")
 IMAGES += tuple(f"in an update, {way}" for way in WAYS)
-UPDATE = ("", "packed, s", "its tower, s", "padded / packed", "alone / packed")
+UPDATE = ("", "packed, CPU-s", "its tower, CPU-s", "padded / packed", "alone / packed")
 UPDATE += ("log-probs: padded", "alone", "sampled", "gradient: padded", "alone")
 
 
@@ -58,7 +60,7 @@ def page(rows: Sequence[Row], trajectories: Sequence[Trajectory], rounds: int) -
             f"clicks on any element, and {won:.0%} of the episodes are won. As policy it reads the "
             "screen and sees the latest 3 screenshots of 160 x 210 pixels, 88 tokens each; `text`: "
             f"without them. As judge it sees those before and after a step, and answers "
-            f"{JUDGEMENTS} times, about the first task. Its answers are what trains, with random "
+            f"{JUDGEMENTS} times, about {JUDGED} alone. Its answers are what trains, with random "
             "advantages.",
             "",
             "## Tokens and images",
@@ -76,14 +78,15 @@ def page(rows: Sequence[Row], trajectories: Sequence[Trajectory], rounds: int) -
             "",
             *_table(UPDATE, [_update(row) for row in rows]),
             "",
-            f"Medians of {rounds} rounds in which the ways take turns, from the same weights and "
-            "with all images to be encoded again; ratios are of medians, brackets their least and "
-            "greatest by round. packed: this library. padded: the same learner with `packing: "
-            f"padded`, rows of {ROW_TOKENS:,} tokens, each image still encoded once. alone: "
-            "transformers' own forward pass from pixels, a sequence at a time, its images encoded "
-            "with it. Making pixels of files is not timed. log-probs: the largest absolute "
-            "difference of a token to `packed`; sampled: what the engine drew it with. gradient: "
-            "the norm of the difference, relative to that of `packed`. All in float32.",
+            f"CPU-seconds of the process, medians of {rounds} rounds in which the ways take turns, "
+            "from the same weights and with all images to be encoded again; ratios are of medians, "
+            "brackets their least and greatest by round. packed: this library. padded: the same "
+            f"learner with `packing: padded`, rows of {ROW_TOKENS:,} tokens, each image "
+            "still encoded once. alone: transformers' own forward pass from pixels, a sequence at "
+            "a time, its images encoded with it. Making pixels of files is not timed. log-probs: "
+            "the largest absolute difference of a token to `packed`; sampled: what the engine drew "
+            "it with. gradient: the norm of the difference, relative to that of `packed`. All in "
+            "float32.",
             "",
         ]
     )
@@ -127,9 +130,9 @@ def main(words: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         images = Path(folder)
         played = record(PAGES, options.rollouts, options.max_steps, options.seed, images)
-        first = [each for each in played if each.task.id == played[0].task.id]
+        one = [each for each in played if each.task.id == JUDGED]
         rows = [
-            measure(view, first if view.judges else played, images, options.rounds, options.seed)
+            measure(view, one if view.judges else played, images, options.rounds, options.seed)
             for view in VIEWS
         ]
     options.out.write_text(page(rows, played, options.rounds), encoding="utf-8")

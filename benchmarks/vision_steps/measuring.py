@@ -107,10 +107,10 @@ class Counter:
 
     def _encodes(self, tower: Any, arguments: Any, named: dict[str, Any]) -> None:
         self.images += len(named["grid_thw"])
-        self.tower_seconds -= time.perf_counter()
+        self.tower_seconds -= time.process_time()
 
     def _encoded(self, *_: Any) -> None:
-        self.tower_seconds += time.perf_counter()
+        self.tower_seconds += time.process_time()
 
 
 class CountingEngine(HFEngine):
@@ -134,6 +134,7 @@ class Way:
     batches: Sequence[Batch]
     samples: int
     seconds: list[float] = field(default_factory=list)
+    """Of this process's computing, so that what else the machine does counts little."""
     tower_seconds: list[float] = field(default_factory=list)
     """Of these, those in which images were encoded."""
     images: int = 0
@@ -143,9 +144,9 @@ class Way:
         """Takes a step from the same weights, with all images to be encoded again."""
         self.model.forget_images()
         self.counter.images, self.counter.tower_seconds = 0, 0.0
-        begun = time.perf_counter()
+        begun = time.process_time()
         self.learner.learn([[Pass(batch, self.samples) for batch in self.batches]])
-        self.seconds.append(time.perf_counter() - begun)
+        self.seconds.append(time.process_time() - begun)
         self.tower_seconds.append(self.counter.tower_seconds)
         self.images = self.counter.images
 
