@@ -176,6 +176,7 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about f
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/alfworld_speed.py
 	$(BIN)/python benchmarks/packing.py
+	$(BIN)/python benchmarks/vision.py --threads 2
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/model_types.py > docs/model-types.md
 	$(BIN)/python benchmarks/sandbox.py

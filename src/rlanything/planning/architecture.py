@@ -7,7 +7,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+)
 
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines import shipped
@@ -15,6 +20,7 @@ from rlanything.engines.hf.damage import reason_of
 from rlanything.engines.hf.gguf import find_gguf
 from rlanything.engines.hf.lora import attach
 from rlanything.engines.hf.model import ModelError
+from rlanything.engines.hf.vision import tower_weights
 from rlanything.planning.report import PlanError
 
 _SHAPE = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
@@ -24,27 +30,40 @@ KNOWN = {
     "Qwen/Qwen2.5-1.5B-Instruct": ("qwen2", 28, 1536, 8960, 12, 2, 128, 151_936, True),
     "Qwen/Qwen2.5-7B-Instruct": ("qwen2", 28, 3584, 18_944, 28, 4, 128, 152_064, False),
     "Qwen/Qwen2.5-14B-Instruct": ("qwen2", 48, 5120, 13_824, 40, 8, 128, 152_064, False),
-    # Its text model alone: the tower that reads images is frozen and not counted.
-    "Qwen/Qwen3-VL-8B-Thinking": ("qwen3", 36, 4096, 12_288, 32, 8, 128, 151_936, False),
+    "Qwen/Qwen3-VL-8B-Thinking": ("qwen3_vl", 36, 4096, 12_288, 32, 8, 128, 151_936, False),
     "Qwen/Qwen3-4B": ("qwen3", 36, 2560, 9728, 32, 8, 128, 151_936, True),
 }
 """What config.json says (its type, then as in `_SHAPE`) of the paper's models and of two small
 ones: their plan needs no hub."""
+_TOWERS: dict[str, dict[str, Any]] = {
+    "Qwen/Qwen3-VL-8B-Thinking": {
+        **{"depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16},
+        **{"patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2},
+        **{"out_hidden_size": 4096, "num_position_embeddings": 2304},
+        "deepstack_visual_indexes": [8, 16, 24],
+    },
+}
+"""The towers of those that see."""
 
 
 class Architecture:
     """A decoder of Llama's kind (RMS norms, rotary positions, a gated MLP of three matrices), and
-    its adapters: where it has any, they alone train.
+    its adapters: where it has any, they alone train. A tower that reads images is counted apart.
 
     Raises `PlanError` for a network with other matrices than linear layers and an embedding."""
 
     def __init__(self, network: Any) -> None:
         config = network.config.get_text_config()
-        base = {name: w for name, w in network.named_parameters() if ".lora_" not in name}
+        tower = tower_weights(network)
+        base = {
+            name: weights
+            for name, weights in network.named_parameters()
+            if ".lora_" not in name and name not in tower
+        }
         linear = {
             module.weight
             for name, module in network.named_modules()
-            if isinstance(module, nn.Linear) and ".lora_" not in name
+            if isinstance(module, nn.Linear) and f"{name}.weight" in base
         }
         embedding = network.get_input_embeddings().weight
         if {w for w in base.values() if w.dim() > 1} != linear | {embedding}:
@@ -67,8 +86,9 @@ class Architecture:
         # Whether each head's queries and keys are normalised, as in Qwen3.
         self.head_norms = any(".q_norm." in name for name in base)
         self.parameters = sum(w.numel() for w in base.values())
-        """Without those of the adapters."""
-        self.adapters = sum(w.numel() for w in network.parameters()) - self.parameters
+        """Without those of the adapters and of the tower."""
+        self.tower = sum(w.numel() for w in tower.values())
+        self.adapters = sum(w.numel() for w in network.parameters()) - self.parameters - self.tower
         head = network.get_output_embeddings().weight
         self.layer_matrices = sum(w.numel() for w in linear - {head})
         """Weights that every token is multiplied with, in all layers; not the output layer's."""
@@ -101,7 +121,9 @@ def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:
         config = read_config(model)
         kind = getattr(config, "model_type", "?")
         with torch.device("meta"):
-            network: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+            sees = getattr(config, "vision_config", None) is not None
+            made_of: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+            network: Any = made_of.from_config(config, trust_remote_code=False)
             if isinstance(role, TrainedRoleConfig) and role.lora is not None:
                 attach(network, role.lora, f"{name}.model")
     except Exception as error:  # libraries raise anything over files that somebody else wrote
@@ -117,6 +139,7 @@ def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:
     how = f"{kind} of {made.layers} layers of {made.hidden:,}, {made.vocabulary:,} words; by the "
     how += f"config of {model}" + (", in this library's table" if model in KNOWN else "")
     how += f"; {made.adapters:,} more in adapters, which alone train" if made.adapters else ""
+    how += f"; {made.tower:,} more in the tower that reads images" if made.tower else ""
     return made, how
 
 
@@ -128,8 +151,13 @@ def read_config(model: str) -> Any:
             str(packed.parent), gguf_file=packed.name, trust_remote_code=False
         )
     if model in KNOWN and not Path(model).is_dir():
-        kind, *shape = KNOWN[model]
-        return AutoConfig.for_model(kind, **dict(zip(_SHAPE, shape, strict=True)))
+        kind, *sizes = KNOWN[model]
+        shape = dict(zip(_SHAPE, sizes, strict=True))
+        if model in _TOWERS:
+            tied = shape.pop("tie_word_embeddings")
+            parts = {"text_config": shape, "vision_config": _TOWERS[model]}
+            return AutoConfig.for_model(kind, **parts, tie_word_embeddings=tied)
+        return AutoConfig.for_model(kind, **shape)
     return AutoConfig.from_pretrained(model, trust_remote_code=False)
 
 

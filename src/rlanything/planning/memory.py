@@ -123,11 +123,24 @@ def held(model: Architecture, role: RoleConfig, learns: bool, seats: int = 1) ->
         parts.append(MemoryPart("gradients", trained * FLOAT32 / seats, how, smaller))
         how = f"AdamW: two moments of {how}"
         parts.append(MemoryPart("optimizer", 2 * trained * FLOAT32 / seats, how, smaller))
+    if model.tower:
+        parts.append(_tower(model, role, size, learns))
     if isinstance(role, TrainedRoleConfig) and role.reference_kl_weight and not model.adapters:
         how = f"{every:,} parameters x {computed} B{shard}: the model that the run began with"
         smaller = "lora, or no reference_kl_weight"
-        parts.append(MemoryPart("reference model", every * computed / seats, how, smaller))
+        total = every * computed / seats + model.tower * computed
+        how += f", and {model.tower:,} x {computed} B of its tower" * (model.tower > 0)
+        parts.append(MemoryPart("reference model", total, how, smaller))
     return parts
+
+
+def _tower(model: Architecture, role: RoleConfig, size: int, learns: bool) -> MemoryPart:
+    """Returns what the tower takes, which every seat has whole: a number each where it is frozen,
+    and as many as any weight has where it trains."""
+    trains = learns and isinstance(role, TrainedRoleConfig) and role.train_vision
+    numbers = size + 3 * FLOAT32 if trains else size
+    how = f"{model.tower:,} parameters x {numbers} B, " + ("which train" if trains else "frozen")
+    return MemoryPart("tower", model.tower * numbers, how, "a smaller model")
 
 
 def role_memory(work: RoleWorkload, model: Architecture, cpu: bool, seats: int) -> RoleMemory:
@@ -141,7 +154,7 @@ def role_memory(work: RoleWorkload, model: Architecture, cpu: bool, seats: int) 
         passing = [kept, logits(model, rows), *gathered]
     engine = role.engine.memory(
         EngineWorkload(
-            parameters=model.parameters + model.adapters,
+            parameters=model.parameters + model.adapters + model.tower,
             parameter_bytes=SIZES[role.dtype],
             cache_bytes_per_token=cache_bytes_per_token(model, role),
             # A layer's input and output, and the three vectors within its MLP.
