@@ -185,7 +185,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_stops_the_run_with_one_line_and_a_store_that_opens(small_disk: Path) -> None:
     run = small_disk / "run"
     changes = [f"run_dir={run}", "loop.iterations=3", "evaluation.episodes=0", "checkpoints.keep=9"]
-    changes += ["loop.tasks_per_iteration=2", "loop.rollouts_per_task=2", "loop.max_steps=8"]
+    changes += ["loop.tasks_per_iteration=2", "loop.rollouts_per_task=2"]
     with pytest.raises((CheckpointError, StoreError)) as caught:
         Trainer(TINY, overrides=changes, progress=QUIET).train()
     assert "\n" not in str(caught.value)
