@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import ray  # pyright: ignore[reportMissingImports]
+import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
@@ -107,7 +108,10 @@ def test_ray_seats_do_what_local_ones_do_and_what_one_does_up_to_rounding(
             load_file(run / "checkpoints/iter-00002" / role / "model.safetensors")
             for run in (tmp_path / "one", undisturbed)
         )
-        assert max((one[name] - two[name]).abs().max() for name in one) < 1e-5
+        apart = torch.cat([(one[name] - two[name]).abs().flatten() for name in one])
+        # AdamW makes steps of one size of gradients that are hardly more than rounding.
+        assert float((apart > 1e-6).double().mean()) < 1e-4
+        assert float(apart.max()) < 1e-4
 
 
 @pytest.mark.parametrize("phase", ["rollouts", "checkpoint"])
@@ -131,7 +135,10 @@ def test_a_machine_that_is_killed_is_replaced_by_a_spare_one(
         node = next(n for n in cluster.worker_nodes if n.node_id in there)
         return lambda: cluster.remove_node(node, allow_graceful=False)
 
-    [warning] = struck(tmp_path / "run", Blow("policy update", aim, 0.02))
+    try:
+        [warning] = struck(tmp_path / "run", Blow("policy update", aim, 0.02))
+    finally:
+        cluster.add_node(num_cpus=2, object_store_memory=80 * 2**20)  # for the tests that follow
     assert " on " in warning
     assert fingerprint(tmp_path / "run") == fingerprint(undisturbed)
 
