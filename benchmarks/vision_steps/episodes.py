@@ -13,6 +13,7 @@ from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.domains.miniwob.environment import EpisodeSpec, open_episode
 from rlanything.domains.miniwob.experts import right_actions
 from rlanything.domains.miniwob.tasks import make_task
+from rlanything.domains.teaching import Demonstrator
 from rlanything.records import Completion, Sample, Trajectory
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.policy import LanguagePolicy
@@ -27,24 +28,15 @@ EXPERT = 0.85
 tasks are neither too easy nor too hard."""
 
 
-class _Clicker:
+class _Clicker(Demonstrator):
     """Mostly does what the expert does, and otherwise clicks on any element."""
 
-    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
-        return [
-            Completion.unsampled(f"> {self._action(episode, random.Random(seed))}")
-            for episode, seed in zip(episodes, seeds, strict=True)
-        ]
-
-    def release_cache(self) -> None:
-        pass
-
-    def _action(self, episode: Episode, rng: random.Random) -> str:
+    def answer(self, episode: Episode, rng: random.Random) -> str:
         screen = episode.observation.text
         right = right_actions(episode.task, screen, episode.steps)
-        if right and rng.random() < EXPERT:
-            return right[0]
-        return f"click [{rng.randint(1, len(screen.splitlines()))}]"
+        if right and rng.random() < 1 - self._slip:
+            return f"> {right[0]}"
+        return f"> click [{rng.randint(1, len(screen.splitlines()))}]"
 
 
 def record(
@@ -61,7 +53,7 @@ def record(
         for number in range(rollouts)
     ]
     with EnvironmentPool(domain, {}, 0, 60.0, images) as pool:
-        played = rollout(_Clicker(), pool, attempts, max_steps, rollouts)
+        played = rollout(_Clicker(1 - EXPERT), pool, attempts, max_steps, rollouts)
     domain.browser.close()
     assert not played.failures, played.failures
     return list(played.trajectories)

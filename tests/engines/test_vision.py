@@ -190,6 +190,13 @@ def test_the_tower_keeps_its_own_attention() -> None:
     assert network.base_model.visual.config._attn_implementation != ATTENTION
 
 
+def test_nothing_is_kept_of_an_image_that_others_of_its_size_do_not_have() -> None:
+    model, names = frozen("qwen3_vl")
+    assert model.sight is not None
+    assert model.sight.picture(names[0]) is model.sight.picture(names[2])
+    assert model.sight.picture(names[0]) is not model.sight.picture(names[1])
+
+
 def test_an_image_that_was_seen_is_neither_encoded_nor_prefilled_again() -> None:
     model, names = seeing_model("qwen3_vl")
     for weights in tower_weights(model.network).values():
@@ -554,7 +561,7 @@ def test_features_that_are_too_many_or_too_few_name_the_image() -> None:
     model, _ = seeing_model("qwen2_vl")
     assert model.sight is not None
     name = model.sight.book.add(noise_png(99, 16, 16))
-    model.sight._pictures[name] = Picture("", 3, (1, 3))
+    model.sight._pictures[16, 16] = Picture("", 3, (1, 3))
     ids = [5, *model.sight.virtual(name), 6]
     with pytest.raises(ModelError, match=rf"image {name} has 3 tokens and 4 features"):
         model.hidden_states(torch.tensor([ids]), model.positions(ids)[None], None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from helpers.paths import TINY
@@ -9,7 +11,7 @@ from helpers.tiny import model_here
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.domains.registry import load_domain
 from rlanything.roles.adapter import RewriteRequest
-from rlanything.runs.build import build_components
+from rlanything.runs.build import build_components, build_judge
 
 
 def cast_of(*overrides: str):
@@ -46,6 +48,17 @@ def test_a_frozen_judge_is_a_model_without_a_learner_that_others_may_still_share
     assert cast.judge is None
     assert list(cast.trained_models) == ["policy"]
     assert len(cast.engines) == 2
+
+
+def test_a_judges_model_is_made_once() -> None:
+    recipe, made = load_recipe(TINY), list[Any]()
+
+    def make() -> Any:
+        made.append(object())
+        return made[-1]
+
+    build_judge(recipe.judge, load_domain(recipe.domain.name, recipe.domain.options), make)
+    assert len(made) == 1
 
 
 def test_no_judges_model_to_share_is_one_line_with_the_remedy() -> None:

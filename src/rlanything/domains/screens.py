@@ -1,10 +1,11 @@
-"""The prompts of tasks on screens, web pages and desktops alike."""
+"""The base of domains whose observations are screens: web pages and desktops."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
+from rlanything.domains.base import DomainError
 from rlanything.domains.templates import CRITIC_STEP, Templates, reasons
 from rlanything.records import JudgedTrajectory, Message, Messages, Step, Task
 
@@ -23,27 +24,29 @@ _PLACEHOLDERS: dict[str, frozenset[str]] = {
 }
 
 
-class ScreenPrompts:
-    """The templates of a domain whose observations are screens, each the whole of what is seen.
+class ScreenDomain:
+    """A domain whose observations are screens, each the whole of what is seen: its prompts, in two
+    stages where critics are, and what its models are shown.
 
     `package`: the domain's, with a folder `prompts`; `adapter`: the placeholders that are its own;
-    `folder`: the user's templates, None without. Raises `DomainError` as `Templates` does."""
+    `folder`: the user's templates, None without. Raises `DomainError` as `Templates` does, and for
+    an `observe` that is not one of `Observed`."""
 
-    def __init__(self, package: str, adapter: frozenset[str], folder: str | None) -> None:
+    def __init__(
+        self, package: str, adapter: frozenset[str], folder: str | None, observe: Observed
+    ) -> None:
+        if observe not in get_args(Observed):
+            raise DomainError(f"observe is {observe!r}: use one of {', '.join(get_args(Observed))}")
+        self.shows_images = observe != "text"
+        self._shows_text = observe != "image"
         own = {"adapter": adapter | {"direction", "task", "critics"}}
         self._templates = Templates(package, {**_PLACEHOLDERS, **own}, folder)
 
-    def policy(self, task: Task, steps: Sequence[Step], screen: str, usage: str) -> Messages:
-        """Returns one message, however many steps there were: the screen shows their result."""
-        return self._message(
-            "policy", task=task.instruction, screen=screen, done=_done(steps), usage=usage
-        )
-
-    def judge(self, task: Task, steps: Sequence[Step]) -> Messages:
+    def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
         """Returns the last step with the screens before and after it."""
         return self._message("judge", **_step(task, steps))
 
-    def critic(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
+    def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         """Returns every step, the rejected ones marked, and the last screen before the end."""
         trajectory = failed.trajectory
         return self._message(
@@ -53,17 +56,18 @@ class ScreenPrompts:
             screen=trajectory.steps[-1].observation,
         )
 
-    def step_critic(self, failed: JudgedTrajectory, index: int) -> Messages:
+    def step_critic_prompt(self, failed: JudgedTrajectory, index: int) -> Messages:
         """Returns a step as the judge saw it, with what its judgements hold against it."""
         trajectory = failed.trajectory
         seen = _step(trajectory.task, trajectory.steps[: index + 1])
         return self._message("step_critic", **seen, judgements=reasons(failed, index) or "nothing")
 
-    def staged_critic(self, failed: JudgedTrajectory, summaries: Mapping[int, str]) -> Messages:
+    def staged_critic_prompt(
+        self, failed: JudgedTrajectory, summaries: Mapping[int, str]
+    ) -> Messages:
         """Returns the actions with the summaries of the rejected ones, and the last screen before
         the end."""
         trajectory = failed.trajectory
-
         lines = [
             f"\n{i + 1}. {step.action or 'nothing'}{': ' * (i in summaries)}{summaries.get(i, '')}"
             for i, step in enumerate(trajectory.steps)
@@ -75,7 +79,15 @@ class ScreenPrompts:
             screen=trajectory.steps[-1].observation,
         )
 
-    def adapter(self, root: Task, direction: str, critics: Sequence[str], **own: str) -> Messages:
+    def _ask_policy(self, task: Task, steps: Sequence[Step], screen: str, usage: str) -> Messages:
+        """Returns one message, however many steps there were: the screen shows their result."""
+        return self._message(
+            "policy", task=task.instruction, screen=screen, done=_done(steps), usage=usage
+        )
+
+    def _ask_adapter(
+        self, root: Task, direction: str, critics: Sequence[str], **own: str
+    ) -> Messages:
         """Returns the request for a changed task; `own`: the domain's placeholders."""
         return self._message(
             "adapter",

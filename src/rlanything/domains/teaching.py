@@ -117,6 +117,27 @@ class DemonstratingAgent(Protocol):
         ...
 
 
+class Demonstrator:
+    """A `DemonstratingAgent` that answers episode by episode."""
+
+    def __init__(self, slip: float) -> None:
+        """`slip`: the probability with which a response is not the right one."""
+        self._slip = slip
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        return [
+            Completion.unsampled(self.answer(episode, random.Random(seed)))
+            for episode, seed in zip(episodes, seeds, strict=True)
+        ]
+
+    def release_cache(self) -> None:
+        """Does nothing: where something is kept of the episodes, this forgets it."""
+
+    def answer(self, episode: Episode, rng: random.Random) -> str:
+        """Returns the next response in an episode; whatever is random in it is drawn from `rng`."""
+        raise NotImplementedError
+
+
 @runtime_checkable
 class StepTeacher(Protocol):
     """The teacher of a domain whose judge scores steps."""

@@ -299,8 +299,9 @@ def build_judge(config: JudgeConfig, domain: Domain, chat_model: Callable[[], Ch
     if config.name == "llm":
         if isinstance(domain, UnitTestDomain):
             return UnitTestJudge(chat_model(), domain, sampling, samples)
-        _check_sight("judge", chat_model(), domain)
-        return LLMJudge(chat_model(), domain, sampling, samples, shows_images(domain))
+        model = chat_model()
+        _check_sight("judge", model, domain)
+        return LLMJudge(model, domain, sampling, samples, shows_images(domain))
     provided = _provided(domain, sampling, chat_model) | {"samples": lambda: samples}
     try:
         plugin = load_plugin("judge", config.name)

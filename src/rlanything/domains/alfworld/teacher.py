@@ -20,28 +20,22 @@ from rlanything.domains.alfworld.scene_goals import scene_inventory
 from rlanything.domains.alfworld.tasks import candidate_goals, load_game
 from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import Episode
-from rlanything.domains.teaching import StepPlan
-from rlanything.records import Completion, Direction, Step, Task
+from rlanything.domains.teaching import Demonstrator, StepPlan
+from rlanything.records import Direction, Step, Task
 
 
-class AlfWorldDemonstrator:
+class AlfWorldDemonstrator(Demonstrator):
     """Plays like a person who knows the rules but not the room. With probability `slip` it takes
-    any possible action. An `Agent`: its responses have text and no tokens."""
+    any possible action."""
 
     def __init__(self, slip: float) -> None:
-        self._slip = slip
+        super().__init__(slip)
         self._worlds: dict[str, tuple[Game, World, int]] = {}
-
-    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
-        return [
-            Completion.unsampled(self._answer(episode, random.Random(seed)))
-            for episode, seed in zip(episodes, seeds, strict=True)
-        ]
 
     def release_cache(self) -> None:
         self._worlds = {}
 
-    def _answer(self, episode: Episode, rng: random.Random) -> str:
+    def answer(self, episode: Episode, rng: random.Random) -> str:
         game, world = self._follow(episode)
         choices = episode.observation.choices or ()
         subgoal = next_subgoal(world, game.goal)

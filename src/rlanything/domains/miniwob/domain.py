@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from typing import get_args
+from collections.abc import Sequence
 
 from rlanything.domains.base import DomainError, EpisodeError, Finding, InvalidTask
 from rlanything.domains.miniwob.actions import ACTION_MARKER, USAGE, USAGE_BY_SIGHT
@@ -19,7 +18,7 @@ from rlanything.domains.miniwob.tasks import (
     page_of,
     spec_of_task,
 )
-from rlanything.domains.screens import Observed, ScreenPrompts
+from rlanything.domains.screens import Observed, ScreenDomain
 from rlanything.domains.teaching import StepTeacher
 from rlanything.records import (
     Completion,
@@ -37,7 +36,7 @@ LONGEST_PLAN = 12
 """Actions after which the expert counts as lost."""
 
 
-class MiniWob:
+class MiniWob(ScreenDomain):
     """Web pages of the MiniWoB++ package, as text, as screenshots, or both.
 
     `observe`: `text`, `image` or `both`, what the models are shown. `screenshots`: take one of
@@ -50,14 +49,10 @@ class MiniWob:
     def __init__(
         self, observe: Observed = "text", screenshots: int = 0, prompts: str | None = None
     ) -> None:
-        if observe not in get_args(Observed):
-            raise DomainError(f"observe is {observe!r}: use one of {', '.join(get_args(Observed))}")
+        super().__init__("rlanything.domains.miniwob", ADAPTER, prompts, observe)
         if screenshots not in range(5):
             raise DomainError(f"screenshots is {screenshots!r}: give a scale from 1 to 4, or 0")
-        self.shows_images = observe != "text"
-        self._text = observe != "image"
         self._screenshots = screenshots or int(self.shows_images)
-        self._prompts = ScreenPrompts("rlanything.domains.miniwob", ADAPTER, prompts)
 
     @staticmethod
     def checks() -> list[Finding]:
@@ -86,7 +81,7 @@ class MiniWob:
         return [tasks[number] for number, _ in numbered]
 
     def environment(self) -> MiniWobEnvironment:
-        return MiniWobEnvironment(self.browser, self._screenshots > 0, self._text)
+        return MiniWobEnvironment(self.browser, self._screenshots > 0, self._shows_text)
 
     @staticmethod
     def nano_teacher() -> StepTeacher:
@@ -95,22 +90,8 @@ class MiniWob:
         return MiniWobTeacher()
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        usage = USAGE if self._text else USAGE_BY_SIGHT
-        return self._prompts.policy(task, steps, observation, usage)
-
-    def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
-        return self._prompts.judge(task, steps)
-
-    def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
-        return self._prompts.critic(failed, rejected)
-
-    def step_critic_prompt(self, failed: JudgedTrajectory, index: int) -> Messages:
-        return self._prompts.step_critic(failed, index)
-
-    def staged_critic_prompt(
-        self, failed: JudgedTrajectory, summaries: Mapping[int, str]
-    ) -> Messages:
-        return self._prompts.staged_critic(failed, summaries)
+        usage = USAGE if self._shows_text else USAGE_BY_SIGHT
+        return self._ask_policy(task, steps, observation, usage)
 
     def adapter_prompt(
         self,
@@ -126,7 +107,7 @@ class MiniWob:
             for member in family(page)
             for knob in member.knobs
         }
-        return self._prompts.adapter(
+        return self._ask_adapter(
             root,
             direction,
             critics,

@@ -23,30 +23,17 @@ from rlanything.domains.miniwob.pages import Page
 from rlanything.domains.miniwob.rewriting import family
 from rlanything.domains.miniwob.screen import Element, read
 from rlanything.domains.miniwob.tasks import page_of
-from rlanything.domains.teaching import StepPlan
-from rlanything.records import Completion, Direction, Step, Task
+from rlanything.domains.teaching import Demonstrator, StepPlan
+from rlanything.records import Direction, Step, Task
 
 LOST = "nothing"
 """The target of an action that has none."""
 
 
-class MiniWobDemonstrator:
-    """Acts like an expert; with probability `slip` takes another possible action. An `Agent`: its
-    responses have text and no tokens."""
+class MiniWobDemonstrator(Demonstrator):
+    """Acts like an expert; with probability `slip` takes another possible action."""
 
-    def __init__(self, slip: float) -> None:
-        self._slip = slip
-
-    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
-        return [
-            Completion.unsampled(self._answer(episode, random.Random(seed)))
-            for episode, seed in zip(episodes, seeds, strict=True)
-        ]
-
-    def release_cache(self) -> None:
-        pass
-
-    def _answer(self, episode: Episode, rng: random.Random) -> str:
+    def answer(self, episode: Episode, rng: random.Random) -> str:
         screen = episode.observation.text
         right = right_actions(episode.task, screen, episode.steps)
         action = right[0] if right else ""

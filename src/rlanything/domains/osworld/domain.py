@@ -27,7 +27,7 @@ from rlanything.domains.osworld.provided import (
 )
 from rlanything.domains.osworld.rewriting import rewritten
 from rlanything.domains.osworld.tasks import APPLICATIONS, draft, generated_tasks, goal_of
-from rlanything.domains.screens import Observed, ScreenPrompts
+from rlanything.domains.screens import Observed, ScreenDomain
 from rlanything.domains.teaching import StepTeacher
 from rlanything.records import (
     Completion,
@@ -44,7 +44,7 @@ ADAPTER = frozenset({"goal", "goals", "hint", "hints"})
 """The placeholders of its adapter's prompt that are its own."""
 
 
-class OSWorld:
+class OSWorld(ScreenDomain):
     """Tasks on a desktop, generated unless `data` names a folder of OSWorld's own.
 
     `data`: the folder `evaluation_examples` as it is downloaded. `applications`: those that
@@ -70,21 +70,20 @@ class OSWorld:
         provider_options: Mapping[str, Any] = MappingProxyType({}),
         applications: Sequence[str] = APPLICATIONS,
     ) -> None:
+        super().__init__("rlanything.domains.osworld", ADAPTER, prompts, observe)
         _one_of("actions", actions, get_args(Notation))
-        _one_of("observe", observe, get_args(Observed))
         if type(max_steps) is not int or max_steps < 1:
             raise DomainError(f"max_steps is {max_steps!r}: give a whole number from 1 on")
         if not applications:
             raise DomainError("applications is empty: leave it out, or name some")
         for application in applications:
             _one_of("applications", application, APPLICATIONS)
-        self.shows_images = observe != "text"
         self._applications = tuple(applications)
         self._data = None if data is None else Path(data)
         self._machines = _machines(provider, provider_options)
         self._options = DesktopOptions(
             notation=actions,
-            text=observe != "image",
+            text=self._shows_text,
             screenshots=screenshots or self.shows_images,
             max_steps=max_steps,
         )
@@ -92,7 +91,6 @@ class OSWorld:
             self._options = replace(self._options, size=self._machines.size)
         self._playable: dict[tuple[object, ...], InvalidTask | None] = {}
         """What speaks against the goals that were played for candidates."""
-        self._prompts = ScreenPrompts("rlanything.domains.osworld", ADAPTER, prompts)
 
     @staticmethod
     def checks() -> list[Finding]:
@@ -128,21 +126,7 @@ class OSWorld:
         return DesktopEnvironment(self.evaluators, self._options, desktops)
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        return self._prompts.policy(task, steps, observation, self._usage())
-
-    def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
-        return self._prompts.judge(task, steps)
-
-    def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
-        return self._prompts.critic(failed, rejected)
-
-    def step_critic_prompt(self, failed: JudgedTrajectory, index: int) -> Messages:
-        return self._prompts.step_critic(failed, index)
-
-    def staged_critic_prompt(
-        self, failed: JudgedTrajectory, summaries: Mapping[int, str]
-    ) -> Messages:
-        return self._prompts.staged_critic(failed, summaries)
+        return self._ask_policy(task, steps, observation, self._usage())
 
     def adapter_prompt(
         self,
@@ -154,7 +138,7 @@ class OSWorld:
         """Returns the goals of the root's set-up, the easiest first; OSWorld's own tasks have one
         each, unless a user prepared more."""
         del rollouts
-        return self._prompts.adapter(root, direction, critics, **_choices(root))
+        return self._ask_adapter(root, direction, critics, **_choices(root))
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         """Returns a task with another goal or hint on the root's set-up; it was played: it is not
@@ -201,7 +185,7 @@ class OSWorld:
 
     def _goal(self, task: Task) -> DesktopGoal | None:
         """Returns the goal that an expert can follow; None without one."""
-        numbered = self._options.notation == "numbered" and self._options.text
+        numbered = self._options.notation == "numbered" and self._shows_text
         return goal_of(task) if numbered else None
 
     def _usage(self) -> str:

@@ -16,8 +16,8 @@ from rlanything.domains.osworld.experts import WAIT, label_of, next_action
 from rlanything.domains.osworld.families import FAMILIES, calc, editor, files, writer
 from rlanything.domains.osworld.screen import LAUNCHER
 from rlanything.domains.osworld.tasks import draft, goal_of
-from rlanything.domains.teaching import StepPlan
-from rlanything.records import Completion, Direction, Step, Task
+from rlanything.domains.teaching import Demonstrator, StepPlan
+from rlanything.records import Direction, Step, Task
 
 KEYS = "keys"
 """The thought before an action that is on no element."""
@@ -34,23 +34,10 @@ _SAID = {"list", "items", "old", "Files"}
 """Names that are also words of the instructions or of applications."""
 
 
-class OSWorldDemonstrator:
-    """Acts like the expert; with probability `slip` it does something else. An `Agent`: its
-    responses have text and no tokens."""
+class OSWorldDemonstrator(Demonstrator):
+    """Acts like the expert; with probability `slip` it does something else."""
 
-    def __init__(self, slip: float) -> None:
-        self._slip = slip
-
-    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
-        return [
-            Completion.unsampled(self._answer(episode, random.Random(seed)))
-            for episode, seed in zip(episodes, seeds, strict=True)
-        ]
-
-    def release_cache(self) -> None:
-        pass
-
-    def _answer(self, episode: Episode, rng: random.Random) -> str:
+    def answer(self, episode: Episode, rng: random.Random) -> str:
         screen = episode.observation.text
         action = _right(episode.task, episode.steps, screen)
         if rng.random() < self._slip:

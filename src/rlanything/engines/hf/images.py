@@ -69,19 +69,24 @@ class Sight:
         """Tokens that are never sampled: a placeholder without an image cannot be computed."""
         self.in_grid = config.model_type in IN_GRID
         """Whether positions have three axes: time, row and column."""
-        self._pictures: dict[str, Picture] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}
+        self._pictures: dict[tuple[int, int], Picture] = {}
+        """By height and width: a run has many images, and few sizes."""
 
     def picture(self, name: str) -> Picture:
         """Returns how an image is taken in. Raises `ModelError` where it cannot be."""
-        if name not in self._pictures:
-            picture = self.family.picture(self, *png_size(self.book.data(name), name))
+        if name not in self._sizes:
+            self._sizes[name] = png_size(self.book.data(name), name)
+        size = self._sizes[name]
+        if size not in self._pictures:
+            picture = self.family.picture(self, *size)
             if picture.tokens > MOST_TOKENS:
                 raise ModelError(
                     f"image {name} would be {picture.tokens} tokens, at most {MOST_TOKENS} can be; "
                     "lower the largest size in preprocessor_config.json"
                 )
-            self._pictures[name] = picture
-        return self._pictures[name]
+            self._pictures[size] = picture
+        return self._pictures[size]
 
     def virtual(self, name: str) -> range:
         """Returns the ids of an image's tokens."""
