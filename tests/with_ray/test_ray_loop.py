@@ -24,7 +24,7 @@ from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
 from runs.test_survival import TINIER, fingerprint
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(480)
 QUIET = Progress(Console(quiet=True))
 ON_RAY = ("cluster.seats=2", "cluster.launcher=ray", "cluster.per_machine=1")
 NODE_OF = Call(lambda seat: ray.get_runtime_context().get_node_id())
