@@ -19,7 +19,7 @@ from rlanything.terminal import literal
 
 ORDER = (
     *("train", "resume", "eval", "plan", "recipes", "report", "tasks", "export", "doctor"),
-    *("feedback", "judge-eval", "judge-check", "ablate", "data", "sandbox", "nano"),
+    *("judge", "feedback", "judge-eval", "judge-check", "ablate", "data", "sandbox", "nano"),
 )
 """The order in the help; commands of other packages follow alphabetically."""
 

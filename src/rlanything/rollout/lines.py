@@ -1,6 +1,7 @@
-"""The lines of a file of judged rollouts, read one at a time and checked strictly.
+"""The lines of a file of rollouts, read one at a time and checked strictly.
 
-Each is a JSON object that describes one trajectory (`SHAPE`); its other keys are ignored.
+Each is a JSON object that describes one trajectory; its other keys are ignored. A judged one is as
+`SHAPE` has it, one to be judged as `TEXT_SHAPE`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
+
+from rlanything.records import Completion, Step, Task, Trajectory
 
 SHAPE = '{"task": "...", "trajectory": "...", "outcome": 1, "steps": [{"scores": [1, -1]}]}'
+TEXT_SHAPE = (
+    '{"task": "...", "trajectory": "...", "instruction": "...", "outcome": 1, "steps": '
+    '[{"observation": "...", "response": "...", "next_observation": "..."}]}'
+)
 _PROGRESS_BYTES = 1 << 20
 _CACHED_STEPS = 1 << 16
 _END = b"\3"
@@ -47,6 +54,46 @@ def read_rollouts(
 
     `progress` is called with the bytes read, about once per MiB. Raises RolloutsError at the first
     line that is not exactly as `SHAPE` has it."""
+    for line, entry in read_entries(path, file, SHAPE, progress):
+        yield line.number, _rollout(line, entry)
+
+
+def read_texts(
+    path: Path, file: BinaryIO, progress: Callable[[int], None]
+) -> Iterator[tuple[FilePlace, dict[str, Any], Trajectory]]:
+    """Yields every trajectory as its line has it, and as a judge reads it.
+
+    `progress` is called with the bytes read, about once per MiB. Raises RolloutsError at the first
+    line that is not as `TEXT_SHAPE` has it; a step may also have its `action`, and say that it was
+    not `valid`, the task `data` and a `kind` for prompts that need them."""
+    for line, entry in read_entries(path, file, TEXT_SHAPE, progress):
+        yield line, entry, _trajectory(line, entry)
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """The place of a trajectory in a file."""
+
+    path: Path
+    number: int
+    """From 1."""
+    shape: str
+    """An example of what it should be."""
+
+    def fail(self, fault: str, remedy: str | None = None) -> NoReturn:
+        """Raises RolloutsError; the remedy is the right shape where none is given."""
+        remedy = remedy or f"write it as {self.shape}"
+        raise RolloutsError(f"{self.path}, line {self.number}: {fault}; {remedy}")
+
+
+def read_entries(
+    path: Path, file: BinaryIO, shape: str, progress: Callable[[int], None]
+) -> Iterator[tuple[FilePlace, dict[str, Any]]]:
+    """Yields the object of every line from the start, without empty lines. `task`, `trajectory` and
+    `outcome` are as they should be, `steps` is a list.
+
+    `progress` is called with the bytes read, about once per MiB. Raises RolloutsError at the first
+    line that is none."""
     file.seek(0)
     done = told = 0
     for number, line in enumerate(file, start=1):
@@ -55,16 +102,14 @@ def read_rollouts(
             progress(done)
             told = done
         if not line.isspace():
-            yield number, _parse(path, number, line)
+            place = FilePlace(path, number, shape)
+            yield place, _entry(place, line)
 
 
-def _parse(path: Path, number: int, line: bytes) -> Rollout:
-    def fail(fault: str, remedy: str) -> NoReturn:
-        raise RolloutsError(f"{path}, line {number}: {fault}; {remedy}")
-
-    last = not line.endswith(b"\n")
+def _entry(place: FilePlace, line: bytes) -> dict[str, Any]:
+    fail, last = place.fail, not line.endswith(b"\n")
     try:
-        entry = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        entry = json.loads(line.decode("utf-8-sig" if place.number == 1 else "utf-8"))
     except UnicodeDecodeError as error:
         if last and error.end == len(line):
             fail("the file ends in the middle of it", "remove the line or write the file again")
@@ -74,18 +119,18 @@ def _parse(path: Path, number: int, line: bytes) -> Rollout:
             fail("not complete, and the file ends", "remove the line or write the file again")
         fail(
             f"not JSON ({error.msg}, column {error.colno})",
-            f"write one trajectory a line, as {SHAPE}",
+            f"write one trajectory a line, as {place.shape}",
         )
     except (ValueError, RecursionError) as error:  # a number or a nesting beyond Python's limits
-        fail(f"not readable ({error})", f"write it as {SHAPE}")
+        fail(f"not readable ({error})")
     if type(entry) is not dict:
         fail(
             f"a {type(entry).__name__}, not an object",
-            f"write one trajectory a line, as {SHAPE}",
+            f"write one trajectory a line, as {place.shape}",
         )
     for key in ("task", "trajectory", "outcome", "steps"):
         if key not in entry:
-            fail(f"there is no {key!r}", f"write it as {SHAPE}")
+            fail(f"there is no {key!r}")
     for key in ("task", "trajectory"):
         if type(entry[key]) is not str:
             fail(f"{key!r} is {reprlib.repr(entry[key])}, not a text", "put it in quotes")
@@ -93,24 +138,60 @@ def _parse(path: Path, number: int, line: bytes) -> Rollout:
     if type(outcome) is not int or outcome not in (1, -1):
         fail(f"'outcome' is {reprlib.repr(outcome)}", "give 1 (won) or -1 (lost)")
     if type(steps) is not list:
-        fail(f"'steps' is {reprlib.repr(steps)}, not a list", f"write it as {SHAPE}")
+        fail(f"'steps' is {reprlib.repr(steps)}, not a list")
+    return entry
+
+
+def _rollout(place: FilePlace, entry: dict[str, Any]) -> Rollout:
     judged: list[bytes] = []
-    for i, step in enumerate(steps, start=1):
+    for i, step in enumerate(entry["steps"], start=1):
         scores = step.get("scores") if type(step) is dict else None
         if type(scores) is not list:
-            fail(f"step {i} has no list of 'scores'", f"write it as {SHAPE}")
+            place.fail(f"step {i} has no list of 'scores'")
         try:
             known = _step(*scores)
         except TypeError:  # a list or an object among the scores
             known = None
         if known is None:
             bad = next(score for score in scores if not _is_score(score))
-            fail(
+            place.fail(
                 f"step {i}: the score {reprlib.repr(bad)} is none of -1, 0 and 1",
                 "write 0 for a judgement without a readable score",
             )
         judged.append(known)
-    return Rollout(entry["task"], entry["trajectory"], outcome, b"".join(judged))
+    return Rollout(entry["task"], entry["trajectory"], entry["outcome"], b"".join(judged))
+
+
+def _trajectory(place: FilePlace, entry: dict[str, Any]) -> Trajectory:
+    if type(entry.get("instruction")) is not str:
+        place.fail("'instruction' is no text")
+    steps: list[Step] = []
+    for i, step in enumerate(entry["steps"], start=1):
+        if type(step) is not dict:
+            place.fail(f"step {i} is {reprlib.repr(step)}, not an object")
+        for key in ("observation", "response", "next_observation"):
+            if type(step.get(key)) is not str:
+                place.fail(f"step {i}: {key!r} is no text")
+        action, valid = step.get("action"), step.get("valid", True)
+        steps.append(
+            Step(
+                step["observation"],
+                Completion.unsampled(step["response"]),
+                action if type(action) is str else None,
+                valid is not False,
+                step["next_observation"],
+            )
+        )
+    data, kind = entry.get("data"), entry.get("kind")
+    task = Task(
+        entry["task"],
+        entry["instruction"],
+        kind if type(kind) is str else "",
+        data if type(data) is dict else {},
+    )
+    # A trajectory's name need not be another's in another task, and its seeds are made of it.
+    name = f"{entry['task']}/{entry['trajectory']}"
+    return Trajectory(name, task, tuple(steps), entry["outcome"])
 
 
 def _is_score(value: object) -> bool:

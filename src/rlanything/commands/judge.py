@@ -1,0 +1,58 @@
+"""`rlanything judge`: scores for the steps of rollouts from any framework."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlanything.commands.train import ALLOW_CODE
+from rlanything.progress import Progress
+from rlanything.terminal import Terminal
+
+
+def judge(
+    rollouts: Annotated[Path, typer.Argument(help="JSONL, one trajectory per line, with texts.")],
+    judge: Annotated[
+        str,
+        typer.Option(
+            help="A run directory (its trained judge), a recipe (its judge before training), or a "
+            "model (folder, id or nano)."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="File to write the scores to; must not exist.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="section.key=value of its recipe, e.g. judge.samples_per_step=8."),
+    ] = None,
+    domain: Annotated[
+        str | None,
+        typer.Option(help="Whose prompts a model is asked with; default: plain ones for any text."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of sampling.")] = 0,
+    allow_code: ALLOW_CODE = False,
+) -> None:
+    """Have a judge score every step of rollouts from any framework.
+
+    Input lines: {"task", "trajectory", "instruction", "outcome": 1|-1, "steps": [{"observation",
+    "response", "next_observation"}, ...]}. Output lines are the same, in the same order, with
+    "scores" and "judgements" at each step: what `rlanything feedback` reads. Interrupted, the same
+    command goes on where it was.
+    """
+    from rlanything.runs.judge_file import JudgeFileRequest, run_judge_file
+
+    request = JudgeFileRequest(rollouts, judge, out, overrides or [], domain, seed, allow_code)
+    progress = Progress(Terminal(stderr=True))
+    result = run_judge_file(request, progress)
+    earlier = f" ({result.earlier} of them before an interruption)" if result.earlier else ""
+    progress.log(
+        f"{out}: {result.trajectories} trajectories{earlier}, {result.steps} steps, "
+        f"{result.judgements} judgements"
+    )
+    if result.unreadable:
+        progress.warn(
+            f"{result.unreadable} of {result.judgements} judgements have no readable score (0): "
+            "a judge must end with \\boxed{1} or \\boxed{-1}; give it more judge.max_tokens, or a "
+            "judge that was taught to"
+        )

@@ -1,0 +1,201 @@
+"""A judge on rollouts made elsewhere: JSON lines of texts in, the same lines with scores out."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+from rlanything.cluster.open import Here
+from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.domains.base import Domain, UnitTestDomain
+from rlanything.domains.registry import load_domain
+from rlanything.domains.text import TextDomain
+from rlanything.engines.shipped import NAMES
+from rlanything.progress import Progress
+from rlanything.records import JudgedTrajectory, Trajectory
+from rlanything.roles.judges.base import Judge
+from rlanything.rollout.lines import FilePlace, RolloutsError, read_texts
+from rlanything.runs.build import build_chat_model, build_judge
+from rlanything.runs.directory import check_run
+from rlanything.runs.eval_target import checkpoint_of, is_recipe, is_run, refuse_mistyped
+from rlanything.runs.inside import RECIPE
+from rlanything.seeds import derive
+
+TOGETHER = 64
+"""Trajectories that are judged at once, and then written."""
+Entry: TypeAlias = tuple[FilePlace, dict[str, Any], Trajectory]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeFileRequest:
+    """A file of rollouts, and the judge that is to score their steps."""
+
+    rollouts: Path
+    judge: str
+    """A run directory, a recipe, or a model (folder, id or nano)."""
+    out: Path
+    overrides: Sequence[str] = ()
+    """`section.key=value` of the judge's recipe."""
+    domain: str | None = None
+    """The domain whose prompts a bare model is asked with; None: that for which a shipped model was
+    made, and those of `TextDomain` for all others."""
+    seed: int = 0
+    allow_code: bool = False
+    """Whether code that the recipe names may be imported."""
+
+    @property
+    def partial(self) -> Path:
+        """Where the lines wait until they are complete; the same request finds them again."""
+        said = [str(self.rollouts), self.judge, *self.overrides, str(self.domain), str(self.seed)]
+        mark = hashlib.sha256("\0".join(said).encode()).hexdigest()[:12]
+        return self.out.with_name(f".{self.out.name}.{mark}.partial")
+
+
+@dataclass(slots=True)
+class JudgedFile:
+    """Counts of what was judged."""
+
+    trajectories: int = 0
+    earlier: int = 0
+    """Of those, judged before an interruption."""
+    steps: int = 0
+    judgements: int = 0
+    unreadable: int = 0
+    """Judgements without a score."""
+
+
+def run_judge_file(request: JudgeFileRequest, progress: Progress) -> JudgedFile:
+    """Writes every line of the rollouts with `scores` and `judgements` at each step, in the same
+    order. What was judged before an interruption is kept, and not judged again.
+
+    Raises `RolloutsError`, `RecipeError`, `ModelError` or `DomainError`."""
+    _check_places(request)
+    recipe, domain = _judge_recipe(request, progress)
+    if isinstance(domain, UnitTestDomain):
+        raise RecipeError(
+            f"{request.judge}: judges of this domain write tests and score no steps; name another"
+        )
+    models = Here(recipe.threads)
+    judge = build_judge(
+        recipe.judge, domain, lambda: build_chat_model(recipe.judge, "judge", models)
+    )
+    try:
+        with progress.live(), request.rollouts.open("rb") as file:
+            result = _judge_lines(request, judge, file, progress)
+        os.replace(request.partial, request.out)
+    except OSError as error:
+        raise RolloutsError(
+            f"{request.out}: cannot be written ({error.strerror}); free space and begin again: "
+            "what was judged is kept"
+        ) from error
+    return result
+
+
+def _check_places(request: JudgeFileRequest) -> None:
+    if not request.rollouts.is_file():
+        raise RolloutsError(f"{request.rollouts}: there is no such file; check the path")
+    if not request.out.parent.is_dir():
+        raise RolloutsError(
+            f"{request.out}: its folder does not exist; create {request.out.parent} first"
+        )
+    if os.path.lexists(request.out):
+        raise RolloutsError(f"{request.out}: exists already; remove it, or choose another output")
+
+
+def _judge_recipe(request: JudgeFileRequest, progress: Progress) -> tuple[Recipe, Domain]:
+    """Returns the recipe whose section `judge` was asked for, and the domain whose prompts it is
+    asked with."""
+    overrides = [*request.overrides]
+    if is_run(request.judge) or is_recipe(request.judge):
+        if request.domain is not None:
+            raise RecipeError("--domain: a run and a recipe have their own; leave it out")
+        source: Any = request.judge
+        if is_run(request.judge):
+            check_run(Path(request.judge))
+            source = Path(request.judge) / RECIPE
+        recipe = load_recipe(source, overrides, allow_code=request.allow_code)
+        if is_run(request.judge) and recipe.judge.trains:
+            checkpoint = checkpoint_of(request.judge, progress)
+            recipe = load_recipe(recipe, {"judge.model": str(checkpoint / "judge")})
+        return recipe, load_domain(recipe.domain.name, recipe.domain.options)
+    if request.judge not in NAMES:
+        refuse_mistyped(request.judge)
+    name = request.domain or _made_for(request.judge)
+    made = {
+        "name": "judge",
+        "domain": {"name": name or "alfworld"},
+        "judge": {"model": request.judge},
+    }
+    recipe = load_recipe(made, overrides, allow_code=request.allow_code, place="the command line")
+    return recipe, TextDomain() if name is None else load_domain(name, recipe.domain.options)
+
+
+def _made_for(model: str) -> str | None:
+    """Returns the domain for which a shipped model was made; None for other models."""
+    if model not in NAMES:
+        return None
+    card = json.loads((NAMES[model] / "card.json").read_text(encoding="utf-8"))
+    return card["plan"]["domain"]
+
+
+def _judge_lines(
+    request: JudgeFileRequest, judge: Judge, file: BinaryIO, progress: Progress
+) -> JudgedFile:
+    result, size = JudgedFile(), os.fstat(file.fileno()).st_size
+    seed = derive(request.seed, "judge")
+    with progress.bytes_phase("judged") as advance, request.partial.open("a+b") as target:
+        entries = read_texts(request.rollouts, file, lambda done: None)
+        for done, (line, entry, _) in zip(_earlier(target), entries, strict=False):
+            if any(done[key] != entry[key] for key in ("task", "trajectory")):
+                remedy = f"remove {request.partial} to judge it all again"
+                line.fail("not the trajectory that was judged before the interruption", remedy)
+            _count(result, done["steps"])
+            result.earlier += 1
+        advance(file.tell(), size)
+        while chunk := list(itertools.islice(entries, TOGETHER)):
+            judged = judge.judge([trajectory for *_, trajectory in chunk], seed, None)
+            for line in _lines(chunk, judged, result):
+                target.write(line)
+            target.flush()
+            advance(file.tell(), size)
+    return result
+
+
+def _earlier(target: BinaryIO) -> list[dict[str, Any]]:
+    """Returns the lines that an interrupted run of this request has left; what it was writing when
+    it ended is cut off."""
+    target.seek(0)
+    lines = [line for line in target if line.endswith(b"\n")]
+    target.truncate(sum(map(len, lines)))
+    return [json.loads(line) for line in lines]
+
+
+def _lines(
+    chunk: Sequence[Entry], judged: Sequence[JudgedTrajectory], result: JudgedFile
+) -> Iterator[bytes]:
+    """Yields the lines of trajectories that were judged, and counts them."""
+    for (_, entry, _), scored in zip(chunk, judged, strict=True):
+        steps = [
+            {
+                **step,
+                "scores": [judgement.score for judgement in judgements],
+                "judgements": [judgement.completion.text for judgement in judgements],
+            }
+            for step, judgements in zip(entry["steps"], scored.judgements, strict=True)
+        ]
+        _count(result, steps)
+        yield json.dumps({**entry, "steps": steps}).encode() + b"\n"
+
+
+def _count(result: JudgedFile, steps: Sequence[dict[str, Any]]) -> None:
+    scores = [score for step in steps for score in step.get("scores", ())]
+    result.trajectories += 1
+    result.steps += len(steps)
+    result.judgements += len(scores)
+    result.unreadable += scores.count(0)
