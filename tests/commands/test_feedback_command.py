@@ -1,8 +1,12 @@
+import gzip
 import json
+import subprocess
+import sys
 import tracemalloc
 from collections import defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +22,9 @@ def silent(done: int, total: int) -> None:
     pass
 
 
-def line(task="t", trajectory="a", outcome=1, scores=((1, -1, 0),), **others) -> str:
+def line(
+    task: Any = "t", trajectory: Any = "a", outcome: Any = 1, scores=((1, -1, 0),), **others
+) -> str:
     steps = [{"scores": list(step)} for step in scores]
     return json.dumps(
         {"task": task, "trajectory": trajectory, "outcome": outcome, "steps": steps, **others}
@@ -95,6 +101,53 @@ def test_a_file_gives_the_signals_that_the_loop_would_compute(rollouts, chosen):
     assert (summary.policy_samples, summary.judge_samples) == (policy_samples, judge_samples)
 
 
+def test_numbers_are_names_too(tmp_path):
+    _, signals = run(tmp_path, line(7, 0), line(7, 1, outcome=-1))
+    assert [(each["task"], each["trajectory"]) for each in signals] == [("7", "0"), ("7", "1")]
+    with pytest.raises(RolloutsError, match="line 2: trajectory '7' of task 't' is on line 1"):
+        run(tmp_path, line("t", 7), line("t", "7"), overwrite=True)
+
+
+def test_a_reward_wins_from_the_mark_on(tmp_path):
+    lines = [line(trajectory=str(i), outcome=None, reward=0.25 * i) for i in range(4)]
+    summary, signals = run(tmp_path, *lines, win_at=0.5)
+    assert summary.trajectories == 4
+    assert {each["accuracy"] for each in signals} == {0.5}
+    assert [each["policy"][0] > 0 for each in signals] == [False, False, True, True]
+    for reward in ("0.9", None, True, float("nan")):
+        with pytest.raises(RolloutsError, match=r"line 1: 'reward' is .*, no number"):
+            run(tmp_path, line(reward=reward), overwrite=True, win_at=0.5)
+
+
+def test_packed_files_are_read_and_written(tmp_path):
+    lines = [line(trajectory=str(i), outcome=1 - 2 * (i % 2), pad="x" * 3000) for i in range(600)]
+    _, plain = run(tmp_path, *lines)
+    packed, out, again = (tmp_path / f"{name}.jsonl.gz" for name in ("r", "s", "again"))
+    packed.write_bytes(gzip.compress("\n".join(lines).encode()))
+    told: list[tuple[int, int]] = []
+    write_signals(packed, out, FeedbackSettings(), lambda done, all: told.append((done, all)))
+    write_signals(packed, again, FeedbackSettings(), silent)
+    unpacked = gzip.decompress(out.read_bytes()).decode()
+    assert [json.loads(text) for text in unpacked.splitlines()] == plain
+    assert out.read_bytes() == again.read_bytes()
+    assert max(done for done, _ in told) == 2 * packed.stat().st_size
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(RolloutsError, match="is no whole gzip file"):
+        write_signals(packed, tmp_path / "third", FeedbackSettings(), silent)
+    packed.write_text("{}")
+    with pytest.raises(RolloutsError, match="is no whole gzip file"):
+        write_signals(packed, tmp_path / "third", FeedbackSettings(), silent)
+
+
+def test_rollouts_come_in_at_stdin_and_signals_go_out_at_stdout(tmp_path):
+    _, signals = run(tmp_path, line(), line(trajectory="b", outcome=-1))
+    command = [sys.executable, "-m", "rlanything", "feedback", "-", "--out", "-"]
+    given = (tmp_path / "rollouts.jsonl").read_bytes()
+    done = subprocess.run(command, input=given, capture_output=True, check=True)
+    assert [json.loads(text) for text in done.stdout.splitlines()] == signals
+    assert b"2 trajectories of 1 tasks" in done.stderr
+
+
 def test_states_that_no_line_holds_are_not_guessed(tmp_path):
     with pytest.raises(RolloutsError, match="do not say in which state a step began"):
         run(tmp_path, line(), settings=FeedbackSettings(policy_comparison="state"))
@@ -158,7 +211,8 @@ def test_progress_ends_at_the_total_and_never_goes_back(tmp_path):
         ("[" * 100_000, "not readable|not JSON"),
         ('{"outcome": ' + "1" * 5000 + "}", "not readable"),
         *[(json.dumps({k: v for k, v in GOOD.items() if k != key}), f"no '{key}'") for key in GOOD],
-        (json.dumps({**GOOD, "task": 3}), "'task' is 3, not a text"),
+        (json.dumps({**GOOD, "task": 3.5}), "'task' is 3.5, not a text"),
+        (json.dumps({**GOOD, "task": True}), "'task' is True, not a text"),
         (json.dumps({**GOOD, "trajectory": None}), "'trajectory' is None"),
         *[
             (json.dumps({**GOOD, "outcome": value}), "'outcome' is")
@@ -228,7 +282,9 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
 def test_an_existing_output_is_kept_unless_it_may_be_overwritten(tmp_path):
     out = tmp_path / "signals.jsonl"
     out.write_text("precious")
-    with pytest.raises(RolloutsError, match="exists already; remove it"):
+    with pytest.raises(
+        RolloutsError, match="exists already; remove it, or overwrite it with --force"
+    ):
         run(tmp_path, line())
     assert out.read_text() == "precious"
     run(tmp_path, line(), overwrite=True)

@@ -27,7 +27,7 @@ GOOD = {
     "steps": [{"scores": [1, -1, 0]}, {"scores": [1]}],
     "note": {"x": [1.5, None]},
 }
-WRONG_TEXTS = (None, 3, True, 1.5, [], {}, ["t"], {"t": 1})
+WRONG_TEXTS = (None, True, 1.5, [], {}, ["t"], {"t": 1})
 WRONG_OUTCOMES = (0, 2, -2, 1.0, True, "1", "won", None, [], [1], {}, 10**30, float("nan"))
 WRONG_STEPS = (None, 1, "steps", {}, [1], [[1]], [{}], [{"scores": 1}], [{"score": [1]}], [None])
 WRONG_SCORES = (2, -2, 1.0, -1.0, True, False, "1", "", None, [1], {}, 10**30, float("inf"))

@@ -12,8 +12,14 @@ from rlanything.terminal import Terminal
 
 
 def feedback(
-    rollouts: Annotated[Path, typer.Argument(help="JSONL, one trajectory per line.")],
-    out: Annotated[Path, typer.Option(help="File to write the signals to; must not exist.")],
+    rollouts: Annotated[
+        Path, typer.Argument(help="JSONL, one trajectory per line; .gz, or - for stdin.")
+    ],
+    out: Annotated[Path, typer.Option(help="File to write the signals to; .gz, or - for stdout.")],
+    win_at: Annotated[
+        float | None, typer.Option(help="An episode is won whose `reward` is so much or more.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
     policy_lambda: Annotated[
         float, typer.Option(min=0, help="lambda of Eq. 1, for both roles.")
     ] = 1.0,
@@ -65,7 +71,7 @@ def feedback(
     )
     progress = Progress(Terminal(stderr=True))
     with progress.live(), progress.bytes_phase("signals") as advance:
-        summary = write_signals(rollouts, out, settings, advance)
+        summary = write_signals(rollouts, out, settings, advance, overwrite=force, win_at=win_at)
     progress.log(
         f"{out}: {summary.trajectories} trajectories of {summary.tasks} tasks; "
         f"{summary.policy_samples} of {summary.steps} steps train the policy, "

@@ -13,7 +13,10 @@ from rlanything.terminal import Terminal
 
 
 def judge(
-    rollouts: Annotated[Path, typer.Argument(help="JSONL, one trajectory per line, with texts.")],
+    rollouts: Annotated[
+        Path,
+        typer.Argument(help="JSONL, one trajectory per line, with texts; .gz, or - for stdin."),
+    ],
     judge: Annotated[
         str,
         typer.Option(
@@ -31,6 +34,9 @@ def judge(
         typer.Option(help="Whose prompts a model is asked with; default: plain ones for any text."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of sampling.")] = 0,
+    win_at: Annotated[
+        float | None, typer.Option(help="An episode is won whose `reward` is so much or more.")
+    ] = None,
     allow_code: ALLOW_CODE = False,
 ) -> None:
     """Have a judge score every step of rollouts from any framework.
@@ -42,7 +48,9 @@ def judge(
     """
     from rlanything.runs.judge_file import JudgeFileRequest, run_judge_file
 
-    request = JudgeFileRequest(rollouts, judge, out, overrides or [], domain, seed, allow_code)
+    request = JudgeFileRequest(
+        *(rollouts, judge, out, overrides or [], domain, seed, win_at, allow_code)
+    )
     progress = Progress(Terminal(stderr=True))
     result = run_judge_file(request, progress)
     earlier = f" ({result.earlier} of them before an interruption)" if result.earlier else ""

@@ -6,13 +6,19 @@ Each is a JSON object that describes one trajectory; its other keys are ignored.
 
 from __future__ import annotations
 
+import gzip
 import json
+import math
+import os
 import reprlib
+import sys
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, cast
 
 from rlanything.records import Completion, Step, Task, Trajectory
 
@@ -21,6 +27,8 @@ TEXT_SHAPE = (
     '{"task": "...", "trajectory": "...", "instruction": "...", "outcome": 1, "steps": '
     '[{"observation": "...", "response": "...", "next_observation": "..."}]}'
 )
+STANDARD, PACKED = Path("-"), ".gz"
+"""The name of stdin and stdout, and how the name of a packed file ends."""
 _PROGRESS_BYTES = 1 << 20
 _CACHED_STEPS = 1 << 16
 _END = b"\3"
@@ -47,26 +55,59 @@ def read_scores(packed: bytes) -> list[list[int]]:
     return [[code - 1 for code in step] for step in packed.split(_END)[:-1]]
 
 
-def read_rollouts(
-    path: Path, file: BinaryIO, progress: Callable[[int], None]
-) -> Iterator[tuple[int, Rollout]]:
-    """Yields every trajectory with the number of its line, from the start, without empty lines.
+@contextmanager
+def open_rollouts(path: Path) -> Iterator[tuple[BinaryIO, int, Callable[[], int]]]:
+    """Yields a file of rollouts, how many bytes it has on the disk, and what says how many of these
+    were read. One whose name ends in `.gz` is unpacked; `-` is stdin, of 0 bytes. Raises
+    RolloutsError where there is no such file."""
+    if path == STANDARD:
+        yield sys.stdin.buffer, 0, lambda: 0
+        return
+    if not path.exists():
+        raise RolloutsError(f"{path}: there is no such file; check the path")
+    if not path.is_file():
+        raise RolloutsError(f"{path}: not a regular file; save the rollouts to a file")
+    try:
+        raw = path.open("rb")
+    except OSError as error:
+        raise RolloutsError(
+            f"{path}: cannot be read ({error.strerror}); check its permissions"
+        ) from error
+    with raw:
+        size = os.fstat(raw.fileno()).st_size
+        if path.suffix != PACKED:
+            yield raw, size, raw.tell
+            return
+        with gzip.GzipFile(fileobj=raw) as file:
+            try:
+                yield cast(BinaryIO, file), size, raw.tell
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise RolloutsError(
+                    f"{path}: is no whole gzip file ({error}); pack it again"
+                ) from error
 
-    `progress` is called with the bytes read, about once per MiB. Raises RolloutsError at the first
-    line that is not exactly as `SHAPE` has it."""
-    for line, entry in read_entries(path, file, SHAPE, progress):
+
+def read_rollouts(
+    path: Path, file: BinaryIO, progress: Callable[[int], None], win_at: float | None = None
+) -> Iterator[tuple[int, Rollout]]:
+    """Yields every trajectory with the number of its line, without empty lines.
+
+    `progress` is called with the bytes read, about once per MiB; `win_at`: as for `read_entries`.
+    Raises RolloutsError at the first line that is not exactly as `SHAPE` has it."""
+    for line, entry in read_entries(path, file, SHAPE, progress, win_at):
         yield line.number, _rollout(line, entry)
 
 
 def read_texts(
-    path: Path, file: BinaryIO, progress: Callable[[int], None]
+    path: Path, file: BinaryIO, progress: Callable[[int], None], win_at: float | None = None
 ) -> Iterator[tuple[FilePlace, dict[str, Any], Trajectory]]:
     """Yields every trajectory as its line has it, and as a judge reads it.
 
-    `progress` is called with the bytes read, about once per MiB. Raises RolloutsError at the first
-    line that is not as `TEXT_SHAPE` has it; a step may also have its `action`, and say that it was
-    not `valid`, the task `data` and a `kind` for prompts that need them."""
-    for line, entry in read_entries(path, file, TEXT_SHAPE, progress):
+    `progress` is called with the bytes read, about once per MiB; `win_at`: as for `read_entries`.
+    Raises RolloutsError at the first line that is not as `TEXT_SHAPE` has it; a step may also have
+    its `action`, and say that it was not `valid`, the task `data` and a `kind` for prompts that
+    need them."""
+    for line, entry in read_entries(path, file, TEXT_SHAPE, progress, win_at):
         yield line, entry, _trajectory(line, entry)
 
 
@@ -87,14 +128,17 @@ class FilePlace:
 
 
 def read_entries(
-    path: Path, file: BinaryIO, shape: str, progress: Callable[[int], None]
+    path: Path,
+    file: BinaryIO,
+    shape: str,
+    progress: Callable[[int], None],
+    win_at: float | None = None,
 ) -> Iterator[tuple[FilePlace, dict[str, Any]]]:
-    """Yields the object of every line from the start, without empty lines. `task`, `trajectory` and
-    `outcome` are as they should be, `steps` is a list.
+    """Yields the object of every line, without empty lines. `task`, `trajectory` (numbers become
+    texts) and `outcome` are as they should be, `steps` is a list.
 
-    `progress` is called with the bytes read, about once per MiB. Raises RolloutsError at the first
-    line that is none."""
-    file.seek(0)
+    `progress` is called with the bytes read, about once per MiB; `win_at`: the outcome is whether
+    the line's `reward` reaches it. Raises RolloutsError at the first line that is none."""
     done = told = 0
     for number, line in enumerate(file, start=1):
         done += len(line)
@@ -103,10 +147,10 @@ def read_entries(
             told = done
         if not line.isspace():
             place = FilePlace(path, number, shape)
-            yield place, _entry(place, line)
+            yield place, _entry(place, line, win_at)
 
 
-def _entry(place: FilePlace, line: bytes) -> dict[str, Any]:
+def _entry(place: FilePlace, line: bytes, win_at: float | None) -> dict[str, Any]:
     fail, last = place.fail, not line.endswith(b"\n")
     try:
         entry = json.loads(line.decode("utf-8-sig" if place.number == 1 else "utf-8"))
@@ -128,18 +172,29 @@ def _entry(place: FilePlace, line: bytes) -> dict[str, Any]:
             f"a {type(entry).__name__}, not an object",
             f"write one trajectory a line, as {place.shape}",
         )
+    if win_at is not None:
+        entry["outcome"] = _outcome(place, entry.get("reward"), win_at)
     for key in ("task", "trajectory", "outcome", "steps"):
         if key not in entry:
             fail(f"there is no {key!r}")
     for key in ("task", "trajectory"):
+        if type(entry[key]) is int:
+            entry[key] = str(entry[key])
         if type(entry[key]) is not str:
             fail(f"{key!r} is {reprlib.repr(entry[key])}, not a text", "put it in quotes")
     outcome, steps = entry["outcome"], entry["steps"]
     if type(outcome) is not int or outcome not in (1, -1):
-        fail(f"'outcome' is {reprlib.repr(outcome)}", "give 1 (won) or -1 (lost)")
+        remedy = "give 1 (won) or -1 (lost), or a `reward` and --win-at"
+        fail(f"'outcome' is {reprlib.repr(outcome)}", remedy)
     if type(steps) is not list:
         fail(f"'steps' is {reprlib.repr(steps)}, not a list")
     return entry
+
+
+def _outcome(place: FilePlace, reward: Any, win_at: float) -> int:
+    if type(reward) not in (int, float) or not math.isfinite(reward):
+        place.fail(f"'reward' is {reprlib.repr(reward)}, no number", "give one, to be won by")
+    return 1 if reward >= win_at else -1
 
 
 def _rollout(place: FilePlace, entry: dict[str, Any]) -> Rollout:

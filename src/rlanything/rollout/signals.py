@@ -16,17 +16,28 @@ task and wait on disk, beside the output, until all can be put in the order of t
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import sys
 import tempfile
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, TypeAlias, cast
 
 from rlanything.algorithm.feedback import FeedbackSettings, Floats, task_signals
-from rlanything.rollout.lines import SHAPE, RolloutsError, read_rollouts, read_scores
+from rlanything.rollout.lines import (
+    PACKED,
+    SHAPE,
+    STANDARD,
+    RolloutsError,
+    open_rollouts,
+    read_rollouts,
+    read_scores,
+)
 
 __all__ = ["RolloutsError", "Summary", "write_signals"]
 
@@ -70,67 +81,79 @@ def write_signals(
     progress: Progress,
     *,
     overwrite: bool = False,
+    win_at: float | None = None,
 ) -> Summary:
-    """Writes the signals of every trajectory in `rollouts` to `out`, in the same order.
+    """Writes the signals of every trajectory in `rollouts` to `out`, in the same order. Files whose
+    names end in `.gz` are packed, `-` is stdin or stdout.
 
     `progress` is called with (bytes done, bytes in total), where the total is twice the file: once
     to read it and once for its signals. These appear under their name only when they are complete.
-    Raises RolloutsError."""
+    `win_at`: an episode is won whose `reward` reaches it. Raises RolloutsError."""
     if settings.policy_comparison == "state":
         raise RolloutsError(
             "policy_comparison is 'state', and these lines do not say in which state a step began; "
             "give 'step' or 'trajectory', or call feedback.task_signals with the states"
         )
     _check_paths(rollouts, out, overwrite)
+    with open_rollouts(rollouts) as (file, size, position):
+        told = progress if size else lambda done, total: None
+        groups = _read_groups(rollouts, file, lambda done: told(position(), 2 * size), win_at)
     try:
-        file = rollouts.open("rb")
-    except OSError as error:
-        raise RolloutsError(
-            f"{rollouts}: cannot be read ({error.strerror}); check its permissions"
-        ) from error
-    with file:
-        size = os.fstat(file.fileno()).st_size
-        groups = _read_groups(rollouts, file, lambda done: progress(done, 2 * size))
-    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as target:
-            try:
-                summary = _write(
-                    groups,
-                    settings,
-                    target,
-                    lambda share: progress(size + int(share * size), 2 * size),
-                )
-                os.replace(partial, out)
-            finally:
-                partial.unlink(missing_ok=True)
+        with _writing(out) as target:
+            beside = None if out == STANDARD else out.parent
+            return _write(
+                *(groups, settings, target, beside),
+                lambda share: told(size + int(share * size), 2 * size),
+            )
     except OSError as error:
         raise RolloutsError(
             f"{out}: cannot be written ({error.strerror}); free space or choose another place"
         ) from error
-    return summary
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[BinaryIO]:
+    """Yields a file that has its name once it is complete, packed if the name says so; or
+    stdout."""
+    if out == STANDARD:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    with partial.open("wb") as raw:
+        try:
+            if out.suffix == PACKED:
+                # Without the time, so that the same signals are the same bytes.
+                with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
+                    yield cast(BinaryIO, packed)
+            else:
+                yield raw
+            raw.flush()
+            os.replace(partial, out)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _check_paths(rollouts: Path, out: Path, overwrite: bool) -> None:
-    if not rollouts.exists():
-        raise RolloutsError(f"{rollouts}: there is no such file; check the path")
-    if not rollouts.is_file():
-        raise RolloutsError(f"{rollouts}: not a regular file; save the rollouts to a file")
+    if out == STANDARD:
+        return
     if not out.parent.is_dir():
         raise RolloutsError(f"{out}: its folder does not exist; create {out.parent} first")
     if out.is_dir():
         raise RolloutsError(f"{out}: is a folder; give the name of a file in it")
     if out.exists():
-        if out.samefile(rollouts):
+        if rollouts.exists() and out.samefile(rollouts):
             raise RolloutsError(f"{out}: would overwrite the rollouts; choose another output")
         if not overwrite:
-            raise RolloutsError(f"{out}: exists already; remove it, or ask to overwrite it")
+            raise RolloutsError(f"{out}: exists already; remove it, or overwrite it with --force")
 
 
-def _read_groups(path: Path, file: BinaryIO, progress: Callable[[int], None]) -> dict[str, _Group]:
+def _read_groups(
+    path: Path, file: BinaryIO, progress: Callable[[int], None], win_at: float | None
+) -> dict[str, _Group]:
     """Returns the trajectories by task. Refuses one that occurs twice: it would count twice."""
     groups: dict[str, _Group] = {}
-    for place, (number, rollout) in enumerate(read_rollouts(path, file, progress)):
+    for place, (number, rollout) in enumerate(read_rollouts(path, file, progress, win_at)):
         group = groups.setdefault(rollout.task, _Group())
         first = group.ids.setdefault(rollout.trajectory, len(group.lines))
         if first < len(group.lines):
@@ -151,14 +174,16 @@ def _write(
     groups: dict[str, _Group],
     settings: FeedbackSettings,
     target: BinaryIO,
+    beside: Path | None,
     progress: Callable[[float], None],
 ) -> Summary:
-    """Writes all signals in the order of the file; calls `progress` with the share that is done."""
+    """Writes all signals in the order of the file; calls `progress` with the share that is done.
+    `beside`: the folder where they wait; None: that of temporary files."""
     trajectories = sum(len(group.lines) for group in groups.values())
     summary = Summary(trajectories=trajectories, tasks=len(groups))
     starts = array("Q", bytes(8 * trajectories))
     done = 0
-    with tempfile.TemporaryFile(dir=Path(target.name).parent) as waiting:
+    with tempfile.TemporaryFile(dir=beside) as waiting:
         for task, group in groups.items():
             lines = _lines(task, group, settings, summary)
             for place, line in zip(group.places, lines, strict=True):
@@ -169,7 +194,6 @@ def _write(
         for start in starts:
             waiting.seek(start)
             target.write(waiting.readline())
-    target.flush()
     return summary
 
 

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -20,7 +20,7 @@ from rlanything.engines.shipped import NAMES
 from rlanything.progress import Progress
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judges.base import Judge
-from rlanything.rollout.lines import FilePlace, RolloutsError, read_texts
+from rlanything.rollout.lines import FilePlace, RolloutsError, open_rollouts, read_texts
 from rlanything.runs.build import build_chat_model, build_judge
 from rlanything.runs.directory import check_run
 from rlanything.runs.eval_target import checkpoint_of, is_recipe, is_run, refuse_mistyped
@@ -46,6 +46,8 @@ class JudgeFileRequest:
     """The domain whose prompts a bare model is asked with; None: that for which a shipped model was
     made, and those of `TextDomain` for all others."""
     seed: int = 0
+    win_at: float | None = None
+    """The outcome is whether a line's `reward` reaches it; None: the line has its outcome."""
     allow_code: bool = False
     """Whether code that the recipe names may be imported."""
 
@@ -86,8 +88,8 @@ def run_judge_file(request: JudgeFileRequest, progress: Progress) -> JudgedFile:
         recipe.judge, domain, lambda: build_chat_model(recipe.judge, "judge", models)
     )
     try:
-        with progress.live(), request.rollouts.open("rb") as file:
-            result = _judge_lines(request, judge, file, progress)
+        with progress.live(), open_rollouts(request.rollouts) as opened:
+            result = _judge_lines(request, judge, opened, progress)
         os.replace(request.partial, request.out)
     except OSError as error:
         raise RolloutsError(
@@ -98,8 +100,6 @@ def run_judge_file(request: JudgeFileRequest, progress: Progress) -> JudgedFile:
 
 
 def _check_places(request: JudgeFileRequest) -> None:
-    if not request.rollouts.is_file():
-        raise RolloutsError(f"{request.rollouts}: there is no such file; check the path")
     if not request.out.parent.is_dir():
         raise RolloutsError(
             f"{request.out}: its folder does not exist; create {request.out.parent} first"
@@ -145,25 +145,28 @@ def _made_for(model: str) -> str | None:
 
 
 def _judge_lines(
-    request: JudgeFileRequest, judge: Judge, file: BinaryIO, progress: Progress
+    request: JudgeFileRequest,
+    judge: Judge,
+    opened: tuple[BinaryIO, int, Callable[[], int]],
+    progress: Progress,
 ) -> JudgedFile:
-    result, size = JudgedFile(), os.fstat(file.fileno()).st_size
+    result, (file, size, position) = JudgedFile(), opened
     seed = derive(request.seed, "judge")
     with progress.bytes_phase("judged") as advance, request.partial.open("a+b") as target:
-        entries = read_texts(request.rollouts, file, lambda done: None)
+        entries = read_texts(request.rollouts, file, lambda done: None, request.win_at)
         for done, (line, entry, _) in zip(_earlier(target), entries, strict=False):
             if any(done[key] != entry[key] for key in ("task", "trajectory")):
                 remedy = f"remove {request.partial} to judge it all again"
                 line.fail("not the trajectory that was judged before the interruption", remedy)
             _count(result, done["steps"])
             result.earlier += 1
-        advance(file.tell(), size)
+        advance(position(), size)
         while chunk := list(itertools.islice(entries, TOGETHER)):
             judged = judge.judge([trajectory for *_, trajectory in chunk], seed, None)
             for line in _lines(chunk, judged, result):
                 target.write(line)
             target.flush()
-            advance(file.tell(), size)
+            advance(position(), size)
     return result
 
 
