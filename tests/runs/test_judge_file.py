@@ -22,6 +22,7 @@ from rlanything.roles.judges.llm import LLMJudge
 from rlanything.rollout.lines import RolloutsError
 from rlanything.rollout.signals import write_signals
 from rlanything.runs.judge_file import JudgeFileRequest, run_judge_file
+from rlanything.runs.judge_source import JudgeSource
 
 QUIET = Progress(Console(quiet=True))
 SAID = "You open the drawer 1. In it, you see a mug 2."
@@ -43,11 +44,9 @@ LINES = [line(task, number) for task in "ab" for number in range(3)]
 def request(folder: Path, lines: Sequence[Any] = LINES, **changes: Any) -> JudgeFileRequest:
     rollouts = folder / "rollouts.jsonl"
     rollouts.write_text("".join(json.dumps(each) + "\n" for each in lines), encoding="utf-8")
-    settings: dict[str, Any] = {
-        **{"judge": "nano", "out": folder / "scored.jsonl"},
-        **{"overrides": ["threads=1", "judge.max_tokens=12"]},
-    }
-    return JudgeFileRequest(rollouts, **{**settings, **changes})
+    out = changes.pop("out", folder / "scored.jsonl")
+    settings: dict[str, Any] = {"name": "nano", "overrides": ("threads=1", "judge.max_tokens=12")}
+    return JudgeFileRequest(rollouts, JudgeSource(**{**settings, **changes}), out)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -123,9 +122,9 @@ def test_other_rollouts_under_the_same_name_are_not_taken_for_those_judged(tmp_p
 
 def test_any_model_is_asked_in_plain_words_and_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     tiny_model().save(tmp_path / "model")
-    asked = request(tmp_path, judge=str(tmp_path / "model"))
-    words = ["judge", str(asked.rollouts), "--judge", asked.judge, "--out", str(asked.out)]
-    done = CliRunner().invoke(app, [*words, *asked.overrides])
+    asked = request(tmp_path, name=str(tmp_path / "model"))
+    words = ["judge", str(asked.rollouts), "--judge", asked.judge.name, "--out", str(asked.out)]
+    done = CliRunner().invoke(app, [*words, *asked.judge.overrides])
     assert done.exit_code == 0, done.output
     told = " ".join(done.output.split())
     assert "6 trajectories, 12 steps, 36 judgements" in told
@@ -140,7 +139,7 @@ def test_any_model_is_asked_in_plain_words_and_what_cannot_be_read_is_said(tmp_p
 def test_an_endpoint_judges_too(tmp_path: Path, fake: FakeEndpoint) -> None:
     fake.say = lambda body: "It opens what is closed. \\boxed{1}"
     engine = f"judge.engine={{name: openai, url: {fake.url}, key_variable: MY_KEY}}"
-    asked = request(tmp_path, [line("a", 0)], judge=MODEL, overrides=[engine])
+    asked = request(tmp_path, [line("a", 0)], name=MODEL, overrides=(engine,))
     run_judge_file(asked, QUIET)
     [step] = read(asked.out)[0]["steps"]
     assert step["scores"] == [1, 1, 1]
@@ -168,15 +167,15 @@ def test_a_bad_line_is_named_and_what_was_judged_is_kept(
 def test_requests_that_cannot_be_met_are_one_line(tmp_path: Path) -> None:
     asked = request(tmp_path)
     with pytest.raises(RolloutsError, match="there is no such file"):
-        run_judge_file(JudgeFileRequest(tmp_path / "no", "nano", asked.out), QUIET)
+        run_judge_file(JudgeFileRequest(tmp_path / "no", asked.judge, asked.out), QUIET)
     with pytest.raises(RolloutsError, match="its folder does not exist"):
         run_judge_file(request(tmp_path, out=tmp_path / "no" / "out"), QUIET)
     with pytest.raises(RecipeError, match="judges of this domain write tests"):
-        run_judge_file(request(tmp_path, judge="nano-coding"), QUIET)
+        run_judge_file(request(tmp_path, name="nano-coding"), QUIET)
     with pytest.raises(RecipeError, match="--domain: a run and a recipe have their own"):
-        run_judge_file(request(tmp_path, judge="tiny", domain="alfworld"), QUIET)
+        run_judge_file(request(tmp_path, name="tiny", domain="alfworld"), QUIET)
     with pytest.raises(RecipeError, match="there is no such run, recipe or folder"):
-        run_judge_file(request(tmp_path, judge="runs/nothing"), QUIET)
+        run_judge_file(request(tmp_path, name="runs/nothing"), QUIET)
     asked.out.touch()
     with pytest.raises(RolloutsError, match="exists already"):
         run_judge_file(asked, QUIET)

@@ -47,10 +47,10 @@ def judge(
     command goes on where it was.
     """
     from rlanything.runs.judge_file import JudgeFileRequest, run_judge_file
+    from rlanything.runs.judge_source import JudgeSource
 
-    request = JudgeFileRequest(
-        *(rollouts, judge, out, overrides or [], domain, seed, win_at, allow_code)
-    )
+    source = JudgeSource(judge, tuple(overrides or ()), domain, allow_code)
+    request = JudgeFileRequest(rollouts, source, out, seed, win_at)
     progress = Progress(Terminal(stderr=True))
     result = run_judge_file(request, progress)
     earlier = f" ({result.earlier} of them before an interruption)" if result.earlier else ""

@@ -11,20 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
-from rlanything.cluster.open import Here
-from rlanything.config.recipe import Recipe, RecipeError, load_recipe
-from rlanything.domains.base import Domain, UnitTestDomain
-from rlanything.domains.registry import load_domain
-from rlanything.domains.text import TextDomain
-from rlanything.engines.shipped import NAMES
 from rlanything.progress import Progress
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judges.base import Judge
 from rlanything.rollout.lines import FilePlace, RolloutsError, open_rollouts, read_texts
-from rlanything.runs.build import build_chat_model, build_judge
-from rlanything.runs.directory import check_run
-from rlanything.runs.eval_target import checkpoint_of, is_recipe, is_run, refuse_mistyped
-from rlanything.runs.inside import RECIPE
+from rlanything.runs.judge_source import JudgeSource
 from rlanything.seeds import derive
 
 TOGETHER = 64
@@ -37,25 +28,16 @@ class JudgeFileRequest:
     """A file of rollouts, and the judge that is to score their steps."""
 
     rollouts: Path
-    judge: str
-    """A run directory, a recipe, or a model (folder, id or nano)."""
+    judge: JudgeSource
     out: Path
-    overrides: Sequence[str] = ()
-    """`section.key=value` of the judge's recipe."""
-    domain: str | None = None
-    """The domain whose prompts a bare model is asked with; None: that for which a shipped model was
-    made, and those of `TextDomain` for all others."""
     seed: int = 0
     win_at: float | None = None
     """The outcome is whether a line's `reward` reaches it; None: the line has its outcome."""
-    allow_code: bool = False
-    """Whether code that the recipe names may be imported."""
 
     @property
     def partial(self) -> Path:
         """Where the lines wait until they are complete; the same request finds them again."""
-        said = [str(self.rollouts), self.judge, *self.overrides, str(self.domain), str(self.seed)]
-        mark = hashlib.sha256("\0".join(said).encode()).hexdigest()[:12]
+        mark = hashlib.sha256(repr(self).encode()).hexdigest()[:12]
         return self.out.with_name(f".{self.out.name}.{mark}.partial")
 
 
@@ -78,15 +60,7 @@ def run_judge_file(request: JudgeFileRequest, progress: Progress) -> JudgedFile:
 
     Raises `RolloutsError`, `RecipeError`, `ModelError` or `DomainError`."""
     _check_places(request)
-    recipe, domain = _judge_recipe(request, progress)
-    if isinstance(domain, UnitTestDomain):
-        raise RecipeError(
-            f"{request.judge}: judges of this domain write tests and score no steps; name another"
-        )
-    models = Here(recipe.threads)
-    judge = build_judge(
-        recipe.judge, domain, lambda: build_chat_model(recipe.judge, "judge", models)
-    )
+    judge = request.judge.open(progress)
     try:
         with progress.live(), open_rollouts(request.rollouts) as opened:
             result = _judge_lines(request, judge, opened, progress)
@@ -106,42 +80,6 @@ def _check_places(request: JudgeFileRequest) -> None:
         )
     if os.path.lexists(request.out):
         raise RolloutsError(f"{request.out}: exists already; remove it, or choose another output")
-
-
-def _judge_recipe(request: JudgeFileRequest, progress: Progress) -> tuple[Recipe, Domain]:
-    """Returns the recipe whose section `judge` was asked for, and the domain whose prompts it is
-    asked with."""
-    overrides = [*request.overrides]
-    if is_run(request.judge) or is_recipe(request.judge):
-        if request.domain is not None:
-            raise RecipeError("--domain: a run and a recipe have their own; leave it out")
-        source: Any = request.judge
-        if is_run(request.judge):
-            check_run(Path(request.judge))
-            source = Path(request.judge) / RECIPE
-        recipe = load_recipe(source, overrides, allow_code=request.allow_code)
-        if is_run(request.judge) and recipe.judge.trains:
-            checkpoint = checkpoint_of(request.judge, progress)
-            recipe = load_recipe(recipe, {"judge.model": str(checkpoint / "judge")})
-        return recipe, load_domain(recipe.domain.name, recipe.domain.options)
-    if request.judge not in NAMES:
-        refuse_mistyped(request.judge)
-    name = request.domain or _made_for(request.judge)
-    made = {
-        "name": "judge",
-        "domain": {"name": name or "alfworld"},
-        "judge": {"model": request.judge},
-    }
-    recipe = load_recipe(made, overrides, allow_code=request.allow_code, place="the command line")
-    return recipe, TextDomain() if name is None else load_domain(name, recipe.domain.options)
-
-
-def _made_for(model: str) -> str | None:
-    """Returns the domain for which a shipped model was made; None for other models."""
-    if model not in NAMES:
-        return None
-    card = json.loads((NAMES[model] / "card.json").read_text(encoding="utf-8"))
-    return card["plan"]["domain"]
 
 
 def _judge_lines(
