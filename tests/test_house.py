@@ -35,7 +35,7 @@ ROOMS = (
     "evaluation",
     "loop",
     "runs",
-    "nano planning",
+    "nano planning serving",
     "studies",
     "commands",
     "cli",

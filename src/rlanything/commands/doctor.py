@@ -26,6 +26,7 @@ EXTRAS = {
     "openai": ("openai", "access to hosted models"),
     "gguf": ("gguf", "reading of GGUF files"),
     "wandb": ("wandb", "metrics on Weights & Biases"),
+    "serve": ("fastapi", "a judge over HTTP"),
     "figures": ("matplotlib", "drawing of ablations"),
 }
 """By extra: the package that it installs, and what that is for. Domains check their own extras."""

@@ -19,7 +19,17 @@ from rlanything.terminal import literal
 
 ORDER = (
     *("train", "resume", "eval", "plan", "recipes", "report", "tasks", "export", "doctor"),
-    *("judge", "feedback", "judge-eval", "judge-check", "ablate", "data", "sandbox", "nano"),
+    *(
+        "judge",
+        "serve",
+        "feedback",
+        "judge-eval",
+        "judge-check",
+        "ablate",
+        "data",
+        "sandbox",
+        "nano",
+    ),
 )
 """The order in the help; commands of other packages follow alphabetically."""
 

@@ -1,0 +1,55 @@
+"""Rewards of a judge that `rlanything serve` serves, for trainers that want a function.
+
+    rlanything serve --judge runs/mine
+    RLANYTHING_JUDGE=http://127.0.0.1:8000 python your_training.py
+
+An answer is an episode of one step here: a prompt, and what the model said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from collections.abc import Sequence
+from typing import Any
+
+INSTRUCTION = "Answer well."
+
+
+def scores(prompts: Sequence[str], answers: Sequence[str]) -> list[float]:
+    """Returns the judge's mean score of each answer, in [-1, 1]."""
+    episodes = [
+        {
+            "task": number,
+            "instruction": INSTRUCTION,
+            "steps": [{"observation": prompt, "response": answer, "next_observation": ""}],
+        }
+        for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
+    ]
+    url = os.environ.get("RLANYTHING_JUDGE", "http://127.0.0.1:8000")
+    request = urllib.request.Request(
+        f"{url}/judge",
+        json.dumps({"trajectories": episodes}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        judged = json.load(answer)["trajectories"]
+    return [episode["steps"][0]["reward"] for episode in judged]
+
+
+def trl_reward(prompts: list[Any], completions: list[Any], **columns: Any) -> list[float]:
+    """A reward function of TRL's `GRPOTrainer`: `reward_funcs=trl_reward`."""
+    return scores([_text(prompt) for prompt in prompts], [_text(said) for said in completions])
+
+
+def compute_score(
+    data_source: str, solution_str: str, ground_truth: Any, extra_info: Any = None
+) -> float:
+    """A reward function of verl: `custom_reward_function.path=judge_rewards.py`."""
+    del data_source, ground_truth
+    return scores([(extra_info or {}).get("question", "")], [solution_str])[0]
+
+
+def _text(said: Any) -> str:
+    return said if isinstance(said, str) else "\n".join(turn["content"] for turn in said)

@@ -1,0 +1,112 @@
+"""Judges what several callers ask for together, one batch after the other."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from rlanything.records import JudgedTrajectory, Trajectory
+from rlanything.roles.judges.base import Judge
+from rlanything.seeds import derive
+
+TOGETHER = 128
+"""Episodes in a batch, unless one caller asks for more."""
+
+
+class BusyError(Exception):
+    """More waits than may."""
+
+
+@dataclass(eq=False, slots=True)
+class _Asked:
+    """The episodes of one caller."""
+
+    trajectories: Sequence[Trajectory]
+    seed: int
+    answer: Future[list[JudgedTrajectory]] = field(default_factory=Future)
+
+
+class BatchingJudge:
+    """A judge in a thread of its own, shared by callers. A context manager.
+
+    Callers with the same seed that wait at the same time are judged in one batch: the engine then
+    computes the beginnings that their prompts share once. Judgements do not depend on who else
+    asks, but for rounding."""
+
+    def __init__(self, judge: Judge, most_waiting: int) -> None:
+        """`most_waiting`: the most episodes that may wait."""
+        self._judge, self._most = judge, most_waiting
+        self._waiting: deque[_Asked] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="judge", daemon=True)
+        self.trajectories = self.judgements = self.unreadable = 0
+        """What was judged so far, and judgements without a score."""
+
+    def __enter__(self) -> BatchingJudge:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._closed = True
+            for asked in self._waiting:
+                asked.answer.cancel()
+            self._waiting.clear()
+            self._changed.notify()
+        self._thread.join()
+
+    @property
+    def waiting(self) -> int:
+        """The number of episodes that wait."""
+        return sum(len(asked.trajectories) for asked in tuple(self._waiting))
+
+    def ask(self, trajectories: Sequence[Trajectory], seed: int) -> Future[list[JudgedTrajectory]]:
+        """Returns what will hold the judged trajectories; cancelled before its turn, it takes no
+        time. Raises `BusyError` where too many wait."""
+        asked = _Asked(trajectories, seed)
+        with self._changed:
+            if self._waiting and self.waiting + len(trajectories) > self._most:
+                raise BusyError
+            self._waiting.append(asked)
+            self._changed.notify()
+        return asked.answer
+
+    def _work(self) -> None:
+        while batch := self._next_batch():
+            trajectories = [each for asked in batch for each in asked.trajectories]
+            try:
+                judged = self._judge.judge(trajectories, derive(batch[0].seed, "judge"))
+            except Exception as fault:  # this batch's: the next is judged all the same
+                for asked in batch:
+                    asked.answer.set_exception(fault)
+                continue
+            self._count(judged)
+            rest = iter(judged)
+            for asked in batch:
+                asked.answer.set_result([next(rest) for _ in asked.trajectories])
+
+    def _next_batch(self) -> list[_Asked]:
+        """Returns the first that waits and others of its seed, in their order; [] at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            batch: list[_Asked] = []
+            size = 0
+            for asked in tuple(self._waiting):
+                fits = size + len(asked.trajectories) <= TOGETHER
+                if batch and not (fits and asked.seed == batch[0].seed):
+                    continue
+                self._waiting.remove(asked)
+                if asked.answer.set_running_or_notify_cancel():
+                    batch.append(asked)
+                    size += len(asked.trajectories)
+        return batch if batch or self._closed else self._next_batch()
+
+    def _count(self, judged: Sequence[JudgedTrajectory]) -> None:
+        scores = [score for each in judged for step in each.scores for score in step]
+        self.trajectories += len(judged)
+        self.judgements += len(scores)
+        self.unreadable += scores.count(0)

@@ -1,0 +1,122 @@
+"""The requests and answers of a judge that is a service, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from rlanything.records import Completion, JudgedTrajectory, Step, Task, Trajectory
+
+MOST_TRAJECTORIES, MOST_STEPS = 1024, 1024
+UNKNOWN = -1
+"""The outcome of an episode that is to be judged: a judge is not told it."""
+Name = Annotated[str, Field(coerce_numbers_to_str=True)]
+
+
+class StepText(BaseModel):
+    """One step of an episode, as text."""
+
+    observation: str
+    """What the agent saw before it answered."""
+    response: str
+    next_observation: str
+    action: str | None = None
+    valid: bool = True
+
+
+class Episode(BaseModel):
+    """An episode whose steps are to be judged."""
+
+    task: Name
+    trajectory: Name = "0"
+    instruction: str
+    """What the agent was asked to do."""
+    steps: Annotated[list[StepText], Field(min_length=1, max_length=MOST_STEPS)]
+    kind: str = ""
+    data: dict[str, Any] = Field(default_factory=dict)
+    """The task's, for prompts that need it."""
+
+    def to_trajectory(self) -> Trajectory:
+        """Returns the episode as a judge reads it."""
+        steps = [
+            Step(
+                step.observation,
+                Completion.unsampled(step.response),
+                step.action,
+                step.valid,
+                step.next_observation,
+            )
+            for step in self.steps
+        ]
+        task = Task(self.task, self.instruction, self.kind, self.data)
+        return Trajectory(f"{self.task}/{self.trajectory}", task, tuple(steps), UNKNOWN)
+
+
+class JudgeRequest(BaseModel):
+    """Episodes that are to be judged."""
+
+    trajectories: Annotated[list[Episode], Field(min_length=1, max_length=MOST_TRAJECTORIES)]
+    seed: int = 0
+    """Judgements depend on it, on the names of task and trajectory, and on the texts."""
+
+
+class StepScores(BaseModel):
+    """What the judge says of a step."""
+
+    scores: list[int]
+    """1, -1, or 0 where no score could be read; one for each judgement."""
+    judgements: list[str]
+    """Reasons and scores, as the judge wrote them."""
+    reward: float
+    """The mean of the scores."""
+
+
+class JudgedEpisode(BaseModel):
+    """What the judge says of an episode's steps."""
+
+    task: str
+    trajectory: str
+    steps: list[StepScores]
+
+
+class JudgeAnswer(BaseModel):
+    """The judged episodes, in the order of the request."""
+
+    trajectories: list[JudgedEpisode]
+
+    @classmethod
+    def of(cls, episodes: Sequence[Episode], judged: Sequence[JudgedTrajectory]) -> JudgeAnswer:
+        """Returns the answer to a request for `episodes`."""
+        return cls(
+            trajectories=[
+                JudgedEpisode(
+                    task=episode.task, trajectory=episode.trajectory, steps=_scores(result)
+                )
+                for episode, result in zip(episodes, judged, strict=True)
+            ]
+        )
+
+
+def _scores(judged: JudgedTrajectory) -> list[StepScores]:
+    return [
+        StepScores(
+            scores=[judgement.score for judgement in judgements],
+            judgements=[judgement.completion.text for judgement in judgements],
+            reward=sum(judgement.score for judgement in judgements) / max(1, len(judgements)),
+        )
+        for judgements in judged.judgements
+    ]
+
+
+class Health(BaseModel):
+    """What a service that answers has done so far."""
+
+    judge: str
+    trajectories: int
+    judgements: int
+    unreadable: int
+    """Judgements without a score."""
+    waiting: int
+    """Episodes that are to be judged."""

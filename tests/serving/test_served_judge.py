@@ -1,0 +1,114 @@
+"""`rlanything serve` as users start it, and the rewards that other trainers take from it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from helpers.paths import ROOT
+from helpers.tiny import tiny_model
+from rlanything.cli import app
+
+SERVE = (sys.executable, "-m", "rlanything", "serve", "--port", "0")
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """Where the judge that ships for AlfWorld judges."""
+    command = [*SERVE, "--judge", "nano", "threads=1", "judge.max_tokens=12"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        told = ""
+        while "/judge" not in (told := told + process.stderr.readline()):
+            assert process.poll() is None, told
+        found = re.search(r"http://127\.0\.0\.1:\d+", told)
+        assert found is not None
+        yield found[0]
+        process.terminate()
+    assert process.returncode is not None
+
+
+@pytest.fixture
+def rewards(url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    spec = importlib.util.spec_from_file_location("rewards", ROOT / "examples/judge_rewards.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setenv("RLANYTHING_JUDGE", url)
+    return module
+
+
+def asked(url: str, given: Any = None) -> Any:
+    body = None if given is None else json.dumps(given).encode()
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def test_the_judge_that_ships_scores_steps_over_http(url: str) -> None:
+    step = {"observation": "You see a drawer 1.", "response": "> open drawer 1"}
+    steps = [{**step, "next_observation": "In it, you see a mug 2."}]
+    episode = {"task": "t", "instruction": "put a mug in shelf.", "steps": steps}
+    given = {"trajectories": [episode], "seed": 3}
+    answer = asked(f"{url}/judge", given)
+    [judged] = answer["trajectories"][0]["steps"]
+    assert len(judged["scores"]) == len(judged["judgements"]) == 3
+    assert answer == asked(f"{url}/judge", given)
+    assert asked(f"{url}/health")["judgements"] == 6
+
+
+def test_verl_gets_a_number_for_an_answer(rewards: Any) -> None:
+    score = rewards.compute_score("any", "> open drawer 1", None, {"question": "A drawer 1."})
+    assert -1 <= score <= 1
+
+
+@pytest.mark.slow
+def test_trl_trains_on_the_judges_scores(rewards: Any, tmp_path: Path) -> None:
+    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tiny_model().save(tmp_path / "model")
+    given: list[list[float]] = []
+
+    def reward(**columns: Any) -> list[float]:
+        given.append(rewards.trl_reward(**columns))
+        return given[-1]
+
+    trainer = trl.GRPOTrainer(
+        AutoModelForCausalLM.from_pretrained(tmp_path / "model"),
+        reward_funcs=reward,
+        args=trl.GRPOConfig(
+            **{"output_dir": str(tmp_path / "out"), "max_steps": 1, "num_generations": 4},
+            **{"per_device_train_batch_size": 4, "max_completion_length": 8},
+            **{"use_cpu": True, "report_to": "none", "save_strategy": "no"},
+        ),
+        train_dataset=datasets.Dataset.from_dict({"prompt": ["a drawer 1", "a shelf 1"]}),
+        processing_class=AutoTokenizer.from_pretrained(tmp_path / "model"),
+    )
+    trainer.train()
+    assert [len(each) for each in given] == [4]
+    assert trainer.state.log_history[0]["reward"] == pytest.approx(sum(given[0]) / 4, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--judge", "nano-coding"], "judges of this domain write tests"),
+        (["--judge", "nano", "--key-variable", "NO_KEY"], "NO_KEY is empty: set it to the key"),
+    ],
+)
+def test_a_judge_that_cannot_be_served_is_one_line(words: list[str], said: str) -> None:
+    done = CliRunner().invoke(app, ["serve", *words])
+    assert done.exit_code != 0
+    assert said in str(done.exception)
