@@ -68,6 +68,7 @@ def serve(
         config = uvicorn.Config(judge_app(judge, batching, key), host, port, log_level="warning")
         server = uvicorn.Server(config)
         listening = config.bind_socket()
+        listening.listen(config.backlog)  # who reads the next line may ask at once
         progress.log(
             f"{judge} judges at http://{host}:{listening.getsockname()[1]}/judge "
             f"({'with a key' if key else 'for anybody who can reach it'}; /docs says how to ask)"

@@ -63,7 +63,7 @@ class JudgeRequest(BaseModel):
 
 
 class StepScores(BaseModel):
-    """What the judge says of a step."""
+    """The judgements of a step."""
 
     scores: list[int]
     """1, -1, or 0 where no score could be read; one for each judgement."""
@@ -74,7 +74,7 @@ class StepScores(BaseModel):
 
 
 class JudgedEpisode(BaseModel):
-    """What the judge says of an episode's steps."""
+    """The judgements of an episode's steps."""
 
     task: str
     trajectory: str
@@ -111,7 +111,7 @@ def _scores(judged: JudgedTrajectory) -> list[StepScores]:
 
 
 class Health(BaseModel):
-    """What a service that answers has done so far."""
+    """The work that a service has done so far."""
 
     judge: str
     trajectories: int
