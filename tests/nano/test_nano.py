@@ -47,6 +47,7 @@ def test_the_three_models_take_at_most_twelve_megabytes(name: str) -> None:
         ("nano", "go to shelf 1"),
         ("nano-coding", "xs = [x * 4 for x in xs]"),
         ("nano-miniwob", 'text "Ashlea" [3] > type [3] Ashlea'),
+        ("nano-osworld", "menus: Save (ctrl+s) [12] > click [12]"),
     ],
 )
 def test_a_nano_model_opens_with_from_pretrained(name: str, text: str, role: str) -> None:
@@ -93,6 +94,18 @@ def test_the_models_for_web_tasks_start_useful_and_imperfect() -> None:
     assert measured["adapter"]["valid answers at temperature 0.7"]["estimate"] > 0.4
 
 
+def test_the_models_for_desktops_start_imperfect_and_useful_to_the_loop() -> None:
+    found = card("nano-osworld")
+    assert (
+        found["command"] == f"rlanything nano build --domain osworld --seed {found['plan']['seed']}"
+    )
+    measured = found["measured"]
+    assert measured["policy"]["tune success at temperature 1.0"]["estimate"] >= 0.05
+    assert measured["judge"]["balanced_process_accuracy"] >= 0.6
+    assert measured["judge"]["unparsable_rate"] < 0.1
+    assert measured["adapter"]["valid answers at temperature 0.7"]["estimate"] > 0.25
+
+
 @pytest.mark.slow
 def test_the_shipped_policy_reaches_the_starting_gate_on_in_domain_games() -> None:
     steps = card()["plan"]["max_steps"]
@@ -104,7 +117,12 @@ def test_the_shipped_policy_reaches_the_starting_gate_on_in_domain_games() -> No
 
 @pytest.mark.parametrize(
     ("domain", "name"),
-    [("alfworld", "nano"), ("coding", "nano-coding"), ("miniwob", "nano-miniwob")],
+    [
+        ("alfworld", "nano"),
+        ("coding", "nano-coding"),
+        ("miniwob", "nano-miniwob"),
+        ("osworld", "nano-osworld"),
+    ],
 )
 def test_the_plan_of_a_teacher_is_that_of_the_shipped_models(domain: str, name: str) -> None:
     plan = replace(teacher_of(domain).plan, seed=0, domain=domain)
