@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rich.console import Console
-from safetensors.torch import load_file
 
 from helpers.seeing import seeing_model
+from helpers.seeing_runs import QUIET, recipe, train, weights
 from helpers.tiny import tiny_model
 from rlanything.config.recipe import RecipeError
-from rlanything.progress import Progress
 from rlanything.runs.eval_target import EvalRequest, run_eval
 from rlanything.runs.inside import IMAGES
 from rlanything.runs.judge_target import JudgeEvalRequest, run_judge_eval
@@ -21,33 +18,6 @@ from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
 
 pytestmark = pytest.mark.timeout(240)
-QUIET = Progress(Console(quiet=True))
-
-
-def role(model: Path, **more: Any) -> dict[str, Any]:
-    return {"model": str(model), "max_tokens": 6, "learning_rate": 1e-3, "kl_weight": 0.1, **more}
-
-
-def recipe(policy: Path, judge: Path) -> dict[str, Any]:
-    return {
-        "name": "seeing",
-        "threads": 1,
-        "domain": {"name": "helpers.patterns:Patterns"},
-        "policy": role(policy),
-        "judge": role(judge, samples_per_step=2),
-        "loop": {
-            **{"iterations": 2, "tasks": 3, "tasks_per_iteration": 3},
-            **{"rollouts_per_task": 4, "max_steps": 2},
-        },
-        "environment": {"workers": 0},
-        "evaluation": {"episodes": 0},
-        "adapter": {"model": "policy", "max_tokens": 4, "tries": 1},
-    }
-
-
-def train(run: Path, source: dict[str, Any], *changes: str) -> list[Any]:
-    changes = (f"run_dir={run}", *changes)
-    return list(Trainer(source, overrides=changes, allow_code=True, progress=QUIET))
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +37,6 @@ def run(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> 
         # What a random judge says has no scores in it, so that it learns nothing: but it looks.
         assert record.metrics["judge/unparsable_rate"] == 1.0
     return run
-
-
-def weights(run: Path, iteration: int, name: str) -> dict[str, Any]:
-    return load_file(run / f"checkpoints/iter-{iteration:05d}/{name}/model.safetensors")
 
 
 def test_a_run_that_looks_learns_and_leaves_its_towers_alone(run: Path) -> None:
