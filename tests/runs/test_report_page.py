@@ -115,10 +115,11 @@ def test_clicks_are_drawn_on_what_the_agent_saw(chromium: Any, tmp_path: Path) -
     (run / "images" / picture.name).write_bytes(picture.data)
     opened = open_report(chromium, report_of(tmp_path, run))
     opened.page.wait_for_selector("#trajectories .step .screen img")
-    assert opened.page.locator("#trajectories .step .screen").count() == 3
-    assert opened.page.locator("#trajectories .step .screen circle").count() == 2  # one step was invalid
-    seen = opened.page.locator("#trajectories .step .screen img").first.bounding_box()
-    mark = opened.page.locator("#trajectories .step .screen circle").first.bounding_box()
+    screens = opened.page.locator("#trajectories .step .screen")
+    assert screens.count() == 3
+    assert screens.locator("circle").count() == 2  # one step was invalid
+    seen = screens.locator("img").first.bounding_box()
+    mark = screens.locator("circle").first.bounding_box()
     x, y = (mark[at] + mark[side] / 2 - seen[at] for at, side in (("x", "width"), ("y", "height")))
     assert abs(x - seen["width"] * 0.75) < 2
     assert abs(y - seen["height"] * 0.2) < 2
