@@ -40,7 +40,7 @@ STARTS_WITHIN_SECONDS = 300
 
 
 @contextmanager
-def serving(folder: Path, model: Path, name: str) -> Iterator[str]:
+def serving(folder: Path, model: str | Path, name: str) -> Iterator[str]:
     """Where a server answers for a model; without its key it answers 401."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -126,9 +126,11 @@ class TowerShape:
         self.layers: int = getattr(vision, "depth", None) or vision.num_hidden_layers
         self.width: int = getattr(vision, "embed_dim", None) or vision.hidden_size
         # Those that have a size cut larger images into tiles of it.
-        side, patch = getattr(vision, "image_size", None), vision.patch_size
-        sides = [side or 0, patch] if isinstance(patch, int) else [side[0], patch[0]]
-        self.tile: float = (sides[0] // sides[1]) ** 2 or float("inf")
+        side: Any = getattr(vision, "image_size", None) or 0
+        patch: Any = vision.patch_size
+        if not isinstance(patch, int):
+            side, patch = side[0], patch[0]
+        self.tile: float = (side // patch) ** 2 or float("inf")
 
     def flops(self, tokens: float) -> float:
         """Returns the operations, forward, for an image of so many tokens: two a weight and patch,
