@@ -132,6 +132,7 @@ $(VLLM)/.installed: requirements-vllm.txt pyproject.toml constraints.txt
 	  --requirement requirements-vllm.txt
 	@echo "[3/3] rlanything"
 	@$(VLLM_INSTALL) --build-constraint constraints.txt --editable .
+	@$(VLLM)/bin/python tests/helpers/lone_torchvision.py
 	@touch $@
 
 test-vllm: $(VLLM)/.installed ## the loop on the real vLLM for CPUs, in an environment of its own

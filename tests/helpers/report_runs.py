@@ -41,13 +41,14 @@ def make_run(
     say: Say = str,
     evaluated_iterations: bool = True,
     image: str | None = None,
+    domain: str = "made up",
 ) -> Path:
     """A run as a trained one leaves it: rollouts, judgements, rewrites, metrics, evaluations."""
     directory.mkdir()
     store = Store.create(directory / "run.sqlite")
     recipe = {
         "name": say(directory.name),
-        "domain": {"name": "made up"},
+        "domain": {"name": domain},
         "feedback": {"policy_lambda": 1.0, "policy_reward": "integrated"},
         "loop": {"iterations": iterations},
     }

@@ -52,31 +52,38 @@ QWEN_TOWER: dict[str, Any] = {
     "spatial_merge_size": 2,
     "temporal_patch_size": 2,
 }
-ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
+
+
+def _rope(text: Any) -> dict[str, Any]:
+    quarter = text["head_dim"] // 4
+    sections = [quarter, quarter // 2, quarter // 2]
+    return {"rope_type": "default", "rope_theta": 1e4, "mrope_section": sections}
 
 
 def _qwen2(text: Any, ids: Any) -> Any:
-    tower = QWEN_TOWER | {"depth": 2, "embed_dim": 16, "hidden_size": 32, "mlp_ratio": 2}
-    return tf.Qwen2VLConfig(
-        text_config=text | {"rope_parameters": ROPE}, vision_config=tower, **ids
-    )
+    width = text["hidden_size"]
+    tower = QWEN_TOWER | {"depth": 2, "embed_dim": 16, "hidden_size": width, "mlp_ratio": 2}
+    text = text | {"rope_parameters": _rope(text)}
+    return tf.Qwen2VLConfig(text_config=text, vision_config=tower, **ids)
 
 
 def _qwen2_5(text: Any, ids: Any) -> Any:
     tower = QWEN_TOWER | {
-        **{"depth": 2, "hidden_size": 16, "out_hidden_size": 32, "intermediate_size": 24},
+        **{"depth": 2, "hidden_size": 16, "intermediate_size": 24},
         **{"window_size": 16, "fullatt_block_indexes": [1]},
+        "out_hidden_size": text["hidden_size"],
     }
-    text = text | {"rope_parameters": ROPE}
+    text = text | {"rope_parameters": _rope(text)}
     return tf.Qwen2_5_VLConfig(text_config=text, vision_config=tower, **ids)
 
 
 def _qwen3(text: Any, ids: Any) -> Any:
     tower = QWEN_TOWER | {
-        **{"depth": 3, "hidden_size": 16, "out_hidden_size": 32, "intermediate_size": 24},
+        **{"depth": 3, "hidden_size": 16, "intermediate_size": 24},
         **{"num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1]},
+        "out_hidden_size": text["hidden_size"],
     }
-    text = text | {"rope_parameters": ROPE | {"mrope_interleaved": True}}
+    text = text | {"rope_parameters": _rope(text) | {"mrope_interleaved": True}}
     return tf.Qwen3VLConfig(text_config=text, vision_config=tower, **ids)
 
 
@@ -145,12 +152,14 @@ def seeing_tokenizer(kind: str) -> tf.PreTrainedTokenizerFast:
     return tokenizer
 
 
-def seeing_network(kind: str, tokenizer: Any, seed: int = 0) -> Any:
+def seeing_network(kind: str, tokenizer: Any, seed: int = 0, head: int = 8) -> Any:
     """A random network whose log-probs lie near -5, and on which images have an effect: on a sharp
-    one every comparison of log-probs is of zeros."""
+    one every comparison of log-probs is of zeros. `head`: the dimension of its text's heads."""
     build, shown = KINDS[kind]
     token: Any = tokenizer.convert_tokens_to_ids
     text = TEXT | {
+        "head_dim": head,
+        "hidden_size": 4 * head,
         "vocab_size": len(tokenizer),
         "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": tokenizer.pad_token_id,
@@ -173,12 +182,12 @@ def seeing_network(kind: str, tokenizer: Any, seed: int = 0) -> Any:
 
 
 def seeing_model(
-    kind: str, seed: int = 0, dtype: torch.dtype = torch.float32
+    kind: str, seed: int = 0, dtype: torch.dtype = torch.float32, head: int = 8
 ) -> tuple[LanguageModel, list[str]]:
     """A random model of a family, and the names of images of noise in its book, of several
     sizes; the first and the third of one size."""
     tokenizer = seeing_tokenizer(kind)
-    network = seeing_network(kind, tokenizer, seed).to(dtype)
+    network = seeing_network(kind, tokenizer, seed, head).to(dtype)
     book = ImageBook()
     names = [book.add(noise_png(number, *size)) for number, size in enumerate(SIZES)]
     sight = Sight(network.config, tokenizer, seeing_processor(kind), book)

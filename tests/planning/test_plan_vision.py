@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from helpers.paths import RECIPES
 from helpers.seeing import seeing_model
+from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import LoraSettings, PolicyConfig
 from rlanything.engines.hf.model import load_model
+from rlanything.engines.images import noise_png
 from rlanything.planning.architecture import Architecture, architecture_of
 from rlanything.planning.memory import held
+from rlanything.planning.plan import make_plan
+from rlanything.planning.screenshots import tokens_of
 
 
 @pytest.fixture(scope="module", params=["qwen3_vl", "smolvlm"])
@@ -57,3 +65,93 @@ def test_every_seat_has_the_whole_tower(folder: Path) -> None:
     assert four["weights"] == one["weights"] / 4
     tower = 4 * made.tower
     assert four["reference model"] - tower == (one["reference model"] - tower) / 4
+
+
+@pytest.mark.parametrize("size", [(16, 24), (40, 30), (64, 96)])
+def test_a_screenshot_has_the_tokens_that_the_model_makes_of_it(
+    folder: Path, size: tuple[int, int]
+) -> None:
+    sight = load_model(folder, "float32").sight
+    assert sight is not None
+    height, width = size
+    picture = sight.picture(sight.book.add(noise_png(0, height, width)))
+    assert tokens_of(str(folder), width, height) == picture.tokens
+
+
+@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "smolvlm", "llava"])
+def test_operations_of_a_tower_are_those_that_torch_counts(kind: str) -> None:
+    model, _ = seeing_model(kind)
+    assert model.sight is not None
+    name = model.sight.book.add(noise_png(0, 32, 40))
+    eyes: Any = model._eyes
+    model.network.set_attn_implementation("eager")  # the counter knows products of matrices
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        eyes.features(name)
+    shape = Architecture(model.network).sight
+    assert shape is not None
+    share = counter.get_total_flops() / shape.flops(model.sight.picture(name).tokens)
+    # Qwen2.5's layers see windows of the image, all but one.
+    least = 0.8 if kind == "qwen2_5_vl" else 0.95
+    assert least < share < 1.05
+
+
+def recipe_of(folder: Path, *changes: str, observe: str = "image") -> Recipe:
+    return load_recipe(
+        RECIPES / "tiny.yaml",
+        [
+            f"domain={{name: miniwob, options: {{observe: {observe}, screenshots: 2}}}}",
+            *(f"policy.model={folder}", f"judge.model={folder}", "policy.decoding=free"),
+            *("policy.screenshots=2", "loop.max_steps=4", *changes),
+        ],
+    )
+
+
+GIVEN = [
+    *(f"{role}{name}_tokens=10" for role in ("", "judge_") for name in ("opening", "question")),
+    *("turn_tokens=0", "judge_turn_tokens=0", "adapter_prompt_tokens=10", "episode_steps=3"),
+    *("quoted=0", "response_tokens=5", "judgement_tokens=5"),
+]
+
+
+def lines_of(recipe: Recipe) -> dict[str, float | None]:
+    plan = make_plan(recipe, "h100", 1, GIVEN)
+    return {line.name: line.value for part in plan.sections for line in part.quantities}
+
+
+def test_a_plan_counts_screenshots_by_itself(folder: Path) -> None:
+    seen, read = (lines_of(recipe_of(folder, observe=how)) for how in ("image", "text"))
+    each = tokens_of(str(folder), 320, 420)
+    assert seen["image_tokens"] == seen["judge_image_tokens"] == each
+    assert "image_tokens" not in read
+    episodes, prompts = seen["episodes"], seen["policy: prompts"]
+    assert episodes is not None
+    assert prompts is not None
+    # One at the first step, two at the second and the third, of which nothing is shared.
+    assert seen["policy: screenshots"] == 5 * episodes
+    assert prompts - (read["policy: prompts"] or 0.0) == pytest.approx(5 * episodes * each)
+    assert seen["judge: screenshots"] == 6 * episodes
+    for phase in ("rollouts", "judgements", "policy update", "judge update"):
+        assert (seen[f"{phase}: screenshots"] or 0.0) > 0
+        assert f"{phase}: screenshots" not in read
+
+
+def test_a_tower_that_trains_is_computed_three_times_as_often(folder: Path) -> None:
+    frozen = lines_of(recipe_of(folder))
+    trained = lines_of(recipe_of(folder, "policy.train_vision=true"))
+    for phase, times in (("policy update", 3), ("judge update", 1), ("rollouts", 1)):
+        name = f"{phase}: screenshots"
+        assert trained[name] == pytest.approx(times * (frozen[name] or 0.0))
+
+
+def test_the_papers_recipe_for_desktops_is_planned_without_its_data_or_an_assumption() -> None:
+    recipe = load_recipe(RECIPES / "osworld-qwen3-vl-8b.yaml")
+    assert recipe.adapter.critic_stages == 2
+    plan = make_plan(recipe, "h200")
+    lines = {line.name: line for part in plan.sections for line in part.quantities}
+    assert lines["image_tokens"].value == lines["judge_image_tokens"].value == 2040
+    assert "1920 x 1080" in lines["image_tokens"].how
+    assert plan.fits
+    assert plan.count == 8
+    # docs/planning.md has these.
+    assert round((lines["h200 0"].value or 0.0) / 1e9) == 89
+    assert round(sum(plan.seconds.values()), -2) == 3800

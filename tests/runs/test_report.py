@@ -22,12 +22,15 @@ from helpers.paths import TINY
 from helpers.report_runs import make_run
 from rlanything.config.recipe import load_recipe
 from rlanything.domains.base import Image
+from rlanything.domains.miniwob.browser import HEIGHT, WIDTH
+from rlanything.engines.images import noise_png
 from rlanything.progress import Progress
 from rlanything.runs.checks import Check
 from rlanything.runs.report import writing
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.page import render
 from rlanything.runs.report.payload import TEXT_BYTES, build
+from rlanything.runs.report.pointing import PAGES
 from rlanything.runs.report.sampling import choose, reasons, spread
 from rlanything.runs.report.writing import Reporter, ReportError, write_report
 from rlanything.runs.store.store import Store
@@ -313,6 +316,47 @@ def test_small_screenshots_are_in_the_page_and_large_ones_named(tmp_path: Path) 
         assert (f'data-image="{name}"' in page) == (size == 900)
         (facts,) = facts_in(page)["runs"]
         assert chunk_in(page, facts["index"]["rows"][0][0])[0]["steps"][0]["image"] == name
+
+
+@pytest.mark.parametrize(
+    ("domain", "action", "points"),
+    [
+        ("miniwob", "click 80 21", [[0.5, 0.1]]),  # of the page, however large its picture is
+        ("miniwob", "click 160 21", []),
+        ("miniwob", "click [3]", []),
+        ("osworld", '{"action_type": "CLICK", "parameters": {"x": 10, "y": 30}}', [[0.2, 0.75]]),
+        ("osworld", '{"action_type": "MOVE_TO", "x": 0, "y": 0}', [[0.0, 0.0]]),
+        ("osworld", '{"action_type": "CLICK", "parameters": {"x": 1e999, "y": -1}}', []),
+        ("osworld", '{"action_type": "CLICK", "parameters": []}', []),
+        (
+            "osworld",
+            "pyautogui.moveTo(5, 4)\npyautogui.dragTo(x=25, y=8.0)",
+            [[0.1, 0.1], [0.5, 0.2]],
+        ),
+        ("osworld", "print('click')", []),
+    ],
+)
+def test_a_step_says_where_on_its_screenshot_it_pointed(
+    tmp_path: Path, domain: str, action: str, points: list[list[float]]
+) -> None:
+    picture = Image(noise_png(0, 40, 50))
+
+    def act(text: str) -> str:
+        return action if text.startswith("open") else text
+
+    run = make_run(tmp_path / "run", 1, image=picture.name, domain=domain, say=act)
+    (run / "images").mkdir()
+    (run / "images" / picture.name).write_bytes(picture.data)
+    page = report(run)
+    (facts,) = facts_in(page)["runs"]
+    steps = chunk_in(page, facts["index"]["rows"][0][0])[0]["steps"]
+    assert [each["valid"] for each in steps] == [True, False, True]
+    # What was not carried out pointed at nothing.
+    assert [each["points"] for each in steps] == [points, [], points]
+
+
+def test_pages_are_as_large_as_the_report_takes_them_for() -> None:
+    assert PAGES["miniwob"] == (WIDTH, HEIGHT)
 
 
 # --- files

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from helpers.report_runs import make_run
-from rlanything.domains.base import DomainError
+from rlanything.domains.base import DomainError, Image
+from rlanything.engines.images import noise_png
 from rlanything.runs.report.writing import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -101,6 +102,28 @@ def test_the_four_answers_stand_first(opened: Opened) -> None:
     assert "of the steps of iteration 6." in opened.text("#answer-disagreement")
     top = opened.page.evaluate("document.querySelector('#answer-disagreement').offsetTop")
     assert top < 800
+
+
+def test_clicks_are_drawn_on_what_the_agent_saw(chromium: Any, tmp_path: Path) -> None:
+    picture = Image(noise_png(0, 105, 80))
+
+    def act(text: str) -> str:
+        return "click 120 42" if text.startswith("open") else text
+
+    run = make_run(tmp_path / "run", 1, image=picture.name, domain="miniwob", say=act)
+    (run / "images").mkdir()
+    (run / "images" / picture.name).write_bytes(picture.data)
+    opened = open_report(chromium, report_of(tmp_path, run))
+    opened.page.wait_for_selector("#trajectories .step .screen img")
+    screens = opened.page.locator("#trajectories .step .screen")
+    assert screens.count() == 3
+    assert screens.locator("circle").count() == 2  # one step was invalid
+    seen = screens.locator("img").first.bounding_box()
+    mark = screens.locator("circle").first.bounding_box()
+    x, y = (mark[at] + mark[side] / 2 - seen[at] for at, side in (("x", "width"), ("y", "height")))
+    assert abs(x - seen["width"] * 0.75) < 2
+    assert abs(y - seen["height"] * 0.2) < 2
+    assert opened.complaints == []
 
 
 def shown(opened: Opened) -> str:

@@ -2,52 +2,33 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from safetensors.torch import load_file
 
 from helpers.seeing import seeing_model
+from helpers.seeing_runs import QUIET, recipe, train, weights
 from helpers.tiny import tiny_model
 from rlanything.config.recipe import RecipeError
-from rlanything.progress import Progress
+from rlanything.roles.chat_model import ChatRequest, LocalChatModel
+from rlanything.roles.judges import llm
 from rlanything.runs.eval_target import EvalRequest, run_eval
 from rlanything.runs.inside import IMAGES
 from rlanything.runs.judge_target import JudgeEvalRequest, run_judge_eval
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
+from rlanything.studies.judge_check.run_check import check_judge
 
 pytestmark = pytest.mark.timeout(240)
-QUIET = Progress(Console(quiet=True))
-
-
-def role(model: Path, **more: Any) -> dict[str, Any]:
-    return {"model": str(model), "max_tokens": 6, "learning_rate": 1e-3, "kl_weight": 0.1, **more}
-
-
-def recipe(policy: Path, judge: Path) -> dict[str, Any]:
-    return {
-        "name": "seeing",
-        "threads": 1,
-        "domain": {"name": "helpers.patterns:Patterns"},
-        "policy": role(policy),
-        "judge": role(judge, samples_per_step=2),
-        "loop": {
-            **{"iterations": 2, "tasks": 3, "tasks_per_iteration": 3},
-            **{"rollouts_per_task": 4, "max_steps": 2},
-        },
-        "environment": {"workers": 0},
-        "evaluation": {"episodes": 0},
-        "adapter": {"model": "policy", "max_tokens": 4, "tries": 1},
-    }
-
-
-def train(run: Path, source: dict[str, Any], *changes: str) -> list[Any]:
-    changes = (f"run_dir={run}", *changes)
-    return list(Trainer(source, overrides=changes, allow_code=True, progress=QUIET))
+EVALUATED = (
+    "evaluation.episodes=2",
+    "evaluation.judged_episodes=2",
+    "evaluation.splits=[in_domain]",
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +48,6 @@ def run(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> 
         # What a random judge says has no scores in it, so that it learns nothing: but it looks.
         assert record.metrics["judge/unparsable_rate"] == 1.0
     return run
-
-
-def weights(run: Path, iteration: int, name: str) -> dict[str, Any]:
-    return load_file(run / f"checkpoints/iter-{iteration:05d}/{name}/model.safetensors")
 
 
 def test_a_run_that_looks_learns_and_leaves_its_towers_alone(run: Path) -> None:
@@ -124,6 +101,87 @@ def test_commands_show_images_of_a_run_and_of_their_own_episodes(run: Path) -> N
     )
     assert judged.steps == 4
     assert sorted((run / IMAGES).iterdir()) == kept
+
+
+@pytest.fixture(scope="module")
+def examined(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose judge was evaluated, before and after its one iteration."""
+    run = tmp_path_factory.mktemp("runs") / "examined"
+    train(run, recipe(*models), "loop.iterations=1", *EVALUATED)
+    return run
+
+
+@contextmanager
+def asked_of_judges(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, ...]]]:
+    """The names of the images in each question that judges answer meanwhile."""
+    shown: list[tuple[str, ...]] = []
+    answer = LocalChatModel.answer
+
+    def answering(model: LocalChatModel, requests: Sequence[ChatRequest], sampling: Any) -> Any:
+        shown.extend(
+            tuple(name for message in request.messages for name in message.images)
+            for request in requests
+        )
+        return answer(model, requests, sampling)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalChatModel, "answer", answering)
+        yield shown
+
+
+def test_a_judge_looks_at_the_episodes_that_it_is_always_evaluated_on(
+    examined: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Store(examined / "run.sqlite")) as store:
+        kept = store.judge_eval_episodes()
+    looked_at = {(step.image, step.next_image) for episode in kept for step in episode.steps}
+    assert len(kept) == 2
+    assert len(looked_at) == 4
+    with asked_of_judges(monkeypatch) as shown:
+        request = JudgeEvalRequest(str(examined), examined, episodes=2, allow_code=True)
+        assert run_judge_eval(request, QUIET).steps == 4
+    assert set(shown) == looked_at
+    with asked_of_judges(monkeypatch) as shown:
+        checked = check_judge(examined, 2, QUIET, allow_code=True)
+    assert (checked.episodes, checked.steps) == (2, 4)
+    assert set(shown) == looked_at
+
+
+def test_a_baseline_comes_with_what_its_judge_looked_at(
+    examined: Path, models: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = [*EVALUATED, "loop.iterations=1", f"evaluation.baseline={examined}"]
+    run = tmp_path / "run"
+    begun = Trainer(
+        recipe(*models), overrides=[f"run_dir={run}", *changes], allow_code=True, progress=QUIET
+    )
+    with asked_of_judges(monkeypatch) as shown:
+        list(begun)
+    with closing(Store(run / "run.sqlite")) as store:
+        steps = [step for episode in store.judge_eval_episodes() for step in episode.steps]
+    names = {name for step in steps for name in (step.image, step.next_image)}
+    assert None not in names
+    assert {(step.image, step.next_image) for step in steps} <= set(shown)
+    assert all((run / IMAGES / str(name)).is_file() for name in names)
+
+
+@pytest.mark.parametrize("packing", ["shared", "padded"])
+def test_a_judge_learns_from_what_it_saw(
+    models: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packing: str
+) -> None:
+    # A random judge never writes a score: its answers are taken for some.
+    monkeypatch.setattr(llm, "parse_score", lambda text: 1 if len(text) % 2 else -1)
+    run, changes = tmp_path / "run", ("loop.iterations=1", f"judge.packing={packing}")
+    [record] = train(run, recipe(*models), *changes)
+    metrics = record.metrics
+    assert metrics["judge/unparsable_rate"] == 0.0
+    assert metrics["judge/mismatch_kl"] < 1e-9  # it learns from the images that it judged
+    assert metrics["judge/grad_norm"] > 0
+    before = load_file(models[1] / "model.safetensors")
+    after = weights(run, 1, "judge")
+    moved = {key for key in after if not after[key].equal(before[key])}
+    assert moved
+    assert not any("vision" in key or "connector" in key for key in moved)
 
 
 @pytest.mark.parametrize("blind", ["policy", "judge"])

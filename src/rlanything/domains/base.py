@@ -217,6 +217,16 @@ class SeenDomain(Protocol):
 
 
 @runtime_checkable
+class ScreenSizeDomain(SeenDomain, Protocol):
+    """One that says how large its screenshots are before one is taken, for plans."""
+
+    @property
+    def screen_size(self) -> tuple[int, int]:
+        """Width and height in pixels."""
+        ...
+
+
+@runtime_checkable
 class UnitTestDomain(Domain, Protocol):
     """A domain of one-step episodes whose judge writes tests instead of scores.
 

@@ -61,6 +61,7 @@ class ImageBook:
         """Keeps an image that lies in no folder, and returns its name."""
         name = f"{hashlib.sha256(data).hexdigest()[:32]}.png"
         self._added[name] = data
+        self.key(name)  # a copy of the book, elsewhere, finds it by its ids
         return name
 
     def key(self, name: str) -> int:
@@ -107,7 +108,7 @@ class ImageBook:
         raise self._missing(name)
 
     def _missing(self, name: str) -> ModelError:
-        where = ", ".join(map(str, self._folders)) or "no folder of images"
+        where = ", ".join(map(str, self._folders)) or "any folder of images"
         return ModelError(
             f"image {name} is not in {where}; put it back from a copy of the run, or, where seats "
             "are on several machines, put the run on a file system that all of them see"

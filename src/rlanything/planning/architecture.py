@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,7 @@ class Architecture:
         """Without those of the adapters and of the tower."""
         self.tower = sum(w.numel() for w in tower.values())
         self.adapters = sum(w.numel() for w in network.parameters()) - self.parameters - self.tower
+        self.sight = TowerShape(network, tower) if tower else None
         head = network.get_output_embeddings().weight
         self.layer_matrices = sum(w.numel() for w in linear - {head})
         """Weights that every token is multiplied with, in all layers; not the output layer's."""
@@ -104,6 +106,50 @@ class Architecture:
         per_token = weight * self.layer_matrices + 2 * scale * self.adapters
         per_token += 4 * scale * self.layers * self.query_width * keys
         return tokens * per_token + weight * logits * self.hidden * self.vocabulary
+
+
+class TowerShape:
+    """The matrices of a tower: those that every patch of an image goes through, and those that
+    join patches to tokens."""
+
+    def __init__(self, network: Any, tower: dict[str, nn.Parameter]) -> None:
+        config, vision = network.config, network.config.vision_config
+        layers = (nn.Linear, nn.Conv2d, nn.Conv3d)
+        matrices = {
+            name: module.weight.numel()
+            for name, module in network.named_modules()
+            if isinstance(module, layers) and f"{name}.weight" in tower
+        }
+        self.joining = sum(size for name, size in matrices.items() if _JOINS.search(name))
+        self.patch_matrices = sum(matrices.values()) - self.joining
+        self.patches_a_token: float = _merged(config)
+        self.layers: int = getattr(vision, "depth", None) or vision.num_hidden_layers
+        self.width: int = getattr(vision, "embed_dim", None) or vision.hidden_size
+        # Those that have a size cut larger images into tiles of it.
+        side: Any = getattr(vision, "image_size", None) or 0
+        patch: Any = vision.patch_size
+        if not isinstance(patch, int):
+            side, patch = side[0], patch[0]
+        self.tile: float = (side // patch) ** 2 or float("inf")
+
+    def flops(self, tokens: float) -> float:
+        """Returns the operations, forward, for an image of so many tokens: two a weight and patch,
+        or token, and four a query, key and dimension, as if every layer saw the whole image."""
+        patches = tokens * self.patches_a_token
+        seen = 4 * self.layers * self.width * min(patches, self.tile)
+        return patches * (2 * self.patch_matrices + seen) + tokens * 2 * self.joining
+
+
+_JOINS = re.compile("merger|projector|connector")
+
+
+def _merged(config: Any) -> float:
+    """Returns the patches that become one token."""
+    if (side := getattr(config.vision_config, "spatial_merge_size", None)) is not None:
+        return side**2
+    if (ratio := getattr(config, "downsample_ratio", None)) is not None:
+        return ratio**-2
+    return getattr(config, "scale_factor", 1) ** 2
 
 
 def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:

@@ -21,6 +21,7 @@ from rlanything.engines.hf.cache import shared_length
 from rlanything.engines.hf.damage import reading, rendering
 from rlanything.engines.hf.gguf import find_gguf
 from rlanything.planning.report import PlanError, PlanSection, Quantity
+from rlanything.planning.screenshots import NONE_SHOWN, screenshot_tokens
 from rlanything.records import Completion, JudgedTrajectory, Messages, Step, Task, Trajectory
 from rlanything.seeds import derive
 
@@ -45,7 +46,8 @@ class Assumptions:
 
     A prompt is an opening (the first prompt without its question), so many turns (what a step adds
     to it beside the response), and a question: its end, computed anew each time. That is none in a
-    transcript, and nearly all where each screen takes the place of the last. `quoted`: the share of
+    transcript, and nearly all where each screen takes the place of the last. Screenshots of so many
+    tokens each are part of the question. `quoted`: the share of
     the responses so far that a prompt repeats, all in a transcript; a judge's always has the one
     that is judged. The adapter's prompts are without the critics that a proposal quotes.
     `candidates`: those pending in an iteration, over tasks_per_iteration. `utilisation`: the share
@@ -56,11 +58,13 @@ class Assumptions:
     opening_tokens: float
     turn_tokens: float
     question_tokens: float
+    image_tokens: float
     response_tokens: float
     quoted: float
     judge_opening_tokens: float
     judge_turn_tokens: float
     judge_question_tokens: float
+    judge_image_tokens: float
     judgement_tokens: float
     judge_quoted: float
     adapter_prompt_tokens: float
@@ -87,6 +91,7 @@ class Assumptions:
         units = {"tokens": "tokens", "seconds": "s", "steps": "steps", "bandwidth": "bytes/s"}
         unread = [] if self.writes_tests else ["test_seconds"]
         unread += [] if apart else ["machine_bandwidth", "network_bandwidth"]
+        unread += [name for name, source in self.sources.items() if source == NONE_SHOWN]
         lines = (
             Quantity(name, getattr(self, name), units.get(name.split("_")[-1], ""), source)
             for name, source in self.sources.items()
@@ -114,7 +119,8 @@ def assume(recipe: Recipe, given: Sequence[str]) -> Assumptions:
         names = "".join(f" --assume {name}=NUMBER" for name in missing if remedy)
         raise PlanError(f"domain: {error}{remedy}{names}") from error
     writes_tests = isinstance(domain, UnitTestDomain)
-    known = _usual(recipe, writes_tests) | lengths | overrides
+    seen = screenshot_tokens(recipe, domain)
+    known = _usual(recipe, writes_tests) | lengths | seen | overrides
     known["episode_steps"] = (max(1, round(known["episode_steps"][0])), known["episode_steps"][1])
     values = {name: known[name][0] for name in NAMES}
     sources = {name: known[name][1] for name in NAMES}

@@ -98,6 +98,9 @@ def _tokens(recipe: Recipe, assumed: Assumptions, roles: list[RoleWorkload]) -> 
         how = f"{work.tasks:.3g} tasks x {len(work.task)}: {work.samples} to a prompt"
         yield Quantity(f"{name}: answers", work.answers, "", how)
         yield Quantity(f"{name}: prompts", work.prompt_tokens, "tokens", "of every answer")
+        if work.images:
+            how = f"{work.images:.3g} x {brief(work.image_tokens)} tokens in each prompt"
+            yield Quantity(f"{name}: screenshots", work.shown, "", how)
         if not work.role.remote:
             how = f"what is new in the prompts: 1 in {work.prompt_tokens / max(prefilled, 1):.1f}"
             yield Quantity(f"{name}: prefilled", prefilled, "tokens", how)

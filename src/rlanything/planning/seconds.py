@@ -122,6 +122,10 @@ def seconds_of_phases(
         even = 1 / seats
         compute(phase, "prefill", model.flops(known, context, 0), known, rate.passes, even)
         compute(phase, "decoding", model.flops(new, context, new), new, rate.decoding, even)
+        seeing = 0.0 if model.sight is None else model.sight.flops(work.image_tokens)
+        if work.images and seeing:
+            tokens = work.shown * work.image_tokens
+            compute(phase, "screenshots", work.shown * seeing, tokens, rate.passes, even)
         if work.name == "policy":
             seconds, how = assumed.environment_seconds, f"{answers:,.0f} steps"
             add(phase, "environment", answers * seconds, f"{how} x {seconds:.3g} s")
@@ -142,6 +146,12 @@ def seconds_of_phases(
             }
             for part in (part for part, wanted in again.items() if wanted):
                 compute(phase, part, model.flops(*flops), tokens, rate.passes, most)
+            if work.images and seeing:
+                shown = learned.samples / work.samples * work.images
+                times = (3 if role.train_vision else 1) + sum(again.values())
+                times -= role.gradient_checkpointing and not role.train_vision
+                tokens = shown * work.image_tokens
+                compute(phase, "screenshots", times * shown * seeing, tokens, rate.passes, most)
     for phase, own in parts.items():
         lines += own
         if values := [part.value for part in own if part.value is not None]:

@@ -14,6 +14,7 @@ from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.learning.packing import cut
 from rlanything.learning.padding import row_groups
 from rlanything.planning.assumptions import Assumptions
+from rlanything.planning.screenshots import JUDGED
 
 Answer: TypeAlias = tuple[float, float, float]
 """The tokens of its prompt, those of prompt and answer, and how many of them are the beginning of
@@ -54,10 +55,20 @@ class RoleWorkload:
     longest_tokens: float
     learned: TrainingWorkload | None = None
     """None for a role that does not train."""
+    images: float = 0.0
+    """Screenshots in a prompt."""
+    image_tokens: float = 0.0
+    """The tokens of one."""
 
     @property
     def answers(self) -> float:
         return self.tasks * len(self.task)
+
+    @property
+    def shown(self) -> float:
+        """Screenshots in all prompts, as if the tower had each anew: those that a policy is shown
+        again with its next step are long forgotten where many episodes are played at once."""
+        return self.answers / self.samples * self.images
 
     @property
     def sampled_tokens(self) -> float:
@@ -112,21 +123,26 @@ def _conversing(name: str, recipe: Recipe, assumed: Assumptions) -> RoleWorkload
     judge, one = name == "judge", assumed.writes_tests
     role: TrainedRoleConfig = recipe.judge if judge else recipe.policy
     trained = assumed.judge_trained if judge else assumed.policy_trained
-    names = ("opening_tokens", "turn_tokens", "question_tokens", "quoted")
+    names = ("opening_tokens", "turn_tokens", "question_tokens", "quoted", "image_tokens")
     parts = [getattr(assumed, f"{'judge_' * judge}{name}") for name in names]
-    opening, turn, question, quoted = parts
+    opening, turn, asked, quoted, image = parts
     answer = assumed.judgement_tokens if judge else assumed.response_tokens
     response, samples = assumed.response_tokens, recipe.judge.samples_per_step if judge else 1
     # A judge's first prompt holds a step already.
     count, lead = recipe.loop.rollouts_per_task, int(judge)
     if judge and one:
-        count, lead, question = 1, 0, 0.0
+        count, lead, asked, image = 1, 0, 0.0, 0.0
     steps, most = round(assumed.episode_steps), 1 if one else recipe.loop.max_steps
+
+    def images(step: int) -> int:
+        most = JUDGED if judge else min(recipe.policy.screenshots, step + 1)
+        return most if image else 0
 
     def task(steps: int) -> list[Answer]:
         """Returns a task's answers, each conversation's longest first."""
         answers: list[Answer] = []
         for step in [*reversed(range(steps))] * count:
+            question = asked + images(step) * image
             prompt = opening + (step + lead) * turn + (step * quoted + lead) * response + question
             # Either the next prompt goes on from this one and its answer, or it leaves the question
             # out, and what it does not quote. First prompts are the same in all conversations.
@@ -145,7 +161,9 @@ def _conversing(name: str, recipe: Recipe, assumed: Assumptions) -> RoleWorkload
     trains = recipe.judge.trains or not judge
     learned = training(mean, round(tasks * trained), longest, role) if trains else None
     tokens = max(prompt for prompt, _, _ in longest) + samples * answer
-    return RoleWorkload(name, role, tasks, mean, answer, count, samples, steps, tokens, learned)
+    sizes = (mean, answer, count, samples, steps, tokens)
+    shown = sum(map(images, range(steps))) / steps
+    return RoleWorkload(name, role, tasks, *sizes, learned, shown, image)
 
 
 def training(

@@ -12,7 +12,9 @@ from typing import Any
 
 from rlanything.config.recipe import Recipe, RecipeError, first_difference, load_recipe
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
-from rlanything.runs.inside import RECIPE, STORE, inside
+from rlanything.engines.base import ModelError
+from rlanything.engines.images import ImageBook
+from rlanything.runs.inside import IMAGES, RECIPE, STORE, inside
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 
@@ -65,8 +67,18 @@ def open_baseline(folder: Path, recipe: Recipe) -> Store:
     return store
 
 
-def take_baseline(store: Store, recipe: Recipe) -> None:
-    """Copies the recipe's baseline into the store of its run. Raises `RecipeError`."""
-    assert recipe.evaluation.baseline is not None
-    with closing(open_baseline(recipe.evaluation.baseline, recipe)) as other:
+def take_baseline(store: Store, recipe: Recipe, directory: Path) -> None:
+    """Copies the recipe's baseline into the store of its run, and the screenshots that its judge is
+    always evaluated on into the run's directory. Raises `RecipeError`."""
+    folder = recipe.evaluation.baseline
+    assert folder is not None
+    with closing(open_baseline(folder, recipe)) as other:
+        steps = [step for episode in other.judge_eval_episodes() for step in episode.steps]
+        for name in {name for step in steps for name in (step.image, step.next_image) if name}:
+            try:
+                data = ImageBook((inside(folder, IMAGES),)).data(name)
+            except ModelError as error:
+                raise RecipeError(f"evaluation.baseline: {error}; or leave it out") from None
+            (directory / IMAGES).mkdir(exist_ok=True)
+            (directory / IMAGES / name).write_bytes(data)
         store.take_beginning(other)

@@ -342,7 +342,7 @@ class Trainer:
         if not due or not self._held_out.tasks or iteration in self._store.evaluated_iterations():
             return
         if iteration == 0 and recipe.evaluation.baseline:
-            take_baseline(self._store, recipe)
+            take_baseline(self._store, recipe, self._directory)
             self._track(0, self._store.metrics(0))
             return log(f"before training: as {recipe.evaluation.baseline} has it")
         assert self._environments is not None

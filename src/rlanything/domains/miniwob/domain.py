@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rlanything.domains.base import DomainError, EpisodeError, Finding, InvalidTask
 from rlanything.domains.miniwob.actions import ACTION_MARKER, USAGE, USAGE_BY_SIGHT
-from rlanything.domains.miniwob.browser import Browser
+from rlanything.domains.miniwob.browser import HEIGHT, WIDTH, Browser
 from rlanything.domains.miniwob.environment import MiniWobEnvironment, open_episode
 from rlanything.domains.miniwob.experts import right_actions
 from rlanything.domains.miniwob.rewriting import family, setting_in
@@ -64,6 +64,11 @@ class MiniWob(ScreenDomain):
             return [Finding("browser", True, f"web tasks are not available: {error}")]
         finally:
             browser.close()
+
+    @property
+    def screen_size(self) -> tuple[int, int]:
+        """Width and height of a screenshot in pixels."""
+        return WIDTH * self._screenshots, HEIGHT * self._screenshots
 
     @functools.cached_property
     def browser(self) -> Browser:

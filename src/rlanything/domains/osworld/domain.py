@@ -119,6 +119,15 @@ class OSWorld(ScreenDomain):
             return dataset_tasks(self._data, split, count, seed, online)
         return generated_tasks(split, count, seed, self._applications)
 
+    def stand_ins(self, count: int) -> list[Task]:
+        """Returns generated tasks."""
+        return generated_tasks("train", count, 0, self._applications)
+
+    @property
+    def screen_size(self) -> tuple[int, int]:
+        """Width and height in pixels."""
+        return self._options.size
+
     def environment(self) -> DesktopEnvironment:
         desktops = None
         if self._machines is not None:

@@ -173,15 +173,23 @@ class Eyes:
         return tokens.masked_fill(virtual, self._sight.placeholder).to(self._body.device), more
 
     def _process(self, name: str) -> tuple[dict[str, Tensor], int]:
-        # The extra `vision`: what there is to see alone needs it.
-        import PIL.Image
-
-        with PIL.Image.open(io.BytesIO(self._sight.book.data(name)), formats=["PNG"]) as image:
-            opened = image.convert("RGB")
-        asked = self._sight.family.asked
-        given = self._sight.processor([opened], return_tensors="pt", **asked)
-        read: dict[str, Tensor] = {key: given[key] for key in _READ if key in given}
+        read = pixels(self._sight, [opened(self._sight, name)])
         return read, sum(each.numel() * each.element_size() for each in read.values())
+
+
+def opened(sight: Sight, name: str) -> Any:
+    """Returns an image of a sight's book, opened by Pillow."""
+    # The extra `vision`: what there is to see alone needs it.
+    import PIL.Image
+
+    with PIL.Image.open(io.BytesIO(sight.book.data(name)), formats=["PNG"]) as image:
+        return image.convert("RGB")
+
+
+def pixels(sight: Sight, images: Sequence[Any]) -> dict[str, Tensor]:
+    """Returns what towers read of opened images: pixels, resized as the model has it, and more."""
+    given = sight.processor([*images], return_tensors="pt", **sight.family.asked)
+    return {key: given[key] for key in _READ if key in given}
 
 
 def _gathered(parts: Sequence[Tensor], places: Tensor) -> Tensor:

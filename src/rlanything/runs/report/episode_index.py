@@ -15,6 +15,7 @@ from typing import Any
 from rlanything.algorithm.feedback import PolicyReward, integrated_feedback, mean_score
 from rlanything.runs.inside import IMAGES, inside
 from rlanything.runs.report.history import Episode
+from rlanything.runs.report.pointing import pointed_at
 from rlanything.runs.report.sampling import Shown
 from rlanything.runs.store.store import Store
 
@@ -60,10 +61,15 @@ class Rewards:
 
 
 def index_episodes(
-    store: Store, directory: Path, shown: Sequence[Shown], rewards: Rewards, pages: Pages
+    store: Store,
+    directory: Path,
+    shown: Sequence[Shown],
+    rewards: Rewards,
+    pages: Pages,
+    domain: str,
 ) -> dict[str, Any]:
-    """Adds a chunk for each rollout group that is shown. Returns the tasks, each once, and a row
-    for each episode; columns as in `columns`."""
+    """Adds a chunk for each rollout group that is shown; `domain`: the name of the run's. Returns
+    the tasks, each once, and a row for each episode; columns as in `columns`."""
     groups: dict[tuple[int, str], list[Shown]] = defaultdict(list)
     for pick in shown:
         groups[pick.episode.iteration, pick.episode.task].append(pick)
@@ -72,7 +78,11 @@ def index_episodes(
     rows: list[list[Any]] = []
     for (iteration, task), members in groups.items():
         shared = _shared_judgements(store, iteration, task)
-        chunk = pages.add([_episode(store, pick.episode, rewards, shared) for pick in members])
+        read = [_episode(store, pick.episode, rewards, shared) for pick in members]
+        for step in (step for episode in read for step in episode["steps"]):
+            action = step["action"] if step["valid"] else None
+            step["points"] = pointed_at(action, directory, _known_name(step["image"]), domain)
+        chunk = pages.add(read)
         for place, pick in enumerate(members):
             e = pick.episode
             attempt = e.id.removeprefix(f"{iteration}/{task}/")
@@ -134,6 +144,10 @@ def _episode(
     return {"observations": observations, "steps": steps}
 
 
+def _known_name(image: str | None) -> str | None:
+    return image if image is not None and _IMAGE_NAME.fullmatch(image) else None
+
+
 def _shared_judgements(store: Store, iteration: int, task: str) -> list[list[str]]:
     """Returns the judgements of the group's first episode where a task has one step, else nothing:
     tests that all programs of a task share are written down with the first of them only."""
@@ -154,7 +168,7 @@ def _add_images(store: Store, directory: Path, episodes: Sequence[Episode], page
             "SELECT image FROM steps WHERE trajectory = ? AND image IS NOT NULL ORDER BY step",
             episode.number,
         ):
-            if name in pages.images or not _IMAGE_NAME.fullmatch(str(name)):
+            if name in pages.images or _known_name(str(name)) is None:
                 continue
             path = inside(directory, IMAGES, name)
             if not path.is_file():

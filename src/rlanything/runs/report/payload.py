@@ -70,7 +70,7 @@ def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
         "lineage_total": len(changed),
         "shown": len(shown),
         "reasons": reasons(shown),
-        "index": index_episodes(reader.store, reader.directory, shown, rewards, pages),
+        "index": _indexed(reader, shown, rewards, pages),
     }
 
 
@@ -82,11 +82,18 @@ def _fitting(reader: Reader, rewards: Rewards, budget: int) -> tuple[Shown, ...]
     store, iterations = reader.store, reader.iterations()
     few = choose(store, reader.history, iterations, budget / 10)
     trial = Pages(image_budget=0)
-    index_episodes(store, reader.directory, few, rewards, trial)
+    _indexed(reader, few, rewards, trial)
     as_stored = sum(size_of(store, shown.episode) for shown in few)
     as_packed = sum(map(len, trial.chunks))
     scale = max(1.0, as_stored / as_packed) if as_packed else 1.0
     return choose(store, reader.history, iterations, budget * scale)
+
+
+def _indexed(
+    reader: Reader, shown: Sequence[Shown], rewards: Rewards, pages: Pages
+) -> dict[str, Any]:
+    domain = str(reader.recipe().get("domain", {}).get("name", ""))
+    return index_episodes(reader.store, reader.directory, shown, rewards, pages, domain)
 
 
 def _accepted(slot: dict[str, Any]) -> int:

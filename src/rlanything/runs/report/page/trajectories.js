@@ -185,7 +185,11 @@ function stepCard(e, step, i, observation) {
 function screen(step) {
   if (!step.image) return null;
   const address = image(step.image);
-  return address ? el("img", { class: "screen", src: address, alt: "What the agent saw" }) : el("p", { class: "small soft" }, `screenshot: images/${step.image}`);
+  if (!address) return el("p", { class: "small soft" }, `screenshot: images/${step.image}`);
+  const share = (value) => `${100 * value}%`;
+  const marks = step.points.map(([x, y]) => draw("circle", { cx: share(x), cy: share(y), r: 7 }));
+  return el("div", { class: "screen" }, el("img", { src: address, alt: "What the agent saw" }),
+    marks.length ? draw("svg", { role: "img", "aria-label": "where the action pointed" }, marks) : null);
 }
 
 function rewardSaid({ kind, weight }) {

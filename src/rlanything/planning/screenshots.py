@@ -1,0 +1,75 @@
+"""The tokens of a screenshot in a model that sees, by the config of its image processor and the
+size of the domain's screens: no image is read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+from transformers import AutoImageProcessor
+
+from rlanything.config.recipe import Recipe
+from rlanything.config.roles import RoleConfig
+from rlanything.domains.base import Domain, ScreenSizeDomain, SeenDomain
+from rlanything.engines import shipped
+from rlanything.engines.hf.damage import reason_of
+from rlanything.engines.hf.images import FAMILIES
+from rlanything.planning.architecture import KNOWN, read_config
+
+Tokens: TypeAlias = dict[str, tuple[float, str]]
+NONE_SHOWN = "none is shown"
+JUDGED = 2
+"""Screenshots that a judge is shown: those before and after a step."""
+_QWEN3 = {"patch_size": 16, "merge_size": 2}
+_PROCESSORS: dict[str, dict[str, Any]] = {
+    "Qwen/Qwen3-VL-8B-Thinking": {
+        **_QWEN3,
+        "size": {"shortest_edge": 65_536, "longest_edge": 16_777_216},
+    }
+}
+"""What preprocessor_config.json says of the known models that see."""
+
+
+def screenshot_tokens(recipe: Recipe, domain: Domain) -> Tokens:
+    """Returns the tokens of one screenshot for the policy and for the judge, by the name of the
+    assumption; none where they cannot be known, and why."""
+    roles = {
+        "image_tokens": ("policy", recipe.policy),
+        "judge_image_tokens": ("judge", recipe.judge),
+    }
+    return {name: _of_role(role, config, domain) for name, (role, config) in roles.items()}
+
+
+def _of_role(name: str, role: RoleConfig, domain: Domain) -> tuple[float, str]:
+    judged_by_model = name == "policy" or getattr(role, "name", "llm") == "llm"
+    if not (isinstance(domain, SeenDomain) and domain.shows_images and judged_by_model):
+        return 0.0, NONE_SHOWN
+    if not isinstance(domain, ScreenSizeDomain):
+        return 0.0, "left out: the domain does not say how large its screens are"
+    if role.remote:
+        return 0.0, "left out: the model is at an endpoint"
+    width, height = domain.screen_size
+    model = shipped.resolve(role.model, name)
+    try:
+        tokens = tokens_of(model, width, height)
+    except Exception as error:  # libraries raise anything over files that somebody else wrote
+        return 0.0, f"left out: its image processor cannot be used ({reason_of(error)})"
+    known = "by this library's table" if model in KNOWN else "by its image processor"
+    return float(tokens), f"a screen of {width} x {height}, {known}"
+
+
+def tokens_of(model: str, width: int, height: int) -> int:
+    """Returns the tokens that a model makes of an image of so many pixels. Raises whatever
+    libraries do for a model that cannot be shown one."""
+    config = read_config(model)
+    if config.model_type not in FAMILIES:
+        raise ValueError(f"models of type {config.model_type} are not shown images here")
+    if model in _PROCESSORS:
+        processor: Any = SimpleNamespace(**_PROCESSORS[model])
+    else:
+        processor = AutoImageProcessor.from_pretrained(
+            model, backend="pil", trust_remote_code=False
+        )
+    family = FAMILIES[config.model_type]
+    sight: Any = SimpleNamespace(token="", processor=processor, config=config, family=family)
+    return family.picture(sight, height, width).tokens

@@ -1,0 +1,74 @@
+"""The points of a screen that an action names, read off its words, to be drawn on what the agent
+saw. Elements that are named by number lie nowhere: no record says where they were."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rlanything.engines.base import ModelError
+from rlanything.engines.images import MOST_PIXELS, png_size
+from rlanything.runs.inside import IMAGES, inside
+
+PAGES = {"miniwob": (160, 210)}
+"""Width and height that coordinates count in, by the name of the domain; those of others are pixels
+of the screenshot."""
+MOST_POINTS = 20
+"""Code may name any number."""
+_HEADER = 32
+_WORDS = re.compile(r"click (\d{1,4}) (\d{1,4})")
+_NUMBER = r"(\d{1,5}(?:\.\d{1,3})?)"
+_CALL = re.compile(
+    r"\b(?:click|doubleClick|tripleClick|rightClick|middleClick|moveTo|dragTo|mouseDown|mouseUp)"
+    rf"\(\s*(?:x\s*=\s*)?{_NUMBER}\s*,\s*(?:y\s*=\s*)?{_NUMBER}"
+)
+
+
+def points_of(action: str) -> list[tuple[float, float]]:
+    """Returns x and y of each point that an action names, in the order of its words: those of
+    `click x y`, of an object with `x` and `y` (computer_13), of calls of pyautogui."""
+    if match := _WORDS.fullmatch(action):
+        return [(float(match[1]), float(match[2]))]
+    if action.startswith("{"):
+        return _point_of(action)
+    return [(float(x), float(y)) for x, y in _CALL.findall(action)[:MOST_POINTS]]
+
+
+def pointed_at(
+    action: str | None, directory: Path, image: str | None, domain: str
+) -> list[tuple[float, float]]:
+    """Returns where on a run's screenshot an action points, as shares of its width and height."""
+    named = [] if action is None else points_of(action)
+    if not named or image is None:
+        return []
+    size = PAGES.get(domain) or _size(inside(directory, IMAGES, image))
+    if size is None:
+        return []
+    shares = [(round(x / size[0], 4), round(y / size[1], 4)) for x, y in named]
+    return [(x, y) for x, y in shares if x < 1 and y < 1]
+
+
+def _point_of(text: str) -> list[tuple[float, float]]:
+    try:
+        action = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    given: Mapping[str, Any] = action
+    if isinstance(parameters := action.get("parameters"), dict):
+        given = parameters
+    x, y = given.get("x"), given.get("y")
+    if not (isinstance(x, int | float) and isinstance(y, int | float)):
+        return []
+    return [(float(x), float(y))] if min(x, y) >= 0 and max(x, y) < MOST_PIXELS else []
+
+
+def _size(path: Path) -> tuple[int, int] | None:
+    """Returns the width and height of a screenshot in pixels; None where none can be read."""
+    with suppress(OSError, ModelError), open(path, "rb") as file:
+        height, width = png_size(file.read(_HEADER), path.name)
+        return width, height
+    return None
