@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.domains.miniwob.pages import SEEN_OOD, SEEN_TRAIN
 from rlanything.domains.screens import Observed
@@ -13,7 +15,9 @@ class MiniWobVision(MiniWob):
 
     The options are those of `MiniWob`; `observe` is `image` unless another is given."""
 
-    splits = {"train": SEEN_TRAIN, "tune": SEEN_TRAIN, "in_domain": SEEN_TRAIN, "ood": SEEN_OOD}
+    splits = MappingProxyType(
+        {"train": SEEN_TRAIN, "tune": SEEN_TRAIN, "in_domain": SEEN_TRAIN, "ood": SEEN_OOD}
+    )
 
     def __init__(
         self, observe: Observed = "image", screenshots: int = 0, prompts: str | None = None

@@ -1,4 +1,4 @@
-"""Teaches the nano models that see: the examples of `teacher`, with points in the place of elements.
+"""Teaches the nano models that see: as `teacher` does, with points in the place of elements.
 
 Demonstrator and teacher ask the page where things are; the models have to find them in pixels.
 """
