@@ -110,8 +110,7 @@ class StepDomainBuilder:
 
             rollouts: list[Trajectory] = []
             if "judge" in roles or "adapter" in roles:
-                agent = self._agent(policy, 1.0)
-                rollouts = self._play(agent, games[: plan.judged_games], 2, "rollouts")
+                rollouts = self._policy_rollouts(policy, games[: plan.judged_games])
             if "judge" in roles:
                 judge = student(policy)
                 self._teach(judge, self._judgements(writer, rollouts), "judge")
@@ -127,6 +126,9 @@ class StepDomainBuilder:
             measured["minutes"] = (time.perf_counter() - begun) / 60
         write_card(self._out, plan, measured)
         return measured
+
+    def _policy_rollouts(self, policy: LanguageModel, games: Sequence[Task]) -> list[Trajectory]:
+        return self._play(self._agent(policy, 1.0), games, 2, "rollouts")
 
     def _play(self, agent: Agent, games: Sequence[Task], times: int, name: str) -> list[Trajectory]:
         attempts = [

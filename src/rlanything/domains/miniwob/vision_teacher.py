@@ -42,18 +42,17 @@ class MiniWobVisionTeacher(MiniWobTeacher):
         response_tokens=16,
         judgement_tokens=32,
         max_steps=4,
-        games=40,
+        games=6000,
         demonstrations_per_game=1,
-        together=1,
-        policy_epochs=2,
+        together=5,
+        policy_epochs=8,
         spaces_apart=True,
         slip=0.15,
-        judged_games=20,
+        judged_games=1000,
         label_noise=0.15,
         judge_epochs=4,
-        adapter_games=20,
+        adapter_games=1000,
         sight=True,
-        episodes=16,
     )
 
     @functools.cached_property
