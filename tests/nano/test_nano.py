@@ -17,7 +17,8 @@ from rlanything.domains.base import DomainError
 from rlanything.domains.teaching import StepTeacher
 from rlanything.domains.text import TextDomain
 from rlanything.engines import shipped
-from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.model import LanguageModel, load_model
+from rlanything.engines.images import noise_png
 from rlanything.nano.making import ROLES, RoleName, roles_named, teach
 from rlanything.nano.plans import build as build_models
 from rlanything.nano.plans import teacher_of
@@ -128,7 +129,7 @@ def test_the_plan_of_a_teacher_is_that_of_the_shipped_models(domain: str, name: 
     plan = replace(teacher_of(domain).plan, seed=0, domain=domain)
     written = json.loads(json.dumps(asdict(plan)))
     # A card that is older than a setting leaves it out.
-    newer = {"together": 4} if domain == "coding" else dict[str, int]()
+    newer = {"together": 4} if domain == "coding" else {"sight": False}
     assert written == newer | card(name)["plan"]
     assert list(written)[:2] == ["seed", "domain"]
 
@@ -183,6 +184,40 @@ def build(folder: Path, seed: int, roles: Sequence[RoleName] = ROLES) -> dict[st
     measured = StepDomainBuilder(plan, teacher, folder, 0, QUIET).build(roles)
     assert measured.keys() == {"policy", "judge", "adapter", "minutes"}
     return weights(folder)
+
+
+def test_models_that_see_are_built_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    domain = "rlanything.domains.miniwob.vision:MiniWobVision"
+    teacher = teacher_of(domain)
+    assert isinstance(teacher, StepTeacher)
+    plan = replace(
+        teacher.plan,
+        domain=domain,
+        games=14,
+        judged_games=7,
+        criticised_games=4,
+        adapter_games=3,
+        policy_epochs=1,
+        judge_epochs=1,
+        adapter_epochs=1,
+        slip=0.5,
+        hidden=32,
+        layers=1,
+        episodes=2,
+    )
+    builder = StepDomainBuilder(plan, teacher, tmp_path, 0, QUIET)
+    # A policy that knows nothing yet never does what is right, and nothing could be balanced.
+    monkeypatch.setattr(
+        builder,
+        "_policy_rollouts",
+        lambda policy, games: builder._play(teacher.demonstrator(0.5), games, 1, "rollouts"),
+    )
+    assert builder.build().keys() == {"policy", "judge", "adapter", "minutes"}
+    for role in ROLES:
+        model = load_model(tmp_path / role, "float32")
+        assert model.sight is not None
+        picture = model.sight.picture(model.sight.book.add(noise_png(0, 210, 160)))
+        assert picture.tokens == 13 * 10
 
 
 def test_a_build_is_decided_by_its_seed(tmp_path: Path) -> None:

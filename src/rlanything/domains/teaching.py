@@ -65,6 +65,8 @@ class StepPlan:
     spaces_apart: bool = False
     """Whether the tokenizer makes every space a token of its own (see `train_tokenizer`)."""
     learning_rate: float = 2e-3
+    sight: bool = False
+    """Whether policy and judge are shown screenshots, the policy the present one."""
     episodes: int = 480
     """Episodes of each measurement."""
 

@@ -44,14 +44,20 @@ class Pack:
     def computed_tokens(self) -> int:
         return len(self.ids)
 
+    def places(self, model: LanguageModel) -> Tensor:
+        """Returns where a model has the nodes: their depths [nodes], or [3, nodes] where positions
+        follow the grid of an image."""
+        places = torch.from_numpy(self.positions)
+        if model.in_grid:
+            places = places.repeat(3, 1)
+            for path in self.paths:
+                places[:, path] = model.positions(self.ids[path])
+        return places
+
     def hidden_states(self, model: LanguageModel) -> Tensor:
         """Returns the last layer's states [nodes, hidden]."""
-        positions = torch.from_numpy(self.positions)
-        if model.in_grid:
-            positions = positions.repeat(3, 1)
-            for path in self.paths:
-                positions[:, path] = model.positions(self.ids[path])
-        return model.trie_hidden_states(torch.from_numpy(self.ids), positions, self.ends)
+        ids = torch.from_numpy(self.ids)
+        return model.trie_hidden_states(ids, self.places(model), self.ends)
 
 
 def pack(samples: Sequence[Sample], max_pack_tokens: int) -> list[Pack]:

@@ -74,7 +74,7 @@ def new_model(shape: Shape, tokenizer: Any, seed: int) -> LanguageModel:
 def student(policy: LanguageModel) -> LanguageModel:
     """Returns a copy of the policy for another role: it starts with the policy's skill in reading
     tasks and transcripts."""
-    return LanguageModel(copy.deepcopy(policy.network), policy.tokenizer)
+    return LanguageModel(copy.deepcopy(policy.network), policy.tokenizer, sight=policy.sight)
 
 
 def merge_groups(groups: Sequence[Sequence[Sample]], together: int) -> list[list[Sample]]:
@@ -98,7 +98,7 @@ def teach(
 ) -> None:
     """Trains a model on groups of samples and logs how it went. Raises `DomainError` where there
     are none."""
-    batches: list[SFTBatch] = list(make_batches(examples))
+    batches: list[SFTBatch] = list(make_batches(examples, model))
     if not batches:
         raise DomainError(f"the {role} has nothing to learn from: plan for more games")
     with progress.phase(f"teach {role}", len(batches) * epochs, "batches") as advance:
@@ -113,7 +113,10 @@ def save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
     weights = {name: value.to(torch.bfloat16) for name, value in model.network.state_dict().items()}
     model.network.save_pretrained(folder, state_dict=dict(weights))
     model.tokenizer.save_pretrained(folder)
+    if model.sight is not None:
+        model.sight.processor.save_pretrained(folder)
     model.network.load_state_dict(weights)
+    model.forget_images()
 
 
 def roles_named(names: Sequence[str], out: Path) -> tuple[RoleName, ...]:

@@ -25,7 +25,7 @@ class SFTBatch:
     ids: np.ndarray
     """[nodes], as in `Pack`."""
     positions: np.ndarray
-    """[nodes]"""
+    """[nodes], or [3, nodes] in a model whose positions follow the grid of an image."""
     ends: np.ndarray
     """[nodes]"""
     nodes: np.ndarray
@@ -34,27 +34,27 @@ class SFTBatch:
     """[targets], the tokens that they should predict."""
 
     @classmethod
-    def from_pack(cls, part: Pack) -> SFTBatch:
+    def from_pack(cls, part: Pack, model: LanguageModel) -> SFTBatch:
         pairs = [
             (path[i - 1], part.ids[path[i]])
             for sample, path in zip(part.samples, part.paths, strict=True)
             for i in range(len(sample.completion.prompt_ids), len(path))
         ]
         return cls(
-            part.ids.astype(np.int32),
-            part.positions.astype(np.int32),
+            part.ids,
+            part.places(model).numpy().astype(np.int32),
             part.ends.astype(np.int32),
             np.array([node for node, _ in pairs], dtype=np.int32),
             np.array([token for _, token in pairs], dtype=np.int32),
         )
 
 
-def make_batches(groups: Iterable[Sequence[Sample]]) -> Iterator[SFTBatch]:
+def make_batches(groups: Iterable[Sequence[Sample]], model: LanguageModel) -> Iterator[SFTBatch]:
     """Yields batches in which the samples of a group (an episode, say) share prefixes; groups are
     kept apart."""
     for samples in groups:
         for part in pack(samples, MAX_BATCH_TOKENS):
-            yield SFTBatch.from_pack(part)
+            yield SFTBatch.from_pack(part, model)
 
 
 class Renaming:
@@ -119,7 +119,9 @@ def _loss(
     # Tries one behind the other are a forest, which is computed like a trie.
     offsets = np.cumsum([0, *(len(batch.ids) for batch in batches)])[:-1]
     hidden = model.trie_hidden_states(
-        torch.from_numpy(_joined([n[batch.ids] for batch, n in zip(batches, names, strict=True)])),
+        torch.from_numpy(
+            _joined([_renamed(batch.ids, n) for batch, n in zip(batches, names, strict=True)])
+        ),
         torch.from_numpy(_joined([batch.positions for batch in batches])),
         _joined([batch.ends + start for batch, start in zip(batches, offsets, strict=True)]),
     )
@@ -130,5 +132,10 @@ def _loss(
     return torch.nn.functional.cross_entropy(logits, torch.from_numpy(tokens).to(hidden.device))
 
 
+def _renamed(ids: np.ndarray, names: np.ndarray) -> np.ndarray:
+    """Returns ids [nodes] by their new names [vocabulary]; those of images have none."""
+    return np.where(ids < 0, ids, names[np.maximum(ids, 0)])
+
+
 def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts).astype(np.int64)
+    return np.concatenate(parts, axis=-1).astype(np.int64)

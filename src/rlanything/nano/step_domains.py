@@ -8,6 +8,7 @@ useful but imperfect. What each reached is measured on the `tune` split, which n
 from __future__ import annotations
 
 import random
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -42,6 +43,7 @@ from rlanything.nano.making import (
 )
 from rlanything.nano.measuring import measure_adapter, measure_policy, sample_critics
 from rlanything.nano.samples import SampleWriter
+from rlanything.nano.seeing import new_seeing_model
 from rlanything.nano.sft import Renaming
 from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.progress import Progress
@@ -53,6 +55,9 @@ from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_policy
 from rlanything.seeds import derive
 
+SCREENSHOTS = 1
+"""How many a policy that sees is shown: a page's last one has all that earlier ones led to."""
+
 
 class StepDomainBuilder:
     """A build of the three models of a domain whose judge scores steps."""
@@ -62,11 +67,16 @@ class StepDomainBuilder:
     ) -> None:
         self._plan, self._teacher, self._out, self._progress = plan, teacher, out, progress
         self._domain: Domain = load_domain(plan.domain, plan.options)
-        self._pool = EnvironmentPool(plan.domain, plan.options, workers, 120.0)
+        self._images = tempfile.TemporaryDirectory(prefix="rlanything-nano-")
+        self._folders = (Path(self._images.name),) if plan.sight else ()
+        self._pool = EnvironmentPool(
+            plan.domain, plan.options, workers, 120.0, self._folders[0] if plan.sight else None
+        )
         self._config = PolicyConfig(
             decoding=plan.decoding,
             max_tokens=plan.response_tokens,
             thought_tokens=plan.thought_tokens,
+            screenshots=SCREENSHOTS,
         )
 
     def build(self, roles: Sequence[RoleName] = ROLES) -> dict[str, Any]:
@@ -75,7 +85,7 @@ class StepDomainBuilder:
         prepare_torch(0)
         begun = time.perf_counter()
         plan, measured = self._plan, earlier_measurements(self._out, roles)
-        with self._progress.live(), self._pool:
+        with self._images, self._progress.live(), self._pool:
             games = self._domain.tasks("train", plan.games, derive(plan.seed, "games"))
             if "policy" in roles:
                 demonstrations = self._play(
@@ -85,18 +95,22 @@ class StepDomainBuilder:
                     "demos",
                 )
                 policy = self._untaught(demonstrations)
-                writer = SampleWriter(policy, self._domain)
+                writer = self._writer(policy)
                 samples = [writer.demonstration(t) for t in demonstrations]
                 self._teach(policy, samples, "policy")
                 measured["policy"] = self._measure_policy(policy)
             else:
-                policy = load_model(self._out / "policy", "float32")
-                writer = SampleWriter(policy, self._domain)
+                # The tower too: a student of it is taught by gradients through all of it.
+                policy = load_model(
+                    *(self._out / "policy", "float32"),
+                    images=self._folders,
+                    train_vision=plan.sight,
+                )
+                writer = self._writer(policy)
 
             rollouts: list[Trajectory] = []
             if "judge" in roles or "adapter" in roles:
-                agent = self._agent(policy, 1.0)
-                rollouts = self._play(agent, games[: plan.judged_games], 2, "rollouts")
+                rollouts = self._policy_rollouts(policy, games[: plan.judged_games])
             if "judge" in roles:
                 judge = student(policy)
                 self._teach(judge, self._judgements(writer, rollouts), "judge")
@@ -112,6 +126,9 @@ class StepDomainBuilder:
             measured["minutes"] = (time.perf_counter() - begun) / 60
         write_card(self._out, plan, measured)
         return measured
+
+    def _policy_rollouts(self, policy: LanguageModel, games: Sequence[Task]) -> list[Trajectory]:
+        return self._play(self._agent(policy, 1.0), games, 2, "rollouts")
 
     def _play(self, agent: Agent, games: Sequence[Task], times: int, name: str) -> list[Trajectory]:
         attempts = [
@@ -148,9 +165,14 @@ class StepDomainBuilder:
     def _untaught(self, demonstrations: Sequence[Trajectory]) -> LanguageModel:
         """Returns the model that the demonstrations are to teach."""
         plan = self._plan
-        tokenizer = train_tokenizer(self._texts(demonstrations), plan.vocabulary, plan.spaces_apart)
-        shape = Shape(plan.hidden, plan.layers, plan.heads)
-        policy = new_model(shape, tokenizer, derive(plan.seed, "policy"))
+        tokenizer = train_tokenizer(
+            self._texts(demonstrations), plan.vocabulary, plan.spaces_apart, plan.sight
+        )
+        shape, seed = Shape(plan.hidden, plan.layers, plan.heads), derive(plan.seed, "policy")
+        if plan.sight:
+            policy = new_seeing_model(shape, tokenizer, seed, self._folders)
+        else:
+            policy = new_model(shape, tokenizer, seed)
         self._pretrain_copying(policy)
         return policy
 
@@ -201,6 +223,9 @@ class StepDomainBuilder:
                 groups.append([ids[0] for ids in spelled if len(ids) == 1])
         return Renaming(groups, len(model.tokenizer))
 
+    def _writer(self, model: LanguageModel) -> SampleWriter:
+        return SampleWriter(model, self._domain, SCREENSHOTS if self._plan.sight else 0)
+
     def _agent(self, policy: LanguageModel, temperature: float) -> Agent:
         chat_model = LocalChatModel(policy, embedded_engine(policy))
         return build_policy(chat_model, self._domain, self._config, temperature)
@@ -238,8 +263,8 @@ class StepDomainBuilder:
                     score = -label if rng.random() < self._plan.label_noise else label
                     steps = trajectory.steps[: i + 1]
                     text = self._teacher.judgement(trajectory.task, steps, score)
-                    messages = self._domain.judge_prompt(trajectory.task, steps)
-                    kept.append(writer.answer(f"{trajectory.id}/{i}", messages, text))
+                    source = f"{trajectory.id}/{i}"
+                    kept.append(writer.judgement(source, trajectory.task, steps, text))
             samples.append(kept)
         return samples
 
@@ -250,7 +275,10 @@ class StepDomainBuilder:
         rollouts = self._play(self._agent(policy, 1.0), games, 1, "judged rollouts")
         evaluation = JudgeEvalSet(rollouts, oracle_labels(self._domain, rollouts))
         chat_model = LocalChatModel(judge, embedded_engine(judge))
-        role = LLMJudge(chat_model, self._domain, Sampling(0.8, self._plan.judgement_tokens), 3)
+        role = LLMJudge(
+            *(chat_model, self._domain, Sampling(0.8, self._plan.judgement_tokens), 3),
+            screenshots=self._plan.sight,
+        )
         diagnostics = evaluation.evaluate(role, 1.0, self._plan.seed, self._progress).diagnostics
         self._progress.log(f"judge: {diagnostics}")
         return asdict(diagnostics)

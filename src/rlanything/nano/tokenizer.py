@@ -16,16 +16,31 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
+IMAGE_MARKS = ("<|image|>", "<|video|>", "<|vision_start|>", "<|vision_end|>")
+"""Tokens that stand for images and lie around them, with the last ids."""
+SEEN_CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|' + message.role + '|>' }}"
+    "{% if message.content is string %}{{ message.content }}{% else %}"
+    "{% for part in message.content %}"
+    "{% if part.type == 'image' %}{{ '<|vision_start|><|image|><|vision_end|>' }}"
+    "{% else %}{{ part.text }}{% endif %}"
+    "{% endfor %}{% endif %}"
+    "{{ '<|end|>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
 
 
 def train_tokenizer(
-    texts: Iterable[str], vocab_size: int, spaces_apart: bool = False
+    texts: Iterable[str], vocab_size: int, spaces_apart: bool = False, sees: bool = False
 ) -> PreTrainedTokenizerFast:
     """Returns a tokenizer of at most `vocab_size` tokens, the same for the same texts. It encodes
     any text: unknown words fall back to bytes.
 
     `spaces_apart`: a space is a token of its own, so that a word is the same tokens after a space
-    as after a quotation mark. Texts get longer; it helps where words read in quotes are typed."""
+    as after a quotation mark. Texts get longer; it helps where words read in quotes are typed.
+    `sees`: chats may hold images."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -47,4 +62,7 @@ def train_tokenizer(
         tokenizer_object=tokenizer, pad_token="<|pad|>", eos_token=TURN_END
     )
     wrapped.chat_template = CHAT_TEMPLATE
+    if sees:
+        wrapped.add_special_tokens({"additional_special_tokens": [*IMAGE_MARKS]})
+        wrapped.chat_template = SEEN_CHAT_TEMPLATE
     return wrapped

@@ -11,7 +11,9 @@ from rlanything.domains.miniwob.browser import HEIGHT, WIDTH, Browser
 from rlanything.domains.miniwob.environment import MiniWobEnvironment, open_episode
 from rlanything.domains.miniwob.experts import right_actions
 from rlanything.domains.miniwob.rewriting import family, setting_in
+from rlanything.domains.miniwob.sight import replayed
 from rlanything.domains.miniwob.tasks import (
+    SPLITS,
     changed_spec,
     episode_specs,
     make_task,
@@ -46,6 +48,9 @@ class MiniWob(ScreenDomain):
 
     action_marker = ACTION_MARKER
 
+    splits = SPLITS
+    """The pages of every split."""
+
     def __init__(
         self, observe: Observed = "text", screenshots: int = 0, prompts: str | None = None
     ) -> None:
@@ -76,7 +81,7 @@ class MiniWob(ScreenDomain):
         return Browser(self._screenshots or 1)
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
-        numbered = list(enumerate(episode_specs(split, count, seed)))
+        numbered = list(enumerate(episode_specs(split, count, seed, self.splits)))
         tasks: dict[int, Task] = {}
         # Page by page: the browser opens every page once, however many tasks it has.
         for number, spec in sorted(numbered, key=lambda pair: pair[1].page):
@@ -140,23 +145,35 @@ class MiniWob(ScreenDomain):
         del task, trajectories  # an expert solved a candidate when it was proposed
         return None
 
-    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
+    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
         """Returns +1 for a step that an expert might have taken on that screen, whatever was done
-        before."""
+        before; None where steps that were only seen cannot be followed."""
+        try:
+            read = steps if self._shows_text else replayed(self.browser, task, steps).steps
+        except EpisodeError:
+            return None
         return [
             1
-            if step.valid and step.action in right_actions(task, step.observation, steps[:i])
+            if step.valid and step.action in right_actions(task, step.observation, read[:i])
             else -1
-            for i, step in enumerate(steps)
+            for i, step in enumerate(read)
         ]
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
+        action = self._right_action(task, steps)
+        return f"{ACTION_MARKER} {action}" if action else None
+
+    def _right_action(self, task: Task, steps: Sequence[Step]) -> str | None:
+        """Returns what an expert does after some steps; None where it is lost."""
+        if not self._shows_text:
+            replay = replayed(self.browser, task, steps)
+            return replay.pointed(replay.right(task))
         if steps:
             screen = steps[-1].next_observation
         else:
             screen = MiniWobEnvironment(self.browser).reset(task).text
         right = right_actions(task, screen, steps)
-        return f"{ACTION_MARKER} {right[0]}" if right else None
+        return right[0] if right else None
 
     def _solve(self, task: Task) -> None:
         """Raises `InvalidTask` unless the expert solves the task, and `EpisodeError`."""

@@ -91,6 +91,22 @@ class PageEpisode:
         """Returns a PNG of 160 x 210 pixels times the browser's scale."""
         return self._browser_call(lambda: self._restored_page().screenshot())
 
+    def element_at(self, x: int, y: int) -> int | None:
+        """Returns the number of the element that a click at a point falls on; None: on none."""
+        asked = "([x, y]) => miniwob.at(x, y)"
+        number = self._browser_call(lambda: self._restored_page().evaluate(asked, [x, y]))
+        return number or None
+
+    def place(self, number: int, grain: int) -> tuple[int, int] | None:
+        """Returns a point of an element, in whole pixels, multiples of `grain` if there are such;
+        None where nothing of it can be clicked."""
+        try:
+            x, y = self._browser_call(lambda: _point(self._restored_page(), number))
+        except InvalidAction:
+            return None
+        rounded = (round(x / grain) * grain, round(y / grain) * grain)
+        return rounded if self.element_at(*rounded) == number else (int(x), int(y))
+
     def _browser_call(self, work: Any) -> Any:
         for death in range(1, MOST_DEATHS + 1):
             try:

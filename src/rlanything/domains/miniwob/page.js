@@ -213,6 +213,16 @@
     return null;
   };
 
+  // The number of the element that a click at a point falls on; 0: on none.
+  const at = (x, y) => {
+    for (let each = document.elementFromPoint(x, y); each; each = each.parentElement) {
+      const label = each.tagName === "LABEL" ? each.control : null;
+      const index = elements.indexOf(elements.includes(each) || !label ? each : label);
+      if (index >= 0) return index + 1;
+    }
+    return 0;
+  };
+
   // How a field takes what is typed: "list" for one that goes to the option so named, "parts" for one
   // that is filled in part by part, as dates are; then it is empty and at its first part.
   const PARTS = new Set(["date", "datetime-local", "month", "time", "week"]);
@@ -387,6 +397,7 @@
     typing: touching(typing),
     count: () => elements.length,
     point: touching(point),
+    at,
     choose: touching(choose),
     settle: touching(settle),
   };

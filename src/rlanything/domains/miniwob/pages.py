@@ -163,4 +163,32 @@ OOD = (
     *_family("script", "Compare letter by letter.", ["unicode-test"]),
 )
 
-PAGES: dict[str, Page] = {page.name: page for page in (*TRAIN, *OOD)}
+_DRAWN = (
+    *_family(
+        "shape",
+        "A thing fits if all that is said of it does.",
+        ["click-shape"],
+        click_shape=Knob("shapes", 3, 19, "3,20"),
+    ),
+    *_family("figure", "Letters and numbers are no shapes.", ["identify-shape"]),
+    *_family(
+        "count",
+        "Count what fits, then click the number.",
+        ["count-shape"],
+        count_shape=Knob("shapes", 3, 9, "3,10"),
+    ),
+    *_family("shades", "Shades may be pale or dark.", ["click-shades"]),
+)
+_NAMED = {page.name: page for page in (*TRAIN, *OOD, *_DRAWN)}
+SEEN_TRAIN = tuple(
+    _NAMED[name]
+    for name in (
+        *("click-color", "click-shape", "identify-shape", "count-shape"),
+        *("click-test", "click-test-2", "click-widget"),
+    )
+)
+"""Pages that looking solves: what is to be clicked is known by its color, shape, place or letters,
+and a click is enough."""
+SEEN_OOD = tuple(_NAMED[name] for name in ("click-test-transfer", "click-shades"))
+
+PAGES: dict[str, Page] = _NAMED

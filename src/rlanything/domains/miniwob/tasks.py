@@ -22,12 +22,14 @@ SPLITS: Mapping[str, tuple[Page, ...]] = {
 """`in_domain`: the pages of `train` with seeds of its own; `ood`: pages held out."""
 
 
-def episode_specs(split: str, count: int, seed: int) -> list[EpisodeSpec]:
+def episode_specs(
+    split: str, count: int, seed: int, splits: Mapping[str, tuple[Page, ...]] = SPLITS
+) -> list[EpisodeSpec]:
     """Returns `count` episodes, every page of the split as often as the others. Raises
     `DomainError` for an unknown split."""
-    if split not in SPLITS:
-        raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
-    pages = dealt(SPLITS[split], count, random.Random(derive(seed, "miniwob", split)))
+    if split not in splits:
+        raise DomainError(f"unknown split {split!r}: use one of {', '.join(splits)}")
+    pages = dealt(splits[split], count, random.Random(derive(seed, "miniwob", split)))
     return [
         EpisodeSpec(page.name, derive(seed, "miniwob", split, number) % 2**32)
         for number, page in enumerate(pages)

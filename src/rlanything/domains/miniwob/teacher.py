@@ -102,14 +102,14 @@ class MiniWobTeacher:
 
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
         """Names the target of an expert, on which the score depends."""
-        wanted = _wanted(task, steps, len(steps) - 1)
+        wanted = self._wanted(task, steps, len(steps) - 1)
         said = "a right step" if score == 1 else "a wrong step"
         return f"{wanted} is next: {said}. \\boxed{{{score}}}"
 
     def critic(self, task: Task, steps: Sequence[Step], rejected: Sequence[int]) -> str:
         at = rejected[0] if rejected else len(steps) - 1
-        chosen = target(steps[at].observation, steps[at].action)
-        return f"It did not go on with {_wanted(task, steps, at)}. It chose {chosen}."
+        chosen = self._chosen(steps[at])
+        return f"It did not go on with {self._wanted(task, steps, at)}. It chose {chosen}."
 
     def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
         """Proposes a later page of the family or a greater number as harder; an earlier page, a
@@ -117,12 +117,15 @@ class MiniWobTeacher:
         options = _changes(page_of(root), direction, rng)
         return rng.choice(options) if options else None
 
+    def _wanted(self, task: Task, steps: Sequence[Step], at: int) -> str:
+        """Returns the target of an expert at a step."""
+        screen = steps[at].observation
+        right = right_actions(task, screen, steps[:at])
+        return target(screen, right[0]) if right else LOST
 
-def _wanted(task: Task, steps: Sequence[Step], at: int) -> str:
-    """Returns the target of an expert at a step."""
-    screen = steps[at].observation
-    right = right_actions(task, screen, steps[:at])
-    return target(screen, right[0]) if right else LOST
+    def _chosen(self, step: Step) -> str:
+        """Returns the target of a step."""
+        return target(step.observation, step.action)
 
 
 def _changes(page: Page, direction: Direction, rng: random.Random) -> list[str]:

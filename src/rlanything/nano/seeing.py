@@ -1,0 +1,83 @@
+"""A nano model that sees: a Qwen3-VL of a million parameters, from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    Qwen2VLImageProcessorPil,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+)
+
+from rlanything.engines.hf.images import Sight
+from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.images import ImageBook
+from rlanything.nano.making import Shape
+from rlanything.nano.tokenizer import IMAGE_MARKS
+
+PATCH = 16
+"""Pixels of a screenshot, across and down, that become one token."""
+MOST_PATCHES = 1024
+TOWER: dict[str, Any] = {
+    "depth": 3,
+    "hidden_size": 96,
+    "intermediate_size": 192,
+    "num_heads": 4,
+    "patch_size": PATCH,
+    "spatial_merge_size": 1,
+    "temporal_patch_size": 2,
+    # Where a patch lies is what a click needs; it is learned here, and relative in the decoder.
+    "num_position_embeddings": 256,
+    "deepstack_visual_indexes": [],
+}
+
+
+def new_seeing_model(
+    shape: Shape, tokenizer: Any, seed: int, images: Sequence[Path]
+) -> LanguageModel:
+    """Returns an untrained model; `images`: the folders in which it looks for screenshots."""
+    torch.manual_seed(seed)
+    image, video, start, end = tokenizer.convert_tokens_to_ids([*IMAGE_MARKS])
+    head = shape.hidden // shape.heads
+    text = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": shape.hidden,
+        "intermediate_size": 3 * shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.heads // 2,
+        "head_dim": head,
+        "max_position_embeddings": 4096,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10_000.0,
+            "mrope_interleaved": True,
+            "mrope_section": [head // 2 - 2 * (head // 6), head // 6, head // 6],
+        },
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": None,
+    }
+    config = Qwen3VLConfig(
+        text_config=text,
+        vision_config=TOWER | {"out_hidden_size": shape.hidden},
+        image_token_id=image,
+        video_token_id=video,
+        vision_start_token_id=start,
+        vision_end_token_id=end,
+        tie_word_embeddings=True,
+    )
+    processor = Qwen2VLImageProcessorPil(
+        patch_size=PATCH,
+        merge_size=1,
+        temporal_patch_size=2,
+        size={"shortest_edge": PATCH * PATCH, "longest_edge": MOST_PATCHES * PATCH * PATCH},
+    )
+    network = Qwen3VLForConditionalGeneration(config)
+    return LanguageModel(
+        network, tokenizer, sight=Sight(config, tokenizer, processor, ImageBook(images))
+    )
