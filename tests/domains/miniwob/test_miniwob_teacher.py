@@ -49,11 +49,12 @@ def test_a_demonstrator_wins_every_page_and_loses_by_slips(
     assert [each.outcome for each in sure] == [1] * len(tasks)
     assert 0 < sum(each.outcome == 1 for each in slipping) < 0.8 * len(tasks)
     for trajectory in sure:
-        assert set(miniwob.oracle(trajectory.task, trajectory.steps)) == {1}
+        assert set(miniwob.oracle(trajectory.task, trajectory.steps) or ()) == {1}
         for step in trajectory.steps:
             thought, _, action = step.response.rpartition(" > ")
             assert thought == target(step.observation, action)
-    labels = Counter(label for each in slipping for label in miniwob.oracle(each.task, each.steps))
+    known = [miniwob.oracle(each.task, each.steps) or [] for each in slipping]
+    labels = Counter(label for labels in known for label in labels)
     assert labels[-1] > 0.3 * labels.total()
 
 
