@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
+from rlanything.domains.requests import ModelRequest, Reply
 from rlanything.records import Direction, JudgedTrajectory, Messages, Step, Task, Trajectory
 
 
@@ -81,6 +82,15 @@ class Observation:
     """The actions possible now, where the environment can list them; None: any text."""
     image: Image | None = None
     """A screenshot, where the environment was asked for one."""
+    request: ModelRequest | None = None
+    """The chat to be answered, where the agent is a program that writes its own; None: the
+    domain's `policy_prompt`."""
+
+    @property
+    def images(self) -> Mapping[str, bytes]:
+        """The files of all images in it, by name."""
+        own = {} if self.image is None else {self.image.name: self.image.data}
+        return own if self.request is None else {**own, **self.request.images}
 
     @property
     def image_name(self) -> str | None:
@@ -134,6 +144,24 @@ class Environment(Protocol):
         ...
 
 
+@runtime_checkable
+class AgentEnvironment(Protocol):
+    """An environment in which an agent of its own acts, whose observations have a `request`: what
+    `step` is elsewhere, `take` and `reply` are here."""
+
+    def reset(self, task: Task) -> Observation: ...
+
+    def take(self, reply: Reply) -> None:
+        """Hands an answer over without waiting for anything, so that the programs of several
+        episodes go on at the same time. May be left out before `reply`."""
+        ...
+
+    def reply(self, reply: Reply) -> StepResult:
+        """Hands an answer over, unless `take` did, and returns what comes next: a further request,
+        or the outcome."""
+        ...
+
+
 class Domain(Protocol):
     """Everything the loop must know about a kind of task."""
 
@@ -149,7 +177,7 @@ class Domain(Protocol):
         the split is unknown or empty."""
         ...
 
-    def environment(self) -> Environment:
+    def environment(self) -> Environment | AgentEnvironment:
         """Returns a new environment, ready for `reset`. Workers call it in processes of their
         own."""
         ...
