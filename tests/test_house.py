@@ -99,12 +99,12 @@ def test_arrows_point_down(name: str) -> None:
 
 
 # The shipped domains are plug-ins: a folder each, found by entry point.
-DOMAIN_FOLDERS = ("alfworld", "coding", "miniwob", "osworld")
+DOMAIN_FOLDERS = ("agent", "alfworld", "coding", "miniwob", "osworld")
 # What a domain's folder may import of the project, beside itself.
 OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
     *(f"domains.{name}" for name in ("base", "bubblewrap", "bpf", "screens", "teaching")),
-    *("domains.templates", "domains.text"),
+    *("domains.requests", "domains.templates", "domains.text"),
 ]
 
 

@@ -147,9 +147,7 @@ class Chat:
         except ModelError:
             return False
 
-    def _apply(
-        self, turns: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None
-    ) -> str:
+    def _apply(self, turns: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> str:
         given: Any = {"tools": tools} if tools else {}
         with rendering(self._model.name):
             text = self._model.tokenizer.apply_chat_template(

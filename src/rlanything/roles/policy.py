@@ -11,7 +11,6 @@ from rlanything.records import Completion, Messages
 from rlanything.roles.chat_model import Actions, ChatModel, ChatRequest
 from rlanything.roles.looking import before_acting
 
-
 _FREE = "this run's policy answers freely: a list of choices needs policy.decoding=choices"
 
 

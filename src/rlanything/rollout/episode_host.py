@@ -22,7 +22,6 @@ from rlanything.domains.registry import DomainSource
 from rlanything.domains.requests import Reply
 from rlanything.records import Task
 
-
 Response: TypeAlias = str | Reply
 """What an environment is told: the policy's answer, or its reply to an agent's request."""
 
@@ -69,7 +68,6 @@ class EpisodeHost:
             self._environments.pop(play.slot, None)
             reason = f"{type(fault).__name__}: {fault}"
             return EpisodeError(play.task.id, reason, lost=stepping)
-
 
     def announce(self, plays: Sequence[Play]) -> None:
         """Tells programs that act in their environments what is to be played: they go on at the

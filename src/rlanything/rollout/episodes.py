@@ -127,9 +127,7 @@ def _play(
     return [ended[i] for i in range(len(attempts))]
 
 
-def _ask(
-    agent: Agent, episodes: Sequence[Episode], seeds: Sequence[int]
-) -> list[Completion | str]:
+def _ask(agent: Agent, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion | str]:
     """Returns the response in each episode, or why its request was refused."""
     try:
         return [*agent.respond(episodes, seeds)]
