@@ -19,6 +19,7 @@ from rlanything.records import Task
 Solve = Callable[[Task, Any], Any]
 """Somebody's `solve(task, client)`, a coroutine function or a plain one."""
 GRACE_SECONDS = 1.0
+INTERRUPTIONS = 5
 
 
 class Program(Protocol):
@@ -48,14 +49,22 @@ class Function:
 
     def end(self) -> None:
         """Cancels it; one that takes no notice is interrupted wherever its own code is."""
-        if self._loop is not None and self._running is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
-                self._loop.call_soon_threadsafe(self._running.cancel)
+        if self._running is not None:
+            self._wake(self._running.cancel)
         self._thread.join(GRACE_SECONDS)
-        if self._thread.is_alive():
+        # More than once: asyncio.run waits for whatever takes no notice of being cancelled.
+        for _ in range(INTERRUPTIONS):
+            if not self._thread.is_alive():
+                return
             number = ctypes.c_ulong(self._thread.ident or 0)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(SystemExit))
-            self._thread.join(GRACE_SECONDS)
+            self._wake(_nothing)
+            self._thread.join(GRACE_SECONDS / INTERRUPTIONS)
+
+    def _wake(self, call: Callable[[], object]) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(call)
 
     def _call(self, solve: Solve, task: Task, place: tuple[str, str]) -> None:
         url, key = place
@@ -75,3 +84,7 @@ class Function:
             asyncio.run(solving())
         except BaseException as fault:
             self._conversation.finish(Ended(fault=fault))
+
+
+def _nothing() -> None:
+    """Does nothing: it is run so that a loop notices an interruption."""
