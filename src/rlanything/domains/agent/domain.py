@@ -8,6 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from rlanything.domains.agent.commands import Command, command_options
 from rlanything.domains.agent.environment import AgentOptions, ProgramEnvironment, Start
 from rlanything.domains.agent.helpers import Helpers
 from rlanything.domains.agent.outcome import Scale
@@ -35,6 +36,11 @@ class Agent(TextDomain):
     `images`: show the policy images that requests hold. `timeout_seconds`: what the program may
     take between an answer and its next request; keep it below `environment.timeout_seconds`.
 
+    `command`: words to run in place of `solve`, which find the endpoint in OPENAI_BASE_URL and
+    OPENAI_API_KEY. `outcome`: the `last_line` of its output, or its `exit_code`; `folder`: where it
+    works (None: here), `shown`: what else it can read, `variables`: of its environment,
+    `memory_mb`: of each of its processes, and of its /tmp. `contained`: in a box without network.
+
     Raises `DomainError` for options it cannot use."""
 
     def __init__(
@@ -49,6 +55,13 @@ class Agent(TextDomain):
         win_at: float | None = None,
         images: bool = False,
         timeout_seconds: float = 45.0,
+        command: Sequence[str] | None = None,
+        outcome: str = "last_line",
+        folder: str | None = None,
+        shown: Sequence[str] = (),
+        variables: Mapping[str, str] = MappingProxyType({}),
+        memory_mb: int = 2048,
+        contained: bool = True,
     ) -> None:
         self.shows_images = images
         self._tasks = read_tasks(tasks, _shares(splits))
@@ -64,9 +77,13 @@ class Agent(TextDomain):
             images=images,
             timeout_seconds=float(timeout_seconds),
         )
-        if solve is None:
-            raise DomainError("name the program: solve=module:function")
-        self._start: Start = _function(solve)
+        if (solve is None) == (command is None):
+            raise DomainError("name the program: solve=module:function, or command=[...], not both")
+        if command is not None:
+            places = (folder, shown, variables, memory_mb, contained)
+            self._start: Start = partial(Command, command_options(command, outcome, *places))
+        else:
+            self._start = _function(solve)
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         return self._tasks.tasks(split, count, seed)
@@ -94,7 +111,7 @@ class Agent(TextDomain):
         return Task(task_id, instruction, root.kind, root.data)
 
 
-def _function(solve: str | Solve) -> Start:
+def _function(solve: str | Solve | None) -> Start:
     if isinstance(solve, str):
         if ":" not in solve:
             raise DomainError(f"solve is {solve!r}: write module:function")

@@ -16,6 +16,7 @@ from rlanything.domains.agent.reading import Refusal
 from rlanything.domains.agent.threads import Place, Threads, shown
 from rlanything.domains.agent.tool_calls import Said, parse_calls
 from rlanything.domains.base import (
+    DomainError,
     EpisodeError,
     InvalidTask,
     Observation,
@@ -163,6 +164,10 @@ class ProgramEnvironment:
         fault = ended.fault
         if isinstance(fault, EpisodeError):
             raise EpisodeError(self._task.id, fault.reason, lost=fault.lost)
+        if isinstance(fault, DomainError):
+            raise fault
+        if isinstance(fault, BadOutcome):
+            raise self._fault(str(fault))
         if isinstance(fault, InvalidTask):
             raise EpisodeError(self._task.id, f"its agent calls it invalid: {fault}")
         if fault is not None:
