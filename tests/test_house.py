@@ -312,7 +312,7 @@ def test_the_loop_is_short() -> None:
 
 
 # Folders of tests that are no rooms: what several share, what is outside `src`, what needs vLLM.
-NO_ROOMS = ("helpers", "benchmarks", "with_ray", "with_vllm")
+NO_ROOMS = ("helpers", "benchmarks", "with_agents", "with_ray", "with_vllm")
 # Top-level tests that are about no single file.
 NO_FILES = ("test_documentation.py", "test_front_door.py", "test_house.py", "test_wheel.py")
 
