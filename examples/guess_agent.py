@@ -21,10 +21,12 @@ async def solve(task, client):
             extra_body={"structured_outputs": {"choice": numbers}},
         )
         said = reply.choices[0].message.content
-        guess = int(said.rpartition(">")[2])
-        if guess == secret:
+        guess = said.rpartition(">")[2].strip()
+        if guess == str(secret):
             return True
-        hint = "Higher." if guess < secret else "Lower."
+        hint = "Say a number."
+        if guess in numbers:
+            hint = "Higher." if int(guess) < secret else "Lower."
         messages.append({"role": "assistant", "content": said})
         messages.append({"role": "user", "content": hint})
     return False

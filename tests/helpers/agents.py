@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlanything.domains.agent.domain import Agent
+from rlanything.domains.agent.domain import AgentDomain
 from rlanything.domains.base import Episode
 from rlanything.domains.requests import RequestsRefused
 from rlanything.records import Completion
@@ -46,17 +46,23 @@ class Scripted:
         return texts[min(len(episode.steps) + self.refused, len(texts) - 1)]
 
 
-def agent(solve: Callable[..., Any] | str | None, *says: Sequence[str], **options: Any) -> Agent:
+def agent(
+    solve: Callable[..., Any] | str | None, *says: Sequence[str], **options: Any
+) -> AgentDomain:
     """A domain with one task for each list of answers."""
     rows: list[Mapping[str, Any]] = [
         {"id": f"t{i}", "instruction": f"Do {i}.", "data": {"says": list(texts)}}
         for i, texts in enumerate(says or [["yes"]])
     ]
-    return Agent(rows, solve, **{"splits": {"train": 1.0}, "timeout_seconds": 5.0, **options})
+    return AgentDomain(rows, solve, **{"splits": {"train": 1.0}, "timeout_seconds": 5.0, **options})
 
 
 def played(
-    domain: Agent, max_steps: int = 6, workers: int = 0, policy: Any = None, timeout: float = 30.0
+    domain: AgentDomain,
+    max_steps: int = 6,
+    workers: int = 0,
+    policy: Any = None,
+    timeout: float = 30.0,
 ) -> Rollouts:
     """Rollouts of every task, in the order of their ids."""
     tasks = sorted(domain.tasks("train", 100, 0), key=lambda task: task.id)

@@ -17,7 +17,7 @@ import pytest
 
 import rlanything as rl
 from helpers.agents import Scripted, agent, ask, played
-from rlanything.domains.agent.domain import Agent
+from rlanything.domains.agent.domain import AgentDomain
 from rlanything.domains.base import DomainError
 from rlanything.records import Task
 
@@ -316,4 +316,4 @@ def test_options_that_cannot_be_used_are_refused_with_the_remedy(
 ) -> None:
     rows = [{"id": "1", "instruction": "a"}]
     with pytest.raises(DomainError, match=reason):
-        Agent(**{"tasks": rows, "solve": fine, **options})
+        AgentDomain(**{"tasks": rows, "solve": fine, **options})

@@ -11,7 +11,7 @@ import pytest
 
 import rlanything as rl
 from helpers.paths import ROOT
-from rlanything.domains.agent.domain import Agent
+from rlanything.domains.agent.domain import AgentDomain
 from rlanything.engines import shipped
 from rlanything.records import Task, Trajectory
 
@@ -60,7 +60,7 @@ async def play(task: Task, client: Any) -> bool:
         messages.append({"role": "user", "content": result.observation.text})
 
 
-class Through(Agent):
+class Through(AgentDomain):
     def __init__(self, listed: bool) -> None:
         super().__init__([{"id": "1", "instruction": "unused"}], play)
         self._listed = listed

@@ -6,13 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from rlanything.domains.agent.conversation import Answer
-from rlanything.domains.agent.reading import Asked, Refusal
+from rlanything.domains.agent.conversation import PolicyAnswer
+from rlanything.domains.agent.reading import Asked, RequestError
 
 Body = dict[str, Any]
 
 
-def completion_body(asked: Asked, answers: Sequence[Answer]) -> Body:
+def completion_body(asked: Asked, answers: Sequence[PolicyAnswer]) -> Body:
     """Returns a `chat.completion`."""
     return {
         **_head("chat.completion", asked, answers),
@@ -29,7 +29,7 @@ def completion_body(asked: Asked, answers: Sequence[Answer]) -> Body:
     }
 
 
-def event_stream(asked: Asked, answers: Sequence[Answer]) -> bytes:
+def event_stream(asked: Asked, answers: Sequence[PolicyAnswer]) -> bytes:
     """Returns the events of a streamed reply. Each answer is one piece: it is sent when it is
     whole."""
     head = _head("chat.completion.chunk", asked, answers)
@@ -48,7 +48,7 @@ def event_stream(asked: Asked, answers: Sequence[Answer]) -> bytes:
     return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode()
 
 
-def error_body(refusal: Refusal) -> Body:
+def error_body(refusal: RequestError) -> Body:
     """Returns an error."""
     kind = {401: "authentication_error", 404: "not_found_error"}
     return {
@@ -69,13 +69,13 @@ def model_list(names: Sequence[str]) -> Body:
     return {"object": "list", "data": models}
 
 
-def _head(kind: str, asked: Asked, answers: Sequence[Answer]) -> Body:
+def _head(kind: str, asked: Asked, answers: Sequence[PolicyAnswer]) -> Body:
     # No clock: an episode that is played again must see the same.
     name = f"chatcmpl-{answers[0].number}"
     return {"id": name, "object": kind, "created": 0, "model": asked.model}
 
 
-def _message(answer: Answer) -> Body:
+def _message(answer: PolicyAnswer) -> Body:
     said = answer.said
     if not said.calls:
         return {"role": "assistant", "content": said.content}
@@ -90,11 +90,11 @@ def _message(answer: Answer) -> Body:
     return {"role": "assistant", "content": said.content or None, "tool_calls": calls}
 
 
-def _finish(answer: Answer) -> str:
+def _finish(answer: PolicyAnswer) -> str:
     return "tool_calls" if answer.said.calls else answer.completion.stop_reason
 
 
-def _logprobs(answer: Answer) -> Body:
+def _logprobs(answer: PolicyAnswer) -> Body:
     """Returns the log-probs of the sampled tokens, which are named by their ids, as vLLM names
     them on demand: the texts of tokens need not join to that of an answer."""
     sampled = zip(answer.completion.token_ids, answer.completion.logprobs, strict=True)
@@ -107,7 +107,7 @@ def _logprobs(answer: Answer) -> Body:
     }
 
 
-def _usage(answers: Sequence[Answer]) -> Body:
+def _usage(answers: Sequence[PolicyAnswer]) -> Body:
     asked = len(answers[0].completion.prompt_ids)
     sampled = sum(len(answer.completion.token_ids) for answer in answers)
     return {

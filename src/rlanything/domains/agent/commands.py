@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
-from rlanything.domains.agent.conversation import Conversation, Ended
-from rlanything.domains.agent.endpoint import Door, Endpoint
+from rlanything.domains.agent.conversation import Conversation, ProgramEnd
+from rlanything.domains.agent.endpoint import AgentEndpoint, Door
 from rlanything.domains.agent.outcome import BadOutcome, last_line
 from rlanything.domains.base import DomainError
 from rlanything.domains.bubblewrap import Shown, boxed, bubblewrap, refusal, system
@@ -61,7 +61,7 @@ class Command:
         options: CommandOptions,
         task: Task,
         conversation: Conversation,
-        endpoint: Endpoint,
+        endpoint: AgentEndpoint,
         door: Door,
     ) -> None:
         """Raises `DomainError` where it cannot be contained, or is not there."""
@@ -89,7 +89,7 @@ class Command:
             self._process.wait(_CLOSE_SECONDS)
 
     def _begin(
-        self, words: list[str], endpoint: Endpoint, door: Door, stdin: IO[bytes], ready: int
+        self, words: list[str], endpoint: AgentEndpoint, door: Door, stdin: IO[bytes], ready: int
     ) -> subprocess.Popen[bytes]:
         options = self._options
         address = f"http://127.0.0.1:{_PORT}/v1" if options.contained else endpoint.url
@@ -118,18 +118,22 @@ class Command:
         self._conversation.finish(_ended(self._options.outcome, status, began, printed, complaint))
 
 
-def _ended(outcome: OutcomeOf, status: int, began: bool, printed: str, complaint: str) -> Ended:
+def _ended(
+    outcome: OutcomeOf, status: int, began: bool, printed: str, complaint: str
+) -> ProgramEnd:
     if not began:
-        return Ended(fault=DomainError(refusal(complaint)))
+        return ProgramEnd(fault=DomainError(refusal(complaint)))
     if outcome == "exit_code":
-        return Ended(status == 0)
+        return ProgramEnd(status == 0)
     if status:
         lines = complaint.strip().splitlines() or ["it printed nothing to stderr"]
-        return Ended(fault=BadOutcome(f"its agent's command ended with {status}: {lines[-1]:.300}"))
+        return ProgramEnd(
+            fault=BadOutcome(f"its agent's command ended with {status}: {lines[-1]:.300}")
+        )
     try:
-        return Ended(last_line(printed))
+        return ProgramEnd(last_line(printed))
     except BadOutcome as bad:
-        return Ended(fault=bad)
+        return ProgramEnd(fault=bad)
 
 
 def _box(

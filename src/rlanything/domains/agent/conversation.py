@@ -13,13 +13,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlanything.domains.agent.reading import Asked, Refusal
+from rlanything.domains.agent.reading import Asked, RequestError
 from rlanything.domains.agent.tool_calls import Said
 from rlanything.records import Completion
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PolicyAnswer:
     """One answer of the policy, and what the program is told of it."""
 
     said: Said
@@ -29,7 +29,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProgramEnd:
     """The end of a program."""
 
     value: Any = None
@@ -45,17 +45,17 @@ class Pending:
     asked: Asked
     id: str
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Answer]
+    future: asyncio.Future[PolicyAnswer]
     shown: bool = field(default=False)
     """Whether the environment has it: it will be answered, also if nobody waits any more."""
 
-    def settle(self, result: Answer | Refusal) -> None:
+    def settle(self, result: PolicyAnswer | RequestError) -> None:
         """Passes the answer on; from any thread."""
 
         def set_result() -> None:
             if self.future.done():
                 return
-            if isinstance(result, Refusal):
+            if isinstance(result, RequestError):
                 self.future.set_exception(result)
             else:
                 self.future.set_result(result)
@@ -70,11 +70,11 @@ class Conversation:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._pending: list[Pending] = []
-        self._ended: Ended | None = None
+        self._ended: ProgramEnd | None = None
         self._closed = False
 
-    async def ask(self, asked: Asked) -> list[Answer]:
-        """Returns as many answers as are asked for. Raises `Refusal`, also once the episode is
+    async def ask(self, asked: Asked) -> list[PolicyAnswer]:
+        """Returns as many answers as are asked for. Raises `RequestError`, also once the episode is
         over."""
         loop = asyncio.get_running_loop()
         pending = [
@@ -101,7 +101,7 @@ class Conversation:
                 if not member.shown and member in self._pending:
                     self._pending.remove(member)
 
-    def next(self, seconds: float, wanted: str | None = None) -> Pending | Ended | None:
+    def next(self, seconds: float, wanted: str | None = None) -> Pending | ProgramEnd | None:
         """Returns the oldest request (`wanted`: the one with this id), or the end; None where
         neither comes in time."""
         end = time.monotonic() + seconds
@@ -123,13 +123,13 @@ class Conversation:
         with self._changed:
             return any(pending.id == wanted for pending in self._pending)
 
-    def settle(self, pending: Pending, result: Answer | Refusal) -> None:
+    def settle(self, pending: Pending, result: PolicyAnswer | RequestError) -> None:
         """Answers a request."""
         with self._changed:
             self._pending.remove(pending)
         pending.settle(result)
 
-    def finish(self, ended: Ended) -> None:
+    def finish(self, ended: ProgramEnd) -> None:
         """Says how the program ended; only the first word counts."""
         with self._changed:
             self._ended = self._ended or ended
@@ -149,6 +149,6 @@ class Conversation:
             pending.settle(over())
 
 
-def over() -> Refusal:
+def over() -> RequestError:
     """Returns the refusal of a request that comes too late."""
-    return Refusal("this episode is over: its program has ended, or was ended", status=410)
+    return RequestError("this episode is over: its program has ended, or was ended", status=410)

@@ -24,7 +24,7 @@ _SPLITS = MappingProxyType({"train": 0.8, "in_domain": 0.2})
 _REWRITES = ("none", "instruction")
 
 
-class Agent(TextDomain):
+class AgentDomain(TextDomain):
     """Tasks that a program attempts; every request it sends is a step of the policy.
 
     `tasks`: a file of JSON lines (`domains/agent/tasks.py`), or such objects; `splits`: the share

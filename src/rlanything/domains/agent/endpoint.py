@@ -31,7 +31,7 @@ from rlanything.domains.agent.bodies import (
 )
 from rlanything.domains.agent.conversation import Conversation
 from rlanything.domains.agent.helpers import Helpers
-from rlanything.domains.agent.reading import Asked, Refusal, read_request
+from rlanything.domains.agent.reading import Asked, RequestError, read_request
 
 MOST_BYTES = 64 * 2**20
 """Longest body of a request: conversations are sent again with every turn, images too."""
@@ -52,7 +52,7 @@ class Door:
     """Whether the policy is shown images."""
 
 
-class Endpoint:
+class AgentEndpoint:
     """A server on 127.0.0.1 and on a unix socket, started when first needed; programs of this
     process reach it without either."""
 
@@ -66,7 +66,7 @@ class Endpoint:
             Route("/v1/models", self._models, methods=["GET"]),
         ]
         handlers: dict[Any, Callable[..., Awaitable[Response]]] = {
-            Refusal: _refused,
+            RequestError: _refused,
             HTTPException: _no_such_place,
         }
         self.app = Starlette(routes=routes, exception_handlers=handlers)
@@ -142,7 +142,7 @@ class Endpoint:
         _, _, key = request.headers.get("authorization", "").partition(" ")
         door = self._doors.get(key)
         if door is None:
-            raise Refusal(
+            raise RequestError(
                 "unknown key: use the one in OPENAI_API_KEY (or the client's), while its episode "
                 "lasts",
                 status=401,
@@ -164,9 +164,9 @@ class Endpoint:
 
 
 @cache
-def endpoint() -> Endpoint:
+def endpoint() -> AgentEndpoint:
     """Returns the endpoint of this process."""
-    return Endpoint()
+    return AgentEndpoint()
 
 
 async def _answered(conversation: Conversation, asked: Asked) -> Response:
@@ -200,21 +200,23 @@ async def _body(request: Request) -> Any:
     async for chunk in request.stream():
         data += chunk
         if len(data) > MOST_BYTES:
-            raise Refusal(f"the body has more than {MOST_BYTES:,} bytes: send less", status=413)
+            raise RequestError(
+                f"the body has more than {MOST_BYTES:,} bytes: send less", status=413
+            )
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
-        raise Refusal("the body is no JSON: send an object") from None
+        raise RequestError("the body is no JSON: send an object") from None
 
 
-async def _refused(request: Request, refusal: Refusal) -> Response:
+async def _refused(request: Request, refusal: RequestError) -> Response:
     del request
     return JSONResponse(error_body(refusal), refusal.status)
 
 
 async def _no_such_place(request: Request, fault: HTTPException) -> Response:
     known = "POST /v1/chat/completions and GET /v1/models are all there is"
-    refusal = Refusal(
+    refusal = RequestError(
         f"{request.method} {request.url.path}: {fault.detail}; {known}", status=fault.status_code
     )
     return JSONResponse(error_body(refusal), refusal.status)

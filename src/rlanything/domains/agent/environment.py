@@ -7,12 +7,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rlanything.domains.agent.conversation import Answer, Conversation, Ended, Pending
-from rlanything.domains.agent.endpoint import Door, Endpoint, endpoint
+from rlanything.domains.agent.conversation import Conversation, Pending, PolicyAnswer, ProgramEnd
+from rlanything.domains.agent.endpoint import AgentEndpoint, Door, endpoint
 from rlanything.domains.agent.helpers import Helpers
 from rlanything.domains.agent.outcome import BadOutcome, Scale
-from rlanything.domains.agent.programs import Program
-from rlanything.domains.agent.reading import Refusal
+from rlanything.domains.agent.programs import AgentProgram
+from rlanything.domains.agent.reading import RequestError
 from rlanything.domains.agent.threads import Place, Threads, shown
 from rlanything.domains.agent.tool_calls import Said, parse_calls
 from rlanything.domains.base import (
@@ -25,7 +25,7 @@ from rlanything.domains.base import (
 from rlanything.domains.requests import ModelRequest, Reply
 from rlanything.records import Completion, Task
 
-Start = Callable[[Task, Conversation, Endpoint, Door], Program]
+Start = Callable[[Task, Conversation, AgentEndpoint, Door], AgentProgram]
 """Starts a program for a task."""
 MOST_REFUSED = 8
 """Refusals in a row by the policy at which a program is taken for one that never stops."""
@@ -50,7 +50,7 @@ class ProgramEnvironment:
 
     def __init__(self, options: AgentOptions, start: Start) -> None:
         self._options, self._start = options, start
-        self._open: tuple[Door, Program] | None = None
+        self._open: tuple[Door, AgentProgram] | None = None
         self._conversation = Conversation()
         self._task = Task("", "")
         self._asked: tuple[Pending, Place] | None = None
@@ -70,7 +70,7 @@ class ProgramEnvironment:
         door = server.open(self._conversation, options.models, options.helpers, options.images)
         self._open = (door, self._start(task, self._conversation, server, door))
         first = self._next()
-        if isinstance(first, Ended):
+        if isinstance(first, ProgramEnd):
             outcome, _ = self._outcome(first)
             raise self._fault(f"its agent asked nothing before it ended (outcome {outcome:+d})")
         return self._show(first)
@@ -113,12 +113,12 @@ class ProgramEnvironment:
         (pending, place), self._asked = self._asked, None
         if reply.completion is None:
             self._refused += 1
-            self._conversation.settle(pending, Refusal(reply.refused))
+            self._conversation.settle(pending, RequestError(reply.refused))
             return StepResult(_END, None, False)
         self._refused = 0
         said = _said(pending, reply.completion)
         self._threads.add(pending.asked.messages, place, said)
-        self._conversation.settle(pending, Answer(said, reply.completion, self._answers))
+        self._conversation.settle(pending, PolicyAnswer(said, reply.completion, self._answers))
         self._answers += 1
         return StepResult(_END, _action(said), said.readable)
 
@@ -143,7 +143,7 @@ class ProgramEnvironment:
         image = next((image for image in reversed(asked.images) if image.name in names), None)
         return Observation(text, asked.choices, image, request)
 
-    def _next(self) -> Pending | Ended:
+    def _next(self) -> Pending | ProgramEnd:
         """Returns what the program does next. Raises `EpisodeError` for one that does nothing, or
         goes on asking for what it cannot get."""
         if self._refused >= MOST_REFUSED:
@@ -158,7 +158,7 @@ class ProgramEnvironment:
             )
         return following
 
-    def _outcome(self, ended: Ended) -> tuple[int, float | None]:
+    def _outcome(self, ended: ProgramEnd) -> tuple[int, float | None]:
         """Returns outcome and reward. Raises `EpisodeError` for a program that failed, or returned
         what is neither."""
         fault = ended.fault

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import openai
 
-from rlanything.domains.agent.conversation import Conversation, Ended
-from rlanything.domains.agent.endpoint import Door, Endpoint
+from rlanything.domains.agent.conversation import Conversation, ProgramEnd
+from rlanything.domains.agent.endpoint import AgentEndpoint, Door
 from rlanything.records import Task
 
 Solve = Callable[[Task, Any], Any]
@@ -22,7 +22,7 @@ GRACE_SECONDS = 1.0
 INTERRUPTIONS = 5
 
 
-class Program(Protocol):
+class AgentProgram(Protocol):
     """A program under way; its conversation hears of its end."""
 
     def end(self) -> None:
@@ -34,7 +34,12 @@ class Function:
     """A call of `solve`. Coroutine functions get an `AsyncOpenAI`, plain ones an `OpenAI`."""
 
     def __init__(
-        self, solve: Solve, task: Task, conversation: Conversation, endpoint: Endpoint, door: Door
+        self,
+        solve: Solve,
+        task: Task,
+        conversation: Conversation,
+        endpoint: AgentEndpoint,
+        door: Door,
     ) -> None:
         self._conversation = conversation
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -70,20 +75,20 @@ class Function:
         url, key = place
         try:
             with openai.OpenAI(base_url=url, api_key=key, timeout=None, max_retries=0) as client:
-                self._conversation.finish(Ended(solve(task, client)))
+                self._conversation.finish(ProgramEnd(solve(task, client)))
         except BaseException as fault:
-            self._conversation.finish(Ended(fault=fault))
+            self._conversation.finish(ProgramEnd(fault=fault))
 
     def _await(self, solve: Solve, task: Task, client: openai.AsyncOpenAI) -> None:
         async def solving() -> None:
             self._loop, self._running = asyncio.get_running_loop(), asyncio.current_task()
             # Heard of at once: what a loop does at its end may take long.
-            self._conversation.finish(Ended(await solve(task, client)))
+            self._conversation.finish(ProgramEnd(await solve(task, client)))
 
         try:
             asyncio.run(solving())
         except BaseException as fault:
-            self._conversation.finish(Ended(fault=fault))
+            self._conversation.finish(ProgramEnd(fault=fault))
 
 
 def _nothing() -> None:
