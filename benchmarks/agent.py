@@ -26,11 +26,13 @@ import guess_agent  # noqa: E402
 from guess import Guess  # noqa: E402
 
 import rlanything as rl  # noqa: E402
+from rlanything.domains.agent.domain import AgentDomain  # noqa: E402
 
 WAYS = ("in process", "through the endpoint")
 OVERRIDES = {
     "curriculum.adapt_tasks": False,
     "evaluation.episodes": 0,
+    "threads": 1,
     "loop.tasks": 16,
     "loop.tasks_per_iteration": 16,
     "loop.rollouts_per_task": 8,

@@ -21,11 +21,12 @@ async def solve(task, client):
             extra_body={"structured_outputs": {"choice": numbers}},
         )
         said = reply.choices[0].message.content
-        guess = said.rpartition(">")[2].strip()
-        if guess == str(secret):
+        _, marker, guess = said.rpartition(">")
+        guess = guess.strip()
+        if marker and guess == str(secret):
             return True
         hint = "Say a number."
-        if guess in numbers:
+        if marker and guess in numbers:
             hint = "Higher." if int(guess) < secret else "Lower."
         messages.append({"role": "assistant", "content": said})
         messages.append({"role": "user", "content": hint})

@@ -16,7 +16,7 @@ import pytest
 
 from helpers.agents import Scripted, agent, ask, played
 from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint
-from rlanything.domains.agent.reading import Asked, RequestError, read_request
+from rlanything.domains.agent.reading import Asked, Denial, read_request
 from rlanything.domains.agent.tool_calls import parse_calls
 from rlanything.records import Message, Task, ToolCall, Trajectory
 from rlanything.rollout.workers import EnvironmentPool
@@ -253,7 +253,7 @@ PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA
 def test_what_cannot_be_done_is_refused_with_the_remedy(
     changes: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(RequestError, match=reason) as refused:
+    with pytest.raises(Denial, match=reason) as refused:
         read_request({**BODY, **changes}, images=False)
     assert refused.value.status == 400
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlanything.domains.agent.conversation import PolicyAnswer
-from rlanything.domains.agent.reading import Asked, RequestError
+from rlanything.domains.agent.reading import Asked, Denial
 
 Body = dict[str, Any]
 
@@ -48,7 +48,7 @@ def event_stream(asked: Asked, answers: Sequence[PolicyAnswer]) -> bytes:
     return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode()
 
 
-def error_body(refusal: RequestError) -> Body:
+def error_body(refusal: Denial) -> Body:
     """Returns an error."""
     kind = {401: "authentication_error", 404: "not_found_error"}
     return {

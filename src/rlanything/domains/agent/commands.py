@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
-from rlanything.domains.agent.conversation import Conversation, ProgramEnd
+from rlanything.domains.agent.conversation import Conversation, Ending
 from rlanything.domains.agent.endpoint import AgentEndpoint, Door
 from rlanything.domains.agent.outcome import BadOutcome, last_line
 from rlanything.domains.base import DomainError
@@ -118,22 +118,20 @@ class Command:
         self._conversation.finish(_ended(self._options.outcome, status, began, printed, complaint))
 
 
-def _ended(
-    outcome: OutcomeOf, status: int, began: bool, printed: str, complaint: str
-) -> ProgramEnd:
+def _ended(outcome: OutcomeOf, status: int, began: bool, printed: str, complaint: str) -> Ending:
     if not began:
-        return ProgramEnd(fault=DomainError(refusal(complaint)))
+        return Ending(fault=DomainError(refusal(complaint)))
     if outcome == "exit_code":
-        return ProgramEnd(status == 0)
+        return Ending(status == 0)
     if status:
         lines = complaint.strip().splitlines() or ["it printed nothing to stderr"]
-        return ProgramEnd(
+        return Ending(
             fault=BadOutcome(f"its agent's command ended with {status}: {lines[-1]:.300}")
         )
     try:
-        return ProgramEnd(last_line(printed))
+        return Ending(last_line(printed))
     except BadOutcome as bad:
-        return ProgramEnd(fault=bad)
+        return Ending(fault=bad)
 
 
 def _box(

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlanything.domains.agent.reading import Asked, RequestError
+from rlanything.domains.agent.reading import Asked, Denial
 from rlanything.domains.agent.tool_calls import Said
 from rlanything.records import Completion
 
@@ -29,7 +29,7 @@ class PolicyAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramEnd:
+class Ending:
     """The end of a program."""
 
     value: Any = None
@@ -49,13 +49,13 @@ class Pending:
     shown: bool = field(default=False)
     """Whether the environment has it: it will be answered, also if nobody waits any more."""
 
-    def settle(self, result: PolicyAnswer | RequestError) -> None:
+    def settle(self, result: PolicyAnswer | Denial) -> None:
         """Passes the answer on; from any thread."""
 
         def set_result() -> None:
             if self.future.done():
                 return
-            if isinstance(result, RequestError):
+            if isinstance(result, Denial):
                 self.future.set_exception(result)
             else:
                 self.future.set_result(result)
@@ -70,11 +70,11 @@ class Conversation:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._pending: list[Pending] = []
-        self._ended: ProgramEnd | None = None
+        self._ended: Ending | None = None
         self._closed = False
 
     async def ask(self, asked: Asked) -> list[PolicyAnswer]:
-        """Returns as many answers as are asked for. Raises `RequestError`, also once the episode is
+        """Returns as many answers as are asked for. Raises `Denial`, also once the episode is
         over."""
         loop = asyncio.get_running_loop()
         pending = [
@@ -101,7 +101,7 @@ class Conversation:
                 if not member.shown and member in self._pending:
                     self._pending.remove(member)
 
-    def next(self, seconds: float, wanted: str | None = None) -> Pending | ProgramEnd | None:
+    def next(self, seconds: float, wanted: str | None = None) -> Pending | Ending | None:
         """Returns the oldest request (`wanted`: the one with this id), or the end; None where
         neither comes in time."""
         end = time.monotonic() + seconds
@@ -123,13 +123,13 @@ class Conversation:
         with self._changed:
             return any(pending.id == wanted for pending in self._pending)
 
-    def settle(self, pending: Pending, result: PolicyAnswer | RequestError) -> None:
+    def settle(self, pending: Pending, result: PolicyAnswer | Denial) -> None:
         """Answers a request."""
         with self._changed:
             self._pending.remove(pending)
         pending.settle(result)
 
-    def finish(self, ended: ProgramEnd) -> None:
+    def finish(self, ended: Ending) -> None:
         """Says how the program ended; only the first word counts."""
         with self._changed:
             self._ended = self._ended or ended
@@ -149,6 +149,6 @@ class Conversation:
             pending.settle(over())
 
 
-def over() -> RequestError:
+def over() -> Denial:
     """Returns the refusal of a request that comes too late."""
-    return RequestError("this episode is over: its program has ended, or was ended", status=410)
+    return Denial("this episode is over: its program has ended, or was ended", status=410)

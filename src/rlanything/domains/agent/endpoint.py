@@ -31,7 +31,7 @@ from rlanything.domains.agent.bodies import (
 )
 from rlanything.domains.agent.conversation import Conversation
 from rlanything.domains.agent.helpers import Helpers
-from rlanything.domains.agent.reading import Asked, RequestError, read_request
+from rlanything.domains.agent.reading import Asked, Denial, read_request
 
 MOST_BYTES = 64 * 2**20
 """Longest body of a request: conversations are sent again with every turn, images too."""
@@ -66,7 +66,7 @@ class AgentEndpoint:
             Route("/v1/models", self._models, methods=["GET"]),
         ]
         handlers: dict[Any, Callable[..., Awaitable[Response]]] = {
-            RequestError: _refused,
+            Denial: _refused,
             HTTPException: _no_such_place,
         }
         self.app = Starlette(routes=routes, exception_handlers=handlers)
@@ -142,7 +142,7 @@ class AgentEndpoint:
         _, _, key = request.headers.get("authorization", "").partition(" ")
         door = self._doors.get(key)
         if door is None:
-            raise RequestError(
+            raise Denial(
                 "unknown key: use the one in OPENAI_API_KEY (or the client's), while its episode "
                 "lasts",
                 status=401,
@@ -200,23 +200,21 @@ async def _body(request: Request) -> Any:
     async for chunk in request.stream():
         data += chunk
         if len(data) > MOST_BYTES:
-            raise RequestError(
-                f"the body has more than {MOST_BYTES:,} bytes: send less", status=413
-            )
+            raise Denial(f"the body has more than {MOST_BYTES:,} bytes: send less", status=413)
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
-        raise RequestError("the body is no JSON: send an object") from None
+        raise Denial("the body is no JSON: send an object") from None
 
 
-async def _refused(request: Request, refusal: RequestError) -> Response:
+async def _refused(request: Request, refusal: Denial) -> Response:
     del request
     return JSONResponse(error_body(refusal), refusal.status)
 
 
 async def _no_such_place(request: Request, fault: HTTPException) -> Response:
     known = "POST /v1/chat/completions and GET /v1/models are all there is"
-    refusal = RequestError(
+    refusal = Denial(
         f"{request.method} {request.url.path}: {fault.detail}; {known}", status=fault.status_code
     )
     return JSONResponse(error_body(refusal), refusal.status)

@@ -7,12 +7,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rlanything.domains.agent.conversation import Conversation, Pending, PolicyAnswer, ProgramEnd
+from rlanything.domains.agent.conversation import Conversation, Ending, Pending, PolicyAnswer
 from rlanything.domains.agent.endpoint import AgentEndpoint, Door, endpoint
 from rlanything.domains.agent.helpers import Helpers
 from rlanything.domains.agent.outcome import BadOutcome, Scale
 from rlanything.domains.agent.programs import AgentProgram
-from rlanything.domains.agent.reading import RequestError
+from rlanything.domains.agent.reading import Denial
 from rlanything.domains.agent.threads import Place, Threads, shown
 from rlanything.domains.agent.tool_calls import Said, parse_calls
 from rlanything.domains.base import (
@@ -70,7 +70,7 @@ class ProgramEnvironment:
         door = server.open(self._conversation, options.models, options.helpers, options.images)
         self._open = (door, self._start(task, self._conversation, server, door))
         first = self._next()
-        if isinstance(first, ProgramEnd):
+        if isinstance(first, Ending):
             outcome, _ = self._outcome(first)
             raise self._fault(f"its agent asked nothing before it ended (outcome {outcome:+d})")
         return self._show(first)
@@ -113,7 +113,7 @@ class ProgramEnvironment:
         (pending, place), self._asked = self._asked, None
         if reply.completion is None:
             self._refused += 1
-            self._conversation.settle(pending, RequestError(reply.refused))
+            self._conversation.settle(pending, Denial(reply.refused))
             return StepResult(_END, None, False)
         self._refused = 0
         said = _said(pending, reply.completion)
@@ -143,7 +143,7 @@ class ProgramEnvironment:
         image = next((image for image in reversed(asked.images) if image.name in names), None)
         return Observation(text, asked.choices, image, request)
 
-    def _next(self) -> Pending | ProgramEnd:
+    def _next(self) -> Pending | Ending:
         """Returns what the program does next. Raises `EpisodeError` for one that does nothing, or
         goes on asking for what it cannot get."""
         if self._refused >= MOST_REFUSED:
@@ -158,7 +158,7 @@ class ProgramEnvironment:
             )
         return following
 
-    def _outcome(self, ended: ProgramEnd) -> tuple[int, float | None]:
+    def _outcome(self, ended: Ending) -> tuple[int, float | None]:
         """Returns outcome and reward. Raises `EpisodeError` for a program that failed, or returned
         what is neither."""
         fault = ended.fault

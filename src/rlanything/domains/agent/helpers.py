@@ -10,7 +10,7 @@ from typing import Any
 import openai
 from starlette.responses import Response
 
-from rlanything.domains.agent.reading import RequestError
+from rlanything.domains.agent.reading import Denial
 from rlanything.domains.base import DomainError
 
 _KEYS = {"url", "model", "key_variable", "timeout_seconds"}
@@ -38,12 +38,12 @@ class Helpers:
         return list(self._helpers)
 
     async def answer(self, name: str, body: Mapping[str, Any], policy: Sequence[str]) -> Response:
-        """Returns what a helper answers, as its endpoint says it. Raises `RequestError` for a name that
+        """Returns what a helper answers, as its endpoint says it. Raises `Denial` for a name that
         is none's."""
         helper = self._helpers.get(name)
         if helper is None:
             known = ", ".join([*policy, *self._helpers])
-            raise RequestError(
+            raise Denial(
                 f"there is no model {name!r}: ask {known}, or name a frozen helper in "
                 "domain.options.helpers",
                 "model",
@@ -63,7 +63,7 @@ class Helpers:
             except openai.APIStatusError as error:
                 return Response(error.response.content, error.status_code, media_type=_JSON)
             except openai.APIConnectionError as error:
-                raise RequestError(
+                raise Denial(
                     f"helper {name!r}: {helper.url} does not answer ({error}); see that it is up",
                     status=502,
                 ) from None

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import openai
 
-from rlanything.domains.agent.conversation import Conversation, ProgramEnd
+from rlanything.domains.agent.conversation import Conversation, Ending
 from rlanything.domains.agent.endpoint import AgentEndpoint, Door
 from rlanything.records import Task
 
@@ -75,20 +75,20 @@ class Function:
         url, key = place
         try:
             with openai.OpenAI(base_url=url, api_key=key, timeout=None, max_retries=0) as client:
-                self._conversation.finish(ProgramEnd(solve(task, client)))
+                self._conversation.finish(Ending(solve(task, client)))
         except BaseException as fault:
-            self._conversation.finish(ProgramEnd(fault=fault))
+            self._conversation.finish(Ending(fault=fault))
 
     def _await(self, solve: Solve, task: Task, client: openai.AsyncOpenAI) -> None:
         async def solving() -> None:
             self._loop, self._running = asyncio.get_running_loop(), asyncio.current_task()
             # Heard of at once: what a loop does at its end may take long.
-            self._conversation.finish(ProgramEnd(await solve(task, client)))
+            self._conversation.finish(Ending(await solve(task, client)))
 
         try:
             asyncio.run(solving())
         except BaseException as fault:
-            self._conversation.finish(ProgramEnd(fault=fault))
+            self._conversation.finish(Ending(fault=fault))
 
 
 def _nothing() -> None:

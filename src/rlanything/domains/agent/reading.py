@@ -42,7 +42,7 @@ MOST_ANSWERS = 128
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
-class RequestError(Exception):
+class Denial(Exception):
     """A request that is not answered; the message is one line with the remedy."""
 
     def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
@@ -82,12 +82,12 @@ class Asked:
 
 def read_request(body: Any, images: bool) -> Asked:
     """Returns what a request's body asks for. `images`: whether the policy is shown any. Raises
-    `RequestError`."""
+    `Denial`."""
     if not isinstance(body, Mapping):
-        raise RequestError("the body must be a JSON object")
+        raise Denial("the body must be a JSON object")
     given = {name: value for name, value in body.items() if value is not None}
     for name in given.keys() - _HONOURED - IGNORED:
-        raise RequestError(f"{name} is not supported: leave it out", name)
+        raise Denial(f"{name} is not supported: leave it out", name)
     _refuse_formats(given)
     pictures: list[Image] = []
     tools, one = _tools(given)
@@ -112,40 +112,38 @@ def _refuse_formats(given: Mapping[str, Any]) -> None:
     kind = given.get("response_format", {"type": "text"})
     kind = kind.get("type") if isinstance(kind, Mapping) else kind
     if kind != "text":
-        raise RequestError(
+        raise Denial(
             f"response_format {kind!r} cannot be enforced here, and what is not sampled as the "
             "policy would cannot train it: describe the form in a message, and parse the answer",
             "response_format",
         )
     if given.get("top_logprobs"):
-        raise RequestError("top_logprobs: only sampled tokens have log-probs here", "top_logprobs")
+        raise Denial("top_logprobs: only sampled tokens have log-probs here", "top_logprobs")
 
 
 def _text(given: Mapping[str, Any], name: str) -> str:
     if not isinstance(value := given.get(name), str):
-        raise RequestError(f"{name} must be a text", name)
+        raise Denial(f"{name} must be a text", name)
     return value
 
 
 def _flag(given: Any, name: str) -> bool:
     if not isinstance(given, Mapping) or not isinstance(value := given.get(name, False), bool):
-        raise RequestError(f"{name} must be true or false", name)
+        raise Denial(f"{name} must be true or false", name)
     return value
 
 
 def _count(given: Mapping[str, Any], name: str, most: int | None = None) -> int | None:
     value = given.get(name)
     if value is not None and (type(value) is not int or value < 1 or value > (most or value)):
-        raise RequestError(
-            f"{name} must be a whole number from 1{f' to {most}' if most else ''}", name
-        )
+        raise Denial(f"{name} must be a whole number from 1{f' to {most}' if most else ''}", name)
     return value
 
 
 def _stop(value: Any) -> tuple[str, ...]:
     words = (value,) if isinstance(value, str) else value
     if not isinstance(words, Sequence) or not all(isinstance(w, str) and w for w in words):
-        raise RequestError("stop must be a text or a list of texts, none of them empty", "stop")
+        raise Denial("stop must be a text or a list of texts, none of them empty", "stop")
     return tuple(words)
 
 
@@ -156,7 +154,7 @@ def _choices(given: Mapping[str, Any]) -> tuple[str, ...] | None:
     choices = outputs.get("choice") if isinstance(outputs, Mapping) else None
     texts = isinstance(choices, list) and choices and all(isinstance(c, str) for c in choices)
     if not texts or set(outputs) != {"choice"}:
-        raise RequestError(
+        raise Denial(
             'structured_outputs must be {"choice": [...]}, a list of the texts to choose among',
             "structured_outputs",
         )
@@ -170,7 +168,7 @@ def _tools(given: Mapping[str, Any]) -> tuple[tuple[Mapping[str, Any], ...], boo
     for tool in listed if isinstance(listed, list) else [None]:
         function = tool.get("function") if isinstance(tool, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise RequestError("tools must be a list of functions, each with a name", "tools")
+            raise Denial("tools must be a list of functions, each with a name", "tools")
         tools.append({name: value for name, value in function.items() if name != "strict"})
     choice = given.get("tool_choice", "auto")
     if isinstance(choice, Mapping):
@@ -178,20 +176,18 @@ def _tools(given: Mapping[str, Any]) -> tuple[tuple[Mapping[str, Any], ...], boo
         wanted = function.get("name") if isinstance(function, Mapping) else None
         tools = [tool for tool in tools if tool["name"] == wanted]
         if not tools:
-            raise RequestError(
-                f"tool_choice names {wanted!r}, which is none of tools", "tool_choice"
-            )
+            raise Denial(f"tool_choice names {wanted!r}, which is none of tools", "tool_choice")
     elif choice == "none":
         tools = []
     elif choice not in ("auto", "required"):
-        raise RequestError("tool_choice must be auto, none, required or a function", "tool_choice")
+        raise Denial("tool_choice must be auto, none, required or a function", "tool_choice")
     one = "parallel_tool_calls" in given and not _flag(given, "parallel_tool_calls")
     return tuple(tools), one
 
 
 def _messages(value: Any, pictures: list[Image] | None) -> Messages:
     if not isinstance(value, list) or not value:
-        raise RequestError("messages must be a list that is not empty", "messages")
+        raise Denial("messages must be a list that is not empty", "messages")
     return tuple(_message(i, message, pictures) for i, message in enumerate(value))
 
 
@@ -199,7 +195,7 @@ def _message(number: int, value: Any, pictures: list[Image] | None) -> Message:
     place = f"messages[{number}]"
     if not isinstance(value, Mapping) or value.get("role") not in _ROLES:
         known = ", ".join(_ROLES)
-        raise RequestError(f"{place}: role must be one of {known}", place)
+        raise Denial(f"{place}: role must be one of {known}", place)
     text, images = _content(place, value.get("content"), pictures)
     calls = tuple(_call(place, call) for call in value.get("tool_calls") or ())
     return Message(_ROLES[value["role"]], text, images, calls)
@@ -210,7 +206,7 @@ def _content(place: str, value: Any, pictures: list[Image] | None) -> tuple[str,
     if value is None or isinstance(value, str):
         return value or "", ()
     if not isinstance(value, list) or not all(isinstance(part, Mapping) for part in value):
-        raise RequestError(f"{place}: content must be a text or a list of parts", place)
+        raise Denial(f"{place}: content must be a text or a list of parts", place)
     texts, names = list[str](), list[str]()
     for part in value:
         if isinstance(text := part.get("text", part.get("refusal")), str):
@@ -219,15 +215,13 @@ def _content(place: str, value: Any, pictures: list[Image] | None) -> tuple[str,
             image = _image(place, part.get("image_url"), pictures)
             names.append(image.name)
         else:
-            raise RequestError(
-                f"{place}: parts of type {part.get('type')!r} are not supported", place
-            )
+            raise Denial(f"{place}: parts of type {part.get('type')!r} are not supported", place)
     return "\n".join(texts), tuple(names)
 
 
 def _image(place: str, value: Any, pictures: list[Image] | None) -> Image:
     if pictures is None:
-        raise RequestError(
+        raise Denial(
             f"{place}: this run's policy is shown text only; set domain.options.images=true for a "
             "model that sees",
             place,
@@ -239,7 +233,7 @@ def _image(place: str, value: Any, pictures: list[Image] | None) -> Image:
     except (binascii.Error, ValueError):
         image = Image(b"")
     if kind != "data:image/png" or not image.data.startswith(_PNG):
-        raise RequestError(f"{place}: send images as PNG in a URL data:image/png;base64,...", place)
+        raise Denial(f"{place}: send images as PNG in a URL data:image/png;base64,...", place)
     pictures.append(image)
     return image
 
@@ -254,7 +248,7 @@ def _call(place: str, value: Any) -> ToolCall:
         call_of(name, arguments) if isinstance(name, str) and isinstance(arguments, str) else None
     )
     if call is None:
-        raise RequestError(
+        raise Denial(
             f"{place}: each of tool_calls needs a function with a name and arguments that are a "
             "JSON object as text",
             place,
