@@ -40,6 +40,7 @@ from rlanything.config.trust import (
     check_key,
     is_code,
     texts,
+    words_of,
 )
 from rlanything.config.yaml import YamlError, dotted, read_yaml, visible
 
@@ -124,10 +125,12 @@ class Recipe(ConfigSection):
 
     @property
     def code(self) -> list[str]:
-        """All that is named as `module:name`."""
+        """All that is named as `module:name`, and the command of an agent."""
+        command = self.domain.options.get("command")
+        own = [*self.domain.code, *([words_of(command)] if command is not None else [])]
         names = [self.judge.name, self.adapter.name, self.policy.loss, self.judge.loss]
         names += [role.engine.name for role in self.roles]
-        return [*self.domain.code, *(name for name in names if is_code(name))]
+        return [*own, *(name for name in names if is_code(name))]
 
     @property
     def directory(self) -> Path:

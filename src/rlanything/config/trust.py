@@ -83,7 +83,7 @@ def check_code(name: str, info: ValidationInfo) -> str:
 
 def check_command(command: object, info: ValidationInfo) -> None:
     """Raises, for pydantic, for a command that may not be run; None is none."""
-    words = _words(command)
+    words = words_of(command)
     if command is not None and not trust_of(info).allows_command(words):
         raise PydanticCustomError(CODE, "{name} would be run", {"name": words})
 
@@ -105,13 +105,13 @@ def texts(data: object, key: str = "") -> frozenset[tuple[str, str]]:
     if isinstance(data, str):
         return frozenset([(key, data)])
     if isinstance(data, list):
-        return frozenset([(key, _words(data))])
+        return frozenset([(key, words_of(data))])
     if isinstance(data, Mapping):
         pairs = [(str(name), value) for name, value in data.items()]
         return frozenset[tuple[str, str]]().union(*(texts(value, name) for name, value in pairs))
     return frozenset()
 
 
-def _words(data: object) -> str:
+def words_of(data: object) -> str:
     """Returns a list as the words of a command."""
     return " ".join(map(str, data)) if isinstance(data, list) else str(data)

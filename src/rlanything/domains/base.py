@@ -145,11 +145,9 @@ class Environment(Protocol):
 
 
 @runtime_checkable
-class AgentEnvironment(Protocol):
-    """An environment in which an agent of its own acts, whose observations have a `request`: what
-    `step` is elsewhere, `take` and `reply` are here."""
-
-    def reset(self, task: Task) -> Observation: ...
+class AgentEnvironment(Environment, Protocol):
+    """An environment in which an agent of its own acts, whose observations have a `request`. It is
+    given whole replies, and `step` where there is no more than text."""
 
     def take(self, reply: Reply) -> None:
         """Hands an answer over without waiting for anything, so that the programs of several
@@ -177,7 +175,7 @@ class Domain(Protocol):
         the split is unknown or empty."""
         ...
 
-    def environment(self) -> Environment | AgentEnvironment:
+    def environment(self) -> Environment:
         """Returns a new environment, ready for `reset`. Workers call it in processes of their
         own."""
         ...

@@ -45,7 +45,7 @@ class EpisodeHost:
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
-        self._environments: dict[int, Environment | AgentEnvironment] = {}
+        self._environments: dict[int, Environment] = {}
 
     def play(self, play: Play) -> Answer:
         """Returns the answer to the last response, else to the reset. Never raises."""
@@ -80,11 +80,10 @@ class EpisodeHost:
                 environment.take(reply)
 
 
-def _step(environment: Environment | AgentEnvironment, response: Response) -> StepResult:
+def _step(environment: Environment, response: Response) -> StepResult:
     if isinstance(response, Reply):
         assert isinstance(environment, AgentEnvironment)
         return environment.reply(response)
-    assert not isinstance(environment, AgentEnvironment)
     return environment.step(response)
 
 

@@ -115,7 +115,8 @@ async def streams(task: Task, client: Any) -> bool:
     stream = await client.chat.completions.create(
         model="policy", messages=messages, stream=True, stream_options={"include_usage": True}
     )
-    text, ends, usage = "", [], None
+    text, ends = "", []
+    usage: Any = None
     async for chunk in stream:
         usage = chunk.usage or usage
         for choice in chunk.choices:

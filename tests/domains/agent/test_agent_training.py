@@ -1,5 +1,6 @@
 """An agent that asks through the endpoint trains to the same weights as one in the loop."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import hashlib
@@ -77,9 +78,7 @@ def judged(trajectory: Trajectory, i: int) -> int:
     return 1 if hashlib.sha256(trajectory.steps[i].response.encode()).digest()[0] % 2 else -1
 
 
-def trained(
-    domain: Any, folder: Path, changes: dict[str, Any]
-) -> tuple[bytes, Sequence[Trajectory]]:
+def trained(domain: Any, folder: Path, changes: dict[str, Any]) -> tuple[bytes, Sequence[Any]]:
     overrides = {
         "run_dir": folder,
         "loop.iterations": 2,
@@ -92,8 +91,9 @@ def trained(
         **changes,
     }
     rl.Trainer("guess", domain=domain, judge=rl.FunctionJudge(judged), overrides=overrides).train()
+    run = rl.open_run(folder)
     weights = (folder / "checkpoints/iter-00002/policy/model.safetensors").read_bytes()
-    return weights, rl.open_run(folder).trajectories(iteration=1)
+    return weights, run.trajectories(iteration=1)
 
 
 @pytest.mark.parametrize(("decoding", "workers"), [("choices", 0), ("free", 1)])

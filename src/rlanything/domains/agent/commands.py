@@ -105,10 +105,12 @@ class Command:
             "start_new_session": True,
         }
         if not options.contained:
-            environment = {**os.environ, **variables}
-            return subprocess.Popen(words, env=environment, cwd=options.folder, **streams)
-        command = _box(options, words, variables, endpoint.socket_path, ready)
-        return subprocess.Popen(command, env={}, cwd="/", pass_fds=[ready], **streams)
+            streams |= {"env": {**os.environ, **variables}, "cwd": options.folder}
+        else:
+            words = _box(options, words, variables, endpoint.socket_path, ready)
+            streams |= {"env": {}, "cwd": "/", "pass_fds": [ready]}
+        process: subprocess.Popen[bytes] = subprocess.Popen(words, **streams)
+        return process
 
     def _watch(self) -> None:
         status = self._process.wait()

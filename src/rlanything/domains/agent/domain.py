@@ -125,7 +125,7 @@ def _function(solve: str | Solve | None) -> Start:
 
 
 def _shares(splits: Any) -> Mapping[str, float]:
-    shares = list(splits.values()) if isinstance(splits, Mapping) else [None]
+    shares: list[Any] = list(splits.values()) if isinstance(splits, Mapping) else [None]
     numbers = all(isinstance(share, int | float) and share > 0 for share in shares)
     if not shares or not numbers or sum(shares) > 1 + 1e-9:
         raise DomainError("splits must be shares above 0 that add up to 1 at most: {train: 0.8}")

@@ -80,6 +80,11 @@ class ProgramEnvironment:
         if self._asked is not None and self._asked[0].id == reply.request:
             self._taken = (reply.request, self._hand_over(reply))
 
+    def step(self, response: str) -> StepResult:
+        """Replies with a text whose tokens nobody knows."""
+        assert self._asked is not None
+        return self.reply(Reply(self._asked[0].id, Completion.unsampled(response)))
+
     def reply(self, reply: Reply) -> StepResult:
         """Returns the next request of the program as an observation, or its outcome."""
         if self._taken is None or self._taken[0] != reply.request:

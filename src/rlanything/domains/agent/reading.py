@@ -152,8 +152,12 @@ def _choices(given: Mapping[str, Any]) -> tuple[str, ...] | None:
     if outputs is None:
         return None
     choices = outputs.get("choice") if isinstance(outputs, Mapping) else None
-    texts = isinstance(choices, list) and choices and all(isinstance(c, str) for c in choices)
-    if not texts or set(outputs) != {"choice"}:
+    if (
+        not isinstance(choices, list)
+        or not choices
+        or not all(isinstance(choice, str) for choice in choices)
+        or set(outputs) != {"choice"}
+    ):
         raise Denial(
             'structured_outputs must be {"choice": [...]}, a list of the texts to choose among',
             "structured_outputs",
