@@ -195,6 +195,7 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about f
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/model_types.py > docs/model-types.md
 	$(BIN)/python benchmarks/sandbox.py
+	$(BIN)/python benchmarks/agent.py --out benchmarks/agent.md
 	$(BIN)/python benchmarks/miniwob_pages.py
 	$(BIN)/python benchmarks/learning.py recipes/miniwob-nano.yaml --seeds 0 1 2 --parallel 3 --page miniwob
 	$(BIN)/python benchmarks/miniwob_speed.py

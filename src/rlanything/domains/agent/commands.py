@@ -109,8 +109,7 @@ class Command:
         else:
             words = _box(options, words, variables, endpoint.socket_path, ready)
             streams |= {"env": {}, "cwd": "/", "pass_fds": [ready]}
-        process: subprocess.Popen[bytes] = subprocess.Popen(words, **streams)
-        return process
+        return subprocess.Popen[bytes](words, **streams)
 
     def _watch(self) -> None:
         status = self._process.wait()
