@@ -122,7 +122,7 @@ def page(measured: list[dict[str, dict[str, float]]], words: str) -> str:
         f"{len(measured)} rounds; in each, both ways play the same 64 episodes of the guess game "
         "(`examples/guess.py`, and `examples/guess_agent.py` with the `openai` client), judge them "
         "and train, and which goes first alternates. Tokens were compared: both sampled the same. "
-        "The model is the nano one (0.75M parameters): the smallest there is, beside which a "
+        "The model is the nano one (0.9M parameters): the smallest there is, beside which a "
         "request weighs most.",
         "",
         "| way | an iteration, processor seconds (median) | steps |",
@@ -139,7 +139,7 @@ def page(measured: list[dict[str, dict[str, float]]], words: str) -> str:
         "",
         f"Through the endpoint an iteration takes {median(ratios):+.1%} (median of the rounds' "
         f"ratios; lowest {ratios[0]:+.1%}, highest {ratios[-1]:+.1%}): {each:.1f} ms of a "
-        "processor for each request (mostly the `openai` client's own), whatever the model. That "
+        "processor for each request, whatever the model. That "
         f"is less than 10% of an iteration where a step costs {10 * each:.0f} ms or more in all it "
         "takes to sample, judge and train it.",
         "",
