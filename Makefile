@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence remedies smollm2 lint test test-slow test-vllm test-cluster bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence remedies smollm2 lint test test-slow test-vllm test-cluster test-agents bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -171,6 +171,21 @@ $(CLUSTER)/.installed: $(STAMP)
 test-cluster: $(CLUSTER)/.installed ## the loop on seats of a Ray cluster of three nodes, in an environment of its own
 	$(CLUSTER)/bin/python -m pytest tests/with_ray
 
+# Libraries of agents, beside what is in .venv: many packages, and of use to tests alone.
+AGENTS := .venv-agents
+$(AGENTS)/.installed: $(STAMP)
+	@echo "smolagents and the OpenAI Agents SDK, in an environment on top of $(VENV)"
+	@$(PYTHON) -m venv --clear $(AGENTS)
+	@$(BIN)/python -c 'import sysconfig; there = sysconfig.get_path("purelib"); \
+	  print(f"import site; site.addsitedir({there!r})")' \
+	  > "$$($(AGENTS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
+	@$(AGENTS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+	  --constraint constraints.txt smolagents==1.26.0 openai-agents==0.24.0
+	@touch $@
+
+test-agents: $(AGENTS)/.installed ## agents of others' libraries through the endpoint, in an environment of its own
+	$(AGENTS)/bin/python -m pytest tests/with_agents
+
 bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about five hours)
 	$(BIN)/python benchmarks/learner.py --out benchmarks/learner.md
 	$(BIN)/python benchmarks/peers.py --out benchmarks/peers.md
@@ -181,6 +196,7 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about f
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/model_types.py > docs/model-types.md
 	$(BIN)/python benchmarks/sandbox.py
+	$(BIN)/python benchmarks/agent.py --out benchmarks/agent.md
 	$(BIN)/python benchmarks/miniwob_pages.py
 	$(BIN)/python benchmarks/learning.py recipes/miniwob-nano.yaml --seeds 0 1 2 --parallel 3 --page miniwob
 	$(BIN)/python benchmarks/miniwob_speed.py

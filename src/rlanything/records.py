@@ -10,8 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-ChatRole: TypeAlias = Literal["system", "user", "assistant"]
+ChatRole: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Direction: TypeAlias = Literal["harder", "easier"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a function, as an assistant asks for it."""
+
+    name: str
+    arguments: str
+    """A JSON object, as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +31,8 @@ class Message:
     content: str
     images: tuple[str, ...] = ()
     """The names of the images that follow the text, in their order."""
+    calls: tuple[ToolCall, ...] = ()
+    """An assistant's, after its text. What they give comes in messages of role "tool"."""
 
 
 Messages: TypeAlias = tuple[Message, ...]

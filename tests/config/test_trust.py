@@ -405,3 +405,60 @@ def test_an_ablation_hands_on_what_it_was_allowed(monkeypatch: pytest.MonkeyPatc
     assert key in told["train True"][0]
     granted = {"RLANYTHING_ALLOW_CODE": "1", "RLANYTHING_KEYS": ",MY_SECRET@127.0.0.1"}
     assert told["resume True"][1] == told["resume False"][1] == granted
+
+
+AGENT = {"name": "agent", "options": {"tasks": "tasks.jsonl"}}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"solve": "own:solve"}, "own:solve"),
+        ({"command": ["sh", "-c", "touch PWNED"]}, "sh -c touch PWNED"),
+        ({"command": "touch PWNED"}, "touch PWNED"),
+    ],
+)
+def test_an_agents_program_is_code_that_a_recipe_cannot_allow_itself(
+    options: dict[str, object], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = recipe(domain={"name": "agent", "options": {**AGENT["options"], **options}})  # type: ignore[dict-item]
+    with pytest.raises(TrustError, match=f"{named} is code.* --allow-code"):
+        load_recipe(path)
+    allowed = load_recipe(path, allow_code=True)
+    assert allowed.code == [named]
+    monkeypatch.setenv("RLANYTHING_ALLOW_CODE", "1")
+    assert load_recipe(path).domain.options == allowed.domain.options
+
+
+def test_an_agents_program_that_the_user_types_is_allowed() -> None:
+    path = recipe(domain=AGENT)
+    load_recipe(path, ["domain.options.solve=own:solve"])
+    load_recipe(path, ["domain.options.command=[python, agent.py]"])
+    named = recipe(domain={"name": "agent", "options": {"command": ["python", "agent.py"]}})
+    load_recipe(named, ["domain.options.command=[python, agent.py]"])
+    with pytest.raises(TrustError):
+        load_recipe(named, ["name=python agent.py"])
+
+
+def test_a_helpers_key_is_sent_where_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    helper = {"url": "http://127.0.0.1:1/v1", "key_variable": "MY_SECRET"}
+    path = recipe(domain={"name": "agent", "options": {"helpers": {"big": helper}}})
+    with pytest.raises(TrustError, match=r"helpers\.big\.key_variable=MY_SECRET yourself"):
+        load_recipe(path, allow_code=True)
+    load_recipe(path, ["domain.options.helpers.big.key_variable=MY_SECRET"])
+    monkeypatch.setenv("RLANYTHING_KEYS", "MY_SECRET@127.0.0.1")
+    load_recipe(path)
+
+
+def test_an_agents_files_are_found_beside_its_recipe(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "tasks.jsonl").write_text("")
+    (folder / "own_agent.py").write_text("")
+    options = {"tasks": "tasks.jsonl", "solve": "own_agent:solve"}
+    Path("recipe.yaml").unlink(missing_ok=True)
+    moved = recipe(domain={"name": "agent", "options": options}).rename(folder / "recipe.yaml")
+    loaded = load_recipe(moved, allow_code=True)
+    assert loaded.domain.options["tasks"] == str(folder / "tasks.jsonl")
+    assert loaded.domain.module_folder == folder
+    assert str(folder) in sys.path

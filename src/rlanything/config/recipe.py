@@ -31,7 +31,17 @@ from rlanything.config.sections import (
     TrackerConfig,
 )
 from rlanything.config.shipped import find_recipe, ships_module
-from rlanything.config.trust import PluginName, Trust, check_code, is_code, texts
+from rlanything.config.trust import (
+    CODE_OPTIONS,
+    PluginName,
+    Trust,
+    check_code,
+    check_command,
+    check_key,
+    is_code,
+    texts,
+    words_of,
+)
 from rlanything.config.yaml import YamlError, dotted, read_yaml, visible
 
 
@@ -47,9 +57,21 @@ class DomainConfig(ConfigSection):
     @field_validator("options")
     @classmethod
     def _code_allowed(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        """A provider of machines may be `module:Class` as a domain may."""
-        check_code(str(options.get("provider", "")), info)
+        """A provider of machines and an agent's program are code as a domain may be."""
+        for key in CODE_OPTIONS:
+            check_code(str(options.get(key, "")), info)
+        check_command(options.get("command"), info)
+        helpers = options.get("helpers")
+        for name, helper in helpers.items() if isinstance(helpers, dict) else ():
+            if isinstance(helper, dict):
+                check_key(f"helpers.{name}.key_variable", helper, info)
         return options
+
+    @property
+    def code(self) -> list[str]:
+        """All that is named as `module:name`."""
+        names = [self.name, *(str(self.options.get(key, "")) for key in CODE_OPTIONS)]
+        return [name for name in names if is_code(name)]
 
 
 class Recipe(ConfigSection):
@@ -103,11 +125,12 @@ class Recipe(ConfigSection):
 
     @property
     def code(self) -> list[str]:
-        """All that is named as `module:name`."""
-        names = [self.domain.name, self.judge.name, self.adapter.name]
-        names += [str(self.domain.options.get("provider", "")), self.policy.loss, self.judge.loss]
+        """All that is named as `module:name`, and the command of an agent."""
+        command = self.domain.options.get("command")
+        own = [*self.domain.code, *([words_of(command)] if command is not None else [])]
+        names = [self.judge.name, self.adapter.name, self.policy.loss, self.judge.loss]
         names += [role.engine.name for role in self.roles]
-        return [name for name in names if is_code(name)]
+        return [*own, *(name for name in names if is_code(name))]
 
     @property
     def directory(self) -> Path:
@@ -130,7 +153,8 @@ def load_recipe(
     file holds; a recipe that is one already with the overrides applied.
 
     Overrides are `section.key=value` with values in YAML, or a mapping `section.key` to value. For
-    a recipe in a file, a folder `domain.options.prompts` is looked for beside it first.
+    a recipe in a file, `domain.options.prompts` (a folder) and `.tasks` are looked for beside it
+    first.
 
     What is named as `module:name` must be in the overrides too, or be allowed as a whole with
     `allow_code`; the domain's module may then lie beside the recipe. `known`: a recipe in use, what
@@ -198,11 +222,15 @@ def _with_neighbours(recipe: Recipe, folder: Path, modules: bool) -> Recipe:
     """Returns the recipe with full paths in place of what lies beside its file; `modules`: the
     domain's may be among that."""
     domain, changes = recipe.domain, dict[str, Any]()
-    prompts = domain.options.get("prompts")
-    if isinstance(prompts, str) and prompts and (folder / prompts).is_dir():
-        changes["options"] = {**domain.options, "prompts": str((folder / prompts).resolve())}
-    file = folder.joinpath(*domain.name.partition(":")[0].split(".")[:1])
-    if modules and is_code(domain.name) and (file.is_dir() or file.with_suffix(".py").is_file()):
+    beside = {
+        key: str((folder / path).resolve())
+        for key in ("prompts", "tasks")
+        if isinstance(path := domain.options.get(key), str) and path and (folder / path).exists()
+    }
+    if beside:
+        changes["options"] = {**domain.options, **beside}
+    files = [folder / name.partition(":")[0].partition(".")[0] for name in domain.code]
+    if modules and any(file.is_dir() or file.with_suffix(".py").is_file() for file in files):
         changes["module_folder"] = folder
     return recipe.model_copy(update={"domain": domain.model_copy(update=changes)})
 
@@ -211,7 +239,7 @@ def _see_module(domain: DomainConfig, allowed: bool) -> None:
     """Has Python look for the domain's module in its folder, after everywhere else: a file there
     hides nothing that is installed."""
     folder = domain.module_folder
-    if allowed and folder and is_code(domain.name) and str(folder) not in sys.path:
+    if allowed and folder and domain.code and str(folder) not in sys.path:
         sys.path.append(str(folder))
 
 

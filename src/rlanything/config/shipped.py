@@ -53,15 +53,22 @@ def find_recipe(source: str | Path) -> Path:
 
 
 def ships_module(domain: object, folder: Path | None) -> list[str]:
-    """Returns the name of a recipe's domain where its module is one that ships beside the recipes,
-    and so is as good as installed; else nothing. `folder`: that of the recipe's file."""
-    if not isinstance(domain, dict) or not isinstance(name := domain.get("name"), str):
+    """Returns the names of a recipe's domain and of its agent's program where their module is one
+    that ships beside the recipes, and so is as good as installed. `folder`: that of the recipe's
+    file."""
+    if not isinstance(domain, dict):
         return []
-    module, colon, _ = name.partition(":")
     examples = shipped_folder("examples").resolve()
-    here = str(domain.get("module_folder") or folder) == str(examples)
-    ships = here and colon and module.isidentifier() and (examples / f"{module}.py").is_file()
-    return [name] if ships else []
+    if str(domain.get("module_folder") or folder) != str(examples):
+        return []
+    options = domain.get("options")
+    named = [domain.get("name"), options.get("solve") if isinstance(options, dict) else None]
+    return [name for name in named if isinstance(name, str) and _ships(name, examples)]
+
+
+def _ships(name: str, examples: Path) -> bool:
+    module, colon, _ = name.partition(":")
+    return bool(colon) and module.isidentifier() and (examples / f"{module}.py").is_file()
 
 
 def near_recipes(name: str) -> list[str]:

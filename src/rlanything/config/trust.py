@@ -21,6 +21,8 @@ from rlanything.plugins import is_object
 CODE_VARIABLE, KEYS_VARIABLE = "RLANYTHING_ALLOW_CODE", "RLANYTHING_KEYS"
 CODE, SECRET = "code", "secret"
 """The types of the two refusals among pydantic's errors."""
+CODE_OPTIONS = ("provider", "solve")
+"""The options of domains that name code."""
 OWN_KEYS = {"OPENAI_API_KEY": "api.openai.com"}
 """Keys that go where they belong without being asked for."""
 
@@ -40,7 +42,11 @@ class Trust:
 
     def allows_code(self, name: str) -> bool:
         """Whether the part of this name may be imported."""
-        return not is_code(name) or self.all_code or self._says(name, "name", "loss", "provider")
+        return not is_code(name) or self.all_code or self._says(name, "name", "loss", *CODE_OPTIONS)
+
+    def allows_command(self, words: str) -> bool:
+        """Whether a command of these words may be run."""
+        return self.all_code or self._says(words, "command")
 
     def allows_key(self, variable: str, url: str) -> bool:
         """Whether the value of an environment variable may be sent to an address."""
@@ -75,6 +81,21 @@ def check_code(name: str, info: ValidationInfo) -> str:
     return name
 
 
+def check_command(command: object, info: ValidationInfo) -> None:
+    """Raises, for pydantic, for a command that may not be run; None is none."""
+    words = words_of(command)
+    if command is not None and not trust_of(info).allows_command(words):
+        raise PydanticCustomError(CODE, "{name} would be run", {"name": words})
+
+
+def check_key(place: str, endpoint: Mapping[str, object], info: ValidationInfo) -> None:
+    """Raises, for pydantic, for an endpoint to which a key would be sent that may not be."""
+    variable, url = endpoint.get("key_variable"), str(endpoint.get("url", ""))
+    if variable is not None and not trust_of(info).allows_key(str(variable), url):
+        where = {"key": place, "name": str(variable), "host": urlsplit(url).hostname}
+        raise PydanticCustomError(SECRET, "{name} would be sent to {host}", where)
+
+
 PluginName: TypeAlias = Annotated[str, AfterValidator(check_code)]
 """The name of a part: a registered one, or `module:name` where that is allowed."""
 
@@ -83,7 +104,14 @@ def texts(data: object, key: str = "") -> frozenset[tuple[str, str]]:
     """Returns all texts among the values of plain data, each with the key that it stands under."""
     if isinstance(data, str):
         return frozenset([(key, data)])
+    if isinstance(data, list):
+        return frozenset([(key, words_of(data))])
     if isinstance(data, Mapping):
         pairs = [(str(name), value) for name, value in data.items()]
         return frozenset[tuple[str, str]]().union(*(texts(value, name) for name, value in pairs))
     return frozenset()
+
+
+def words_of(data: object) -> str:
+    """Returns a list as the words of a command."""
+    return " ".join(map(str, data)) if isinstance(data, list) else str(data)

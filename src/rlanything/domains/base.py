@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
+from rlanything.domains.requests import ModelRequest, Reply
 from rlanything.records import Direction, JudgedTrajectory, Messages, Step, Task, Trajectory
 
 
@@ -81,6 +82,15 @@ class Observation:
     """The actions possible now, where the environment can list them; None: any text."""
     image: Image | None = None
     """A screenshot, where the environment was asked for one."""
+    request: ModelRequest | None = None
+    """The chat to be answered, where the agent is a program that writes its own; None: the
+    domain's `policy_prompt`."""
+
+    @property
+    def images(self) -> Mapping[str, bytes]:
+        """The files of all images in it, by name."""
+        own = {} if self.image is None else {self.image.name: self.image.data}
+        return own if self.request is None else {**own, **self.request.images}
 
     @property
     def image_name(self) -> str | None:
@@ -131,6 +141,22 @@ class Environment(Protocol):
         """Finds the action in a response of the policy, plays it and returns the result. A response
         without a possible action is no error: the result says `valid=False`, and its observation
         says why. Not called after an outcome."""
+        ...
+
+
+@runtime_checkable
+class AgentEnvironment(Environment, Protocol):
+    """An environment in which an agent of its own acts, whose observations have a `request`. It is
+    given whole replies, and `step` where there is no more than text."""
+
+    def take(self, reply: Reply) -> None:
+        """Hands an answer over without waiting for anything, so that the programs of several
+        episodes go on at the same time. May be left out before `reply`."""
+        ...
+
+    def reply(self, reply: Reply) -> StepResult:
+        """Hands an answer over, unless `take` did, and returns what comes next: a further request,
+        or the outcome."""
         ...
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
+from rlanything.domains.requests import RequestsRefused
 from rlanything.engines.base import Choices, Engine, ModelError, Request, Sampling
 from rlanything.engines.hf.text import ModelText
 from rlanything.records import Completion, Messages
 from rlanything.roles.chat_template import Chat, Prompt
+from rlanything.roles.tools import Tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,14 @@ class ChatRequest:
     after: Completion | None = None
     """What answered the conversation's last question."""
     actions: Actions | None = None
+    tools: Tools = ()
+    """Functions that may be called."""
+    stop: tuple[str, ...] = ()
+    """The answer ends before the first of these."""
+    max_tokens: int | None = None
+    """A limit below that of the sampling; no admitted action is cut by it."""
+    refusable: bool = False
+    """Whether somebody awaits to hear that it cannot be asked, as agents do."""
 
 
 class ChatModel(Protocol):
@@ -96,9 +107,9 @@ class LocalChatModel:
         """Returns [questions][n]; remembers each conversation's prompt until `release_cache`, so
         that the next can continue it.
 
-        Raises `ModelError` where `max_tokens` would cut an admitted action, and what the engine
-        raises."""
-        prompts = [self._prompt(question) for question in questions]
+        Raises `RequestsRefused` for refusable questions that the chat template cannot render,
+        `ModelError` where `max_tokens` would cut an admitted action, and what the engine raises."""
+        prompts = self._rendered(questions)
         for question, prompt in zip(questions, prompts, strict=True):
             if question.conversation:
                 self._prompts[question.conversation] = prompt
@@ -108,14 +119,20 @@ class LocalChatModel:
             )
             for chat, prompt in zip(questions, prompts, strict=True)
         ]
-        groups = self.engine.generate(requests, sampling)
+        groups = grouped_by_limit(
+            questions,
+            sampling,
+            lambda places, limited: self.engine.generate([requests[i] for i in places], limited),
+        )
         for completion in (each for group in groups for each in group):
             self._usage["requests"] += 1
             self._usage["prompt_tokens"] += len(completion.prompt_ids)
             self._usage["completion_tokens"] += len(completion.token_ids)
         return [
             # Between its thought and its action a restricted answer has a marker of its own.
-            group if question.actions is not None else [self._chat.read(c, prompt) for c in group]
+            group
+            if question.actions is not None
+            else [self._ended(self._chat.read(c, prompt), question.stop) for c in group]
             for question, prompt, group in zip(questions, prompts, groups, strict=True)
         ]
 
@@ -140,11 +157,45 @@ class LocalChatModel:
         taken, self._usage = self._usage, _unused()
         return taken
 
+    def _rendered(self, questions: Sequence[ChatRequest]) -> list[Prompt]:
+        prompts: list[Prompt] = []
+        refused: dict[int, str] = {}
+        for i, question in enumerate(questions):
+            try:
+                prompts.append(self._prompt(question))
+            except ModelError as error:
+                if not question.refusable:
+                    raise
+                refused[i] = str(error)
+        if refused:
+            raise RequestsRefused(refused)
+        return prompts
+
     def _prompt(self, question: ChatRequest) -> Prompt:
         previous = self._prompts.get(question.conversation)
         if question.after is None or previous is None:
-            return self._chat.prompt(question.messages)
-        return self._chat.following(previous, question.after, question.messages)
+            return self._chat.prompt(question.messages, question.tools)
+        return self._chat.following(previous, question.after, question.messages, question.tools)
+
+    def _ended(self, completion: Completion, stop: Sequence[str]) -> Completion:
+        """Returns an answer up to the first of some texts; what was sampled up to the token that
+        ends this text is kept, as it was sampled."""
+        start, ids = completion.answer_at, completion.token_ids
+        place = stop_place(completion.text, start, stop)
+        if place is None:
+            return completion
+        at, word = place
+        kept = 1 + bisect_left(
+            range(1, len(ids)), True, key=lambda n: word in self._model.decode(ids[:n])[start:]
+        )
+        return replace(
+            completion,
+            token_ids=ids[:kept],
+            logprobs=completion.logprobs[:kept],
+            allowed=completion.allowed[:kept],
+            stop_reason="stop",
+            text=completion.text[:at],
+        )
 
     def _choices(self, actions: Actions | None, sampling: Sampling) -> Choices | None:
         """Raises `ModelError` where an action could be cut off, and so read as another."""
@@ -171,6 +222,29 @@ class LocalChatModel:
         if word not in self._tokens:
             self._tokens[word] = tuple(self._model.encode(f" {word}"))
         return self._tokens[word]
+
+
+def stop_place(text: str, start: int, stop: Sequence[str]) -> tuple[int, str] | None:
+    """Returns where the first of some texts begins, from `start` on, and which it is; None where
+    there is none of them."""
+    return min(((at, word) for word in stop if (at := text.find(word, start)) >= 0), default=None)
+
+
+def grouped_by_limit(
+    questions: Sequence[ChatRequest],
+    sampling: Sampling,
+    answered: Callable[[Sequence[int], Sampling], list[list[Completion]]],
+) -> list[list[Completion]]:
+    """Returns [questions][n]; the places of those with the same limit are `answered` together."""
+    places: dict[int, list[int]] = {}
+    for i, question in enumerate(questions):
+        own = sampling.max_tokens if question.actions else question.max_tokens
+        places.setdefault(min(own or sampling.max_tokens, sampling.max_tokens), []).append(i)
+    groups: dict[int, list[Completion]] = {}
+    for limit, members in places.items():
+        limited = replace(sampling, max_tokens=limit)
+        groups |= zip(members, answered(members, limited), strict=True)
+    return [groups[i] for i in range(len(questions))]
 
 
 def _unused() -> dict[str, int]:

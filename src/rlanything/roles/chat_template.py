@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from rlanything.engines.base import ModelError
@@ -15,6 +16,15 @@ from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.text import ModelText
 from rlanything.records import Completion, Message, Messages
 from rlanything.roles.reasoning import find_reasoning
+from rlanything.roles.tools import (
+    PROBE_TOOL,
+    PROBE_TURNS,
+    Tools,
+    shows_tools,
+    template_calls,
+    template_tools,
+    tools_in_words,
+)
 from rlanything.surrogates import whole_characters
 
 # From the first backslash of a run on: a run is then read once, however long it is.
@@ -59,19 +69,21 @@ class Chat:
         start = self._reasoning.answer_start(completion.text, opened)
         return replace(completion, answer_at=start) if start else completion
 
-    def prompt(self, messages: Messages) -> Prompt:
-        """Returns the prompt of a chat. Raises `ModelError` for images that the model, or its
-        template, does not show."""
-        text, images = self._render(messages), _images(messages)
+    def prompt(self, messages: Messages, tools: Tools = ()) -> Prompt:
+        """Returns the prompt of a chat in which `tools` may be called. Raises `ModelError` for
+        images that the model, or its template, does not show."""
+        text, images = self._render(messages, tools), _images(messages)
         return Prompt(tuple(self._encode(text, images)), text, images)
 
-    def following(self, previous: Prompt, completion: Completion, messages: Messages) -> Prompt:
+    def following(
+        self, previous: Prompt, completion: Completion, messages: Messages, tools: Tools = ()
+    ) -> Prompt:
         """Returns the prompt after `completion` answered `previous`.
 
         Where the new chat continues the old one, the old tokens and the sampled ones are kept as
         they are and only what is new is tokenised. Where the template rewrites history (some drop
         earlier thoughts), the chat is tokenised afresh."""
-        text, images = self._render(messages), _images(messages)
+        text, images = self._render(messages, tools), _images(messages)
         so_far, seen = previous.text + self._model.decode(completion.token_ids), previous.images
         # As text one image is like another.
         if not text.startswith(so_far) or images[: len(seen)] != seen:
@@ -93,21 +105,29 @@ class Chat:
         shown = (sight.picture(name).text + rest for name, rest in zip(images, others, strict=True))
         return sight.placed(self._model.encode(first + "".join(shown)), images)
 
-    def _render(self, messages: Messages) -> str:
+    def _render(self, messages: Messages, tools: Tools) -> str:
         model = self._model
         if model.sight is None and any(message.images for message in messages):
             raise ModelError(
                 f"model {model.name!r} cannot be shown images: {model.blind}; choose a model that "
                 "sees, or have the domain show text"
             )
-        return self._apply([self._turn(message) for message in messages])
+        of_tools = tools or any(message.calls or message.role == "tool" for message in messages)
+        if of_tools and not self._shows_tools:
+            messages, tools = tools_in_words(messages, tools), ()
+        return self._apply(
+            [self._turn(message) for message in messages],
+            template_tools(tools, self._harmless),
+        )
 
     def _turn(self, message: Message) -> dict[str, Any]:
-        text = self._harmless(message.content)
-        if not self._in_parts:
-            return {"role": message.role, "content": text}
-        images = [{"type": "image"} for _ in message.images]
-        return {"role": message.role, "content": [{"type": "text", "text": text}, *images]}
+        turn: dict[str, Any] = {"role": message.role, "content": self._harmless(message.content)}
+        if self._in_parts:
+            images = [{"type": "image"} for _ in message.images]
+            turn["content"] = [{"type": "text", "text": turn["content"]}, *images]
+        if message.calls:
+            turn["tool_calls"] = template_calls(message.calls, self._harmless)
+        return turn
 
     def _shows_parts(self, sight: Sight) -> bool:
         """Whether the template takes a message that is a list of texts and images."""
@@ -119,10 +139,23 @@ class Chat:
             return False
         return shown.count(sight.token) == 1 and shown.count(words) == 1
 
-    def _apply(self, turns: list[dict[str, Any]]) -> str:
+    @cached_property
+    def _shows_tools(self) -> bool:
+        """Whether the template has a place for tools, for calls of them and for what these give."""
+        try:
+            return shows_tools(self._apply(PROBE_TURNS, template_tools([PROBE_TOOL], str)))
+        except ModelError:
+            return False
+
+    def _apply(self, turns: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> str:
+        given: Any = {"tools": tools} if tools else {}
         with rendering(self._model.name):
             text = self._model.tokenizer.apply_chat_template(
-                turns, chat_template=self._template, tokenize=False, add_generation_prompt=True
+                turns,
+                chat_template=self._template,
+                tokenize=False,
+                add_generation_prompt=True,
+                **given,
             )
         return str(text)
 

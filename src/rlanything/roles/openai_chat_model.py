@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from rlanything.engines.base import ModelError, Sampling
 from rlanything.records import Completion
-from rlanything.roles.chat_model import ChatRequest
+from rlanything.roles.chat_model import ChatRequest, grouped_by_limit, stop_place
 from rlanything.roles.reasoning import THINK
+from rlanything.roles.tools import tools_in_words
 
 if TYPE_CHECKING:  # the client is an extra
-    from rlanything.engines.openai.endpoint import Endpoint
+    from rlanything.engines.openai.endpoint import Answer, Endpoint
 
 
 class OpenAIChatModel:
@@ -26,15 +27,23 @@ class OpenAIChatModel:
         self, questions: Sequence[ChatRequest], sampling: Sampling
     ) -> list[list[Completion]]:
         """Returns [questions][n], one request a sample. Raises what `Endpoint.ask` raises."""
-        chats = [(each.messages, seed) for each in questions for seed in each.seeds]
+        return grouped_by_limit(
+            questions,
+            sampling,
+            lambda places, limited: self._answered([questions[i] for i in places], limited),
+        )
+
+    def _answered(
+        self, questions: Sequence[ChatRequest], sampling: Sampling
+    ) -> list[list[Completion]]:
+        chats = [
+            (tools_in_words(question.messages, question.tools), seed)
+            for question in questions
+            for seed in question.seeds
+        ]
         answers = iter(self._endpoint.ask(chats, sampling))
         return [
-            [
-                Completion.unsampled(
-                    answer.text, answer.stop_reason, THINK.answer_start(answer.text)
-                )
-                for answer in islice(answers, len(question.seeds))
-            ]
+            [_completion(answer, question.stop) for answer in islice(answers, len(question.seeds))]
             for question in questions
         ]
 
@@ -49,3 +58,11 @@ class OpenAIChatModel:
 
     def pop_usage(self) -> dict[str, int]:
         return self._endpoint.pop_usage()
+
+
+def _completion(answer: Answer, stop: Sequence[str]) -> Completion:
+    start = THINK.answer_start(answer.text)
+    place = stop_place(answer.text, start, stop)
+    if place is None:
+        return Completion.unsampled(answer.text, answer.stop_reason, start)
+    return Completion.unsampled(answer.text[: place[0]], "stop", start)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlanything.domains.base import Domain, Episode, Observation
+from rlanything.domains.requests import RequestsRefused
 from rlanything.engines.base import Sampling
 from rlanything.records import Completion, Messages
 from rlanything.roles.chat_model import Actions, ChatModel, ChatRequest
 from rlanything.roles.looking import before_acting
+
+_FREE = "this run's policy answers freely: a list of choices needs policy.decoding=choices"
 
 
 class LanguagePolicy:
@@ -38,7 +41,10 @@ class LanguagePolicy:
             chat_model.check_marker(domain.action_marker)
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
-        """Returns one response per episode."""
+        """Returns one response per episode. Raises `RequestsRefused` for requests of agents that
+        the model's chat template cannot render."""
+        if refused := {i: _FREE for i, e in enumerate(episodes) if self._unlistable(e.observation)}:
+            raise RequestsRefused(refused)
         questions = [
             self._question(episode, seed) for episode, seed in zip(episodes, seeds, strict=True)
         ]
@@ -56,6 +62,8 @@ class LanguagePolicy:
 
     def _question(self, episode: Episode, seed: int) -> ChatRequest:
         seen = episode.observation
+        if seen.request is not None:
+            return self._requested(episode, seed)
         messages = self._domain.policy_prompt(episode.task, episode.steps, seen.text)
         if self._screenshots:
             names = [*(step.image for step in episode.steps), seen.image_name]
@@ -67,6 +75,27 @@ class LanguagePolicy:
             episode.steps[-1].completion if episode.steps else None,
             self._actions(seen),
         )
+
+    def _requested(self, episode: Episode, seed: int) -> ChatRequest:
+        """Returns the chat that a program sent."""
+        request = episode.observation.request
+        assert request is not None
+        follows, thread = request.follows, request.thread
+        return ChatRequest(
+            request.messages,
+            (seed,),
+            f"{episode.id}/{thread}" if thread else episode.id,
+            None if follows is None else episode.steps[follows].completion,
+            self._actions(episode.observation),
+            request.tools,
+            request.stop,
+            request.max_tokens,
+            refusable=True,
+        )
+
+    def _unlistable(self, seen: Observation) -> bool:
+        """Whether a program lists the answers that it admits, and the policy answers freely."""
+        return bool(seen.request and seen.choices) and not self._chooses
 
     def _actions(self, observation: Observation) -> Actions | None:
         if not self._chooses or not observation.choices:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TypeAlias
 
 from rlanything.domains.base import (
+    AgentEnvironment,
     Domain,
     DomainError,
     Environment,
@@ -17,7 +19,11 @@ from rlanything.domains.base import (
     StepResult,
 )
 from rlanything.domains.registry import DomainSource
+from rlanything.domains.requests import Reply
 from rlanything.records import Task
+
+Response: TypeAlias = str | Reply
+"""What an environment is told: the policy's answer, or its reply to an agent's request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +32,7 @@ class Play:
 
     slot: int
     task: Task
-    responses: tuple[str, ...]
+    responses: tuple[Response, ...]
     begin: bool
     """Whether to reset to the task before the responses are played."""
 
@@ -51,7 +57,7 @@ class EpisodeHost:
             answer: Answer | None = environment.reset(play.task) if play.begin else None
             for response in play.responses:
                 stepping = True
-                answer = environment.step(response)
+                answer = _step(environment, response)
             assert answer is not None
             return answer
         except EpisodeError as error:
@@ -62,6 +68,23 @@ class EpisodeHost:
             self._environments.pop(play.slot, None)
             reason = f"{type(fault).__name__}: {fault}"
             return EpisodeError(play.task.id, reason, lost=stepping)
+
+    def announce(self, plays: Sequence[Play]) -> None:
+        """Tells programs that act in their environments what is to be played: they go on at the
+        same time, and `play` then waits for them one by one. Never raises."""
+        for play in plays:
+            environment = self._environments.get(play.slot)
+            if isinstance(environment, AgentEnvironment) and not play.begin and play.responses:
+                (reply,) = play.responses
+                assert isinstance(reply, Reply)
+                environment.take(reply)
+
+
+def _step(environment: Environment, response: Response) -> StepResult:
+    if isinstance(response, Reply):
+        assert isinstance(environment, AgentEnvironment)
+        return environment.reply(response)
+    return environment.step(response)
 
 
 def serve(connection: Connection) -> None:
@@ -74,7 +97,9 @@ def serve(connection: Connection) -> None:
         return
     connection.send(None)
     while True:
-        for play in connection.recv():
+        plays = connection.recv()
+        host.announce(plays)
+        for play in plays:
             connection.send(host.play(play))
 
 

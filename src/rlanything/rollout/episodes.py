@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rlanything.domains.base import Episode, EpisodeError, Observation, StepResult
+from rlanything.domains.requests import Reply, RequestsRefused
 from rlanything.records import Completion, Step, Task, Trajectory
+from rlanything.rollout.episode_host import Response
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
 
@@ -17,7 +19,10 @@ CRASHED = Observation("The environment failed at this response: the episode is l
 class Agent(Protocol):
     """An agent that acts in episodes: the policy, or a baseline."""
 
-    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]: ...
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        """Returns one response per episode. Raises `RequestsRefused` where a program that acts in
+        an episode asks for what cannot be."""
+        ...
 
     def release_cache(self) -> None:
         """Forgets what was remembered of the episodes: all have ended."""
@@ -99,7 +104,7 @@ def _play(
 ) -> list[_Ended]:
     ended: dict[int, _Ended] = {}
     live: dict[int, Episode] = {}
-    said: dict[int, Completion] = {}
+    said: dict[int, Completion | str] = {}
     pool.begin([attempt.task for attempt in attempts])
     while len(ended) < len(attempts):
         answers = pool.collect() if lockstep else pool.gather()
@@ -117,32 +122,61 @@ def _play(
         asking = [i for i in answers if i not in ended]
         seeds = [derive(attempts[i].seed, len(live[i].steps)) for i in asking]
         if asking:
-            said |= zip(asking, agent.respond([live[i] for i in asking], seeds), strict=True)
-            pool.post({i: said[i].answer for i in asking})
+            said |= zip(asking, _ask(agent, [live[i] for i in asking], seeds), strict=True)
+            pool.post({i: _response(live[i], said[i]) for i in asking})
     return [ended[i] for i in range(len(attempts))]
 
 
+def _ask(agent: Agent, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion | str]:
+    """Returns the response in each episode, or why its request was refused."""
+    try:
+        return [*agent.respond(episodes, seeds)]
+    except RequestsRefused as refused:
+        reasons = refused.reasons
+    asked = [i for i in range(len(episodes)) if i not in reasons]
+    answers = iter(_ask(agent, [episodes[i] for i in asked], [seeds[i] for i in asked]))
+    return [reasons[i] if i in reasons else next(answers) for i in range(len(episodes))]
+
+
+def _response(episode: Episode, said: Completion | str) -> Response:
+    request = episode.observation.request
+    if isinstance(said, str):
+        assert request is not None  # nothing else is refused
+        return Reply(request.id, None, said)
+    return said.answer if request is None else Reply(request.id, said)
+
+
 def _advance(
-    episode: Episode, completion: Completion, result: StepResult | EpisodeError, max_steps: int
+    episode: Episode,
+    said: Completion | str,
+    result: StepResult | EpisodeError,
+    max_steps: int,
 ) -> _Ended | None:
-    """Records a step; returns what the episode ended as, or None while it goes on."""
+    """Records a step, unless its request was refused; returns what the episode ended as, or None
+    while it goes on."""
     crash: EpisodeError | None = None
     if isinstance(result, EpisodeError):
         if not result.lost:
             return _Ended(result)
         crash, result = result, StepResult(CRASHED, None, valid=False, outcome=-1)
-    step = Step(
-        observation=episode.observation.text,
+    if isinstance(said, Completion):
+        episode.steps.append(_step(episode.observation, said, result))
+    episode.observation = result.observation
+    if result.outcome is None and len(episode.steps) < max_steps:
+        return None
+    if not episode.steps:
+        return _Ended(EpisodeError(episode.task.id, f"no request could be answered: {said}"))
+    steps, outcome = tuple(episode.steps), result.outcome or -1
+    return _Ended(Trajectory(episode.id, episode.task, steps, outcome, result.reward), crash)
+
+
+def _step(seen: Observation, completion: Completion, result: StepResult) -> Step:
+    return Step(
+        observation=seen.text,
         completion=completion,
         action=result.action,
         valid=result.valid,
         next_observation=result.observation.text,
-        image=episode.observation.image_name,
+        image=seen.image_name,
         next_image=result.observation.image_name,
     )
-    episode.steps.append(step)
-    episode.observation = result.observation
-    if result.outcome is None and len(episode.steps) < max_steps:
-        return None
-    steps, outcome = tuple(episode.steps), result.outcome or -1
-    return _Ended(Trajectory(episode.id, episode.task, steps, outcome, result.reward), crash)

@@ -25,7 +25,7 @@ from rlanything.domains.registry import DomainSource
 from rlanything.plugins import search_path
 from rlanything.records import Task
 from rlanything.rollout import episode_host
-from rlanything.rollout.episode_host import Answer, Play
+from rlanything.rollout.episode_host import Answer, Play, Response
 
 START_SECONDS = 120.0
 """What a worker may take to import its domain, on a busy machine."""
@@ -41,7 +41,7 @@ class PooledEpisode:
     task: Task
     worker: int
     slot: int
-    responses: list[str] = field(default_factory=list)
+    responses: list[Response] = field(default_factory=list)
     deaths: int = 0
     open: bool = True
     awaited: bool = False

@@ -17,7 +17,7 @@ from rlanything.domains.base import Domain, DomainError, EpisodeError, Observati
 from rlanything.domains.registry import DomainSource
 from rlanything.files import replace_file
 from rlanything.records import Task
-from rlanything.rollout.episode_host import Answer, EpisodeHost, Play
+from rlanything.rollout.episode_host import Answer, EpisodeHost, Play, Response
 from rlanything.rollout.worker_process import (
     Launch,
     LocalWorker,
@@ -109,7 +109,7 @@ class EnvironmentPool:
         answers = self.collect()
         return [_opened(answers[index]) for index in range(len(tasks))]
 
-    def step(self, responses: Mapping[int, str]) -> dict[int, StepResult | EpisodeError]:
+    def step(self, responses: Mapping[int, Response]) -> dict[int, StepResult | EpisodeError]:
         """Plays one response in each of the given episodes, as `post` does, and waits for all of
         them; nothing else may be awaited. Those with an outcome or an error are over."""
         self.post(responses)
@@ -130,7 +130,7 @@ class EnvironmentPool:
             taken[share] += 1
         self._play([Owed(episode, episode.again()) for episode in self._episodes])
 
-    def post(self, responses: Mapping[int, str]) -> None:
+    def post(self, responses: Mapping[int, Response]) -> None:
         """Has one response played in each of the given episodes. Raises `ValueError` for an episode
         that is not open, or has not answered yet."""
         plays: list[Owed] = []
@@ -171,6 +171,8 @@ class EnvironmentPool:
         return dict(sorted(taken.items()))
 
     def _play(self, plays: Sequence[Owed]) -> None:
+        if self._host is not None:
+            self._host.announce([owed.play for owed in plays])
         for owed in plays:
             owed.episode.awaited = True
             if self._host is not None:
@@ -186,16 +188,17 @@ class EnvironmentPool:
             episode.open = False
         episode.awaited = False
         self._answers[episode.index] = answer
-        self._keep_image(answer)
+        self._keep_images(answer)
 
-    def _keep_image(self, answer: Answer) -> None:
+    def _keep_images(self, answer: Answer) -> None:
         seen = answer.observation if isinstance(answer, StepResult) else answer
-        if self._images is None or isinstance(seen, EpisodeError) or seen.image is None:
+        if self._images is None or isinstance(seen, EpisodeError):
             return
-        path = self._images / seen.image.name
-        if not path.exists():
-            self._images.mkdir(exist_ok=True)
-            replace_file(path, seen.image.data)
+        for name, data in seen.images.items():
+            path = self._images / name
+            if not path.exists():
+                self._images.mkdir(exist_ok=True)
+                replace_file(path, data)
 
     def _hear(self, seconds: float) -> bool:
         """Waits so long for a message of any worker, and receives one of each that has sent some;

@@ -1,0 +1,117 @@
+"""The bodies of replies, as OpenAI's API has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rlanything.domains.agent.conversation import PolicyAnswer
+from rlanything.domains.agent.reading import Asked, Denial
+
+Body = dict[str, Any]
+
+
+def completion_body(asked: Asked, answers: Sequence[PolicyAnswer]) -> Body:
+    """Returns a `chat.completion`."""
+    return {
+        **_head("chat.completion", asked, answers),
+        "choices": [
+            {
+                "index": index,
+                "message": _message(answer),
+                "finish_reason": _finish(answer),
+                "logprobs": _logprobs(answer) if asked.logprobs else None,
+            }
+            for index, answer in enumerate(answers)
+        ],
+        "usage": _usage(answers),
+    }
+
+
+def event_stream(asked: Asked, answers: Sequence[PolicyAnswer]) -> bytes:
+    """Returns the events of a streamed reply. Each answer is one piece: it is sent when it is
+    whole."""
+    head = _head("chat.completion.chunk", asked, answers)
+    chunks: list[Body] = []
+    for index, answer in enumerate(answers):
+        message = _message(answer)
+        calls = [{"index": i, **call} for i, call in enumerate(message.get("tool_calls", []))]
+        delta = {**message, "tool_calls": calls} if calls else message
+        logprobs = _logprobs(answer) if asked.logprobs else None
+        said = {"index": index, "delta": delta, "finish_reason": None, "logprobs": logprobs}
+        end = {"index": index, "delta": {}, "finish_reason": _finish(answer), "logprobs": None}
+        chunks += [{**head, "choices": [said]}, {**head, "choices": [end]}]
+    if asked.stream_usage:
+        chunks.append({**head, "choices": [], "usage": _usage(answers)})
+    events = [json.dumps(chunk, ensure_ascii=False) for chunk in chunks]
+    return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode()
+
+
+def error_body(refusal: Denial) -> Body:
+    """Returns an error."""
+    kind = {401: "authentication_error", 404: "not_found_error"}
+    return {
+        "error": {
+            "message": refusal.message,
+            "type": kind.get(refusal.status, "invalid_request_error"),
+            "param": refusal.param,
+            "code": None,
+        }
+    }
+
+
+def model_list(names: Sequence[str]) -> Body:
+    """Returns a list of models."""
+    models = [
+        {"id": name, "object": "model", "created": 0, "owned_by": "rlanything"} for name in names
+    ]
+    return {"object": "list", "data": models}
+
+
+def _head(kind: str, asked: Asked, answers: Sequence[PolicyAnswer]) -> Body:
+    # No clock: an episode that is played again must see the same.
+    name = f"chatcmpl-{answers[0].number}"
+    return {"id": name, "object": kind, "created": 0, "model": asked.model}
+
+
+def _message(answer: PolicyAnswer) -> Body:
+    said = answer.said
+    if not said.calls:
+        return {"role": "assistant", "content": said.content}
+    calls = [
+        {
+            "id": f"call_{answer.number}_{i}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for i, call in enumerate(said.calls)
+    ]
+    return {"role": "assistant", "content": said.content or None, "tool_calls": calls}
+
+
+def _finish(answer: PolicyAnswer) -> str:
+    return "tool_calls" if answer.said.calls else answer.completion.stop_reason
+
+
+def _logprobs(answer: PolicyAnswer) -> Body:
+    """Returns the log-probs of the sampled tokens, which are named by their ids, as vLLM names
+    them on demand: the texts of tokens need not join to that of an answer."""
+    sampled = zip(answer.completion.token_ids, answer.completion.logprobs, strict=True)
+    return {
+        "content": [
+            {"token": f"token_id:{token}", "logprob": logprob, "bytes": None, "top_logprobs": []}
+            for token, logprob in sampled
+        ],
+        "refusal": None,
+    }
+
+
+def _usage(answers: Sequence[PolicyAnswer]) -> Body:
+    asked = len(answers[0].completion.prompt_ids)
+    sampled = sum(len(answer.completion.token_ids) for answer in answers)
+    return {
+        "prompt_tokens": asked,
+        "completion_tokens": sampled,
+        "total_tokens": asked + sampled,
+    }

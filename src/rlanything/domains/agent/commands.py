@@ -1,0 +1,219 @@
+"""Programs that are commands: in a box whose only way out is the endpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Literal
+
+from rlanything.domains.agent.conversation import Conversation, Ending
+from rlanything.domains.agent.endpoint import AgentEndpoint, Door
+from rlanything.domains.agent.outcome import BadOutcome, last_line
+from rlanything.domains.base import DomainError
+from rlanything.domains.bubblewrap import Shown, boxed, bubblewrap, refusal, system
+from rlanything.records import Task
+
+OutcomeOf = Literal["last_line", "exit_code"]
+RELAY = Path(__file__).with_name("relay.py")
+_SOCKET, _RELAY, _PORT = "/run/endpoint", "/run/relay.py", 8000
+_HOME = "/tmp"
+_SHOWN = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl", "/etc/mime.types")
+_WRITTEN_BYTES = 256 * 2**20
+"""The longest file that a command may write, its output among them."""
+_SAID_BYTES = 65536
+_PROCESSES = 1024
+_CLOSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOptions:
+    """How a command is run."""
+
+    words: Sequence[str]
+    """`{instruction}` and `{id}` in them are the task's."""
+    outcome: OutcomeOf
+    """What says how it went: the last line of its output, or its exit code (0: won)."""
+    folder: Path
+    """Where it works; it can be read in the box, and not written."""
+    shown: Sequence[Path]
+    """Further files and folders that it can read."""
+    variables: Mapping[str, str]
+    """Of its environment, beside those of the endpoint."""
+    memory_mb: int
+    contained: bool
+    """False: it runs as any program of the user's does, network and all."""
+
+
+class Command:
+    """A command under way. Its standard input is the task, as one line of JSON."""
+
+    def __init__(
+        self,
+        options: CommandOptions,
+        task: Task,
+        conversation: Conversation,
+        endpoint: AgentEndpoint,
+        door: Door,
+    ) -> None:
+        """Raises `DomainError` where it cannot be contained, or is not there."""
+        self._options, self._conversation = options, conversation
+        words = [_filled(word, task) for word in options.words]
+        given = {"id": task.id, "instruction": task.instruction, "data": dict(task.data)}
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(json.dumps(given).encode() + b"\n")
+            stdin.seek(0)
+            self._files = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
+            self._started, ready = os.pipe()
+            try:
+                self._process = self._begin(words, endpoint, door, stdin, ready)
+            except OSError as error:
+                raise DomainError(f"command {words[0]!r}: {error.strerror}") from error
+            finally:
+                os.close(ready)
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def end(self) -> None:
+        """Kills it and all that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_CLOSE_SECONDS)
+
+    def _begin(
+        self, words: list[str], endpoint: AgentEndpoint, door: Door, stdin: IO[bytes], ready: int
+    ) -> subprocess.Popen[bytes]:
+        options = self._options
+        address = f"http://127.0.0.1:{_PORT}/v1" if options.contained else endpoint.url
+        variables = {
+            **options.variables,
+            "OPENAI_BASE_URL": address,
+            "OPENAI_API_KEY": door.key,
+        }
+        streams: dict[str, Any] = {
+            "stdin": stdin,
+            "stdout": self._files[0],
+            "stderr": self._files[1],
+            "start_new_session": True,
+        }
+        if not options.contained:
+            streams |= {"env": {**os.environ, **variables}, "cwd": options.folder}
+        else:
+            words = _box(options, words, variables, endpoint.socket_path, ready)
+            streams |= {"env": {}, "cwd": "/", "pass_fds": [ready]}
+        return subprocess.Popen[bytes](words, **streams)
+
+    def _watch(self) -> None:
+        status = self._process.wait()
+        began = bool(os.read(self._started, 1)) or not self._options.contained
+        os.close(self._started)
+        printed, complaint = (_tail(file) for file in self._files)
+        self._conversation.finish(_ended(self._options.outcome, status, began, printed, complaint))
+
+
+def _ended(outcome: OutcomeOf, status: int, began: bool, printed: str, complaint: str) -> Ending:
+    if not began:
+        return Ending(fault=DomainError(refusal(complaint)))
+    if outcome == "exit_code":
+        return Ending(status == 0)
+    if status:
+        lines = complaint.strip().splitlines() or ["it printed nothing to stderr"]
+        return Ending(
+            fault=BadOutcome(f"its agent's command ended with {status}: {lines[-1]:.300}")
+        )
+    try:
+        return Ending(last_line(printed))
+    except BadOutcome as bad:
+        return Ending(fault=bad)
+
+
+def _box(
+    options: CommandOptions,
+    words: Sequence[str],
+    variables: Mapping[str, str],
+    server: Path,
+    ready: int,
+) -> list[str]:
+    """Returns the command of a box: the host's programs, this Python and what is to be shown, all
+    read only; a /tmp of its own; no network but the endpoint."""
+    program = bubblewrap()
+    if program is None:
+        raise DomainError(
+            "bwrap is not installed, and a command is not run without it: install bubblewrap, or "
+            "set domain.options.contained=false where you trust the policy with this machine"
+        )
+    places, links = system()
+    python = [Path(sys.prefix), Path(sys.base_prefix)]
+    own = [*python, options.folder, *options.shown, *map(Path, _SHOWN)]
+    beside = [path for path in dict.fromkeys(own) if path.exists() and not _within(path, places)]
+    shown: list[Shown] = [*places, *((path, PurePosixPath(path)) for path in beside)]
+    shown += [(RELAY, PurePosixPath(_RELAY)), (server, PurePosixPath(_SOCKET))]
+    settings = ["--unshare-user", "--unshare-all", "--die-with-parent", "--new-session"]
+    settings += ["--clearenv", "--hostname", "agent", "--uid", "1000", "--gid", "1000"]
+    settings += ["--cap-drop", "ALL"]
+    path = os.pathsep.join([str(Path(sys.prefix, "bin")), "/usr/local/bin", "/usr/bin", "/bin"])
+    home = {"PATH": path, "HOME": _HOME, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+    for name, value in {**home, **variables}.items():
+        settings += ["--setenv", name, value]
+    # Before what is shown, which may lie under it.
+    settings += ["--size", str(options.memory_mb * 2**20), "--tmpfs", _HOME]
+    rest = [*links, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--remount-ro", "/"]
+    rest += ["--chdir", str(options.folder), "--"]
+    limits = json.dumps(
+        {
+            "RLIMIT_DATA": options.memory_mb * 2**20,
+            "RLIMIT_FSIZE": _WRITTEN_BYTES,
+            "RLIMIT_NPROC": _PROCESSES,
+            "RLIMIT_CORE": 0,
+        }
+    )
+    start = [sys.executable, "-I", "-S", _RELAY, _SOCKET, str(_PORT), str(ready), limits]
+    return boxed(program, settings, shown, [*rest, *start, *words])
+
+
+def _within(path: Path, places: Sequence[Shown]) -> bool:
+    return any(path.is_relative_to(place) for place, _ in places)
+
+
+def _filled(word: str, task: Task) -> str:
+    return word.replace("{instruction}", task.instruction).replace("{id}", task.id)
+
+
+def _tail(file: IO[bytes]) -> str:
+    with file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _SAID_BYTES))
+        return file.read().decode("utf-8", "replace")
+
+
+def command_options(
+    words: Any,
+    outcome: Any,
+    folder: str | None,
+    shown: Sequence[str],
+    variables: Mapping[str, str],
+    memory_mb: Any,
+    contained: bool,
+) -> CommandOptions:
+    """Returns checked options. Raises `DomainError` for what cannot be run."""
+    listed = isinstance(words, list | tuple) and len(words) > 0
+    if not listed or not all(isinstance(word, str) for word in words):
+        raise DomainError("command must be a list of words, such as [python, agent.py]")
+    if outcome not in ("last_line", "exit_code"):
+        raise DomainError(f"outcome is {outcome!r}: use last_line or exit_code")
+    if type(memory_mb) is not int or memory_mb < 64:
+        raise DomainError(f"memory_mb is {memory_mb!r}: give a whole number from 64 on")
+    paths = [Path(place).absolute() for place in (folder or ".", *shown)]
+    missing = next((path for path in paths if not path.exists()), None)
+    if missing is not None:
+        raise DomainError(f"{missing} is not there: give folder and shown what the command reads")
+    texts = {str(name): str(value) for name, value in variables.items()}
+    return CommandOptions(tuple(words), outcome, paths[0], paths[1:], texts, memory_mb, contained)

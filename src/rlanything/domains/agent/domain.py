@@ -1,0 +1,153 @@
+"""The agent domain: tasks for a program of somebody's own, which speaks the OpenAI API."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from rlanything.domains.agent.commands import Command, command_options
+from rlanything.domains.agent.environment import AgentOptions, ProgramEnvironment, Start
+from rlanything.domains.agent.helpers import Helpers
+from rlanything.domains.agent.outcome import Scale
+from rlanything.domains.agent.programs import Function, Solve
+from rlanything.domains.agent.tasks import Row, read_tasks
+from rlanything.domains.base import DomainError, InvalidTask
+from rlanything.domains.text import TextDomain
+from rlanything.plugins import PluginError, load_plugin
+from rlanything.records import Message, Messages, Step, Task
+
+POLICY = "policy"
+_SPLITS = MappingProxyType({"train": 0.8, "in_domain": 0.2})
+_REWRITES = ("none", "instruction")
+
+
+class AgentDomain(TextDomain):
+    """Tasks that a program attempts; every request it sends is a step of the policy.
+
+    `tasks`: a file of JSON lines (`domains/agent/tasks.py`), or such objects; `splits`: the share
+    of each, where lines do not name theirs. `solve`: a function `solve(task, client)`, or
+    `module:function`, that returns the outcome: True, False, or a reward within `reward_range`, won
+    from `win_at` on (None: at the highest). `rewrite`: whether the adapter may rewrite the
+    `instruction` of a task, its data staying as they are, or `none`. `models`: the names that the
+    policy answers to; `helpers`: other models by name, each `{url, model, key_variable}`.
+    `images`: show the policy images that requests hold. `timeout_seconds`: what the program may
+    take between an answer and its next request; keep it below `environment.timeout_seconds`.
+
+    `command`: words to run in place of `solve`, which find the endpoint in OPENAI_BASE_URL and
+    OPENAI_API_KEY. `outcome`: the `last_line` of its output, or its `exit_code`; `folder`: where it
+    works (None: here), `shown`: what else it can read, `variables`: of its environment,
+    `memory_mb`: of each of its processes, and of its /tmp. `contained`: in a box without network.
+
+    Raises `DomainError` for options it cannot use."""
+
+    def __init__(
+        self,
+        tasks: str | Sequence[Row],
+        solve: str | Solve | None = None,
+        splits: Mapping[str, float] = _SPLITS,
+        rewrite: str = "none",
+        models: Sequence[str] = (POLICY,),
+        helpers: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+        reward_range: Sequence[float] = (0.0, 1.0),
+        win_at: float | None = None,
+        images: bool = False,
+        timeout_seconds: float = 45.0,
+        command: Sequence[str] | None = None,
+        outcome: str = "last_line",
+        folder: str | None = None,
+        shown: Sequence[str] = (),
+        variables: Mapping[str, str] = MappingProxyType({}),
+        memory_mb: int = 2048,
+        contained: bool = True,
+    ) -> None:
+        self.shows_images = images
+        self._tasks = read_tasks(tasks, _shares(splits))
+        if rewrite not in _REWRITES:
+            raise DomainError(f"rewrite is {rewrite!r}: use one of {', '.join(_REWRITES)}")
+        self._rewrites = rewrite == "instruction"
+        if not isinstance(timeout_seconds, int | float) or not timeout_seconds > 0:
+            raise DomainError(f"timeout_seconds is {timeout_seconds!r}: give seconds above 0")
+        self._options = AgentOptions(
+            models=_names(models),
+            helpers=Helpers(helpers),
+            scale=_scale(reward_range, win_at),
+            images=images,
+            timeout_seconds=float(timeout_seconds),
+        )
+        if (solve is None) == (command is None):
+            raise DomainError("name the program: solve=module:function, or command=[...], not both")
+        if command is not None:
+            places = (folder, shown, variables, memory_mb, contained)
+            self._start: Start = partial(Command, command_options(command, outcome, *places))
+        else:
+            self._start = _function(solve)
+
+    def tasks(self, split: str, count: int, seed: int) -> list[Task]:
+        return self._tasks.tasks(split, count, seed)
+
+    def environment(self) -> ProgramEnvironment:
+        return ProgramEnvironment(self._options, self._start)
+
+    def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
+        """Returns a chat like those that programs send; in a run theirs are used."""
+        first = steps[0].observation if steps else observation
+        messages = [Message("user", first or task.instruction)]
+        for step in steps:
+            messages.append(Message("assistant", step.response))
+            messages.append(Message("user", step.next_observation))
+        return tuple(messages)
+
+    def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
+        if not self._rewrites:
+            raise InvalidTask("this agent's tasks are not rewritten: domain.options.rewrite=none")
+        instruction = completion.strip()
+        if not instruction:
+            raise InvalidTask("the answer holds no instruction", "unreadable")
+        if instruction == root.instruction:
+            raise InvalidTask("the instruction is unchanged")
+        return Task(task_id, instruction, root.kind, root.data)
+
+
+def _function(solve: str | Solve | None) -> Start:
+    if isinstance(solve, str):
+        if ":" not in solve:
+            raise DomainError(f"solve is {solve!r}: write module:function")
+        try:
+            solve = load_plugin("agent", solve)
+        except PluginError as error:
+            raise DomainError(f"solve: {error}") from error
+    if not callable(solve):
+        raise DomainError("solve is no function: give one of (task, client)")
+    return partial(Function, solve)
+
+
+def _shares(splits: Any) -> Mapping[str, float]:
+    shares: list[Any] = list(splits.values()) if isinstance(splits, Mapping) else [None]
+    numbers = all(isinstance(share, int | float) and share > 0 for share in shares)
+    if not shares or not numbers or sum(shares) > 1 + 1e-9:
+        raise DomainError("splits must be shares above 0 that add up to 1 at most: {train: 0.8}")
+    return splits
+
+
+def _names(models: Any) -> tuple[str, ...]:
+    names = (models,) if isinstance(models, str) else tuple(models)
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise DomainError("models must be the names that the policy answers to, such as [policy]")
+    return names
+
+
+def _scale(reward_range: Any, win_at: Any) -> Scale:
+    try:
+        lowest, highest = map(float, reward_range)
+        won = highest if win_at is None else float(win_at)
+    except (TypeError, ValueError):
+        raise DomainError("reward_range must be two numbers, such as [0, 1], win_at one") from None
+    if not (math.isfinite(lowest) and math.isfinite(highest) and lowest < won <= highest):
+        raise DomainError(
+            f"reward_range is [{lowest:g}, {highest:g}] and win_at {won:g}: winning must begin "
+            "within the range, above its lowest reward"
+        )
+    return Scale(lowest, highest, won)

@@ -1,0 +1,220 @@
+"""The endpoint that programs of this process ask: OpenAI's chat completions, one key an episode."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import socket
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from rlanything.domains.agent.bodies import (
+    completion_body,
+    error_body,
+    event_stream,
+    model_list,
+)
+from rlanything.domains.agent.conversation import Conversation
+from rlanything.domains.agent.helpers import Helpers
+from rlanything.domains.agent.reading import Asked, Denial, read_request
+
+MOST_BYTES = 64 * 2**20
+"""Longest body of a request: conversations are sent again with every turn, images too."""
+START_SECONDS = 30.0
+_BACKLOG = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """The things that the key of one episode opens."""
+
+    key: str
+    conversation: Conversation
+    models: Sequence[str]
+    """The names that the policy answers to."""
+    helpers: Helpers
+    images: bool
+    """Whether the policy is shown images."""
+
+
+class AgentEndpoint:
+    """A server on 127.0.0.1 and on a unix socket, started when first needed; programs of this
+    process reach it without either."""
+
+    def __init__(self) -> None:
+        self._doors: dict[str, Door] = {}
+        self._lock = threading.Lock()
+        self._url: str | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        routes = [
+            Route("/v1/chat/completions", self._completions, methods=["POST"]),
+            Route("/v1/models", self._models, methods=["GET"]),
+        ]
+        handlers: dict[Any, Callable[..., Awaitable[Response]]] = {
+            Denial: _refused,
+            HTTPException: _no_such_place,
+        }
+        self.app = Starlette(routes=routes, exception_handlers=handlers)
+        # One client for all: making one takes longer than many an answer.
+        self._client = openai.AsyncOpenAI(
+            api_key="none",
+            base_url="http://agent.invalid/v1",
+            timeout=None,
+            max_retries=0,
+            http_client=httpx2.AsyncClient(
+                transport=httpx2.ASGITransport(self.app), timeout=None, trust_env=False
+            ),
+        )
+
+    def open(
+        self,
+        conversation: Conversation,
+        models: Sequence[str],
+        helpers: Helpers,
+        images: bool,
+    ) -> Door:
+        """Returns the way in for a program, open until `shut`."""
+        door = Door(f"sk-{secrets.token_hex(16)}", conversation, models, helpers, images)
+        self._doors[door.key] = door
+        return door
+
+    def shut(self, door: Door) -> None:
+        """Ends a program's access; what it still asks is refused."""
+        door.conversation.close()
+        self._doors.pop(door.key, None)
+
+    def client(self, door: Door) -> openai.AsyncOpenAI:
+        """Returns a client for a coroutine of this process. It needs no network; its `base_url` is
+        that of the server all the same, for other clients to be made from."""
+        return self._client.with_options(api_key=door.key, base_url=self.url)
+
+    @property
+    def url(self) -> str:
+        """Where the API begins."""
+        with self._lock:
+            if self._url is None:
+                self._url = self._serve()
+            return self._url
+
+    @property
+    def socket_path(self) -> Path:
+        """The unix socket that the same server listens on."""
+        _ = self.url
+        assert self._folder is not None
+        return Path(self._folder.name, "endpoint")
+
+    def _serve(self) -> str:
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="rlanything-agent-", ignore_cleanup_errors=True
+        )
+        place = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
+        local = socket.socket(socket.AF_UNIX)
+        path = Path(self._folder.name, "endpoint")
+        local.bind(str(path))
+        local.listen(_BACKLOG)
+        path.chmod(0o666)  # a box has another user; what it may ask, its key decides
+        config = uvicorn.Config(
+            self.app, lifespan="off", log_level="error", access_log=False, backlog=_BACKLOG
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(
+            target=server.run, args=([place, local],), name="agent-endpoint", daemon=True
+        )
+        thread.start()
+        return f"http://127.0.0.1:{place.getsockname()[1]}/v1"
+
+    def _door(self, request: Request) -> Door:
+        _, _, key = request.headers.get("authorization", "").partition(" ")
+        door = self._doors.get(key)
+        if door is None:
+            raise Denial(
+                "unknown key: use the one in OPENAI_API_KEY (or the client's), while its episode "
+                "lasts",
+                status=401,
+            )
+        return door
+
+    async def _models(self, request: Request) -> Response:
+        door = self._door(request)
+        return JSONResponse(model_list([*door.models, *door.helpers.names]))
+
+    async def _completions(self, request: Request) -> Response:
+        door = self._door(request)
+        body = await _body(request)
+        name = body.get("model") if isinstance(body, dict) else None
+        if isinstance(name, str) and name not in door.models:
+            return await _unless_gone(request, door.helpers.answer(name, body, door.models))
+        asked = read_request(body, door.images)
+        return await _unless_gone(request, _answered(door.conversation, asked))
+
+
+@cache
+def endpoint() -> AgentEndpoint:
+    """Returns the endpoint of this process."""
+    return AgentEndpoint()
+
+
+async def _answered(conversation: Conversation, asked: Asked) -> Response:
+    answers = await conversation.ask(asked)
+    headers = {"x-rlanything-ignored": ", ".join(asked.ignored)} if asked.ignored else {}
+    if asked.stream:
+        content = event_stream(asked, answers)
+        return Response(content, media_type="text/event-stream", headers=headers)
+    return JSONResponse(completion_body(asked, answers), headers=headers)
+
+
+async def _unless_gone(request: Request, answering: Awaitable[Response]) -> Response:
+    """Returns the answer; stops waiting for it where the client hangs up."""
+    answer = asyncio.ensure_future(answering)
+    gone = asyncio.ensure_future(_hung_up(request))
+    try:
+        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return await answer if answer.done() else Response(status_code=499)
+    finally:
+        answer.cancel()
+        gone.cancel()
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _body(request: Request) -> Any:
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > MOST_BYTES:
+            raise Denial(f"the body has more than {MOST_BYTES:,} bytes: send less", status=413)
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise Denial("the body is no JSON: send an object") from None
+
+
+async def _refused(request: Request, refusal: Denial) -> Response:
+    del request
+    return JSONResponse(error_body(refusal), refusal.status)
+
+
+async def _no_such_place(request: Request, fault: HTTPException) -> Response:
+    known = "POST /v1/chat/completions and GET /v1/models are all there is"
+    refusal = Denial(
+        f"{request.method} {request.url.path}: {fault.detail}; {known}", status=fault.status_code
+    )
+    return JSONResponse(error_body(refusal), refusal.status)

@@ -1,0 +1,88 @@
+"""Frozen models that a program may ask beside the policy, each at an OpenAI endpoint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+from starlette.responses import Response
+
+from rlanything.domains.agent.reading import Denial
+from rlanything.domains.base import DomainError
+
+_KEYS = {"url", "model", "key_variable", "timeout_seconds"}
+
+
+@dataclass(frozen=True, slots=True)
+class Helper:
+    """A model at an endpoint."""
+
+    url: str
+    model: str
+    key_variable: str | None
+    timeout_seconds: float
+
+
+class Helpers:
+    """The helpers of a run, by the names that programs call them."""
+
+    def __init__(self, options: Mapping[str, Mapping[str, Any]]) -> None:
+        """Raises `DomainError` for options that describe no endpoint."""
+        self._helpers = {name: _helper(name, settings) for name, settings in options.items()}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._helpers)
+
+    async def answer(self, name: str, body: Mapping[str, Any], policy: Sequence[str]) -> Response:
+        """Returns what a helper answers, as its endpoint says it. Raises `Denial` for a name that
+        is none's."""
+        helper = self._helpers.get(name)
+        if helper is None:
+            known = ", ".join([*policy, *self._helpers])
+            raise Denial(
+                f"there is no model {name!r}: ask {known}, or name a frozen helper in "
+                "domain.options.helpers",
+                "model",
+                404,
+            )
+        key = os.environ.get(helper.key_variable, "") if helper.key_variable else "none"
+        async with openai.AsyncOpenAI(
+            api_key=key or "none", base_url=helper.url, timeout=helper.timeout_seconds
+        ) as client:
+            try:
+                reply = await client.post(
+                    "/chat/completions",
+                    body={**body, "model": helper.model},
+                    cast_to=openai.BaseModel,
+                    options={"headers": {"X-Stainless-Raw-Response": "true"}},
+                )
+            except openai.APIStatusError as error:
+                return Response(error.response.content, error.status_code, media_type=_JSON)
+            except openai.APIConnectionError as error:
+                raise Denial(
+                    f"helper {name!r}: {helper.url} does not answer ({error}); see that it is up",
+                    status=502,
+                ) from None
+        raw: Any = reply
+        return Response(raw.content, media_type=raw.headers.get("content-type", _JSON))
+
+
+_JSON = "application/json"
+
+
+def _helper(name: str, settings: Any) -> Helper:
+    place = f"helpers: {name}"
+    if not isinstance(settings, Mapping) or not isinstance(settings.get("url"), str):
+        raise DomainError(f"{place}: needs the url of an OpenAI endpoint: {{url: ..., model: ...}}")
+    if unknown := sorted(set(settings) - _KEYS):
+        raise DomainError(f"{place}: unknown key {unknown[0]!r}; use {', '.join(sorted(_KEYS))}")
+    return Helper(
+        settings["url"],
+        str(settings.get("model", name)),
+        settings.get("key_variable"),
+        float(settings.get("timeout_seconds", 120.0)),
+    )

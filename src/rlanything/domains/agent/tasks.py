@@ -1,0 +1,114 @@
+"""Tasks from a file of JSON lines.
+
+    {"id": "sum-1", "instruction": "What is 2 + 3?", "data": {"answer": 5}, "split": "train"}
+
+`data` is the program's own; `split` is in all lines or in none, and tasks are then dealt out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlanything.domains.base import DomainError, MissingData
+from rlanything.records import Task
+from rlanything.seeds import derive
+
+_KEYS = frozenset({"id", "instruction", "data", "split", "kind"})
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSet:
+    """All tasks, by split, in the order of the file."""
+
+    place: str
+    """Where they come from, for messages."""
+    by_split: Mapping[str, Sequence[Task]]
+
+    def tasks(self, split: str, count: int, seed: int) -> list[Task]:
+        """Returns `count` tasks of a split, or all where there are fewer. Raises `DomainError` for
+        a split that has none."""
+        tasks = list(self.by_split.get(split, ()))
+        if not tasks:
+            known = ", ".join(name for name, members in self.by_split.items() if members)
+            raise DomainError(
+                f"{self.place}: split {split!r} has no tasks; those with some: {known}"
+            )
+        random.Random(derive(seed, "agent", split)).shuffle(tasks)
+        return tasks[:count]
+
+
+def read_tasks(source: str | Path | Sequence[Row], splits: Mapping[str, float]) -> TaskSet:
+    """Returns the tasks of a file, or of such objects. `splits`: the share of each split, where
+    lines do not name theirs. Raises `DomainError` with the line for one that is not as above."""
+    place = str(source) if isinstance(source, str | Path) else "tasks"
+    numbered = _lines(Path(source)) if isinstance(source, str | Path) else enumerate(source, 1)
+    rows: dict[str, tuple[Task, str | None]] = {}
+    for number, row in numbered:
+        task, split = _task(f"{place}, line {number}", row)
+        if task.id in rows:
+            raise DomainError(f"{place}, line {number}: id {task.id!r} again; give each its own")
+        rows[task.id] = (task, split)
+    named = {split for _, split in rows.values() if split is not None}
+    if not rows:
+        raise DomainError(
+            f'{place} holds no task; write lines like {{"id": "1", "instruction": "..."}}'
+        )
+    if not named:
+        return TaskSet(place, _dealt([task for task, _ in rows.values()], splits))
+    lacking = next((task.id for task, split in rows.values() if split is None), None)
+    if lacking is not None:
+        raise DomainError(f"{place}: task {lacking!r} names no split, others do; add it")
+    by_split = {name: [t for t, own in rows.values() if own == name] for name in sorted(named)}
+    return TaskSet(place, by_split)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise MissingData(f"tasks: {path} cannot be read ({error.strerror}); name a file") from None
+    except UnicodeDecodeError:
+        raise DomainError(f"tasks: {path} is not UTF-8; save it as that") from None
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except ValueError as error:
+                raise DomainError(f"{path}, line {number}: no JSON ({error}); mend it") from None
+
+
+def _task(place: str, row: Any) -> tuple[Task, str | None]:
+    if not isinstance(row, Mapping):
+        raise DomainError(f"{place}: a task is an object with id and instruction")
+    if unknown := sorted(set(row) - _KEYS):
+        raise DomainError(f"{place}: unknown key {unknown[0]!r}; put what is your own into `data`")
+    for key in ("id", "instruction"):
+        if not isinstance(row.get(key), str) or not row[key]:
+            raise DomainError(f"{place}: {key} must be a text that is not empty")
+    for key, kind in (("data", dict), ("split", str), ("kind", str)):
+        if not isinstance(row.get(key, kind()), kind):
+            raise DomainError(
+                f"{place}: {key} must be {'an object' if key == 'data' else 'a text'}"
+            )
+    task = Task(row["id"], row["instruction"], row.get("kind", ""), dict(row.get("data", {})))
+    return task, row.get("split")
+
+
+def _dealt(tasks: Sequence[Task], splits: Mapping[str, float]) -> dict[str, list[Task]]:
+    """Returns the tasks of each split: which one a task is in depends on the ids alone."""
+    order = sorted(tasks, key=lambda task: hashlib.sha256(task.id.encode()).digest())
+    dealt: dict[str, list[Task]] = {}
+    start, share = 0, 0.0
+    for name, own in splits.items():
+        share += own
+        end = round(share * len(order))
+        dealt[name] = order[start:end]
+        start = end
+    return dealt

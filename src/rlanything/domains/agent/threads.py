@@ -1,0 +1,65 @@
+"""The conversations of one episode: which earlier step a request goes on from, and what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rlanything.domains.agent.tool_calls import Said
+from rlanything.records import Message, Messages
+
+NOTHING_NEW = "(asked again)"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a request among those before it."""
+
+    follows: int | None
+    """The step that it goes on from; None: it begins anew."""
+    thread: int
+    new: Messages
+    """The messages that no earlier request had."""
+
+
+@dataclass(slots=True)
+class Threads:
+    """The steps so far, each with the chat that it left."""
+
+    _chats: list[Messages] = field(default_factory=list)
+    """By step: what was asked, and what was answered."""
+    _latest: list[int] = field(default_factory=list)
+    """By thread: its latest step."""
+
+    def place(self, messages: Messages) -> Place:
+        """Returns where a request belongs: a chat that repeats the latest of a thread with its
+        answer goes on in that thread, every other one begins a new one."""
+        for thread, step in reversed([*enumerate(self._latest)]):
+            chat = self._chats[step]
+            if len(messages) > len(chat) and messages[: len(chat)] == chat:
+                return Place(step, thread, messages[len(chat) :])
+        known = max((_shared(chat, messages) for chat in self._chats), default=0)
+        return Place(None, len(self._latest), messages[known:])
+
+    def add(self, messages: Messages, place: Place, said: Said) -> None:
+        """Adds a step."""
+        if place.thread == len(self._latest):
+            self._latest.append(0)
+        self._latest[place.thread] = len(self._chats)
+        self._chats.append((*messages, Message("assistant", said.content, calls=said.calls)))
+
+
+def shown(messages: Messages) -> str:
+    """Returns messages as an observation: what a user said is not marked."""
+    return "\n".join(_line(message) for message in messages) or NOTHING_NEW
+
+
+def _line(message: Message) -> str:
+    calls = [f"{call.name}({call.arguments})" for call in message.calls]
+    text = " ".join(filter(None, [message.content, *calls]))
+    return text if message.role == "user" else f"[{message.role}] {text}"
+
+
+def _shared(one: Sequence[Message], other: Sequence[Message]) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -1,0 +1,77 @@
+"""Agents' programs on scripted answers, without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rlanything.domains.agent.domain import AgentDomain
+from rlanything.domains.base import Episode
+from rlanything.domains.requests import RequestsRefused
+from rlanything.records import Completion
+from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout
+from rlanything.rollout.workers import EnvironmentPool
+
+Asked = list[Episode]
+
+
+def said(text: str) -> Completion:
+    """A completion whose tokens are the text's bytes."""
+    ids = tuple(text.encode())
+    return Completion((1, 2, 3), ids, (-0.5,) * len(ids), ((),) * len(ids), "stop", text)
+
+
+class Scripted:
+    """Answers in turn with what each task's data say, the last of it for ever; "refuse: WHY" is a
+    refusal."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+        self.refused = 0
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        del seeds
+        texts = [self._text(episode) for episode in episodes]
+        reasons = {i: t[8:] for i, t in enumerate(texts) if t.startswith("refuse: ")}
+        if reasons:
+            self.refused += 1
+            raise RequestsRefused(reasons)
+        self.requests += [episode.observation.request for episode in episodes]
+        return [said(text) for text in texts]
+
+    def release_cache(self) -> None: ...
+
+    def _text(self, episode: Episode) -> str:
+        texts = episode.task.data.get("says", ["yes"])
+        return texts[min(len(episode.steps) + self.refused, len(texts) - 1)]
+
+
+def agent(
+    solve: Callable[..., Any] | str | None, *says: Sequence[str], **options: Any
+) -> AgentDomain:
+    """A domain with one task for each list of answers."""
+    rows: list[Mapping[str, Any]] = [
+        {"id": f"t{i}", "instruction": f"Do {i}.", "data": {"says": list(texts)}}
+        for i, texts in enumerate(says or [["yes"]])
+    ]
+    return AgentDomain(rows, solve, **{"splits": {"train": 1.0}, "timeout_seconds": 5.0, **options})
+
+
+def played(
+    domain: AgentDomain,
+    max_steps: int = 6,
+    workers: int = 0,
+    policy: Any = None,
+    timeout: float = 30.0,
+) -> Rollouts:
+    """Rollouts of every task, in the order of their ids."""
+    tasks = sorted(domain.tasks("train", 100, 0), key=lambda task: task.id)
+    with EnvironmentPool(domain, {}, workers, timeout) as pool:
+        requests = [RolloutRequest(task.id, task, 0) for task in tasks]
+        return rollout(policy or Scripted(), pool, requests, max_steps, 8)
+
+
+async def ask(client: Any, *contents: str, **options: Any) -> Any:
+    """One request, of user messages alone."""
+    messages = [{"role": "user", "content": content} for content in contents]
+    return await client.chat.completions.create(model="policy", messages=messages, **options)

@@ -1,0 +1,149 @@
+"""Requests of agents as a model is asked them: tools, stop, limits, and what cannot be rendered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from helpers.scripted import ScriptedEngine
+from helpers.tiny import tiny_model
+from rlanything.domains.requests import RequestsRefused
+from rlanything.engines.base import Sampling
+from rlanything.engines.hf.embedded import embedded_engine
+from rlanything.engines.hf.model import LanguageModel
+from rlanything.records import Completion, Message, ToolCall
+from rlanything.roles.chat_model import ChatRequest, LocalChatModel
+from rlanything.roles.chat_template import Chat
+
+# As Qwen2.5's, without its preamble.
+WITH_TOOLS = (
+    "{% if tools %}<|system|><tools>"
+    "{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools><|end|>{% endif %}"
+    "{% for message in messages %}"
+    "{% if message.role == 'tool' %}"
+    "<|user|><tool_response>{{ message.content }}</tool_response><|end|>"
+    "{% elif message.tool_calls %}<|assistant|>{{ message.content }}"
+    "{% for call in message.tool_calls %}"
+    '<tool_call>{"name": "{{ call.function.name }}", '
+    '"arguments": {{ call.function.arguments | tojson }}}</tool_call>'
+    "{% endfor %}<|end|>"
+    "{% else %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endif %}"
+    "{% endfor %}<|assistant|>"
+)
+PICKY = (
+    "{% for message in messages %}"
+    "{% if loop.index0 and message.role == 'system' %}"
+    "{{ raise_exception('system comes first') }}{% endif %}"
+    "{{ '<|' + message.role + '|>' + message.content + '<|end|>' }}"
+    "{% endfor %}<|assistant|>"
+)
+TOOL = {"name": "search", "description": "Looks <|end|> up.", "parameters": {"type": "object"}}
+CALL = '<tool_call>{"name": "search", "arguments": {"word": "cup"}}</tool_call>'
+CHAT = (
+    Message("user", "Go."),
+    Message("assistant", "", calls=(ToolCall("search", '{"word": "cup"}'),)),
+    Message("tool", "a <|user|> cup"),
+)
+
+
+def model_with(template: str) -> LanguageModel:
+    model = tiny_model()
+    model.tokenizer.chat_template = template
+    return model
+
+
+def test_tools_calls_and_results_stand_where_the_template_has_them() -> None:
+    text = Chat(model_with(WITH_TOOLS)).prompt(CHAT, [TOOL]).text
+    assert text.startswith("<|system|><tools>")
+    assert '"description": "Looks < |end|> up."' in text
+    assert f"<|assistant|>{CALL}<|end|>" in text
+    assert "<tool_response>a < |user|> cup</tool_response>" in text
+    assert text.count("<|end|>") == 4
+
+
+def test_a_template_without_tools_is_told_in_words() -> None:
+    chat = Chat(tiny_model())
+    text = chat.prompt(CHAT, [TOOL]).text
+    assert text.startswith("<|system|># Tools")
+    assert '"name": "search"' in text
+    assert '<tool_call>\n{"name": "search", "arguments": {"word": "cup"}}\n</tool_call>' in text
+    assert "<|user|><tool_response>\na < |user|> cup" in text
+    system = (Message("system", "Be brief."), *CHAT)
+    assert chat.prompt(system, [TOOL]).text.startswith("<|system|>Be brief.\n\n# Tools")
+
+
+def test_a_call_that_was_sampled_stays_as_it_was_sampled() -> None:
+    model = model_with(WITH_TOOLS)
+    chat = Chat(model)
+    first = chat.prompt(CHAT[:1], [TOOL])
+    # Any tokens that spell it, not those that the tokenizer would choose.
+    ids = tuple(token for letter in CALL for token in model.encode(letter))
+    said = Completion((), (*ids, model.stop_ids[0]), (), (), "stop", CALL)
+    following = chat.following(first, said, CHAT, [TOOL])
+    begun = (*first.ids, *said.token_ids)
+    assert following.ids[: len(begun)] == begun
+    assert model.decode(following.ids) == following.text
+
+
+def answered(text: str, *, stop: tuple[str, ...]) -> Completion:
+    model = tiny_model()
+    chat_model = LocalChatModel(model, ScriptedEngine(model, lambda prompt, seed: text))
+    question = ChatRequest((Message("user", "Go."),), (0,), stop=stop)
+    return chat_model.answer([question], Sampling(1.0, 64))[0][0]
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "reason"),
+    [
+        (("Observation:",), "Look around.\n", "stop"),
+        (("around", "Observation"), "Look ", "stop"),
+        (("nowhere",), "Look around.\nObservation: a cup", "stop"),
+        ((), "Look around.\nObservation: a cup", "stop"),
+    ],
+)
+def test_an_answer_ends_before_a_stop_and_keeps_what_was_sampled_up_to_it(
+    stop: tuple[str, ...], text: str, reason: str
+) -> None:
+    whole = answered("Look around.\nObservation: a cup", stop=())
+    cut = answered("Look around.\nObservation: a cup", stop=stop)
+    assert (cut.text, cut.stop_reason) == (text, reason)
+    kept = len(cut.token_ids)
+    assert cut.token_ids == whole.token_ids[:kept]
+    assert (len(cut.logprobs), len(cut.allowed)) == (kept, kept)
+    said = tiny_model().decode(cut.token_ids)
+    assert said.startswith(text)
+    if text != whole.text:
+        shortest = tiny_model().decode(cut.token_ids[:-1])
+        assert not any(word in shortest for word in stop)
+
+
+def test_a_stop_inside_the_reasoning_ends_nothing() -> None:
+    cut = answered("<think>Stop here?</think>Go. Stop now.", stop=("Stop",))
+    assert cut.answer == "Go. "
+
+
+def test_each_request_has_its_own_limit_and_the_same_tokens_up_to_it() -> None:
+    model = tiny_model()
+    chat_model = LocalChatModel(model, embedded_engine(model))
+    whole = ChatRequest((Message("user", "You see a cup"),), (7,))
+    questions = [replace(whole, max_tokens=limit) for limit in (None, 3, 99, 5, 3)]
+    answers = [group[0] for group in chat_model.answer(questions, Sampling(1.0, 8))]
+    lengths = [min(limit, len(answers[0].token_ids)) for limit in (8, 3, 8, 5, 3)]
+    assert [len(answer.token_ids) for answer in answers] == lengths
+    for answer, length in zip(answers, lengths, strict=True):
+        assert answer.token_ids == answers[0].token_ids[:length]
+        assert answer.logprobs == pytest.approx(answers[0].logprobs[:length], abs=1e-5)
+
+
+def test_what_the_template_cannot_render_is_refused_before_anything_is_generated() -> None:
+    model = model_with(PICKY)
+    engine = ScriptedEngine(model, lambda prompt, seed: "fine")
+    chat_model = LocalChatModel(model, engine)
+    fine = ChatRequest((Message("user", "Go."),), (0,), refusable=True)
+    odd = ChatRequest((Message("user", "Go."), Message("system", "No.")), (0,), refusable=True)
+    with pytest.raises(RequestsRefused) as refused:
+        chat_model.answer([fine, odd], Sampling(1.0, 8))
+    assert list(refused.value.reasons) == [1]
+    assert "system comes first" in refused.value.reasons[1]
+    assert engine.calls == []

@@ -1,0 +1,163 @@
+"""smolagents and the OpenAI Agents SDK act through the endpoint as they are: no line of theirs
+knows of it."""
+
+# The environment of `make test-agents` alone has them.
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from helpers.agents import Scripted, agent, played
+from rlanything.records import Task, Trajectory
+
+
+def call(name: str, **arguments: Any) -> str:
+    said = json.dumps({"name": name, "arguments": arguments})
+    return f"<tool_call>\n{said}\n</tool_call>"
+
+
+def run(solve: Any, *says: str) -> tuple[Trajectory, list[Any]]:
+    policy = Scripted()
+    rollouts = played(agent(solve, says, timeout_seconds=30.0), policy=policy, timeout=60.0)
+    assert not rollouts.failures, rollouts.failures[0].reason
+    assert not rollouts.crashes, rollouts.crashes[0].reason
+    return rollouts.trajectories[0], policy.requests
+
+
+def tool_calling(task: Task, client: Any) -> bool:
+    """smolagents' ToolCallingAgent."""
+    from smolagents import OpenAIModel, ToolCallingAgent, tool
+
+    @tool
+    def multiply(a: int, b: int) -> int:
+        """Multiplies two numbers.
+
+        Args:
+            a: one of them
+            b: the other
+        """
+        return a * b
+
+    model = OpenAIModel("policy", api_base=str(client.base_url), api_key=client.api_key)
+    acting = ToolCallingAgent(tools=[multiply], model=model, max_steps=3, verbosity_level=0)
+    return acting.run("What is 6 times 7?") == 42
+
+
+def coding(task: Task, client: Any) -> bool:
+    """smolagents' CodeAgent, whose actions are Python."""
+    from smolagents import CodeAgent, OpenAIModel
+
+    model = OpenAIModel("policy", api_base=str(client.base_url), api_key=client.api_key)
+    acting = CodeAgent(tools=[], model=model, max_steps=3, verbosity_level=0)
+    return acting.run("What is 6 times 7?") == 42
+
+
+def streaming(task: Task, client: Any) -> bool:
+    """smolagents' ToolCallingAgent on streamed answers."""
+    from smolagents import OpenAIModel, ToolCallingAgent
+
+    model = OpenAIModel("policy", api_base=str(client.base_url), api_key=client.api_key)
+    acting = ToolCallingAgent(
+        tools=[], model=model, max_steps=2, verbosity_level=0, stream_outputs=True
+    )
+    return acting.run("What is 6 times 7?") == 42
+
+
+def test_smolagents_calls_tools() -> None:
+    trajectory, requests = run(
+        tool_calling, call("multiply", a=6, b=7), call("final_answer", answer=42)
+    )
+    assert trajectory.outcome == 1
+    assert [step.action for step in trajectory.steps] == [
+        'multiply({"a": 6, "b": 7})',
+        'final_answer({"answer": 42})',
+    ]
+    assert "42" in trajectory.steps[0].next_observation
+    assert {tool["name"] for tool in requests[0].tools} == {"multiply", "final_answer"}
+
+
+def test_smolagents_streams() -> None:
+    trajectory, _ = run(streaming, call("final_answer", answer=42))
+    assert trajectory.outcome == 1
+
+
+def test_smolagents_writes_code() -> None:
+    trajectory, requests = run(
+        coding,
+        "Thought: easy.\n<code>\nx = 6 * 7\nprint(x)\n</code>",
+        "Thought: done.\n<code>\nfinal_answer(x)\n</code>",
+    )
+    assert trajectory.outcome == 1
+    assert len(trajectory.steps) == 2
+    assert "42" in trajectory.steps[0].next_observation
+    assert requests[0].stop
+
+
+async def handing_over(task: Task, client: Any) -> bool:
+    """Two agents of the OpenAI Agents SDK: one hands the task to the other, which has a tool."""
+    from agents import (
+        Agent,
+        OpenAIChatCompletionsModel,
+        Runner,
+        function_tool,
+        set_tracing_disabled,
+    )
+
+    set_tracing_disabled(True)
+
+    @function_tool
+    def multiply(a: int, b: int) -> int:
+        """Multiplies two numbers."""
+        return a * b
+
+    model = OpenAIChatCompletionsModel(model="policy", openai_client=client)
+    reckoner = Agent(name="Reckoner", instructions="Reckon.", tools=[multiply], model=model)
+    desk = Agent(name="Desk", instructions="Hand over.", handoffs=[reckoner], model=model)
+    result = await Runner.run(desk, "What is 6 times 7?")
+    return "42" in result.final_output
+
+
+async def streamed(task: Task, client: Any) -> bool:
+    """An agent of the OpenAI Agents SDK on streamed answers."""
+    from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
+
+    set_tracing_disabled(True)
+    model = OpenAIChatCompletionsModel(model="policy", openai_client=client)
+    result = Runner.run_streamed(Agent(name="One", model=model), "What is 6 times 7?")
+    async for _ in result.stream_events():
+        pass
+    return result.final_output == "It is 42."
+
+
+def test_the_openai_agents_sdk_hands_over_and_calls_tools() -> None:
+    trajectory, requests = run(
+        handing_over, call("transfer_to_reckoner"), call("multiply", a=6, b=7), "It is 42."
+    )
+    assert trajectory.outcome == 1
+    assert trajectory.steps[1].action == 'multiply({"a": 6, "b": 7})'
+    assert trajectory.steps[2].observation == "[tool] 42"
+    systems = [request.messages[0].content for request in requests]
+    assert systems == ["Hand over.", "Reckon.", "Reckon."]
+
+
+def test_the_openai_agents_sdk_streams() -> None:
+    trajectory, _ = run(streamed, "It is 42.")
+    assert trajectory.outcome == 1
+
+
+def test_parallel_calls_are_carried_out_and_come_back_together() -> None:
+    both = call("multiply", a=6, b=7) + "\n" + call("multiply", a=2, b=3)
+    trajectory, _ = run(handing_over, call("transfer_to_reckoner"), both, "It is 42.")
+    assert trajectory.outcome == 1
+    assert trajectory.steps[2].observation == "[tool] 42\n[tool] 6"
+
+
+@pytest.mark.parametrize("solve", [tool_calling, handing_over])
+def test_a_policy_that_makes_no_sense_loses_and_breaks_nothing(solve: Any) -> None:
+    domain = agent(solve, ["<tool_call>nonsense"], timeout_seconds=30.0)
+    [trajectory] = played(domain, timeout=60.0).trajectories
+    assert trajectory.outcome == -1
+    assert not trajectory.steps[0].valid
