@@ -68,10 +68,9 @@ class StepDomainBuilder:
         self._plan, self._teacher, self._out, self._progress = plan, teacher, out, progress
         self._domain: Domain = load_domain(plan.domain, plan.options)
         self._images = tempfile.TemporaryDirectory(prefix="rlanything-nano-")
-        self._folders = (Path(self._images.name),) if plan.sight else ()
-        self._pool = EnvironmentPool(
-            plan.domain, plan.options, workers, 120.0, self._folders[0] if plan.sight else None
-        )
+        folder = Path(self._images.name) if plan.sight else None
+        self._folders = () if folder is None else (folder,)
+        self._pool = EnvironmentPool(plan.domain, plan.options, workers, 120.0, folder)
         self._config = PolicyConfig(
             decoding=plan.decoding,
             max_tokens=plan.response_tokens,

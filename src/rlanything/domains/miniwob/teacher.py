@@ -94,7 +94,7 @@ class MiniWobTeacher:
         adapter_games=2000,
     )
 
-    def demonstrator(self, slip: float) -> MiniWobDemonstrator:
+    def demonstrator(self, slip: float) -> Demonstrator:
         return MiniWobDemonstrator(slip)
 
     def interchangeable(self) -> list[list[str]]:

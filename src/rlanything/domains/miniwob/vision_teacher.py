@@ -59,7 +59,7 @@ class MiniWobVisionTeacher(MiniWobTeacher):
     def _browser(self) -> Browser:
         return Browser()
 
-    def demonstrator(self, slip: float) -> MiniWobVisionDemonstrator:
+    def demonstrator(self, slip: float) -> Demonstrator:
         return MiniWobVisionDemonstrator(slip, self._browser)
 
     def _wanted(self, task: Task, steps: Sequence[Step], at: int) -> str:
