@@ -15,7 +15,8 @@ from rlanything import plugins
 from rlanything.domains.base import DomainError
 
 BUILT_IN = ["train", "resume", "eval", "plan", "recipes", "report", "tasks", "export", "doctor"]
-BUILT_IN += ["judge", "serve", "feedback", "judge-eval", "judge-check", "ablate", "data", "sandbox", "nano"]
+BUILT_IN += ["judge", "serve", "feedback", "judge-eval", "judge-check", "ablate", "data"]
+BUILT_IN += ["sandbox", "nano"]
 
 
 def greet(name: str = "world", times: int = 1) -> None:
