@@ -156,14 +156,19 @@ $(OSWORLD)/.installed: requirements-osworld.txt
 
 osworld: $(OSWORLD)/.installed
 
+# An environment that has all of .venv, and what is installed into it beside.
+define over_venv
+	@$(PYTHON) -m venv --clear $(1)
+	@$(BIN)/python -c 'import sysconfig; there = sysconfig.get_path("purelib"); \
+	  print(f"import site; site.addsitedir({there!r})")' \
+	  > "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
+endef
+
 # Ray runs what is in .venv, in an environment that has all of it and Ray beside it.
 CLUSTER := .venv-cluster
 $(CLUSTER)/.installed: $(STAMP)
 	@echo "Ray, in an environment on top of $(VENV)"
-	@$(PYTHON) -m venv --clear $(CLUSTER)
-	@$(BIN)/python -c 'import sysconfig; there = sysconfig.get_path("purelib"); \
-	  print(f"import site; site.addsitedir({there!r})")' \
-	  > "$$($(CLUSTER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
+	$(call over_venv,$(CLUSTER))
 	@$(CLUSTER)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
 	  --constraint constraints.txt 'ray>=2.60'
 	@touch $@
@@ -175,10 +180,7 @@ test-cluster: $(CLUSTER)/.installed ## the loop on seats of a Ray cluster of thr
 AGENTS := .venv-agents
 $(AGENTS)/.installed: $(STAMP)
 	@echo "smolagents and the OpenAI Agents SDK, in an environment on top of $(VENV)"
-	@$(PYTHON) -m venv --clear $(AGENTS)
-	@$(BIN)/python -c 'import sysconfig; there = sysconfig.get_path("purelib"); \
-	  print(f"import site; site.addsitedir({there!r})")' \
-	  > "$$($(AGENTS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
+	$(call over_venv,$(AGENTS))
 	@$(AGENTS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
 	  --constraint constraints.txt smolagents==1.26.0 openai-agents==0.24.0
 	@touch $@
@@ -202,7 +204,6 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about f
 	$(BIN)/python benchmarks/miniwob_speed.py
 	$(BIN)/python benchmarks/learning.py recipes/osworld-nano.yaml --seeds 0 1 2 --parallel 3 --page osworld-nano
 	$(BIN)/python benchmarks/osworld_speed.py
-	$(BIN)/python benchmarks/agent.py
 	$(BIN)/python benchmarks/checkpointing.py src/rlanything/nano/models/policy
 	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls

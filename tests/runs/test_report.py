@@ -322,6 +322,7 @@ def test_small_screenshots_are_in_the_page_and_large_ones_named(tmp_path: Path) 
     ("domain", "action", "points"),
     [
         ("miniwob", "click 80 21", [[0.5, 0.1]]),  # of the page, however large its picture is
+        ("miniwob-vision", "click 80 21", [[0.5, 0.1]]),
         ("miniwob", "click 160 21", []),
         ("miniwob", "click [3]", []),
         ("osworld", '{"action_type": "CLICK", "parameters": {"x": 10, "y": 30}}', [[0.2, 0.75]]),

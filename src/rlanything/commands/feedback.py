@@ -10,15 +10,17 @@ import typer
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal
 
+WIN_AT = Annotated[
+    float | None, typer.Option(help="An episode is won whose `reward` is so much or more.")
+]
+
 
 def feedback(
     rollouts: Annotated[
         Path, typer.Argument(help="JSONL, one trajectory per line; .gz, or - for stdin.")
     ],
     out: Annotated[Path, typer.Option(help="File to write the signals to; .gz, or - for stdout.")],
-    win_at: Annotated[
-        float | None, typer.Option(help="An episode is won whose `reward` is so much or more.")
-    ] = None,
+    win_at: WIN_AT = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
     policy_lambda: Annotated[
         float, typer.Option(min=0, help="lambda of Eq. 1, for both roles.")

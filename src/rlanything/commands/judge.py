@@ -7,9 +7,26 @@ from typing import Annotated
 
 import typer
 
+from rlanything.commands.feedback import WIN_AT
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal
+
+JUDGE = Annotated[
+    str,
+    typer.Option(
+        help="A run directory (its trained judge), a recipe (its judge before training), or a "
+        "model (folder, id or nano)."
+    ),
+]
+OVERRIDES = Annotated[
+    list[str] | None,
+    typer.Argument(help="section.key=value of its recipe, e.g. judge.samples_per_step=8."),
+]
+DOMAIN = Annotated[
+    str | None,
+    typer.Option(help="Whose prompts a model is asked with; default: plain ones for any text."),
+]
 
 
 def judge(
@@ -17,26 +34,12 @@ def judge(
         Path,
         typer.Argument(help="JSONL, one trajectory per line, with texts; .gz, or - for stdin."),
     ],
-    judge: Annotated[
-        str,
-        typer.Option(
-            help="A run directory (its trained judge), a recipe (its judge before training), or a "
-            "model (folder, id or nano)."
-        ),
-    ],
+    judge: JUDGE,
     out: Annotated[Path, typer.Option(help="File to write the scores to; must not exist.")],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(help="section.key=value of its recipe, e.g. judge.samples_per_step=8."),
-    ] = None,
-    domain: Annotated[
-        str | None,
-        typer.Option(help="Whose prompts a model is asked with; default: plain ones for any text."),
-    ] = None,
+    overrides: OVERRIDES = None,
+    domain: DOMAIN = None,
     seed: Annotated[int, typer.Option(help="Seed of sampling.")] = 0,
-    win_at: Annotated[
-        float | None, typer.Option(help="An episode is won whose `reward` is so much or more.")
-    ] = None,
+    win_at: WIN_AT = None,
     allow_code: ALLOW_CODE = False,
 ) -> None:
     """Have a judge score every step of rollouts from any framework.

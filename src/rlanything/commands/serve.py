@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from rlanything.commands.judge import DOMAIN, JUDGE, OVERRIDES
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal
@@ -17,21 +18,9 @@ class ServeError(ValueError):
 
 
 def serve(
-    judge: Annotated[
-        str,
-        typer.Option(
-            help="A run directory (its trained judge), a recipe (its judge before training), or a "
-            "model (folder, id or nano)."
-        ),
-    ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(help="section.key=value of its recipe, e.g. judge.samples_per_step=8."),
-    ] = None,
-    domain: Annotated[
-        str | None,
-        typer.Option(help="Whose prompts a model is asked with; default: plain ones for any text."),
-    ] = None,
+    judge: JUDGE,
+    overrides: OVERRIDES = None,
+    domain: DOMAIN = None,
     host: Annotated[str, typer.Option(help="0.0.0.0 for all of the network.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8000,
     key_variable: Annotated[

@@ -29,6 +29,15 @@ def action_after(marker: str, response: str) -> str | None:
     return line if separator and line else None
 
 
+def transcript(opening: str, steps: Sequence[Step]) -> Messages:
+    """Returns a chat that begins with `opening`, then has every response and what was observed."""
+    messages = [Message("user", opening)]
+    for step in steps:
+        messages.append(Message("assistant", step.response))
+        messages.append(Message("user", step.next_observation))
+    return tuple(messages)
+
+
 class TextDomain:
     """A domain to subclass: define `tasks` and `environment`, override what should differ.
 
@@ -52,11 +61,7 @@ class TextDomain:
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         first = steps[0].observation if steps else observation
         rule = f"Answer with a thought, then {self.action_marker} and one action."
-        messages = [Message("user", f"{task.instruction}\n{rule}\n{first}")]
-        for step in steps:
-            messages.append(Message("assistant", step.response))
-            messages.append(Message("user", step.next_observation))
-        return tuple(messages)
+        return transcript(f"{task.instruction}\n{rule}\n{first}", steps)
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
         history = _history(steps)

@@ -43,6 +43,22 @@ class Shape:
     layers: int
     heads: int
 
+    def settings(self, tokenizer: Any) -> dict[str, Any]:
+        """Returns the part of a decoder's configuration that is the same in all nano models."""
+        return {
+            "vocab_size": len(tokenizer),
+            "hidden_size": self.hidden,
+            "intermediate_size": 3 * self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.heads // 2,
+            "head_dim": self.hidden // self.heads,
+            "max_position_embeddings": 4096,
+            "eos_token_id": tokenizer.eos_token_id,
+            "pad_token_id": tokenizer.pad_token_id,
+            "bos_token_id": None,
+        }
+
 
 def new_model(shape: Shape, tokenizer: Any, seed: int) -> LanguageModel:
     """Returns an untrained model."""
@@ -50,23 +66,13 @@ def new_model(shape: Shape, tokenizer: Any, seed: int) -> LanguageModel:
     # Llama's layers with biases on queries, keys and values. Of the architectures like it, this
     # is one for which AutoTokenizer opens the tokenizer that lies beside the weights.
     config = SeedOssConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=shape.hidden,
-        intermediate_size=3 * shape.hidden,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.heads // 2,
-        head_dim=shape.hidden // shape.heads,
+        **shape.settings(tokenizer),
         attention_bias=True,
         attention_out_bias=False,
         attention_dropout=0.0,
         residual_dropout=0.0,
-        max_position_embeddings=4096,
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
         tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
     )
     return LanguageModel(SeedOssForCausalLM(config), tokenizer)
 

@@ -44,23 +44,13 @@ def new_seeing_model(
     image, video, start, end = tokenizer.convert_tokens_to_ids([*IMAGE_MARKS])
     head = shape.hidden // shape.heads
     text = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": shape.hidden,
-        "intermediate_size": 3 * shape.hidden,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.heads // 2,
-        "head_dim": head,
-        "max_position_embeddings": 4096,
+        **shape.settings(tokenizer),
         "rope_parameters": {
             "rope_type": "default",
             "rope_theta": 10_000.0,
             "mrope_interleaved": True,
             "mrope_section": [head // 2 - 2 * (head // 6), head // 6, head // 6],
         },
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": None,
     }
     config = Qwen3VLConfig(
         text_config=text,

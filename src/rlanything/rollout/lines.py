@@ -13,7 +13,7 @@ import os
 import reprlib
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -220,23 +220,18 @@ def _rollout(place: FilePlace, entry: dict[str, Any]) -> Rollout:
 def _trajectory(place: FilePlace, entry: dict[str, Any]) -> Trajectory:
     if type(entry.get("instruction")) is not str:
         place.fail("'instruction' is no text")
-    steps: list[Step] = []
     for i, step in enumerate(entry["steps"], start=1):
         if type(step) is not dict:
             place.fail(f"step {i} is {reprlib.repr(step)}, not an object")
         for key in ("observation", "response", "next_observation"):
             if type(step.get(key)) is not str:
                 place.fail(f"step {i}: {key!r} is no text")
-        action, valid = step.get("action"), step.get("valid", True)
-        steps.append(
-            Step(
-                step["observation"],
-                Completion.unsampled(step["response"]),
-                action if type(action) is str else None,
-                valid is not False,
-                step["next_observation"],
-            )
-        )
+    return trajectory_of(entry, entry["outcome"])
+
+
+def trajectory_of(entry: Mapping[str, Any], outcome: int) -> Trajectory:
+    """Returns an episode of texts, which have been checked, as a judge reads it. What else it has
+    (`kind` and `data` of the task, `action` and `valid` of a step) may be anything."""
     data, kind = entry.get("data"), entry.get("kind")
     task = Task(
         entry["task"],
@@ -246,7 +241,18 @@ def _trajectory(place: FilePlace, entry: dict[str, Any]) -> Trajectory:
     )
     # A trajectory's name need not be another's in another task, and its seeds are made of it.
     name = f"{entry['task']}/{entry['trajectory']}"
-    return Trajectory(name, task, tuple(steps), entry["outcome"])
+    return Trajectory(name, task, tuple(map(_step_of, entry["steps"])), outcome)
+
+
+def _step_of(step: Mapping[str, Any]) -> Step:
+    action = step.get("action")
+    return Step(
+        step["observation"],
+        Completion.unsampled(step["response"]),
+        action if type(action) is str else None,
+        step.get("valid") is not False,
+        step["next_observation"],
+    )
 
 
 def _is_score(value: object) -> bool:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
@@ -52,18 +51,11 @@ class JudgeSource:
     def _recipe_and_domain(self, progress: Progress) -> tuple[Recipe, Domain]:
         """Returns the recipe whose section `judge` is meant, and the domain whose prompts it is
         asked with."""
-        if not is_run(self.name) and not is_recipe(self.name):
+        recipe = recorded_recipe(self.name, self.overrides, self.allow_code, progress)
+        if recipe is None:
             return self._of_model()
         if self.domain is not None:
             raise RecipeError("--domain: a run and a recipe have their own; leave it out")
-        source: Any = self.name
-        if is_run(self.name):
-            check_run(Path(self.name))
-            source = Path(self.name) / RECIPE
-        recipe = load_recipe(source, self.overrides, allow_code=self.allow_code)
-        if is_run(self.name) and recipe.judge.trains:
-            checkpoint = checkpoint_of(self.name, progress)
-            recipe = load_recipe(recipe, {"judge.model": str(checkpoint / "judge")})
         return recipe, load_domain(recipe.domain.name, recipe.domain.options)
 
     def _of_model(self) -> tuple[Recipe, Domain]:
@@ -81,6 +73,22 @@ class JudgeSource:
         if domain is None:
             return recipe, TextDomain()
         return recipe, load_domain(domain, recipe.domain.options)
+
+
+def recorded_recipe(
+    name: str, overrides: Sequence[str], allow_code: bool, progress: Progress
+) -> Recipe | None:
+    """Returns the recipe in which a judge is described: that of a run, with the model that it
+    trained last, or the recipe of that name; None where the name is neither's."""
+    if is_recipe(name):
+        return load_recipe(name, overrides, allow_code=allow_code)
+    if not is_run(name):
+        return None
+    check_run(Path(name))
+    recipe = load_recipe(Path(name) / RECIPE, overrides, allow_code=allow_code)
+    if not recipe.judge.trains:
+        return recipe
+    return load_recipe(recipe, {"judge.model": str(checkpoint_of(name, progress) / "judge")})
 
 
 def _made_for(model: str) -> str | None:

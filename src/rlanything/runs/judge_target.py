@@ -26,8 +26,9 @@ from rlanything.records import Trajectory
 from rlanything.roles.judges.unit_test import DETECT, UT
 from rlanything.runs.build import build_chat_model, build_judge, build_labeller
 from rlanything.runs.directory import check_run, day_begun
-from rlanything.runs.eval_target import checkpoint_of, is_recipe, is_run, refuse_mistyped
+from rlanything.runs.eval_target import is_run, refuse_mistyped
 from rlanything.runs.inside import IMAGES, RECIPE, STORE
+from rlanything.runs.judge_source import recorded_recipe
 from rlanything.runs.store.records import recorded_labels, recorded_trajectories
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent
@@ -155,16 +156,10 @@ def _judge_recipe(request: JudgeEvalRequest, progress: Progress) -> Recipe:
     """Returns the recipe whose section `judge` is the judge that was asked for: its own, or that of
     the run with trajectories where it is a bare model."""
     overrides = [text for text in request.overrides if not text.startswith(OF_LABELLER)]
+    recorded = recorded_recipe(request.judge, overrides, request.allow_code, progress)
+    if recorded is not None:
+        return recorded
     target = Path(request.judge)
-    if is_recipe(request.judge):
-        return load_recipe(request.judge, overrides, allow_code=request.allow_code)
-    if is_run(request.judge):
-        check_run(target)
-        recipe = load_recipe(target / RECIPE, overrides, allow_code=request.allow_code)
-        if not recipe.judge.trains:
-            return recipe
-        checkpoint = checkpoint_of(request.judge, progress)
-        return load_recipe(recipe, {"judge.model": str(checkpoint / "judge")})
     refuse_mistyped(request.judge)
     model = str(target / "judge") if (target / "judge").is_dir() else request.judge
     own = [f"judge.model={json.dumps(model)}", "judge.name=llm", "judge.options={}"]

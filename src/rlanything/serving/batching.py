@@ -91,19 +91,20 @@ class BatchingJudge:
 
     def _next_batch(self) -> list[_Asked]:
         """Returns the first that waits and others of its seed, in their order; [] at the end."""
+        batch: list[_Asked] = []
+        size = 0
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed)
-            batch: list[_Asked] = []
-            size = 0
-            for asked in tuple(self._waiting):
-                fits = size + len(asked.trajectories) <= TOGETHER
-                if batch and not (fits and asked.seed == batch[0].seed):
-                    continue
-                self._waiting.remove(asked)
-                if asked.answer.set_running_or_notify_cancel():
-                    batch.append(asked)
-                    size += len(asked.trajectories)
-        return batch if batch or self._closed else self._next_batch()
+            while not batch and not self._closed:  # whoever waited may have given up
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                for asked in tuple(self._waiting):
+                    fits = size + len(asked.trajectories) <= TOGETHER
+                    if batch and not (fits and asked.seed == batch[0].seed):
+                        continue
+                    self._waiting.remove(asked)
+                    if asked.answer.set_running_or_notify_cancel():
+                        batch.append(asked)
+                        size += len(asked.trajectories)
+        return batch
 
     def _count(self, judged: Sequence[JudgedTrajectory]) -> None:
         scores = [score for each in judged for step in each.scores for score in step]

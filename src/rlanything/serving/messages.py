@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from rlanything.records import Completion, JudgedTrajectory, Step, Task, Trajectory
+from rlanything.records import JudgedTrajectory, Trajectory
+from rlanything.rollout.lines import trajectory_of
 
 MOST_TRAJECTORIES, MOST_STEPS = 1024, 1024
 UNKNOWN = -1
@@ -40,18 +41,7 @@ class Episode(BaseModel):
 
     def to_trajectory(self) -> Trajectory:
         """Returns the episode as a judge reads it."""
-        steps = [
-            Step(
-                step.observation,
-                Completion.unsampled(step.response),
-                step.action,
-                step.valid,
-                step.next_observation,
-            )
-            for step in self.steps
-        ]
-        task = Task(self.task, self.instruction, self.kind, self.data)
-        return Trajectory(f"{self.task}/{self.trajectory}", task, tuple(steps), UNKNOWN)
+        return trajectory_of(self.model_dump(), UNKNOWN)
 
 
 class JudgeRequest(BaseModel):

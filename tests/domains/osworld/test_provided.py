@@ -15,13 +15,19 @@ from typing import Any
 import pytest
 
 from helpers.desktops import WITHOUT_DESKTOP, desktop, needs_application
-from helpers.paths import TESTS
+from helpers.paths import ROOT, TESTS
 from rlanything.domains.base import DomainError
 from rlanything.domains.osworld import provided
 from rlanything.domains.osworld.domain import OSWorld
 from rlanything.domains.osworld.evaluation import find_python
 from rlanything.domains.osworld.families import FAMILIES
-from rlanything.domains.osworld.machine import PORTS, DesktopLost, DesktopRefusal
+from rlanything.domains.osworld.machine import (
+    PORTS,
+    DesktopLost,
+    DesktopRefusal,
+    NoAnswer,
+    exchange,
+)
 from rlanything.domains.osworld.provided import (
     Place,
     ProvidedDesktop,
@@ -148,6 +154,19 @@ def test_a_machine_that_is_gone_ends_the_episode() -> None:
     machine.close()
 
 
+@pytest.mark.parametrize("timer_runs", [True, False])
+def test_a_silent_server_is_late_whichever_limit_is_met_first(
+    monkeypatch: pytest.MonkeyPatch, timer_runs: bool
+) -> None:
+    if not timer_runs:
+        monkeypatch.setattr(threading.Timer, "start", lambda timer: None)
+    silent = socket.create_server(("127.0.0.1", 0))
+    late = pytest.raises(NoAnswer, match=r"no answer to /ready in 0\.2 s")
+    with silent, late as met:
+        exchange(silent.getsockname()[:2], "GET", "/ready", None, 0.2)
+    assert met.value.late
+
+
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
@@ -199,7 +218,7 @@ def test_an_expert_wins_on_a_machine_of_a_providers_own(monkeypatch: pytest.Monk
     python()
     with desktop():
         pass  # or the test is skipped where there is none
-    paths = filter(None, (str(TESTS), os.environ.get("PYTHONPATH")))
+    paths = filter(None, (str(TESTS), str(ROOT / "src"), os.environ.get("PYTHONPATH")))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     options = {"region": "here", "screen_size": [1280, 800]}
     domain = OSWorld(provider="helpers.own_provider:OwnDesktops", provider_options=options)

@@ -118,11 +118,6 @@ class Conversation:
                     return None
                 self._changed.wait(left)
 
-    def waits(self, wanted: str) -> bool:
-        """Whether a request with this id is here."""
-        with self._changed:
-            return any(pending.id == wanted for pending in self._pending)
-
     def settle(self, pending: Pending, result: PolicyAnswer | Denial) -> None:
         """Answers a request."""
         with self._changed:

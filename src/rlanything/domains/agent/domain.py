@@ -15,9 +15,9 @@ from rlanything.domains.agent.outcome import Scale
 from rlanything.domains.agent.programs import Function, Solve
 from rlanything.domains.agent.tasks import Row, read_tasks
 from rlanything.domains.base import DomainError, InvalidTask
-from rlanything.domains.text import TextDomain
+from rlanything.domains.text import TextDomain, transcript
 from rlanything.plugins import PluginError, load_plugin
-from rlanything.records import Message, Messages, Step, Task
+from rlanything.records import Messages, Step, Task
 
 POLICY = "policy"
 _SPLITS = MappingProxyType({"train": 0.8, "in_domain": 0.2})
@@ -94,11 +94,7 @@ class AgentDomain(TextDomain):
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         """Returns a chat like those that programs send; in a run theirs are used."""
         first = steps[0].observation if steps else observation
-        messages = [Message("user", first or task.instruction)]
-        for step in steps:
-            messages.append(Message("assistant", step.response))
-            messages.append(Message("user", step.next_observation))
-        return tuple(messages)
+        return transcript(first or task.instruction, steps)
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         if not self._rewrites:

@@ -179,9 +179,9 @@ _DRAWN = (
     ),
     *_family("shades", "Shades may be pale or dark.", ["click-shades"]),
 )
-_NAMED = {page.name: page for page in (*TRAIN, *OOD, *_DRAWN)}
+PAGES: dict[str, Page] = {page.name: page for page in (*TRAIN, *OOD, *_DRAWN)}
 SEEN_TRAIN = tuple(
-    _NAMED[name]
+    PAGES[name]
     for name in (
         *("click-color", "click-shape", "identify-shape", "count-shape"),
         *("click-test", "click-test-2", "click-widget"),
@@ -189,6 +189,4 @@ SEEN_TRAIN = tuple(
 )
 """Pages that looking solves: what is to be clicked is known by its color, shape, place or letters,
 and a click is enough."""
-SEEN_OOD = tuple(_NAMED[name] for name in ("click-test-transfer", "click-shades"))
-
-PAGES: dict[str, Page] = _NAMED
+SEEN_OOD = tuple(PAGES[name] for name in ("click-test-transfer", "click-shades"))

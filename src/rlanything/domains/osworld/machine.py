@@ -97,7 +97,8 @@ def exchange(
         response = connection.getresponse()
         answer = response.read(LARGEST_ANSWER + 1)
     except (OSError, http.client.HTTPException, ValueError, AttributeError) as fault:
-        late = connection.aborted
+        # Either limit may be met first: the timer's or that of the socket's own wait.
+        late = connection.aborted or isinstance(fault, TimeoutError)
         reason = f"no answer to {path} in {seconds:g} s" if late else f"{path}: {fault!r}"
         raise NoAnswer(reason, late) from fault
     finally:

@@ -49,7 +49,8 @@ class ChoiceLimits(LogitsProcessor):
         process_dict_updates(self._rows, batch_update, _begin)
 
     def apply(self, logits: Tensor) -> Tensor:
-        logits[:, list(self.closed)] = float("-inf")
+        if self.closed:
+            logits[:, list(self.closed)] = float("-inf")
         for row, response in self._rows.items():
             for token in response.token_ids[response.walked :]:
                 response.walker.advance(token)
