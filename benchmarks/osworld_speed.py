@@ -54,7 +54,7 @@ sys.path[:0] = sys.argv[1:3]
 import serve
 serve.load()
 answers = os.fdopen(os.dup(1), "w")
-os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+os.dup2(2, 1)
 print(json.dumps("ready"), file=answers, flush=True)
 for line in sys.stdin:
     request = json.loads(line)
@@ -101,11 +101,12 @@ class Theirs:
     def __init__(self) -> None:
         home = Path(package.__path__[0])
         places = [str(home / "evaluators"), str(home / "guest")]
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  (as long as the process)
         self._process = subprocess.Popen(
             [str(find_python()), "-c", THEIRS, *places],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             text=True,
         )
         self._answer()
@@ -122,7 +123,8 @@ class Theirs:
             self._ask(
                 {
                     **{"example": task.data["example"], "files": task.data["files"]},
-                    **{"size": desktop.size, "desktop": str(desktop.pid)},
+                    **{"size": desktop.size, "password": desktop.password},
+                    "desktop": str(desktop.pid),
                     **{"sockets": str(sockets), "cache": str(cache)},
                     "actions": [*codes, ending.upper()],
                 }
@@ -145,7 +147,11 @@ class Theirs:
 
     def _answer(self) -> object:
         assert self._process.stdout is not None
-        return json.loads(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        if not line:
+            self._said.seek(0)
+            raise SystemExit(f"DesktopEnv ended:\n{self._said.read()[-2000:]}")
+        return json.loads(line)
 
 
 def tasks_of(families: Sequence[str], seed: int, count: int) -> list[Task]:
