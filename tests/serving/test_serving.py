@@ -85,7 +85,7 @@ def test_every_step_comes_back_with_scores_reasons_and_their_mean(client: TestCl
     health = client.get("/health").json()
     assert health == {
         **{"judge": "mine", "trajectories": 2, "judgements": 8, "unreadable": 4},
-        "waiting": 0,
+        **{"waiting": 0, "updates": None},
     }
     assert "/judge" in client.get("/openapi.json").json()["paths"]
 

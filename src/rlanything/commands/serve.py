@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,11 +31,23 @@ def serve(
     most_waiting: Annotated[
         int, typer.Option(min=1, help="Episodes that may wait; more are refused with 429.")
     ] = 4096,
+    learn: Annotated[
+        bool, typer.Option("--learn", help="Take outcomes back, and update the judge with them.")
+    ] = False,
+    learn_every: Annotated[
+        int, typer.Option(min=1, help="Episodes with outcomes that make an update.")
+    ] = 64,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A new directory for a judge that learns; one that has learned has it."),
+    ] = None,
     allow_code: ALLOW_CODE = False,
 ) -> None:
     """Serve a judge over HTTP: POST /judge scores every step of episodes, /docs describes it.
 
-    Callers that wait at the same time are judged together. Stop it with Ctrl-C.
+    Callers that wait at the same time are judged together. With --learn, POST /outcomes takes what
+    became of judged episodes, and the judge is updated; the same command on its directory goes on
+    from its last update. Stop it with Ctrl-C.
     """
     try:
         import uvicorn
@@ -44,20 +58,31 @@ def serve(
             f"serving needs {missing.name}: pip install 'rlanything[serve]'"
         ) from missing
     from rlanything.runs.judge_source import JudgeSource
+    from rlanything.runs.learning_judge import open_learning_judge
     from rlanything.serving.batching import BatchingJudge
+    from rlanything.serving.learning import LearningJudge
 
     key = None
     if key_variable is not None:
         key = os.environ.get(key_variable)
         if not key:
             raise ServeError(f"--key-variable: {key_variable} is empty: set it to the key")
+    if out is not None and not learn:
+        raise ServeError("--out: only a judge that learns is kept; add --learn, or leave it out")
     progress = Progress(Terminal(stderr=True))
-    opened = JudgeSource(judge, tuple(overrides or ()), domain, allow_code).open(progress)
-    with BatchingJudge(opened, most_waiting) as batching:
-        config = uvicorn.Config(judge_app(judge, batching, key), host, port, log_level="warning")
-        server = uvicorn.Server(config)
-        listening = config.bind_socket()
-        listening.listen(config.backlog)  # who reads the next line may ask at once
+    source = JudgeSource(judge, tuple(overrides or ()), domain, allow_code)
+    with ExitStack() as stack:
+        learning = None
+        if learn:
+            run = stack.enter_context(open_learning_judge(source, out, progress))
+            learning = LearningJudge(run, learn_every, progress.log)
+            progress.log(f"{run.directory} keeps what it learns, after {run.updates} updates")
+        opened = source.open(progress) if learning is None else learning
+        batching = stack.enter_context(BatchingJudge(opened, most_waiting))
+        app = judge_app(judge, batching, key, learning)
+        server = uvicorn.Server(uvicorn.Config(app, host, port, log_level="warning"))
+        listening = server.config.bind_socket()
+        listening.listen(server.config.backlog)  # who reads the next line may ask at once
         progress.log(
             f"{judge} judges at http://{host}:{listening.getsockname()[1]}/judge "
             f"({'with a key' if key else 'for anybody who can reach it'}; /docs says how to ask)"

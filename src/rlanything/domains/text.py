@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlanything.domains.base import Environment, InvalidTask
+from rlanything.domains.base import DomainError, Environment, InvalidTask
 from rlanything.domains.templates import reasons
 from rlanything.records import (
     Direction,
@@ -17,6 +17,10 @@ from rlanything.records import (
 )
 
 _BLANKS = " \t\r\n"
+_ELSEWHERE = (
+    "domain text has no tasks: it judges rollouts made elsewhere (`rlanything judge`, `serve`); "
+    "name another domain to play in"
+)
 
 
 def action_after(marker: str, response: str) -> str | None:
@@ -113,6 +117,16 @@ class TextDomain:
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
         del task, steps
         return None
+
+
+class TextRollouts(TextDomain):
+    """Episodes of text that were played elsewhere: prompts for their judge, and no tasks."""
+
+    def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
+        raise DomainError(_ELSEWHERE)
+
+    def environment(self) -> Environment:
+        raise DomainError(_ELSEWHERE)
 
 
 def _history(steps: Sequence[Step]) -> str:

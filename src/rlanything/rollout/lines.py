@@ -239,9 +239,14 @@ def trajectory_of(entry: Mapping[str, Any], outcome: int) -> Trajectory:
         kind if type(kind) is str else "",
         data if type(data) is dict else {},
     )
-    # A trajectory's name need not be another's in another task, and its seeds are made of it.
-    name = f"{entry['task']}/{entry['trajectory']}"
+    name = trajectory_id(entry["task"], entry["trajectory"])
     return Trajectory(name, task, tuple(map(_step_of, entry["steps"])), outcome)
+
+
+def trajectory_id(task: str, trajectory: str) -> str:
+    """Returns the id of an episode: names may come again in other tasks, and seeds are made of
+    ids."""
+    return f"{task}/{trajectory}"
 
 
 def _step_of(step: Mapping[str, Any]) -> Step:

@@ -120,7 +120,7 @@ def _components(
 ) -> RunComponents:
     passing = TemporaryDirectory() if shows_images(domain) else None
     seen = (*([images] if images else []), *([Path(passing.name)] if passing else []))
-    source = partial(_trained_source, recipe, checkpoint, seen)
+    source = partial(trained_source, recipe, checkpoint, seen)
     policy = models.trained(source("policy", recipe.policy, parts.loss))
     judge = models.trained(source("judge", recipe.judge)) if recipe.judge.trains else None
     engines = [policy.engine, *([judge.engine] if judge else [])]
@@ -210,7 +210,7 @@ def check_models(recipe: Recipe) -> None:
         )
 
 
-def _trained_source(
+def trained_source(
     recipe: Recipe,
     checkpoint: Path | None,
     images: tuple[Path, ...],
@@ -218,6 +218,8 @@ def _trained_source(
     role: TrainedRoleConfig,
     loss: Loss | None = None,
 ) -> RoleSource:
+    """Returns where a model that learns comes from: the recipe's, or, where one is given, that of a
+    checkpoint. Raises `RecipeError` for a loss that cannot be loaded."""
     try:
         if loss is None:
             load_loss(role.loss)

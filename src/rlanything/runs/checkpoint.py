@@ -52,9 +52,10 @@ def save_checkpoint(
     folder: Path,
     iteration: int,
     roles: Mapping[str, CheckpointedModel],
-    pool: Pool,
+    pool: Pool | None,
 ) -> str:
-    """Writes `folder/iter-NNNNN` and returns its name. One of that name is replaced: it is what an
+    """Writes `folder/iter-NNNNN` and returns its name; `pool`: None where there are no tasks. One
+    of that name is replaced: it is what an
     interrupted run left. Raises `CheckpointError` where the disk does not take it."""
     name = checkpoint_name(iteration)
     partial, place = folder / f".{name}.partial", folder / name
@@ -64,7 +65,8 @@ def save_checkpoint(
         partial.mkdir()
         for role, trained in roles.items():
             trained.save(partial / role)
-        (partial / POOL).write_text(pool.to_json(), encoding="utf-8")
+        if pool is not None:
+            (partial / POOL).write_text(pool.to_json(), encoding="utf-8")
         files = sorted(name for name, _ in _contents(partial))
         manifest = {"iteration": iteration, "sha256": {f: _digest(partial / f) for f in files}}
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")

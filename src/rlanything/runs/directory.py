@@ -119,6 +119,24 @@ def day_begun(directory: Path) -> datetime:
     return datetime.fromisoformat(begun)
 
 
+def served_from(directory: Path) -> str | None:
+    """Returns what judge a directory began with in which `rlanything serve` keeps one that goes on
+    learning; None for a training run's. Raises `StoreError`."""
+    with closing(Store(directory / STORE)) as store:
+        values = store.query("SELECT value FROM run WHERE key = 'served_from'")
+    return values[0][0] if values else None
+
+
+def check_resumable(directory: Path) -> None:
+    """Raises what `check_run` raises, and `RecipeError` for the directory of a served judge."""
+    check_run(directory)
+    if served_from(directory) is not None:
+        raise RecipeError(
+            f"{directory} has a judge that was served, and no run: it goes on with "
+            f"`rlanything serve --judge {directory} --learn`"
+        )
+
+
 def sync(path: Path) -> None:
     """Returns when a file, or a folder's list of names, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -36,7 +36,7 @@ from rlanything.runs.checks import run_checks
 from rlanything.runs.directory import (
     allowed_changes,
     change_recipe,
-    check_run,
+    check_resumable,
     create_run,
     day_begun,
     existing,
@@ -129,7 +129,7 @@ class Trainer:
         would make it another run, `RunDirectoryError` for a directory with links in it; loading the
         last checkpoint, on the first iteration, raises what `__init__` raises."""
         directory = Path(run_dir)
-        check_run(directory)
+        check_resumable(directory)
         changes = allowed_changes(overrides)
         trainer = cls.__new__(cls)
         trainer._parts = Parts(domain, judge, adapter, loss)

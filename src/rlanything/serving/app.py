@@ -10,7 +10,14 @@ from fastapi import Depends, FastAPI, Header, HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlanything.serving.batching import BatchingJudge, BusyError
-from rlanything.serving.messages import Health, JudgeAnswer, JudgeRequest
+from rlanything.serving.learning import LearningJudge
+from rlanything.serving.messages import (
+    Health,
+    JudgeAnswer,
+    JudgeRequest,
+    OutcomesAnswer,
+    OutcomesRequest,
+)
 from rlanything.terminal import one_line
 from rlanything.version import __version__
 
@@ -18,10 +25,14 @@ MOST_BYTES = 64 << 20
 """Of a request's body."""
 
 
-def judge_app(name: str, judge: BatchingJudge, key: str | None) -> FastAPI:
-    """Returns the application: `POST /judge`, `GET /health`, and its own description at `/docs`.
+def judge_app(
+    name: str, judge: BatchingJudge, key: str | None, learning: LearningJudge | None = None
+) -> FastAPI:
+    """Returns the application: `POST /judge` and `/outcomes`, `GET /health`, and its own
+    description at `/docs`.
 
-    `name`: the judge's; `key`: what callers must send as `Authorization: Bearer`, None: nothing."""
+    `name`: the judge's; `key`: what callers must send as `Authorization: Bearer`, None: nothing;
+    `learning`: the judge that learns from outcomes, None: there is none."""
     app = FastAPI(
         title="rlanything judge",
         version=__version__,
@@ -43,6 +54,7 @@ def judge_app(name: str, judge: BatchingJudge, key: str | None) -> FastAPI:
             judgements=judge.judgements,
             unreadable=judge.unreadable,
             waiting=judge.waiting,
+            updates=None if learning is None else learning.updates,
         )
 
     @app.post("/judge", dependencies=[Depends(known)])
@@ -59,6 +71,19 @@ def judge_app(name: str, judge: BatchingJudge, key: str | None) -> FastAPI:
             reason = one_line(str(fault)) or type(fault).__name__
             raise HTTPException(500, f"these episodes could not be judged ({reason})") from fault
         return JudgeAnswer.of(request.trajectories, judged)
+
+    @app.post("/outcomes", dependencies=[Depends(known)])
+    def take_outcomes(request: OutcomesRequest) -> OutcomesAnswer:
+        """Takes the outcomes of episodes that were judged; where they are enough for an update of
+        the judge, it is made before the answer."""
+        if learning is None:
+            raise HTTPException(409, "this judge does not learn: serve it with --learn")
+        try:
+            taken = learning.take({each.id: each.outcome for each in request.outcomes})
+        except Exception as fault:  # whatever learner or disk raise
+            reason = one_line(str(fault)) or type(fault).__name__
+            raise HTTPException(500, f"the judge could not be updated ({reason})") from fault
+        return OutcomesAnswer(unknown=taken.unknown, waiting=taken.waiting, updates=taken.updates)
 
     app.add_middleware(Limited)
     return app

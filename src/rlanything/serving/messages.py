@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
 from rlanything.records import JudgedTrajectory, Trajectory
-from rlanything.rollout.lines import trajectory_of
+from rlanything.rollout.lines import trajectory_id, trajectory_of
 
 MOST_TRAJECTORIES, MOST_STEPS = 1024, 1024
 UNKNOWN = -1
@@ -100,6 +100,37 @@ def _scores(judged: JudgedTrajectory) -> list[StepScores]:
     ]
 
 
+class EpisodeOutcome(BaseModel):
+    """How an episode ended that was judged before."""
+
+    task: Name
+    trajectory: Name = "0"
+    outcome: Literal[1, -1]
+    """Won or lost."""
+
+    @property
+    def id(self) -> str:
+        """The trajectory's id, as `Episode.to_trajectory` has it."""
+        return trajectory_id(self.task, self.trajectory)
+
+
+class OutcomesRequest(BaseModel):
+    """Outcomes of episodes that were judged before, in any order, each once."""
+
+    outcomes: Annotated[list[EpisodeOutcome], Field(min_length=1, max_length=MOST_TRAJECTORIES)]
+
+
+class OutcomesAnswer(BaseModel):
+    """The judge's learning so far."""
+
+    unknown: list[str]
+    """`task/trajectory` of those that were not judged here, or have had their outcome."""
+    waiting: int
+    """Episodes with an outcome that the next update will learn from."""
+    updates: int
+    """All updates of the judge so far."""
+
+
 class Health(BaseModel):
     """The work that a service has done so far."""
 
@@ -110,3 +141,5 @@ class Health(BaseModel):
     """Judgements without a score."""
     waiting: int
     """Episodes that are to be judged."""
+    updates: int | None
+    """Those of a judge that learns; null: it does not."""

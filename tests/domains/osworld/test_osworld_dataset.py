@@ -58,6 +58,20 @@ def test_tasks_are_split_as_in_the_paper(tmp_path: Path) -> None:
         rewritten(task, "c", "goal: other")
 
 
+def test_a_task_without_a_set_up_has_an_empty_one(tmp_path: Path) -> None:
+    bare = example("bare")
+    del bare["config"]
+    (task,) = dataset_tasks(folder(tmp_path, os=[bare]), "train", 9, 0)
+    assert task.data["example"]["config"] == []
+
+
+def test_the_log_names_some_of_many(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    many = [example(f"e{n}", proxy=True) for n in range(11)]
+    dataset_tasks(folder(tmp_path, os=[*many, example("local")]), "train", 9, 0)
+    assert "11 tasks need the internet: os/e0, " in caplog.text
+    assert caplog.text.rstrip().endswith("os/e7, and 3 more")
+
+
 def test_a_task_that_needs_the_internet_is_named_and_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

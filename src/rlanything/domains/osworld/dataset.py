@@ -14,7 +14,7 @@ import logging
 import random
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 HELD_OUT = frozenset({"chrome", "multi_apps"})
 """The applications that the paper leaves out of training."""
 SPLITS = ("train", "in_domain", "ood", "all")
+MOST_NAMED = 8
+"""Tasks that one line of the log names."""
 _ID = re.compile(r"[\w-]+", re.ASCII)
 _OUTSIDE = re.compile(r"https?://(?!localhost\b|127\.0\.0\.1\b)")
 
@@ -54,7 +56,7 @@ def dataset_tasks(
         data = {"example": plain, "files": {}, **prepared(example)}
         tasks.append(Task(example["id"], example["instruction"], application, data))
     if skipped:
-        log.warning("%d tasks need the internet: %s", len(skipped), ", ".join(skipped))
+        log.warning("%d tasks need the internet: %s", len(skipped), ", ".join(_some(skipped)))
     if not tasks:
         raise DomainError(
             f"{root}: no task of split {split} can be played without the internet: put what tasks "
@@ -62,6 +64,11 @@ def dataset_tasks(
         )
     random.Random(derive(seed, "osworld", split)).shuffle(tasks)
     return tasks[:count]
+
+
+def _some(names: Sequence[str]) -> list[str]:
+    rest = len(names) - MOST_NAMED
+    return [*names[:MOST_NAMED], *([f"and {rest} more"] if rest > 0 else [])]
 
 
 def downloads(folder: Path) -> Path | None:
@@ -131,6 +138,7 @@ def _example(path: Path, name: str) -> dict[str, Any]:
     kinds = {"instruction": str, "config": list, "evaluator": dict}
     if not isinstance(example, dict) or example.get("id") != name:
         raise DomainError(f"{path}: no task with the id {name}: download it again")
+    example = {"config": [], **example}  # which desktop_env adds too
     for key, kind in kinds.items():
         if not isinstance(example.get(key), kind):
             raise DomainError(f"{path}: {key!r} is missing or of another kind: download it again")
