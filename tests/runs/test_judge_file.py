@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,20 @@ def test_a_bad_line_is_named_and_what_was_judged_is_kept(
         run_judge_file(request(tmp_path, [line("a", 0, **changed)]), QUIET)
 
 
+def test_a_dump_of_verl_becomes_what_feedback_reads(tmp_path: Path) -> None:
+    dump = [
+        {"input": f"{n % 2}+1?", "output": "> two", "gts": "", "score": n / 4, "step": 1}
+        for n in range(4)
+    ]
+    asked = replace(request(tmp_path, dump, domain="text"), line_format="verl", win_at=0.5)
+    assert run_judge_file(asked, QUIET).judgements == 12
+    scored = read(asked.out)
+    assert [each["outcome"] for each in scored] == [-1, -1, 1, 1]
+    assert {len(each["steps"][0]["scores"]) for each in scored} == {3}
+    write_signals(asked.out, tmp_path / "signals.jsonl", FeedbackSettings(), lambda *done: None)
+    assert len({each["task"] for each in read(tmp_path / "signals.jsonl")}) == 2
+
+
 def test_requests_that_cannot_be_met_are_one_line(tmp_path: Path) -> None:
     asked = request(tmp_path)
     with pytest.raises(RolloutsError, match="there is no such file"):
@@ -176,6 +191,10 @@ def test_requests_that_cannot_be_met_are_one_line(tmp_path: Path) -> None:
         run_judge_file(request(tmp_path, name="tiny", domain="alfworld"), QUIET)
     with pytest.raises(RecipeError, match="there is no such run, recipe or folder"):
         run_judge_file(request(tmp_path, name="runs/nothing"), QUIET)
+    for name, win_at, said in (("verl", None, "--win-at"), ("x", 1.0, "use one of verl, trl")):
+        other = replace(asked, line_format=name, win_at=win_at)
+        with pytest.raises(RolloutsError, match=said):
+            run_judge_file(other, QUIET)
     asked.out.touch()
     with pytest.raises(RolloutsError, match="exists already"):
         run_judge_file(asked, QUIET)

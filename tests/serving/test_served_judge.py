@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 from helpers.paths import ROOT
 from helpers.tiny import tiny_model
 from rlanything.cli import app
+from rlanything.rollout.formats import LineFormat
+from rlanything.rollout.lines import open_rollouts, read_texts
 
 SERVE = (sys.executable, "-m", "rlanything", "serve", "--port", "0")
 
@@ -92,6 +94,7 @@ def test_trl_trains_on_the_judges_scores(rewards: Any, tmp_path: Path) -> None:
             **{"output_dir": str(tmp_path / "out"), "max_steps": 1, "num_generations": 4},
             **{"per_device_train_batch_size": 4, "max_completion_length": 8},
             **{"use_cpu": True, "report_to": "none", "save_strategy": "no"},
+            **{"log_completions": True, "logging_steps": 1},
         ),
         train_dataset=datasets.Dataset.from_dict({"prompt": ["a drawer 1", "a shelf 1"]}),
         processing_class=AutoTokenizer.from_pretrained(tmp_path / "model"),
@@ -99,6 +102,12 @@ def test_trl_trains_on_the_judges_scores(rewards: Any, tmp_path: Path) -> None:
     trainer.train()
     assert [len(each) for each in given] == [4]
     assert trainer.state.log_history[0]["reward"] == pytest.approx(sum(given[0]) / 4, abs=1e-4)
+    # What it keeps of its completions, `rlanything judge --format trl` reads.
+    [kept] = (tmp_path / "out" / "completions").glob("*.parquet")
+    with open_rollouts(kept) as (file, *_):
+        lines = list(read_texts(kept, file, lambda done: None, 0.0, LineFormat("trl")))
+    assert [entry["reward"] for _, entry, _ in lines] == pytest.approx(given[0])
+    assert {len(trajectory.steps) for *_, trajectory in lines} == {1}
 
 
 @pytest.mark.parametrize(

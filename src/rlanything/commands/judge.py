@@ -32,7 +32,9 @@ DOMAIN = Annotated[
 def judge(
     rollouts: Annotated[
         Path,
-        typer.Argument(help="JSONL, one trajectory per line, with texts; .gz, or - for stdin."),
+        typer.Argument(
+            help="JSONL, one trajectory per line, with texts; .gz, .parquet, or - for stdin."
+        ),
     ],
     judge: JUDGE,
     out: Annotated[Path, typer.Option(help="File to write the scores to; must not exist.")],
@@ -40,6 +42,10 @@ def judge(
     domain: DOMAIN = None,
     seed: Annotated[int, typer.Option(help="Seed of sampling.")] = 0,
     win_at: WIN_AT = None,
+    line_format: Annotated[
+        str | None,
+        typer.Option("--format", help="Lines of verl, trl or prime-rl; needs --win-at."),
+    ] = None,
     allow_code: ALLOW_CODE = False,
 ) -> None:
     """Have a judge score every step of rollouts from any framework.
@@ -53,7 +59,7 @@ def judge(
     from rlanything.runs.judge_source import JudgeSource
 
     source = JudgeSource(judge, tuple(overrides or ()), domain, allow_code)
-    request = JudgeFileRequest(rollouts, source, out, seed, win_at)
+    request = JudgeFileRequest(rollouts, source, out, seed, win_at, line_format)
     progress = Progress(Terminal(stderr=True))
     result = run_judge_file(request, progress)
     earlier = f" ({result.earlier} of them before an interruption)" if result.earlier else ""

@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
 from rlanything.records import Completion, Step, Task, Trajectory
+from rlanything.rollout.formats import FormatError, LineFormat, parquet_lines
 
 SHAPE = '{"task": "...", "trajectory": "...", "outcome": 1, "steps": [{"scores": [1, -1]}]}'
 TEXT_SHAPE = (
     '{"task": "...", "trajectory": "...", "instruction": "...", "outcome": 1, "steps": '
     '[{"observation": "...", "response": "...", "next_observation": "..."}]}'
 )
-STANDARD, PACKED = Path("-"), ".gz"
-"""The name of stdin and stdout, and how the name of a packed file ends."""
+STANDARD, PACKED, COLUMNS = Path("-"), ".gz", ".parquet"
+"""The name of stdin and stdout, and how the names of packed files and of tables end."""
 _PROGRESS_BYTES = 1 << 20
 _CACHED_STEPS = 1 << 16
 _END = b"\3"
@@ -58,8 +59,8 @@ def read_scores(packed: bytes) -> list[list[int]]:
 @contextmanager
 def open_rollouts(path: Path) -> Iterator[tuple[BinaryIO, int, Callable[[], int]]]:
     """Yields a file of rollouts, how many bytes it has on the disk, and what says how many of these
-    were read. One whose name ends in `.gz` is unpacked; `-` is stdin, of 0 bytes. Raises
-    RolloutsError where there is no such file."""
+    were read. One whose name ends in `.gz` is unpacked, the rows of one in `.parquet` are its
+    lines; `-` is stdin, of 0 bytes. Raises RolloutsError where there is no such file."""
     if path == STANDARD:
         yield sys.stdin.buffer, 0, lambda: 0
         return
@@ -75,6 +76,12 @@ def open_rollouts(path: Path) -> Iterator[tuple[BinaryIO, int, Callable[[], int]
         ) from error
     with raw:
         size = os.fstat(raw.fileno()).st_size
+        if path.suffix == COLUMNS:
+            try:
+                yield cast(BinaryIO, parquet_lines(path)), size, lambda: 0
+            except FormatError as error:
+                raise RolloutsError(f"{path}: {error}") from error
+            return
         if path.suffix != PACKED:
             yield raw, size, raw.tell
             return
@@ -99,15 +106,20 @@ def read_rollouts(
 
 
 def read_texts(
-    path: Path, file: BinaryIO, progress: Callable[[int], None], win_at: float | None = None
+    path: Path,
+    file: BinaryIO,
+    progress: Callable[[int], None],
+    win_at: float | None = None,
+    line_format: LineFormat | None = None,
 ) -> Iterator[tuple[FilePlace, dict[str, Any], Trajectory]]:
     """Yields every trajectory as its line has it, and as a judge reads it.
 
-    `progress` is called with the bytes read, about once per MiB; `win_at`: as for `read_entries`.
+    `progress` is called with the bytes read, about once per MiB; `win_at` and `line_format`: as for
+    `read_entries`.
     Raises RolloutsError at the first line that is not as `TEXT_SHAPE` has it; a step may also have
     its `action`, and say that it was not `valid`, the task `data` and a `kind` for prompts that
     need them."""
-    for line, entry in read_entries(path, file, TEXT_SHAPE, progress, win_at):
+    for line, entry in read_entries(path, file, TEXT_SHAPE, progress, win_at, line_format):
         yield line, entry, _trajectory(line, entry)
 
 
@@ -133,12 +145,14 @@ def read_entries(
     shape: str,
     progress: Callable[[int], None],
     win_at: float | None = None,
+    line_format: LineFormat | None = None,
 ) -> Iterator[tuple[FilePlace, dict[str, Any]]]:
     """Yields the object of every line, without empty lines. `task`, `trajectory` (numbers become
     texts) and `outcome` are as they should be, `steps` is a list.
 
     `progress` is called with the bytes read, about once per MiB; `win_at`: the outcome is whether
-    the line's `reward` reaches it. Raises RolloutsError at the first line that is none."""
+    the line's `reward` reaches it; `line_format`: the lines are another framework's. Raises
+    RolloutsError at the first line that is none."""
     done = told = 0
     for number, line in enumerate(file, start=1):
         done += len(line)
@@ -147,10 +161,12 @@ def read_entries(
             told = done
         if not line.isspace():
             place = FilePlace(path, number, shape)
-            yield place, _entry(place, line, win_at)
+            yield place, _entry(place, line, win_at, line_format)
 
 
-def _entry(place: FilePlace, line: bytes, win_at: float | None) -> dict[str, Any]:
+def _entry(
+    place: FilePlace, line: bytes, win_at: float | None, line_format: LineFormat | None
+) -> dict[str, Any]:
     fail, last = place.fail, not line.endswith(b"\n")
     try:
         entry = json.loads(line.decode("utf-8-sig" if place.number == 1 else "utf-8"))
@@ -172,6 +188,11 @@ def _entry(place: FilePlace, line: bytes, win_at: float | None) -> dict[str, Any
             f"a {type(entry).__name__}, not an object",
             f"write one trajectory a line, as {place.shape}",
         )
+    if line_format is not None:
+        try:
+            entry = line_format(entry)
+        except FormatError as error:
+            fail(str(error), "check --format")
     if win_at is not None:
         entry["outcome"] = _outcome(place, entry.get("reward"), win_at)
     for key in ("task", "trajectory", "outcome", "steps"):

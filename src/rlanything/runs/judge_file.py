@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, TypeAlias
 from rlanything.progress import Progress
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judges.base import Judge
+from rlanything.rollout.formats import FormatError, LineFormat
 from rlanything.rollout.lines import FilePlace, RolloutsError, open_rollouts, read_texts
 from rlanything.runs.judge_source import JudgeSource
 from rlanything.seeds import derive
@@ -33,6 +34,8 @@ class JudgeFileRequest:
     seed: int = 0
     win_at: float | None = None
     """The outcome is whether a line's `reward` reaches it; None: the line has its outcome."""
+    line_format: str | None = None
+    """A name in `FORMATS`; None: lines as `TEXT_SHAPE` has them."""
 
     @property
     def partial(self) -> Path:
@@ -60,6 +63,7 @@ def run_judge_file(request: JudgeFileRequest, progress: Progress) -> JudgedFile:
 
     Raises `RolloutsError`, `RecipeError`, `ModelError` or `DomainError`."""
     _check_places(request)
+    _line_format(request)  # refused before a judge is loaded
     judge = request.judge.open(progress)
     try:
         with progress.live(), open_rollouts(request.rollouts) as opened:
@@ -71,6 +75,20 @@ def run_judge_file(request: JudgeFileRequest, progress: Progress) -> JudgedFile:
             "what was judged is kept"
         ) from error
     return result
+
+
+def _line_format(request: JudgeFileRequest) -> LineFormat | None:
+    if request.line_format is None:
+        return None
+    if request.win_at is None:
+        raise RolloutsError(
+            "--format: such lines have rewards; say with --win-at from which one on an episode is "
+            "won, e.g. --win-at 1"
+        )
+    try:
+        return LineFormat(request.line_format)
+    except FormatError as error:
+        raise RolloutsError(f"--format: {error}") from error
 
 
 def _check_places(request: JudgeFileRequest) -> None:
@@ -91,7 +109,9 @@ def _judge_lines(
     result, (file, size, position) = JudgedFile(), opened
     seed = derive(request.seed, "judge")
     with progress.bytes_phase("judged") as advance, request.partial.open("a+b") as target:
-        entries = read_texts(request.rollouts, file, lambda done: None, request.win_at)
+        entries = read_texts(
+            request.rollouts, file, lambda done: None, request.win_at, _line_format(request)
+        )
         for done, (line, entry, _) in zip(_earlier(target), entries, strict=False):
             if any(done[key] != entry[key] for key in ("task", "trajectory")):
                 remedy = f"remove {request.partial} to judge it all again"

@@ -1,0 +1,134 @@
+"""Lines of other frameworks, as a judge reads them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlanything.rollout.formats import FORMATS, FormatError, LineFormat
+from rlanything.rollout.lines import RolloutsError, open_rollouts, read_texts
+
+
+def verl(**changes: Any) -> dict[str, Any]:
+    return {"input": "user\n2+2?", "output": "4", "gts": "4", "score": 1.0, "step": 7, **changes}
+
+
+CHAT = [{"role": "system", "content": "Play."}, {"role": "user", "content": "A room."}]
+CALL = {"type": "function", "function": {"name": "open", "arguments": {"what": "door"}}}
+SAID = [
+    {"role": "assistant", "content": "I look.", "tool_calls": [CALL]},
+    {"role": "tool", "content": "A key."},
+    {"role": "user", "content": [{"type": "text", "text": "And?"}, {"type": "image_url"}]},
+    {"role": "assistant", "content": "I take it."},
+]
+
+
+def trl(**changes: Any) -> dict[str, Any]:
+    row = {"step": 3, "prompt": CHAT, "completion": SAID, "won": 1.0, "style": -0.5}
+    return {**row, "advantage": 0.7, "source": "x", **changes}
+
+
+def prime_rl(**changes: Any) -> dict[str, Any]:
+    arguments = {"id": "1", "type": "function", "name": "open", "arguments": '{"what": "door"}'}
+    said: list[dict[str, Any]] = [{**SAID[0], "tool_calls": [arguments]}, *SAID[1:]]
+    nodes = [{"message": message} for message in CHAT]
+    nodes += [{"message": m, "sampled": m["role"] == "assistant"} for m in said]
+    rewards = {"won": {"score": 1.0, "weight": 0.5}, "style": None}
+    trace = {"id": "abc", "task": {"type": "T", "key": "k1"}, "nodes": nodes, "rewards": rewards}
+    return {"id": "e", "task": {"type": "T"}, "traces": [trace], **changes}
+
+
+STEPS = [
+    {
+        "observation": "",
+        "response": 'I look.\nopen({"what": "door"})',
+        "next_observation": "A key.\n\nAnd?\n[image_url]",
+    },
+    {
+        "observation": "A key.\n\nAnd?\n[image_url]",
+        "response": "I take it.",
+        "next_observation": "",
+    },
+]
+
+
+def test_verl_has_an_answer_in_a_line_and_its_rollouts_of_a_prompt_are_a_task() -> None:
+    read = LineFormat("verl")
+    first, second, other, later = map(
+        read, (verl(), verl(output="5", score=0), verl(input="3+3?"), verl(step=8))
+    )
+    assert first["steps"] == [{"observation": "", "response": "4", "next_observation": ""}]
+    assert (first["instruction"], first["reward"]) == ("user\n2+2?", 1.0)
+    assert first["task"] == second["task"]
+    assert [first["trajectory"], second["trajectory"]] == ["0", "1"]
+    assert len({first["task"], other["task"], later["task"]}) == 3
+
+
+@pytest.mark.parametrize("name", ["trl", "prime-rl"])
+def test_each_answer_of_a_conversation_is_a_step(name: str) -> None:
+    entry = LineFormat(name)({"trl": trl, "prime-rl": prime_rl}[name]())
+    assert entry["instruction"] == "Play.\n\nA room."
+    assert entry["steps"] == STEPS
+    assert entry["reward"] == 0.5
+    if name == "prime-rl":
+        assert (entry["task"], entry["trajectory"]) == ("k1", "abc")
+
+
+def test_a_text_of_trl_is_one_step_and_a_trace_is_an_episode_too() -> None:
+    [step] = LineFormat("trl")(trl(prompt="2+2?", completion="4"))["steps"]
+    assert step["response"] == "4"
+    [trace] = prime_rl()["traces"]
+    assert LineFormat("prime-rl")(trace)["steps"] == STEPS
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        {},
+        {"input": 3, "output": "4", "score": 1},
+        {"prompt": "a", "completion": "b", "advantage": 1.0, "step": 1},
+        {"prompt": CHAT, "completion": [], "won": 1.0},
+        {"prompt": CHAT, "completion": ["x"], "won": 1.0},
+        {"prompt": None, "completion": None, "won": 1.0},
+        prime_rl(traces=[]),
+        prime_rl(traces=[{"id": "x"}]),
+        prime_rl(traces=[{**prime_rl()["traces"][0], "nodes": []}]),
+        prime_rl(traces=[{**prime_rl()["traces"][0], "rewards": {"won": 1.0}}]),
+    ],
+)
+def test_what_is_of_no_format_is_one_line(name: str, line: Any) -> None:
+    with pytest.raises(FormatError) as refused:
+        LineFormat(name)(line)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_line_of_a_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "1.jsonl"
+    path.write_text(f"{json.dumps(verl())}\n{json.dumps({'input': 'x'})}\n")
+    with (
+        open_rollouts(path) as (file, *_),
+        pytest.raises(RolloutsError, match=r"line 2: not of this format \(no 'output'\)"),
+    ):
+        list(read_texts(path, file, lambda done: None, 0.5, LineFormat("verl")))
+
+
+def test_the_rows_of_a_parquet_file_are_lines(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "completions_00003.parquet"
+    rows = [trl(completion=SAID[:1]), trl(completion=SAID[3:], won=0.0)]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    with open_rollouts(path) as (file, *_):
+        read = list(read_texts(path, file, lambda done: None, 0.5, LineFormat("trl")))
+    assert [trajectory.outcome for *_, trajectory in read] == [1, -1]
+    assert read[1][2].steps[0].response == "I take it."
+    path.write_bytes(b"no table")
+    with (
+        pytest.raises(RolloutsError, match="is no readable Parquet file"),
+        open_rollouts(path) as (file, *_),
+    ):
+        list(file)
