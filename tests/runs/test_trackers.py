@@ -112,3 +112,13 @@ def test_wandb_gets_the_same_names_and_goes_on_with_the_same_run(
     first, second = fake.begun
     assert first == second
     assert (first["mode"], first["resume"], first["name"]) == ("offline", "allow", "r")
+
+
+def test_without_a_mode_wandb_itself_decides(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    with tracking(recipe({"tensorboard": False, "wandb": {}}), tmp_path, store):
+        pass
+    assert fake.begun[0]["mode"] is None  # by WANDB_MODE

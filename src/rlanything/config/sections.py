@@ -130,8 +130,9 @@ class WandbConfig(ConfigSection):
 
     project: str = "rlanything"
     """Which of your projects there."""
-    mode: Literal["online", "offline"] = "online"
-    """`offline` leaves them in the run directory, for `wandb sync` to bring up."""
+    mode: Literal["online", "offline"] | None = None
+    """`offline` leaves them in the run directory, for `wandb sync` to bring up. None: what the
+    environment variable WANDB_MODE says, or else `online`."""
 
 
 class TrackerConfig(ConfigSection):
