@@ -53,6 +53,10 @@ class ObedientEnvironment:
                 raise EpisodeError(self._id, "the network is down")
             case ["gone"]:
                 raise DomainError("no Chromium found: install one")
+            case ["draw"]:
+                return StepResult(Observation("!"), response, True, 0)
+            case ["part", share]:
+                return StepResult(Observation("!"), response, True, None, float(share))
             case _:
                 pass
         return StepResult(Observation("!"), response, True, 1 if response == "win" else None)
@@ -79,7 +83,9 @@ def played(said: Sequence[dict[str, str]], workers: int, timeout_seconds: float 
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("response", ["int x", "int 2e", "divide", "recurse", "int " + "9" * 9999])
+@pytest.mark.parametrize(
+    "response", ["int x", "int 2e", "divide", "recurse", "int " + "9" * 9999, "draw"]
+)
 def test_an_error_that_a_response_brings_about_loses_the_episode(
     response: str, workers: int
 ) -> None:
@@ -91,6 +97,18 @@ def test_an_error_that_a_response_brings_about_loses_the_episode(
     [step] = rollouts.trajectories[0].steps
     assert (step.response, step.action, step.valid) == (response, None, False)
     assert step.next_observation == "The environment failed at this response: the episode is lost."
+
+
+def test_what_an_outcome_may_be_is_said() -> None:
+    [crash] = played([{"says": "draw"}], 0).crashes
+    assert "an outcome is 1 (won) or -1 (lost), not 0" in crash.reason
+
+
+def test_an_episode_at_its_step_limit_earns_what_the_environment_gave_last() -> None:
+    with EnvironmentPool(Obedient(), {}, 0, 20.0) as pool:
+        request = RolloutRequest("0", Task("0", "", data={"says": "part 0.25"}), 0)
+        [trajectory] = rollout(Scripted(), pool, [request], 1, 8).trajectories
+    assert (trajectory.outcome, trajectory.reward) == (-1, 0.25)
 
 
 @pytest.mark.parametrize(("response", "timeout_seconds"), [("die", 20.0), ("hang", 0.5)])

@@ -110,7 +110,15 @@ class StepResult:
     outcome: int | None = None
     """+1 or -1 once the episode is over, None before."""
     reward: float | None = None
-    """Set with the outcome: a measure beyond it, such as the share of tests passed; None: none."""
+    """A measure beyond the outcome, such as the share of tests passed; None: none. The last one
+    counts: give it with every step where episodes that meet their step limit are to earn it."""
+
+    def __post_init__(self) -> None:
+        if self.outcome not in (None, 1, -1):
+            raise ValueError(
+                f"an outcome is 1 (won) or -1 (lost), not {self.outcome!r}: the domain decides what "
+                "a draw or a part of the way is worth"
+            )
 
 
 @dataclass(slots=True)

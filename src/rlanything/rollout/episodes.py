@@ -166,7 +166,7 @@ def _advance(
         return None
     if not episode.steps:
         return _Ended(EpisodeError(episode.task.id, f"no request could be answered: {said}"))
-    steps, outcome = tuple(episode.steps), result.outcome or -1
+    steps, outcome = tuple(episode.steps), -1 if result.outcome is None else result.outcome
     return _Ended(Trajectory(episode.id, episode.task, steps, outcome, result.reward), crash)
 
 
