@@ -116,8 +116,8 @@ class StepResult:
     def __post_init__(self) -> None:
         if self.outcome not in (None, 1, -1):
             raise ValueError(
-                f"an outcome is 1 (won) or -1 (lost), not {self.outcome!r}: the domain decides what "
-                "a draw or a part of the way is worth"
+                f"an outcome is 1 (won) or -1 (lost), not {self.outcome!r}: the domain decides "
+                "what a draw or a part of the way is worth"
             )
 
 
