@@ -198,6 +198,12 @@ def test_a_judge_that_returns_no_score_is_one_line(tmp_path: Path) -> None:
         trainer.train()
 
 
+def test_a_bare_function_is_told_how_it_becomes_a_judge(tmp_path: Path) -> None:
+    function: Any = lambda trajectory, i: 1  # noqa: E731
+    with pytest.raises(RecipeError, match=r"hand a function over as rlanything\.FunctionJudge"):
+        rl.Trainer(TINY, judge=function, run_dir=tmp_path / "run")
+
+
 def test_public_names_are_all_there_and_an_unknown_one_is_an_attribute_error() -> None:
     for name in rl.__all__:
         assert getattr(rl, name) is not None

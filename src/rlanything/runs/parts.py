@@ -31,6 +31,14 @@ class Parts:
     loss: Loss | None = None
     """The policy's; the judge's is named by `judge.loss`."""
 
+    def __post_init__(self) -> None:
+        """Raises `RecipeError` for a judge that has not the methods of one."""
+        if self.judge is not None and not isinstance(self.judge, Judge):
+            raise RecipeError(
+                f"judge: {object_name(self.judge)} is no judge: hand a function over as "
+                "rlanything.FunctionJudge(function), or an object with the methods of a Judge"
+            )
+
     def named_in(self, recipe: Recipe) -> Recipe:
         """Returns the recipe with `object(...)` for the name of each part that is here, so that it
         says of itself what it cannot bring back.
