@@ -19,7 +19,7 @@ import numpy as np
 
 from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
-from rlanything.domains.base import Domain
+from rlanything.domains.base import Domain, DomainError
 from rlanything.domains.registry import load_domain
 from rlanything.domains.teaching import StepPlan, StepTeacher
 from rlanything.engines.base import Sampling
@@ -41,7 +41,12 @@ from rlanything.nano.making import (
     teach,
     write_card,
 )
-from rlanything.nano.measuring import measure_adapter, measure_policy, sample_critics
+from rlanything.nano.measuring import (
+    fresh_tasks,
+    measure_adapter,
+    measure_policy,
+    sample_critics,
+)
 from rlanything.nano.samples import SampleWriter
 from rlanything.nano.seeing import new_seeing_model
 from rlanything.nano.sft import Renaming
@@ -55,6 +60,12 @@ from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_policy
 from rlanything.seeds import derive
 
+SLIPS = (0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
+"""What is tried where a plan names no slip."""
+TRIALS = 96
+"""Games played with each of them, the same ones."""
+KEPT = 2 / 3
+"""Share of the expert's own success that a demonstrator must keep."""
 SCREENSHOTS = 1
 """How many a policy that sees is shown: a page's last one has all that earlier ones led to."""
 
@@ -87,11 +98,9 @@ class StepDomainBuilder:
         with self._images, self._progress.live(), self._pool:
             games = self._domain.tasks("train", plan.games, derive(plan.seed, "games"))
             if "policy" in roles:
+                demonstrator = self._teacher.demonstrator(self._slip(games))
                 demonstrations = self._play(
-                    self._teacher.demonstrator(plan.slip),
-                    games,
-                    plan.demonstrations_per_game,
-                    "demos",
+                    demonstrator, games, plan.demonstrations_per_game, "demos"
                 )
                 policy = self._untaught(demonstrations)
                 writer = self._writer(policy)
@@ -121,10 +130,32 @@ class StepDomainBuilder:
                 samples = critics + self._proposals(writer, explained)
                 self._teach(adapter, samples, "adapter")
                 measured["adapter"] = self._measure_adapter(adapter, explained)
-        if set(roles) == set(ROLES):
+        if "minutes" not in measured:
             measured["minutes"] = (time.perf_counter() - begun) / 60
         write_card(self._out, plan, measured)
         return measured
+
+    def _slip(self, games: Sequence[Task]) -> float:
+        """Returns the plan's slip; where it names none, what is right for these games. Raises
+        `DomainError` where not even slips are what keeps the demonstrator from winning."""
+        if self._plan.slip is not None:
+            return self._plan.slip
+        won: dict[float, float] = {}
+        for slip in SLIPS:
+            demonstrator = self._teacher.demonstrator(slip)
+            played = self._play(demonstrator, games[:TRIALS], 1, f"demos with slip {slip}")
+            won[slip] = sum(t.outcome == 1 for t in played) / max(len(played), 1)
+        if not won[0.0]:
+            raise DomainError(
+                f"the expert of {self._plan.domain} wins none of {len(games[:TRIALS])} games in "
+                f"{self._plan.max_steps} steps: nothing can be learned from it; mend `expert`"
+            )
+        slip = max(slip for slip, share in won.items() if share >= KEPT * won[0.0])
+        self._progress.log(
+            f"the expert wins {won[0.0]:.0%} of its games; it demonstrates with slips in "
+            f"{slip:.0%} of its actions, and wins {won[slip]:.0%}"
+        )
+        return slip
 
     def _policy_rollouts(self, policy: LanguageModel, games: Sequence[Task]) -> list[Trajectory]:
         return self._play(self._agent(policy, 1.0), games, 2, "rollouts")
@@ -268,9 +299,8 @@ class StepDomainBuilder:
         return samples
 
     def _measure_judge(self, judge: LanguageModel, policy: LanguageModel) -> dict[str, Any]:
-        games = self._domain.tasks(
-            "tune", min(200, self._plan.episodes), derive(self._plan.seed, "judged")
-        )
+        count, seed = min(200, self._plan.episodes), derive(self._plan.seed, "judged")
+        _, games = fresh_tasks(self._domain, "tune", count, seed)
         rollouts = self._play(self._agent(policy, 1.0), games, 1, "judged rollouts")
         evaluation = JudgeEvalSet(rollouts, oracle_labels(self._domain, rollouts))
         chat_model = LocalChatModel(judge, embedded_engine(judge))
