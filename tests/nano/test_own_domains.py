@@ -121,15 +121,15 @@ def test_what_a_domain_lacks_is_said_in_one_line(tmp_path: Path, name: str, miss
 
 def test_an_expert_that_wins_nothing_is_refused(tmp_path: Path) -> None:
     plan, teacher = taught("own:Hopeless", slip=None)
-    with pytest.raises(DomainError, match="wins none of 8 games in 32 steps: .* mend `expert`"):
+    with pytest.raises(DomainError, match=r"wins none of 8 games in 32 steps: .* mend `expert`"):
         StepDomainBuilder(plan, teacher, tmp_path, 0, QUIET).build()
 
 
 def test_the_guess_game_is_taught_whole(tmp_path: Path) -> None:
     """One command's worth of building, then the loop: judge and adapter have something to say."""
-    changes = {"games": 160, "judged_games": 80, "adapter_games": 80, "slip": None}
-    sizes = {"policy_epochs": 4, "judge_epochs": 3, "adapter_epochs": 3, "hidden": 64, "layers": 2}
-    plan, teacher = taught("guess:Guess", **changes, **sizes, together=4)
+    games = {"games": 320, "judged_games": 100, "adapter_games": 60}
+    sizes = {"policy_epochs": 2, "judge_epochs": 3, "adapter_epochs": 2, "hidden": 64, "layers": 2}
+    plan, teacher = taught("guess:Guess", slip=None, **games, **sizes)
     measured = StepDomainBuilder(plan, teacher, tmp_path / "models", 0, QUIET).build()
     assert measured["slip"] in SLIPS
     assert measured.keys() == {"policy", "judge", "adapter", "minutes", "slip"}

@@ -36,7 +36,8 @@ def build(
         plan = replace(teacher.plan, seed=seed, domain=domain)
         roles = _teachable(teacher, domain, roles, progress)
         measured = StepDomainBuilder(plan, teacher, out, workers, progress).build(roles)
-        progress.log(f"for a recipe:\n{recipe_sections(plan, out)}")
+        for section in recipe_sections(plan, out):
+            progress.log(f"for a recipe: {section}")
         return measured
     plan = replace(teacher.plan, seed=seed, domain=domain)
     return UnitTestDomainBuilder(plan, teacher, out, workers, progress).build(roles)
@@ -78,16 +79,16 @@ def _teachable(
     return tuple(role for role in roles if role != "adapter")
 
 
-def recipe_sections(plan: StepPlan, out: Path) -> str:
-    """Returns the sections with which a recipe uses the models in `out`, as YAML."""
+def recipe_sections(plan: StepPlan, out: Path) -> list[str]:
+    """Returns the sections with which a recipe uses the models in `out`, as YAML, a line each."""
     settings = {
         "policy": f"decoding: {plan.decoding}, max_tokens: {plan.response_tokens}"
         + (f", thought_tokens: {plan.thought_tokens}" if plan.decoding == "choices" else ""),
         "judge": f"max_tokens: {plan.judgement_tokens}",
         "adapter": f"max_tokens: {plan.proposal_tokens}",
     }
-    return "\n".join(
+    return [
         f"{role}: {{model: {out / role}, {setting}}}"
         for role, setting in settings.items()
         if (out / role).is_dir()
-    )
+    ]

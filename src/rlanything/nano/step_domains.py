@@ -98,7 +98,10 @@ class StepDomainBuilder:
         with self._images, self._progress.live(), self._pool:
             games = self._domain.tasks("train", plan.games, derive(plan.seed, "games"))
             if "policy" in roles:
-                demonstrator = self._teacher.demonstrator(self._slip(games))
+                slip = plan.slip
+                if slip is None:
+                    slip = measured["slip"] = self._find_slip(games)
+                demonstrator = self._teacher.demonstrator(slip)
                 demonstrations = self._play(
                     demonstrator, games, plan.demonstrations_per_game, "demos"
                 )
@@ -135,11 +138,9 @@ class StepDomainBuilder:
         write_card(self._out, plan, measured)
         return measured
 
-    def _slip(self, games: Sequence[Task]) -> float:
-        """Returns the plan's slip; where it names none, what is right for these games. Raises
-        `DomainError` where not even slips are what keeps the demonstrator from winning."""
-        if self._plan.slip is not None:
-            return self._plan.slip
+    def _find_slip(self, games: Sequence[Task]) -> float:
+        """Returns the highest slip with which the expert keeps most of its success in these games.
+        Raises `DomainError` for one that wins none of them."""
         won: dict[float, float] = {}
         for slip in SLIPS:
             demonstrator = self._teacher.demonstrator(slip)
@@ -281,7 +282,12 @@ class StepDomainBuilder:
 
         Good and bad steps are balanced: the surplus of the commoner kind is left out."""
         rng = np.random.default_rng(derive(self._plan.seed, "noise"))
-        labelled = [(t, self._domain.oracle(t.task, t.steps) or []) for t in rollouts]
+        if len({label for _, labels in self._labelled(rollouts) for label in labels}) == 1:
+            # The policy does everything right, or everything wrong: an expert that slips does both.
+            demonstrator = self._teacher.demonstrator(SLIPS[0])
+            games = list({t.task.id: t.task for t in rollouts}.values())
+            rollouts = [*rollouts, *self._play(demonstrator, games, 1, "demos to judge")]
+        labelled = self._labelled(rollouts)
         good = sum(label == 1 for _, labels in labelled for label in labels)
         bad = sum(label == -1 for _, labels in labelled for label in labels)
         keep = {1: min(1.0, bad / max(good, 1)), -1: min(1.0, good / max(bad, 1))}
@@ -297,6 +303,9 @@ class StepDomainBuilder:
                     kept.append(writer.judgement(source, trajectory.task, steps, text))
             samples.append(kept)
         return samples
+
+    def _labelled(self, rollouts: Sequence[Trajectory]) -> list[tuple[Trajectory, list[int]]]:
+        return [(t, self._domain.oracle(t.task, t.steps) or []) for t in rollouts]
 
     def _measure_judge(self, judge: LanguageModel, policy: LanguageModel) -> dict[str, Any]:
         count, seed = min(200, self._plan.episodes), derive(self._plan.seed, "judged")
