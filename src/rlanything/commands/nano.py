@@ -37,9 +37,9 @@ def build(
 ) -> None:
     """Build policy, judge and adapter from a seed, and measure what they can do.
 
-    For a domain of your own (--domain module:Class) they are taught from what the class has:
-    policy from expert(task, steps), judge from oracle(task, steps), adapter from rewrites(root,
-    direction). A small game takes minutes.
+    For a domain of your own (--domain module:Class) its methods teach them:
+    the policy learns from expert(task, steps), the judge from oracle(task, steps),
+    the adapter from rewrites(root, direction). A small game takes minutes.
     """
     from rlanything.config.shipped import see_shipped
     from rlanything.nano.making import roles_named
