@@ -34,13 +34,13 @@ class GuessEnvironment:
 
 
 def left_after(steps):
-    numbers = range(1, 9)
+    left = NUMBERS
     for step in steps:
         if step.next_observation == "Higher.":
-            numbers = [n for n in numbers if n > int(step.action)]
+            left = [n for n in left if int(n) > int(step.action)]
         if step.next_observation == "Lower.":
-            numbers = [n for n in numbers if n < int(step.action)]
-    return numbers
+            left = [n for n in left if int(n) < int(step.action)]
+    return left
 
 
 class Guess(TextDomain):
@@ -67,10 +67,7 @@ class Guess(TextDomain):
         return f"{left[0]} to {left[-1]} > {left[len(left) // 2]}"
 
     def oracle(self, task, steps):  # a good guess is one that may still be right
-        return [
-            1 if step.valid and int(step.action) in left_after(steps[:i]) else -1
-            for i, step in enumerate(steps)
-        ]
+        return [1 if s.action in left_after(steps[:i]) else -1 for i, s in enumerate(steps)]
 
     def rewrites(self, root, direction):
         return [f"{n} tries" for n in ((2, 3) if direction == "harder" else (5, 6))]
