@@ -204,6 +204,8 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about f
 	$(BIN)/python benchmarks/miniwob_speed.py
 	$(BIN)/python benchmarks/learning.py recipes/osworld-nano.yaml --seeds 0 1 2 --parallel 3 --page osworld-nano
 	$(BIN)/python benchmarks/osworld_speed.py
+	$(BIN)/rlanything nano build --domain guess:Guess
+	$(BIN)/python benchmarks/learning.py examples/guess-nano.yaml
 	$(BIN)/python benchmarks/checkpointing.py src/rlanything/nano/models/policy
 	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls

@@ -45,6 +45,7 @@ CONTROLS = {
     "learning rate 0": ["policy.learning_rate=0", "judge.learning_rate=0"],
 }
 PROCESS, POSITIVE = "balanced_process_accuracy", "positive_rate"
+UNREADABLE = "unparsable_rate"
 MEASURES = (PROCESS, "ut", "detect")
 SECTION = "\n## "
 """Begins what other benchmarks have added to a page."""
@@ -124,7 +125,7 @@ def row(finished: Finished, splits: tuple[str, ...]) -> str:
         gain = finished.gain(split, last)
         cells.append(f"{sum(before) / len(before):.1%} -> {sum(after) / len(after):.1%}")
         cells.append(points(gain) if gain else "-")
-    for name in (PROCESS, POSITIVE):
+    for name in (PROCESS, POSITIVE, UNREADABLE):
         before, after = finished.judge(name)
         cells.append(f"{before:.1%} -> {after:.1%}")
     cells.append(finished.events())
@@ -134,7 +135,8 @@ def row(finished: Finished, splits: tuple[str, ...]) -> str:
 def table(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     heads = ["run", "minutes"]
     heads += [head for split in splits for head in (split, "gain")]
-    heads += ["judge, balanced Process Acc", "judge says +1", "proposed/accepted/rejected"]
+    heads += ["judge, balanced Process Acc", "judge says +1", "unreadable"]
+    heads.append("proposed/accepted/rejected")
     return [
         f"| {' | '.join(heads)} |",
         "|---" * len(heads) + "|",
@@ -245,7 +247,8 @@ def page(
     choices: list[str],
 ) -> list[str]:
     splits = recipe.evaluation.splits
-    card = json.loads((shipped.NAMES[recipe.policy.model] / "card.json").read_text())
+    models = shipped.NAMES.get(recipe.policy.model, Path(recipe.policy.model).parent)
+    card = json.loads((models / "card.json").read_text())
     at_once = f", {arguments.parallel} runs at once" if arguments.parallel > 1 else ""
     tests = seeds[0].writes_tests
     write = tests_table if tests else table

@@ -1,6 +1,8 @@
 """Bring your own domain: guess a number between 1 and 8 in four tries.
 
-rlanything train examples/guess.yaml
+rlanything train guess                              # with a policy that never saw the game
+rlanything nano build --domain guess:Guess          # or first models that know it, in models/guess
+rlanything train guess-nano
 """
 
 import random
@@ -31,6 +33,16 @@ class GuessEnvironment:
         return None if self.left else -1
 
 
+def left_after(steps):
+    left = NUMBERS
+    for step in steps:
+        if step.next_observation == "Higher.":
+            left = [n for n in left if int(n) > int(step.action)]
+        if step.next_observation == "Lower.":
+            left = [n for n in left if int(n) < int(step.action)]
+    return left
+
+
 class Guess(TextDomain):
     def tasks(self, split, count, seed):
         rng = random.Random(f"{split}/{seed}")
@@ -44,7 +56,18 @@ class Guess(TextDomain):
         return GuessEnvironment()
 
     def parse_candidate(self, root, task_id, completion):
-        digits = [c for c in completion if c in "23456"]
-        if not digits:
-            raise InvalidTask("no number of tries between 2 and 6 in the answer")
-        return self.task(task_id, root.data["secret"], int(digits[0]))
+        tries = next((int(c) for c in completion if c in "23456"), None)
+        if tries in (None, root.data["tries"]):
+            raise InvalidTask("no other number of tries between 2 and 6 in the answer")
+        return self.task(task_id, root.data["secret"], tries)
+
+    # From here on: what models of its own are taught from.
+    def expert(self, task, steps):  # the middle of what is left
+        left = left_after(steps)
+        return f"{left[0]} to {left[-1]} > {left[len(left) // 2]}"
+
+    def oracle(self, task, steps):  # a good guess is one that may still be right
+        return [1 if s.action in left_after(steps[:i]) else -1 for i, s in enumerate(steps)]
+
+    def rewrites(self, root, direction):
+        return [f"{n} tries" for n in ((2, 3) if direction == "harder" else (5, 6))]

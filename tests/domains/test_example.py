@@ -36,12 +36,12 @@ def test_the_example_domain_trains_on_the_nano_path(
     assert hashlib.sha256(before).digest() != hashlib.sha256(after).digest()
 
 
-def test_the_example_has_at_most_forty_lines_of_code() -> None:
+def test_the_example_has_at_most_sixty_lines_of_code() -> None:
     text = EXAMPLE.read_text()
     docstring = ast.parse(text).body[0]
     assert docstring.end_lineno is not None
     code = [line for line in text.splitlines()[docstring.end_lineno :] if line.strip()]
-    assert len(code) <= 40
+    assert len(code) <= 60
 
 
 def test_the_readme_shows_the_example_as_it_is() -> None:

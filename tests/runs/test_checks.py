@@ -57,6 +57,8 @@ def test_what_was_evaluated_before_training_is_no_iteration() -> None:
     [
         ("judge collapse", {"judge/commonest_share": 0.97}, 3),
         ("judge unreadable", {"judge/unparsable_rate": 0.4}, 3),
+        ("foreign judge", {"judge/unparsable_rate": 0.95}, 1),
+        ("foreign adapter", {"tasks/parsed": 0.0, "tasks/valid": 0.0}, 1),
         ("mu", {"judge/mu": 1.0}, 3),
         ("weight ratio", {"judge/weight_ratio": 0.2}, 5),
         ("weight ratio", {"judge/weight_ratio": 5.0}, 5),
@@ -67,7 +69,7 @@ def test_what_was_evaluated_before_training_is_no_iteration() -> None:
         ("skipped updates", {"policy/skipped_updates": 1.0}, 1),
         ("nothing trains", {"policy/window_share": 0.0}, 3),
         ("nothing trains", {"judge/window_share": 0.0}, 3),
-        ("proposal funnel", {"tasks/valid": 0.0, "tasks/proposed": 0.0}, 2),
+        ("proposal funnel", {"tasks/valid": 1.0, "tasks/proposed": 0.0}, 2),
         ("proposal funnel", {"tasks/accepted": 0.0, "tasks/rejected": 8.0}, 2),
         ("task drift", {"tasks/drift": 0.85}, 1),
     ],
@@ -82,6 +84,17 @@ def test_a_bad_state_is_called_once_it_has_lasted(
         return
     assert lasted == {name: start + iterations}
     assert raised(*[{}] * start, *[change] * (iterations - 1), {}) == {}
+
+
+@pytest.mark.parametrize("role", ["policy", "judge"])
+def test_a_first_iteration_in_which_nothing_trains_is_called_at_once(role: str) -> None:
+    nothing = {f"{role}/window_share": 0.0}
+    assert raised(nothing, *[{}] * 5) == {"nothing trains": 1}
+    assert raised({}, nothing, nothing, {}) == {}
+
+
+def test_few_slots_without_an_answer_are_no_sign_of_a_foreign_adapter() -> None:
+    assert raised(*[{"tasks/asked": 3.0, "tasks/valid": 0.0, "tasks/parsed": 0.0}] * 4) == {}
 
 
 def test_one_answer_to_all_is_right_where_all_episodes_end_alike() -> None:

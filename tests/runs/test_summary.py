@@ -24,6 +24,7 @@ def closing(
     after: Sequence[bool | None],
     positive: float = 0.5,
     counted: dict[str, tuple[int, int]] | None = WELL,
+    unreadable: float = 0.0,
 ) -> list[str]:
     store = Store.create(folder / "run.sqlite")
     for iteration, won, counts in ((0, before, HALF), (7, after, counted)):
@@ -32,6 +33,7 @@ def closing(
         metrics = {
             "evaluation/judge/balanced_process_accuracy": 0.5 if iteration == 0 else 0.9,
             "evaluation/judge/positive_rate": positive,
+            "evaluation/judge/unparsable_rate": unreadable,
         }
         judged = {str(i): counts for i in range(20) if counts is not None}
         store.record_evaluation(evaluation_record(iteration, {"in_domain": rows}, judged, metrics))
@@ -89,6 +91,11 @@ def test_the_judges_line_gives_accuracy_gain_and_the_share_of_its_answers(tmp_pa
 def test_a_judge_that_gives_one_answer_only_is_called_collapsed(tmp_path, rate, collapsed):
     line = closing(tmp_path, [True], [True], rate)[1]
     assert ("collapsed to one answer" in line) == collapsed
+
+
+def test_a_judge_that_nobody_can_read_is_called_so_and_not_collapsed(tmp_path):
+    line = closing(tmp_path, [True], [True], positive=0.0, unreadable=1.0)[1]
+    assert line.endswith("says +1 on 0.0% -> 0.0%, 100.0% unreadable")
 
 
 def test_a_judge_without_ground_truth_is_not_spoken_of(tmp_path):

@@ -1,4 +1,4 @@
-"""`rlanything nano`: the tiny models that ship with the package."""
+"""`rlanything nano`: tiny models, those that ship and those of your own domain."""
 
 from __future__ import annotations
 
@@ -10,13 +10,24 @@ import typer
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal
 
-app = typer.Typer(no_args_is_help=True, help="The tiny models that ship with the package.")
+app = typer.Typer(
+    no_args_is_help=True, help="Tiny models: those that ship, and those of your own domain."
+)
 
 
 @app.command()
 def build(
-    out: Annotated[Path, typer.Option(help="Folder to write the three models to.")],
-    domain: Annotated[str, typer.Option(help="The domain that they are trained for.")] = "alfworld",
+    domain: Annotated[
+        str,
+        typer.Option(
+            help="The domain that they are trained for: a registered name, or module:Class for "
+            "your own, which needs an expert and an oracle, and rewrites to teach an adapter."
+        ),
+    ] = "alfworld",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder to write the models to; left out, models/NAME of the domain."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="All random choices derive from it.")] = 0,
     workers: Annotated[int, typer.Option(min=0, help="Environment processes.")] = 2,
     role: Annotated[
@@ -24,10 +35,18 @@ def build(
         typer.Option(help="Only policy, judge or adapter; the others are read from OUT."),
     ] = None,
 ) -> None:
-    """Build policy, judge and adapter from a seed, and measure what they can do."""
+    """Build policy, judge and adapter from a seed, and measure what they can do.
+
+    For a domain of your own (--domain module:Class) its methods teach them:
+    the policy learns from expert(task, steps), the judge from oracle(task, steps),
+    the adapter from rewrites(root, direction). A small game takes minutes.
+    """
+    from rlanything.config.shipped import see_shipped
     from rlanything.nano.making import roles_named
     from rlanything.nano.plans import build as build_models
 
+    see_shipped(domain)
+    out = out or Path("models", domain.rpartition(":")[2].lower())
     progress = Progress(Terminal())
     build_models(domain, seed, out, workers, progress, roles_named(role or (), out))
     progress.log(f"written to {out}; measurements are in {out / 'card.json'}")

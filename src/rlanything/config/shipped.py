@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -64,6 +66,14 @@ def ships_module(domain: object, folder: Path | None) -> list[str]:
     options = domain.get("options")
     named = [domain.get("name"), options.get("solve") if isinstance(options, dict) else None]
     return [name for name in named if isinstance(name, str) and _ships(name, examples)]
+
+
+def see_shipped(name: str) -> None:
+    """Has Python look for a `module:Class` of the examples where they lie, after everywhere else
+    and the folder one works in."""
+    examples = shipped_folder("examples").resolve()
+    if _ships(name, examples):
+        sys.path += [folder for folder in (os.getcwd(), str(examples)) if folder not in sys.path]
 
 
 def _ships(name: str, examples: Path) -> bool:

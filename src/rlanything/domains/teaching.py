@@ -2,7 +2,8 @@
 
 `rlanything nano build --domain NAME` asks the domain class for a teacher (`nano_teacher`). A
 teacher has a plan (sizes, epochs, ...) and writes the examples that policy, judge and adapter learn
-from before the loop begins. A domain without a teacher works in every other respect.
+from before the loop begins. A domain without one is taught from its own `expert`, `oracle` and
+`rewrites` (`domains/expert_teacher.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from rlanything.domains.base import Episode
+from rlanything.domains.base import Domain, Episode
 from rlanything.records import Completion, Direction, Step, Task
 
 
@@ -45,8 +46,9 @@ class StepPlan:
     copying_updates: int = 0
     """Updates of the copying exercise before the policy's own training, for domains whose words are
     made up at random."""
-    slip: float = 0.3
-    """Probability that the demonstrator takes an arbitrary action instead of a good one."""
+    slip: float | None = 0.3
+    """Probability that the demonstrator takes an arbitrary action instead of a good one; None: the
+    highest at which it still wins two thirds of what it wins without slips."""
     policy_epochs: int = 2
     judged_games: int = 1000
     """Games on which the judge is taught; the policy plays each twice."""
@@ -209,4 +211,14 @@ class TaughtDomain(Protocol):
     def nano_teacher() -> StepTeacher | UnitTestTeacher:
         """Returns the teacher. It is asked of the class: the teacher's plan says with which options
         the domain is then made."""
+        ...
+
+
+@runtime_checkable
+class RewritableDomain(Domain, Protocol):
+    """A domain that knows how its tasks can be rewritten, from which its adapter learns."""
+
+    def rewrites(self, root: Task, direction: Direction) -> Sequence[str]:
+        """Returns answers to the adapter's prompt (those that `parse_candidate` reads) that make a
+        task harder or easier; none where nothing does."""
         ...

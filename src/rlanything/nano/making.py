@@ -138,9 +138,9 @@ def roles_named(names: Sequence[str], out: Path) -> tuple[RoleName, ...]:
 
 
 def earlier_measurements(out: Path, roles: Sequence[RoleName]) -> dict[str, Any]:
-    """Returns the measurements on the card in `out`; empty if all models are made anew. Its minutes
-    are those of the whole build."""
-    if set(roles) >= set(ROLES):
+    """Returns the measurements on the card in `out`; empty if all models are made anew, or none are
+    there. Its minutes are those of the whole build."""
+    if set(roles) >= set(ROLES) or not (out / "card.json").exists():
         return {}
     return json.loads((out / "card.json").read_text(encoding="utf-8"))["measured"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rlanything.domains.base import Domain, InvalidTask
+from rlanything.domains.base import Domain, DomainError, InvalidTask
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel
@@ -21,6 +21,15 @@ from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
+
+
+def fresh_tasks(domain: Domain, split: str, count: int, seed: int) -> tuple[str, Sequence[Task]]:
+    """Returns the split that was asked for with tasks of it. A domain without `tune` is measured on
+    its training split, drawn anew; one without `ood` not at all: no tasks."""
+    try:
+        return split, domain.tasks(split, count, seed)
+    except DomainError:
+        return ("train", domain.tasks("train", count, seed)) if split == "tune" else (split, ())
 
 
 def measure_policy(
@@ -37,11 +46,14 @@ def measure_policy(
 ) -> dict[str, Any]:
     """Returns success with its 95% interval, by split and temperature."""
     measured: dict[str, Any] = {}
-    for split, temperature in (("tune", 1.0), ("tune", 0.5), ("ood", 1.0)):
+    for wanted, temperature in (("tune", 1.0), ("tune", 0.5), ("ood", 1.0)):
+        split, tasks = fresh_tasks(domain, wanted, episodes, derive(seed, "measure"))
+        if not tasks:
+            continue
         result = evaluate(
             agent_at(temperature),
             pool,
-            domain.tasks(split, episodes, derive(seed, "measure")),
+            tasks,
             split,
             max_steps=max_steps,
             parallel_episodes=parallel_episodes,

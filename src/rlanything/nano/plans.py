@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.base import DomainError
-from rlanything.domains.teaching import StepTeacher, TaughtDomain, UnitTestTeacher
+from rlanything.domains.base import DomainError, UnitTestDomain
+from rlanything.domains.expert_teacher import ExpertTeacher
+from rlanything.domains.registry import load_domain
+from rlanything.domains.teaching import StepPlan, StepTeacher, TaughtDomain, UnitTestTeacher
 from rlanything.nano.making import ROLES, RoleName
 from rlanything.nano.step_domains import StepDomainBuilder
 from rlanything.nano.unit_test_domains import UnitTestDomainBuilder
@@ -28,24 +30,32 @@ def build(
     and returns what was measured.
 
     `roles`: those to make; the others are read from the folder. Raises `PluginError` for an unknown
-    domain and `DomainError` for one without a teacher."""
+    domain and `DomainError` for one that has neither a teacher nor an expert and an oracle."""
     teacher = teacher_of(domain)
     if isinstance(teacher, StepTeacher):
         plan = replace(teacher.plan, seed=seed, domain=domain)
-        return StepDomainBuilder(plan, teacher, out, workers, progress).build(roles)
+        roles = _teachable(teacher, domain, roles, progress)
+        measured = StepDomainBuilder(plan, teacher, out, workers, progress).build(roles)
+        for section in recipe_sections(plan, out):
+            progress.log(f"for a recipe: {section}")
+        return measured
     plan = replace(teacher.plan, seed=seed, domain=domain)
     return UnitTestDomainBuilder(plan, teacher, out, workers, progress).build(roles)
 
 
 def teacher_of(domain: str) -> StepTeacher | UnitTestTeacher:
-    """Returns the teacher that a domain class brings. Raises as `build` does."""
+    """Returns the teacher that a domain class brings; where it brings none, one that teaches from
+    its expert and oracle. Raises as `build` does."""
     domain_class = load_plugin("domain", domain)
     if not isinstance(domain_class, TaughtDomain):
-        raise DomainError(
-            f"domain {domain} has no teacher for nano models: give its class a static method "
-            "nano_teacher() that returns a StepTeacher or a UnitTestTeacher of "
-            "rlanything.domains.teaching"
-        )
+        made = load_domain(domain, {})
+        if isinstance(made, UnitTestDomain):
+            raise DomainError(
+                f"domain {domain} has no teacher for nano models, which one whose judge writes "
+                "tests needs: give its class a static method nano_teacher() that returns a "
+                "UnitTestTeacher of rlanything.domains.teaching"
+            )
+        return ExpertTeacher(domain, made)
     teacher: object = domain_class.nano_teacher()
     if not isinstance(teacher, (StepTeacher, UnitTestTeacher)):
         raise DomainError(
@@ -54,3 +64,31 @@ def teacher_of(domain: str) -> StepTeacher | UnitTestTeacher:
             "one of them whole"
         )
     return teacher
+
+
+def _teachable(
+    teacher: StepTeacher, domain: str, roles: Sequence[RoleName], progress: Progress
+) -> Sequence[RoleName]:
+    """Returns the roles that the teacher has examples for, and says which it has none for."""
+    if "adapter" not in roles or not isinstance(teacher, ExpertTeacher) or teacher.rewrites:
+        return roles
+    remedy = "give it rewrites(root, direction), or train with curriculum.adapt_tasks=false"
+    if len(roles) == 1:
+        raise DomainError(f"domain {domain} has nothing to teach an adapter: {remedy}")
+    progress.warn(f"no adapter is built: domain {domain} cannot rewrite tasks; {remedy}")
+    return tuple(role for role in roles if role != "adapter")
+
+
+def recipe_sections(plan: StepPlan, out: Path) -> list[str]:
+    """Returns the sections with which a recipe uses the models in `out`, as YAML, a line each."""
+    settings = {
+        "policy": f"decoding: {plan.decoding}, max_tokens: {plan.response_tokens}"
+        + (f", thought_tokens: {plan.thought_tokens}" if plan.decoding == "choices" else ""),
+        "judge": f"max_tokens: {plan.judgement_tokens}",
+        "adapter": f"max_tokens: {plan.proposal_tokens}",
+    }
+    return [
+        f"{role}: {{model: {out / role}, {setting}}}"
+        for role, setting in settings.items()
+        if (out / role).is_dir()
+    ]

@@ -19,7 +19,7 @@ import numpy as np
 
 from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
-from rlanything.domains.base import Domain
+from rlanything.domains.base import Domain, DomainError
 from rlanything.domains.registry import load_domain
 from rlanything.domains.teaching import StepPlan, StepTeacher
 from rlanything.engines.base import Sampling
@@ -41,7 +41,12 @@ from rlanything.nano.making import (
     teach,
     write_card,
 )
-from rlanything.nano.measuring import measure_adapter, measure_policy, sample_critics
+from rlanything.nano.measuring import (
+    fresh_tasks,
+    measure_adapter,
+    measure_policy,
+    sample_critics,
+)
 from rlanything.nano.samples import SampleWriter
 from rlanything.nano.seeing import new_seeing_model
 from rlanything.nano.sft import Renaming
@@ -55,6 +60,12 @@ from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_policy
 from rlanything.seeds import derive
 
+SLIPS = (0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
+"""What is tried where a plan names no slip."""
+TRIALS = 96
+"""Games played with each of them, the same ones."""
+KEPT = 2 / 3
+"""Share of the expert's own success that a demonstrator must keep."""
 SCREENSHOTS = 1
 """How many a policy that sees is shown: a page's last one has all that earlier ones led to."""
 
@@ -87,11 +98,12 @@ class StepDomainBuilder:
         with self._images, self._progress.live(), self._pool:
             games = self._domain.tasks("train", plan.games, derive(plan.seed, "games"))
             if "policy" in roles:
+                slip = plan.slip
+                if slip is None:
+                    slip = measured["slip"] = self._find_slip(games)
+                demonstrator = self._teacher.demonstrator(slip)
                 demonstrations = self._play(
-                    self._teacher.demonstrator(plan.slip),
-                    games,
-                    plan.demonstrations_per_game,
-                    "demos",
+                    demonstrator, games, plan.demonstrations_per_game, "demos"
                 )
                 policy = self._untaught(demonstrations)
                 writer = self._writer(policy)
@@ -121,10 +133,30 @@ class StepDomainBuilder:
                 samples = critics + self._proposals(writer, explained)
                 self._teach(adapter, samples, "adapter")
                 measured["adapter"] = self._measure_adapter(adapter, explained)
-        if set(roles) == set(ROLES):
+        if "minutes" not in measured:
             measured["minutes"] = (time.perf_counter() - begun) / 60
         write_card(self._out, plan, measured)
         return measured
+
+    def _find_slip(self, games: Sequence[Task]) -> float:
+        """Returns the highest slip with which the expert keeps most of its success in these games.
+        Raises `DomainError` for one that wins none of them."""
+        won: dict[float, float] = {}
+        for slip in SLIPS:
+            demonstrator = self._teacher.demonstrator(slip)
+            played = self._play(demonstrator, games[:TRIALS], 1, f"demos with slip {slip}")
+            won[slip] = sum(t.outcome == 1 for t in played) / max(len(played), 1)
+        if not won[0.0]:
+            raise DomainError(
+                f"the expert of {self._plan.domain} wins none of {len(games[:TRIALS])} games in "
+                f"{self._plan.max_steps} steps: nothing can be learned from it; mend `expert`"
+            )
+        slip = max(slip for slip, share in won.items() if share >= KEPT * won[0.0])
+        self._progress.log(
+            f"the expert wins {won[0.0]:.0%} of its games; it demonstrates with slips in "
+            f"{slip:.0%} of its actions, and wins {won[slip]:.0%}"
+        )
+        return slip
 
     def _policy_rollouts(self, policy: LanguageModel, games: Sequence[Task]) -> list[Trajectory]:
         return self._play(self._agent(policy, 1.0), games, 2, "rollouts")
@@ -250,7 +282,12 @@ class StepDomainBuilder:
 
         Good and bad steps are balanced: the surplus of the commoner kind is left out."""
         rng = np.random.default_rng(derive(self._plan.seed, "noise"))
-        labelled = [(t, self._domain.oracle(t.task, t.steps) or []) for t in rollouts]
+        if len({label for _, labels in self._labelled(rollouts) for label in labels}) == 1:
+            # The policy does everything right, or everything wrong: an expert that slips does both.
+            demonstrator = self._teacher.demonstrator(SLIPS[0])
+            games = list({t.task.id: t.task for t in rollouts}.values())
+            rollouts = [*rollouts, *self._play(demonstrator, games, 1, "demos to judge")]
+        labelled = self._labelled(rollouts)
         good = sum(label == 1 for _, labels in labelled for label in labels)
         bad = sum(label == -1 for _, labels in labelled for label in labels)
         keep = {1: min(1.0, bad / max(good, 1)), -1: min(1.0, good / max(bad, 1))}
@@ -267,10 +304,12 @@ class StepDomainBuilder:
             samples.append(kept)
         return samples
 
+    def _labelled(self, rollouts: Sequence[Trajectory]) -> list[tuple[Trajectory, list[int]]]:
+        return [(t, self._domain.oracle(t.task, t.steps) or []) for t in rollouts]
+
     def _measure_judge(self, judge: LanguageModel, policy: LanguageModel) -> dict[str, Any]:
-        games = self._domain.tasks(
-            "tune", min(200, self._plan.episodes), derive(self._plan.seed, "judged")
-        )
+        count, seed = min(200, self._plan.episodes), derive(self._plan.seed, "judged")
+        _, games = fresh_tasks(self._domain, "tune", count, seed)
         rollouts = self._play(self._agent(policy, 1.0), games, 1, "judged rollouts")
         evaluation = JudgeEvalSet(rollouts, oracle_labels(self._domain, rollouts))
         chat_model = LocalChatModel(judge, embedded_engine(judge))

@@ -179,7 +179,8 @@ def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:
             raise PlanError(f"{name}.model: no {kind} can be made of it: {reason}") from error
         raise PlanError(
             f"{name}.model: no configuration of {model!r} ({reason}): give a folder with "
-            f"config.json, a Hugging Face id, a GGUF file, `nano`, or one of {', '.join(KNOWN)}"
+            "config.json (`rlanything nano build` makes those in models/), a Hugging Face id, a "
+            f"GGUF file, `nano`, or one of {', '.join(KNOWN)}"
         ) from error
     made = Architecture(network)
     how = f"{kind} of {made.layers} layers of {made.hidden:,}, {made.vocabulary:,} words; by the "

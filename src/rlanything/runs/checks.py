@@ -38,6 +38,10 @@ MIXED = (0.1, 0.9)
 """Success between these: episodes end both ways, so that one answer to all cannot be right."""
 UNREADABLE = 0.3
 """Share of the judgements; each of them trains the judge as a wrong one."""
+FOREIGN = 0.9
+"""Share of the judgements: the model was not made for such prompts, which one iteration shows."""
+FOREIGN_ASKED = 4
+"""Slots asked in one iteration, several tries each, without a single valid answer."""
 LOPSIDED = 4.0
 """|f+| / |f-| or its inverse: what the judge learns of one kind of episode then has at most a
 quarter of the other's weight."""
@@ -113,6 +117,8 @@ def _judge_collapse(past: Past) -> str | None:
         return None
     if not all(MIXED[0] <= share <= MIXED[1] for share in success):
         return None
+    if (read(past[-1], "judge/unparsable_rate") or 0) >= UNREADABLE:
+        return None  # what they have in common is that they cannot be read: another warning
     entropy = read(past[-1], "judge/answer_entropy") or 0.0
     return (
         f"{shares[-1]:.0%} of the judge's answers are one and the same (entropy {entropy:.2f} "
@@ -122,9 +128,26 @@ def _judge_collapse(past: Past) -> str | None:
 
 def _judge_unreadable(past: Past) -> str | None:
     shares = _lately(past, "judge/unparsable_rate", PATIENCE)
-    if shares is None or min(shares) < UNREADABLE:
+    if shares is None or min(shares) < UNREADABLE or shares[-1] >= FOREIGN:
         return None
     return f"{shares[-1]:.0%} of the judgements hold no score"
+
+
+def _foreign_judge(past: Past) -> str | None:
+    share = read(past[-1], "judge/unparsable_rate")
+    if share is None or share < FOREIGN:
+        return None
+    return f"{share:.0%} of the judgements hold no score: this model does not know this domain"
+
+
+def _foreign_adapter(past: Past) -> str | None:
+    asked = read(past[-1], "tasks/asked") or 0
+    if asked < FOREIGN_ASKED or read(past[-1], "tasks/valid"):
+        return None
+    return (
+        f"the adapter was asked for {asked:.0f} tasks and gave no valid answer: this model does "
+        "not know this domain, or the domain rewrites no tasks"
+    )
 
 
 def _judge_worse(past: Past) -> str | None:
@@ -215,9 +238,12 @@ def _skipped(past: Past) -> str | None:
 
 def _nothing_trains(past: Past) -> str | None:
     for role in ("policy", "judge"):
-        shares = _lately(past, f"{role}/window_share", PATIENCE)
+        # The first iteration is said at once: whoever begins should not wait for nothing.
+        count = 1 if len(past) == 1 else PATIENCE
+        shares = _lately(past, f"{role}/window_share", count)
         if shares is not None and max(shares) == 0:
-            return f"no task lay in the {role}'s window for {PATIENCE} iterations: nothing trains"
+            lasted = "in the first iteration" if count == 1 else f"for {count} iterations"
+            return f"no task lay in the {role}'s window {lasted}: nothing trains"
     return None
 
 
@@ -277,6 +303,12 @@ RULES: Mapping[str, Rule] = {
         "many judgements hold no score",
         "raise judge.max_tokens, or have the judge's prompt end with the form of the answer",
     ),
+    "foreign judge": Rule(
+        _foreign_judge,
+        "nearly no judgement of an iteration holds a score",
+        "name a judge.model that knows it (`rlanything nano build --domain module:Class` makes one "
+        "from the domain's own oracle), or raise judge.max_tokens if its answers are cut off",
+    ),
     "judge accuracy": Rule(
         _judge_worse,
         "balanced Process Acc (or UT, or Outcome Acc) falls, significantly",
@@ -318,9 +350,15 @@ RULES: Mapping[str, Rule] = {
     ),
     "nothing trains": Rule(
         _nothing_trains,
-        "no task lies in a window for several iterations",
+        "no task lies in a window in the first iteration, or for several",
         "choose tasks that are solved sometimes, raise loop.rollouts_per_task, or widen "
         "feedback.policy_window and feedback.judge_window",
+    ),
+    "foreign adapter": Rule(
+        _foreign_adapter,
+        "several slots were asked for in an iteration and none got a valid answer",
+        "name an adapter.model that knows it (`rlanything nano build --domain module:Class` makes "
+        "one from the domain's own rewrites), or set curriculum.adapt_tasks=false",
     ),
     "proposal funnel": Rule(
         _funnel,

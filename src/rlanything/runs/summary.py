@@ -11,6 +11,7 @@ from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.intervals import Interval
 from rlanything.evaluation.success import Evaluation
 from rlanything.evaluation.trends import growth
+from rlanything.runs.checks import UNREADABLE, run_checks
 from rlanything.runs.gains import (
     BALANCED,
     OF_STEPS,
@@ -25,6 +26,7 @@ from rlanything.runs.results import EvaluationRecord, IterationRecord, Numbers
 from rlanything.runs.store.store import Store
 
 ACCEPTED, POSITIVE_RATE = "tasks/accepted", "evaluation/judge/positive_rate"
+UNPARSABLE_RATE = "evaluation/judge/unparsable_rate"
 
 
 def percent(interval: Interval | None) -> str:
@@ -74,6 +76,8 @@ def judge_line(record: EvaluationRecord) -> str:
         f"{name} {share(accuracy)}" for name, accuracy in known.items() if accuracy is not None
     ]
     parts.append(f"says +1 on {share(value('positive_rate'))}")
+    if fault := judge_fault(record.metrics):
+        parts.append(fault)
     return f"judge, {_when(record.number)}: {', '.join(parts)}"
 
 
@@ -145,6 +149,7 @@ def closing_lines(
         lines.append(
             f"quarantined: {banned} tasks killed their workers; `rlanything tasks` names them"
         )
+    lines += [check.line() for check in run_checks(store.history())]
     lines.append(f"run: {directory} ({seconds / 60:.1f} min)")
     lines.append(
         f"next: `rlanything tasks {directory}` shows the rewritten tasks; "
@@ -179,8 +184,9 @@ def _judge_line(gain: Gain, before: Numbers, after: Numbers) -> str:
     if gain.name != BALANCED:
         return line
     rates = [read(metrics, POSITIVE_RATE) for metrics in (before, after)]
-    collapsed = ", collapsed to one answer" if has_collapsed(rates[1]) else ""
-    return f"{line}; says +1 on {share(rates[0])} -> {share(rates[1])}{collapsed}"
+    fault = judge_fault(after)
+    said = f"says +1 on {share(rates[0])} -> {share(rates[1])}"
+    return f"{line}; {said}, {fault}" if fault else f"{line}; {said}"
 
 
 def _change(gain: Gain) -> str:
@@ -191,6 +197,12 @@ COLLAPSED = 0.1
 """A judge that gives one of its two answers less often than this tells nothing apart."""
 
 
-def has_collapsed(positive_rate: float | None) -> bool:
-    """Returns whether a judge tells nothing apart any more."""
-    return positive_rate is not None and not COLLAPSED <= positive_rate <= 1 - COLLAPSED
+def judge_fault(metrics: Numbers) -> str:
+    """Returns in words why an evaluated judge tells nothing apart; "" where nothing speaks for
+    that."""
+    unreadable, rate = (read(metrics, name) for name in (UNPARSABLE_RATE, POSITIVE_RATE))
+    if unreadable is not None and unreadable >= UNREADABLE:
+        return f"{share(unreadable)} unreadable"
+    if rate is not None and not COLLAPSED <= rate <= 1 - COLLAPSED:
+        return "collapsed to one answer"
+    return ""

@@ -46,8 +46,8 @@ def open_files(source: str) -> Opened:
     logging.disable_progress_bar()
     with reading(
         f"cannot load model {source!r}",
-        "Give a folder with config.json, model.safetensors and a tokenizer, a Hugging Face id, a "
-        "GGUF file, or `nano`.",
+        "Give a folder with config.json, model.safetensors and a tokenizer (`rlanything nano "
+        "build` makes those in models/), a Hugging Face id, a GGUF file, or `nano`.",
     ):
         packed = find_gguf(source)
         folder = str(unpacked(packed) if packed is not None else source)

@@ -16,7 +16,7 @@ from rlanything.runs.metrics.measuring import read
 from rlanything.runs.report.curves import Curve, Curves
 from rlanything.runs.report.history import Disagreement, History, disagreement
 from rlanything.runs.store.store import Store
-from rlanything.runs.summary import POSITIVE_RATE, has_collapsed
+from rlanything.runs.summary import POSITIVE_RATE, judge_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ class Facts:
     judge: tuple[Verdict, ...]
     positive_rate: tuple[float | None, float | None]
     """The share of steps that the judge calls good, at the first and the latest evaluation."""
-    collapsed: bool
+    judge_fault: str
+    """Why the judge tells nothing apart at the latest evaluation; "" for one that does."""
     tasks: TaskCounts
     policy_curves: tuple[Curve, ...]
     judge_curves: tuple[Curve, ...]
@@ -117,10 +118,7 @@ class Reader:
         splits = [s for (s,) in store.query("SELECT DISTINCT split FROM evaluations ORDER BY 1")]
         alone = len(evaluated_iterations) == 1
         history = store.history()
-        rates = [
-            read(history[t], POSITIVE_RATE) if t in history else None
-            for t in first_and_last(store) or (None, None)
-        ]
+        before, after = (history.get(t, {}) for t in first_and_last(store) or (0, 0))
         episodes, kept = (
             store.query(f"SELECT COUNT(*) FROM {table}")[0][0]
             for table in ("trajectories", "transcripts")
@@ -148,8 +146,8 @@ class Reader:
             evaluated_iterations=tuple(evaluated_iterations),
             policy=tuple(Verdict.of(gain, alone) for gain in policy_gains(store, splits)),
             judge=tuple(Verdict.of(gain, alone) for gain in judge_gains(store)),
-            positive_rate=(rates[0], rates[1]),
-            collapsed=has_collapsed(rates[1]),
+            positive_rate=(read(before, POSITIVE_RATE), read(after, POSITIVE_RATE)),
+            judge_fault=judge_fault(after),
             tasks=self._tasks(),
             policy_curves=tuple(self._curves.policy(splits, iterations)),
             judge_curves=tuple(self._curves.judge(iterations)),

@@ -42,7 +42,7 @@ function headlines(run, browser) {
       run.judge.map((each, i) => gainRow(each, (i + 2) % 6, twice)),
       positive[1] === null ? null : el("p", { class: "small soft" },
         twice ? `It calls ${percent(positive[0])} of held-out steps good before, ${percent(positive[1])} after.` : `It calls ${percent(positive[1])} of held-out steps good.`,
-        run.collapsed ? el("span", { class: "tag bad" }, "collapsed to one answer") : null)),
+        run.judge_fault ? el("span", { class: "tag bad" }, run.judge_fault) : null)),
     el("div", { class: "card", id: "answer-tasks" }, el("h3", null, "Which tasks were rewritten, and why?"), rewritten(run)),
     el("div", { class: "card", id: "answer-disagreement" }, el("h3", null, "Where does the judge disagree with the outcome?"), differing(run, browser)));
 }
