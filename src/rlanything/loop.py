@@ -9,7 +9,7 @@ import numpy as np
 
 from rlanything.algorithm.curriculum import Candidate, Pool, direction
 from rlanything.config.recipe import Recipe
-from rlanything.domains.base import Domain, EpisodeError
+from rlanything.domains.base import Domain, EpisodeError, rewrites_tasks
 from rlanything.engines.base import Engine
 from rlanything.learning.base import Updates
 from rlanything.progress import Progress
@@ -155,13 +155,16 @@ class Loop:
     def _adapt_tasks(self, result: IterationResult) -> None:
         """Asks for a candidate for active tasks outside the window, from the judge's criticism."""
         settings = self.recipe.curriculum
+        asked = settings.adapt_tasks and rewrites_tasks(self.domain)
+        if settings.adapt_tasks and not asked and result.number == 1:
+            self.progress.log("tasks stay as they are: this domain cannot rewrite them")
         requests: list[RewriteRequest] = []
         for group in result.groups:
             slot = self.pool.slot(group.scheduled.slot)
             wanted = direction(group.proven_accuracy, settings.alpha_low, settings.alpha_high)
             # Of sampled tasks only (Algorithm 2, line 28): not of a candidate accepted just now.
             sampled = not group.scheduled.candidate and group.scheduled.task == slot.active
-            if settings.adapt_tasks and wanted and slot.usable and sampled:
+            if asked and wanted and slot.usable and sampled:
                 request = RewriteRequest(slot.id, slot.root, slot.active, wanted, group.judged)
                 requests.append(request)
         with self.progress.phase("proposals", len(requests), "tasks") as advance:

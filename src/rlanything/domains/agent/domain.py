@@ -85,6 +85,10 @@ class AgentDomain(TextDomain):
         else:
             self._start = _function(solve)
 
+    @property
+    def rewrites_tasks(self) -> bool:
+        return self._rewrites
+
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         return self._tasks.tasks(split, count, seed)
 
