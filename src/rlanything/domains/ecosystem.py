@@ -139,8 +139,8 @@ class EcosystemDomain(TextDomain):
     """Tasks that are seeds of another library's environment. Subclass it with `environment`."""
 
     def __init__(self, name: str, instruction: str | None, ood: Mapping[str, Any] | None) -> None:
-        """`name`: of the environment, as the tasks' kind; `instruction`: what the policy is told; `ood`:
-        the settings that differ in the split `ood`; None: it has no tasks."""
+        """`name`: of the environment, as the tasks' kind; `instruction`: what the policy is told;
+        `ood`: the settings that differ in the split `ood`; None: it has no tasks."""
         if instruction is not None and (not isinstance(instruction, str) or not instruction):
             raise DomainError(f"instruction is {instruction!r:.80}: write a text, or leave it out")
         if ood is not None and (not isinstance(ood, Mapping) or not ood):

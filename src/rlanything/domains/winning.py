@@ -1,7 +1,7 @@
 """Winning: whether an episode was won, by conditions that a recipe can write.
 
-    win: {return: ">= 1"}                     # the sum of its rewards
-    win: {terminated: true, steps: "< 50"}    # where there are several, all must hold
+win: {return: ">= 1"}                     # the sum of its rewards
+win: {terminated: true, steps: "< 50"}    # where there are several, all must hold
 """
 
 from __future__ import annotations
@@ -93,9 +93,10 @@ class RewardRange:
         if bounds is None:
             return cls()
         try:
-            lowest, highest = (_number("reward_range", bound) for bound in bounds)
+            lowest, highest = () if isinstance(bounds, str) else bounds
         except (TypeError, ValueError):
             raise DomainError("reward_range must be two numbers, such as [0, 1]") from None
+        lowest, highest = _number("reward_range", lowest), _number("reward_range", highest)
         if not lowest < highest:
             raise DomainError(f"reward_range is [{lowest:g}, {highest:g}]: write the lower first")
         return cls(lowest, highest)

@@ -81,7 +81,6 @@ class EpisodeHost:
                 assert isinstance(reply, Reply)
                 environment.take(reply)
 
-
     def close(self) -> None:
         """Closes all environments. Never raises."""
         while self._environments:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium
@@ -89,7 +90,7 @@ class GymnasiumGame:
 
 
 @contextlib.contextmanager
-def _quiet():
+def _quiet() -> Iterator[None]:
     """Keeps what environments print and warn of from the terminal."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
@@ -98,7 +99,10 @@ def _quiet():
 
 def _render_modes(id: str) -> list[str]:
     """Returns the ways in which an environment can show itself, where its class says so."""
-    creator = gymnasium.spec(id).entry_point
+    module, _, name = id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    creator = gymnasium.spec(name).entry_point
     if isinstance(creator, str):
         from gymnasium.envs.registration import load_env_creator
 

@@ -82,9 +82,7 @@ class TextArenaGame:
     def begin(self, task: Task) -> GameTurn:
         settings = self._settings
         self._seen = {}
-        self._game = self._make(
-            self._kwargs_of(task), settings.players, int(task.data["seed"])
-        )
+        self._game = self._make(self._kwargs_of(task), settings.players, int(task.data["seed"]))
         self._inner = self._game
         while hasattr(self._inner, "env"):
             self._inner = self._inner.env
