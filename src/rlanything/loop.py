@@ -9,12 +9,12 @@ import numpy as np
 
 from rlanything.algorithm.curriculum import Candidate, Pool, direction
 from rlanything.config.recipe import Recipe
-from rlanything.domains.base import Domain, EpisodeError, rewrites_tasks
+from rlanything.domains.base import Domain, EpisodeError
 from rlanything.engines.base import Engine
 from rlanything.learning.base import Updates
 from rlanything.progress import Progress
 from rlanything.records import Sample
-from rlanything.roles.adapter import Adapter, Proposal, RewriteRequest
+from rlanything.roles.adapter import Adapter, NullAdapter, Proposal, RewriteRequest
 from rlanything.roles.judges.base import Judge
 from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped, shuffled
@@ -155,7 +155,7 @@ class Loop:
     def _adapt_tasks(self, result: IterationResult) -> None:
         """Asks for a candidate for active tasks outside the window, from the judge's criticism."""
         settings = self.recipe.curriculum
-        asked = settings.adapt_tasks and rewrites_tasks(self.domain)
+        asked = settings.adapt_tasks and not isinstance(self.adapter, NullAdapter)
         if settings.adapt_tasks and not asked and result.number == 1:
             self.progress.log("tasks stay as they are: this domain cannot rewrite them")
         requests: list[RewriteRequest] = []

@@ -245,8 +245,8 @@ class Domain(Protocol):
 
 @runtime_checkable
 class RewritingDomain(Protocol):
-    """A domain that says whether its tasks can be rewritten. Where they cannot, no adapter is asked
-    for candidates; one that does not say is asked."""
+    """A domain that says whether its tasks can be rewritten. Where they cannot, no language model is
+    asked for candidates; for a domain that does not say, one is."""
 
     @property
     def rewrites_tasks(self) -> bool:
@@ -255,7 +255,7 @@ class RewritingDomain(Protocol):
 
 
 def rewrites_tasks(domain: Domain) -> bool:
-    """Returns whether an adapter may be asked for tasks of this domain."""
+    """Returns whether a language model may be asked for tasks of this domain."""
     return not isinstance(domain, RewritingDomain) or domain.rewrites_tasks
 
 

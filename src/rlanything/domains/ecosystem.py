@@ -7,7 +7,9 @@ A task is a seed, and every split has seeds of its own. What a library calls an 
 from __future__ import annotations
 
 import contextlib
+import io
 import random
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -188,6 +190,14 @@ class OwnRandomness:
         finally:
             self._states = (random.getstate(), np.random.get_state())
             _set_states(outer)
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Keeps what other libraries print and warn of from the terminal."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _set_states(states: tuple[Any, Any]) -> None:

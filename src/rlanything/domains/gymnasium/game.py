@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import io
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
 from gymnasium.error import UnregisteredEnv
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.ecosystem import GameTurn
+from rlanything.domains.ecosystem import GameTurn, silenced
 from rlanything.domains.gymnasium.actions import ActionReader, NoSuchAction
 from rlanything.domains.gymnasium.rendering import Renderer, Rendering, rendering_of
 from rlanything.records import Task
@@ -28,7 +25,7 @@ def make_environment(
     """Returns an environment and how it is shown. Raises `DomainError` for one that Gymnasium does
     not make."""
     try:
-        with _quiet():
+        with silenced():
             modes = _render_modes(id)
             rendering = rendering_of(render, modes)
             mode = {"render_mode": "ansi"} if rendering.ansi else {}
@@ -65,7 +62,7 @@ class GymnasiumGame:
             self.close()
             self._made = (ood, *self._make(task.data))
         _, environment, rendering = self._made
-        with _quiet():
+        with silenced():
             observation, info = environment.reset(seed=int(task.data["seed"]))
             text = rendering.text(environment, observation)
         return GameTurn(text, self._reader.choices, info=info)
@@ -77,7 +74,7 @@ class GymnasiumGame:
             value = self._reader.value(action)
         except NoSuchAction as refusal:
             return GameTurn(str(refusal), self._reader.choices, valid=False)
-        with _quiet():
+        with silenced():
             observation, reward, terminated, truncated, info = environment.step(value)
             text = rendering.text(environment, observation)
         over, ended = bool(terminated or truncated), bool(terminated)
@@ -87,14 +84,6 @@ class GymnasiumGame:
         if self._made is not None:
             (_, environment, _), self._made = self._made, None
             environment.close()
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps what environments print and warn of from the terminal."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _render_modes(id: str) -> list[str]:

@@ -18,6 +18,7 @@ from rlanything.domains.ecosystem import (
     EpisodeRules,
     GameTurn,
     action_names,
+    silenced,
     split_seeds,
 )
 from rlanything.domains.winning import WinRule
@@ -91,21 +92,31 @@ class ReasoningGymDomain(EcosystemDomain):
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
         """Returns +1 for a right answer."""
-        at = self._rules.win
-        return [1 if at.reached(self.score(task, step.action)) else -1 for step in steps]
+        return [1 if self._right(task, step.action) else -1 for step in steps]
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
-        """Returns the dataset's own answer; None for one that a response cannot hold."""
+        """Returns the dataset's own answer; None for one that a response cannot hold, and where the
+        dataset has none that it would call right itself."""
         _, entry = self._question(int(task.data["seed"]), task.data)
         answer = str(entry["answer"]).strip()
-        return None if not answer or self.action_marker in answer else f"I know it > {answer}"
+        if not answer or self.action_marker in answer:
+            return None
+        right = self._right(task, answer)
+        return f"I know it {self.action_marker} {answer}" if right else None
 
     def score(self, task: Task, answer: str | None) -> float:
         """Returns what reasoning-gym gives for an answer, from 0 to 1."""
         if answer is None:
             return 0.0
         made, entry = self._question(int(task.data["seed"]), task.data)
-        return made.score_answer(answer, entry)
+        with silenced():
+            return made.score_answer(answer, entry)
+
+    def _right(self, task: Task, answer: str | None) -> bool:
+        try:
+            return self._rules.win.reached(self.score(task, answer))
+        except Exception:  # a dataset may fail at an answer, which lost the episode then
+            return False
 
     @property
     def answers(self) -> tuple[str, ...] | None:
@@ -152,8 +163,9 @@ def _generated(
 ) -> tuple[Any, dict[str, Any]]:
     """Returns the dataset of one question that a seed gives, and the question."""
     try:
-        made = reasoning_gym.create_dataset(name, **dict(settings), seed=seed, size=1)
-        return made, made[0]
+        with silenced():
+            made = reasoning_gym.create_dataset(name, **dict(settings), seed=seed, size=1)
+            return made, made[0]
     except (TypeError, AssertionError, ValueError) as fault:
         raise DomainError(
             f"reasoning-gym's {name} refuses its config ({type(fault).__name__}: "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from rlanything.domains.base import DomainError
 from rlanything.domains.ecosystem import (
@@ -27,7 +27,8 @@ class TextArenaDomain(EcosystemDomain):
     seats: `random` (any move that the game has just listed in brackets), `module:function` of the
     text that a player sees, or a frozen model `{url, model, key_variable}`; None: a game for one.
     `players`: how many play; None: 1, or 2 with an opponent. `seat`: the policy's. `win_at`: the
-    reward from which a game is won. `actions`: moves to choose among; None: any text.
+    reward from which a game is won. `actions`: moves to choose among, or `listed`: those that the
+    game lists in brackets at each turn; None: any text.
     `error_allowance`: invalid moves in a row that are forgiven. `instruction`: what the policy is
     told before the game explains itself. `horizon`: the most steps. `ood`: the kwargs that differ
     in the split `ood`.
@@ -43,7 +44,7 @@ class TextArenaDomain(EcosystemDomain):
         players: int | None = None,
         seat: int = 0,
         win_at: float = 1.0,
-        actions: Sequence[str] | None = None,
+        actions: Sequence[str] | str | None = None,
         error_allowance: int = 1,
         instruction: str | None = None,
         horizon: int | None = None,
@@ -66,13 +67,13 @@ class TextArenaDomain(EcosystemDomain):
             players=players,
             seat=seat,
             error_allowance=error_allowance,
-            choices=None if actions is None else action_names(actions),
+            actions=_actions(actions),
             opponent=opponent_of(opponent),
         )
         for data in ({}, *([{"ood": True}] if ood else [])):
             make_game(self._name, self.settings(data, kwargs), players, 0)
-        if actions is not None:
-            self._instruction += f"\nActions: {', '.join(action_names(actions))}."
+        if isinstance(self._settings.actions, tuple):
+            self._instruction += f"\nActions: {', '.join(self._settings.actions)}."
 
     def environment(self) -> EcosystemEnvironment:
         def kwargs_of(task: Task) -> Mapping[str, Any]:
@@ -80,3 +81,7 @@ class TextArenaDomain(EcosystemDomain):
 
         make = partial(make_game, self._name)
         return EcosystemEnvironment(TextArenaGame(make, kwargs_of, self._settings), self._rules)
+
+
+def _actions(actions: Any) -> tuple[str, ...] | Literal["listed"] | None:
+    return actions if actions in (None, "listed") else action_names(actions)

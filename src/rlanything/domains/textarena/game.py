@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import nltk
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.ecosystem import GameTurn
-from rlanything.domains.textarena.opponents import Opponent
+from rlanything.domains.ecosystem import GameTurn, silenced
+from rlanything.domains.textarena.opponents import Opponent, listed_moves
 from rlanything.domains.winning import BadReward
 from rlanything.records import Task
 
@@ -27,7 +26,8 @@ class TextArenaSettings:
     players: int
     seat: int
     error_allowance: int
-    choices: tuple[str, ...] | None
+    actions: tuple[str, ...] | Literal["listed"] | None
+    """`listed`: those that the game lists in brackets at each turn."""
     opponent: Opponent | None
 
 
@@ -56,7 +56,7 @@ def make_game(id: str, kwargs: Mapping[str, Any], players: int, seed: int) -> An
             "averaged_perceptron_tagger_eng`"
         ) from fault
     except AssertionError as fault:
-        remedy = "name an opponent or set domain.options.players"
+        remedy = "mend domain.options.players, and name an opponent where there are others"
         raise DomainError(f"{id}: {' '.join(str(fault).split())[:200]}: {remedy}") from fault
     except Exception as fault:  # whatever the game's own code raises
         raise _refused(id, fault) from fault
@@ -121,7 +121,7 @@ class TextArenaGame:
         messages, state.observations[seat] = state.observations[seat], []
         text, valid = self._told(messages, own=True), not _complained(messages)
         if not done:
-            return GameTurn(text, self._settings.choices, valid=valid)
+            return GameTurn(text, self._choices(text), valid=valid)
         rewards, info = self._game.close()
         own = (info or {}).get(seat, {})
         if not isinstance(rewards, Mapping) or seat not in rewards:
@@ -129,6 +129,10 @@ class TextArenaGame:
         text = "\n".join(filter(None, [text, str(own.get("reason") or "")]))
         valid = valid and not own.get("invalid_move")
         return GameTurn(text or "The game is over.", None, rewards[seat], True, valid=valid)
+
+    def _choices(self, text: str) -> tuple[str, ...] | None:
+        actions = self._settings.actions
+        return (listed_moves(text) or None) if actions == "listed" else actions
 
     def _told(self, messages: Any, own: bool) -> str:
         """Returns messages as text. `own`: for the policy, whose own moves its transcript has."""
@@ -160,7 +164,7 @@ def _without_downloads() -> Iterator[None]:
     download = nltk.download
     nltk.download = lambda *_, **__: False
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with silenced():
             yield
     finally:
         nltk.download = download

@@ -39,13 +39,21 @@ def opponent_of(named: Any) -> Opponent | None:
     return function
 
 
-def listed_move(seen: str) -> str:
-    """Returns any of the moves in brackets in the last line that has some, as games list those that
-    are possible. Raises `ValueError` where there is no such line."""
+def listed_moves(seen: str) -> tuple[str, ...]:
+    """Returns the moves in brackets in the last line that has some, as games list those that are
+    possible."""
     for line in reversed(seen.splitlines()):
         if moves := _LISTED.findall(line):
-            return random.choice(moves)
-    raise ValueError("the game lists no moves in brackets: name an opponent of your own")
+            return tuple(dict.fromkeys(moves))
+    return ()
+
+
+def listed_move(seen: str) -> str:
+    """Returns any of the listed moves. Raises `ValueError` where there are none."""
+    moves = listed_moves(seen)
+    if not moves:
+        raise ValueError("the game lists no moves in brackets: name an opponent of your own")
+    return random.choice(moves)
 
 
 class FrozenModel:
