@@ -29,7 +29,7 @@ class SmallRun:
     """Of its rollouts."""
     failures: int
     """Episodes that could not be played."""
-    metrics: dict[str, float]
+    metrics: dict[str, float | None]
     """Of its iteration."""
 
 

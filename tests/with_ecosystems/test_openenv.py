@@ -122,7 +122,7 @@ def test_a_server_that_is_gone_is_said_with_the_remedy() -> None:
     domain = guessing(url)
     environment = domain.environment()
     environment.reset(domain.tasks("train", 1, 0)[0])
-    with pytest.raises(ServerFault, match="fails.*start it, or mend"):
+    with pytest.raises(ServerFault, match=r"fails.*start it, or mend"):
         environment.step("> crash")
     environment.close()
     process.wait(10)
@@ -170,7 +170,7 @@ def test_actions_and_observations_have_templates_and_paths() -> None:
     seen = {"world": {"text": "here"}, "tries": 2, "metadata": {"x": 1}}
     assert field_of(seen, "world.text") == "here"
     assert shown(field_of(seen, None)) == "world: text: here\ntries: 2"
-    with pytest.raises(ServerFault, match="no field 'world.map', but world, tries"):
+    with pytest.raises(ServerFault, match=r"no field 'world\.map', but world, tries"):
         field_of(seen, "world.map")
 
 

@@ -104,7 +104,7 @@ def test_the_key_of_an_opponent_has_to_be_allowed() -> None:
 
 
 def test_code_of_an_opponent_has_to_be_allowed() -> None:
-    options = {"id": "TicTacToe-v0", "opponent": "stranger:moves"}
+    options: dict[str, Any] = {"id": "TicTacToe-v0", "opponent": "stranger:moves"}
     data = {"name": "game", "domain": {"name": "textarena", "options": options}}
     with pytest.raises(TrustError, match="stranger:moves"):
         load_recipe(data)

@@ -245,8 +245,8 @@ class Domain(Protocol):
 
 @runtime_checkable
 class RewritingDomain(Protocol):
-    """A domain that says whether its tasks can be rewritten. Where they cannot, no language model is
-    asked for candidates; for a domain that does not say, one is."""
+    """A domain that says whether its tasks can be rewritten. Where they cannot, no language model
+    is asked for candidates; for a domain that does not say, one is."""
 
     @property
     def rewrites_tasks(self) -> bool:

@@ -29,7 +29,7 @@ SEEDS_PER_SPLIT = 2**24
 
 @dataclass(frozen=True, slots=True)
 class GameTurn:
-    """What a game shows after it began, or after an action."""
+    """The state of a game as it is shown, after it began or after an action."""
 
     text: str
     choices: tuple[str, ...] | None = None

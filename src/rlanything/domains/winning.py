@@ -93,7 +93,7 @@ class RewardRange:
         if bounds is None:
             return cls()
         try:
-            lowest, highest = () if isinstance(bounds, str) else bounds
+            lowest, highest = iter(bounds if not isinstance(bounds, str) else ())
         except (TypeError, ValueError):
             raise DomainError("reward_range must be two numbers, such as [0, 1]") from None
         lowest, highest = _number("reward_range", lowest), _number("reward_range", highest)

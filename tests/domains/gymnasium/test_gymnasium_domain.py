@@ -47,8 +47,8 @@ class Picture(Odd):
     observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
 
 
-gymnasium.register("Odd-v0", entry_point=Odd, disable_env_checker=True)
-gymnasium.register("Picture-v0", entry_point=Picture, disable_env_checker=True)
+gymnasium.register("Odd-v0", entry_point=lambda **_: Odd(), disable_env_checker=True)
+gymnasium.register("Picture-v0", entry_point=lambda **_: Picture(), disable_env_checker=True)
 
 
 def begun(domain: GymnasiumDomain, split: str = "train") -> tuple[Environment, str]:

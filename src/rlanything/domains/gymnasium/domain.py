@@ -64,7 +64,7 @@ class GymnasiumDomain(EcosystemDomain):
 
 def _function(name: str) -> Renderer:
     try:
-        function = load_plugin("render", name)
+        function: Any = load_plugin("render", name)
     except PluginError as error:
         raise DomainError(f"render: {error}") from error
     if not callable(function):

@@ -1,5 +1,7 @@
 """Episodes on an OpenEnv server, through the client that OpenEnv brings."""
 
+# An extra, which type checkers need not have.
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import json

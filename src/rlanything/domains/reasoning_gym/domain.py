@@ -1,5 +1,7 @@
 """The reasoning_gym domain: one question an episode, of any reasoning-gym dataset."""
 
+# An extra, which type checkers need not have.
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import hashlib

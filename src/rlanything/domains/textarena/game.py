@@ -1,5 +1,7 @@
 """TextArena games, made without downloads and played from one seat."""
 
+# An extra, which type checkers need not have.
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import contextlib

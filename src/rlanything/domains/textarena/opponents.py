@@ -18,9 +18,9 @@ _SYSTEM = "You play a game. Answer with your move, in the form that the rules as
 _SECONDS = 60.0
 
 
-def opponent_of(named: Any) -> Opponent | None:
+def opponent_of(named: Any) -> Any:
     """Returns the opponent that a recipe names; None: none. Raises `DomainError`."""
-    if named is None or (callable(named) and not isinstance(named, str)):
+    if named is None or callable(named):
         return named
     if named == "random":
         return listed_move
@@ -31,7 +31,7 @@ def opponent_of(named: Any) -> Opponent | None:
             f"opponent is {named!r:.80}: use random, module:function or {{url, model}}"
         )
     try:
-        function = load_plugin("opponent", named)
+        function: Any = load_plugin("opponent", named)
     except PluginError as error:
         raise DomainError(f"opponent: {error}") from error
     if not callable(function):
