@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from rlanything.domains.base import DomainError
 from rlanything.domains.ecosystem import EcosystemDomain, EcosystemEnvironment, EpisodeRules
@@ -64,9 +64,9 @@ class GymnasiumDomain(EcosystemDomain):
 
 def _function(name: str) -> Renderer:
     try:
-        function: Any = load_plugin("render", name)
+        function = load_plugin("render", name)
     except PluginError as error:
         raise DomainError(f"render: {error}") from error
     if not callable(function):
         raise DomainError(f"render: {name} is no function: name one of (environment, observation)")
-    return function
+    return cast(Renderer, function)

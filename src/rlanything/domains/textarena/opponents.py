@@ -6,7 +6,7 @@ import os
 import random
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from rlanything.domains.base import DomainError
 from rlanything.plugins import PluginError, load_plugin
@@ -18,10 +18,10 @@ _SYSTEM = "You play a game. Answer with your move, in the form that the rules as
 _SECONDS = 60.0
 
 
-def opponent_of(named: Any) -> Any:
+def opponent_of(named: Any) -> Opponent | None:
     """Returns the opponent that a recipe names; None: none. Raises `DomainError`."""
     if named is None or callable(named):
-        return named
+        return cast("Opponent | None", named)
     if named == "random":
         return listed_move
     if isinstance(named, Mapping):
@@ -31,12 +31,12 @@ def opponent_of(named: Any) -> Any:
             f"opponent is {named!r:.80}: use random, module:function or {{url, model}}"
         )
     try:
-        function: Any = load_plugin("opponent", named)
+        function = load_plugin("opponent", named)
     except PluginError as error:
         raise DomainError(f"opponent: {error}") from error
     if not callable(function):
         raise DomainError(f"opponent: {named} is no function: name one of what a player sees")
-    return function
+    return cast(Opponent, function)
 
 
 def listed_moves(seen: str) -> tuple[str, ...]:
