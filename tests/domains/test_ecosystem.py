@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
+from helpers.paths import ROOT
+from rlanything.config.recipe import load_recipe
+from rlanything.config.yaml import read_yaml
 from rlanything.domains.base import DomainError, EpisodeError, rewrites_tasks
 from rlanything.domains.ecosystem import (
     SPLITS,
@@ -19,6 +23,7 @@ from rlanything.domains.ecosystem import (
     split_seeds,
 )
 from rlanything.domains.winning import WinRule
+from rlanything.plugins import plugin_names
 from rlanything.records import Completion, Task
 from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout
 from rlanything.rollout.workers import EnvironmentPool
@@ -175,3 +180,18 @@ def test_the_fault_of_an_episode_names_its_task() -> None:
     environment = Dice(fault="over").environment()
     with pytest.raises(EpisodeError, match="task train-"):
         environment.reset(Dice().tasks("train", 1, 0)[0])
+
+
+PAGE = (ROOT / "docs" / "ecosystems.md").read_text(encoding="utf-8")
+RECIPES = [b for b in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if b.startswith("name:")]
+
+
+@pytest.mark.parametrize("text", RECIPES, ids=lambda text: text.split()[1])
+def test_recipes_of_the_page_are_read_and_short(text: str) -> None:
+    data: Any = read_yaml(text)
+    assert load_recipe(data).domain.name in plugin_names("domain")
+    assert len(text.splitlines()) <= 12
+
+
+def test_the_page_has_a_recipe_for_each() -> None:
+    assert len(RECIPES) == 5
