@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from rlanything.domains.ecosystem import (
     action_names,
     split_seeds,
 )
+from rlanything.domains.registry import load_domain
 from rlanything.domains.winning import WinRule
 from rlanything.plugins import plugin_names
 from rlanything.records import Completion, Task
@@ -195,3 +197,24 @@ def test_recipes_of_the_page_are_read_and_short(text: str) -> None:
 
 def test_the_page_has_a_recipe_for_each() -> None:
     assert len(RECIPES) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "extra"),
+    [
+        ("gymnasium", "gymnasium", "gymnasium"),
+        ("openenv", "openenv", "openenv"),
+        ("reasoning_gym", "reasoning_gym", "reasoning_gym"),
+        ("textarena", "nltk", "textarena"),
+    ],
+)
+def test_a_package_that_is_missing_is_named_with_its_extra(
+    name: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = f"rlanything.domains.{name}"
+    gone = [m for m in sys.modules if f"{m}.".startswith((f"{own}.", f"{module}."))]
+    for loaded in gone:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(DomainError, match=rf"pip install 'rlanything\[{extra}\]'"):
+        load_domain(name, {})
