@@ -85,7 +85,8 @@ class OpenEnvGame:
             ) from fault
         except Exception as fault:  # a socket's or the server's own complaint
             said = " ".join(f"{type(fault).__name__}: {fault}".split())[:300]
-            full = "CAPACITY_REACHED" in said or "capacity" in said.lower()
+            # One that is full says so and hangs up in good order; the second may be heard first.
+            full = "capacity" in said.lower() or "ConnectionClosedOK" in said
             remedy = (
                 "let it hold more sessions (max_concurrent_envs), or lower "
                 "environment.parallel_episodes"
