@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence remedies smollm2 lint test test-slow test-vllm test-cluster test-agents bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence remedies smollm2 lint test test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -187,6 +187,32 @@ $(AGENTS)/.installed: $(STAMP)
 
 test-agents: $(AGENTS)/.installed ## agents of others' libraries through the endpoint, in an environment of its own
 	$(AGENTS)/bin/python -m pytest tests/with_agents
+
+# Environments of other libraries, beside what is in .venv. OpenEnv goes without Gradio, which only
+# the web page of a server needs and which wants older packages.
+ECOSYSTEMS := .venv-ecosystems
+ECOSYSTEMS_INSTALL := $(ECOSYSTEMS)/bin/python -m pip install --quiet --no-input \
+	--disable-pip-version-check --constraint constraints.txt
+$(ECOSYSTEMS)/.installed: $(STAMP)
+	@echo "environments of other libraries, in an environment on top of $(VENV)"
+	$(call over_venv,$(ECOSYSTEMS))
+	@$(ECOSYSTEMS_INSTALL) minigrid==3.2.0 reasoning-gym==0.1.25 textarena==0.7.4 \
+	  'fastmcp==4.1.2' 'websockets>=15'
+	@$(ECOSYSTEMS_INSTALL) --no-deps openenv-core==0.3.0
+	@touch $@
+
+# verifiers wants an openai below 3: it has an environment of its own, which episodes run in.
+VERIFIERS := .venv-verifiers
+$(VERIFIERS)/.installed:
+	@echo "verifiers, in an environment of its own (565 MB)"
+	@$(PYTHON) -m venv --clear $(VERIFIERS)
+	@$(VERIFIERS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+	  verifiers==0.4.0
+	@touch $@
+
+test-ecosystems: $(ECOSYSTEMS)/.installed $(VERIFIERS)/.installed ## environments of other libraries as they are, in environments of their own
+	RLANYTHING_VERIFIERS=$(CURDIR)/$(VERIFIERS)/bin/python $(ECOSYSTEMS)/bin/python -m pytest \
+	  tests/with_ecosystems
 
 bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about five hours)
 	$(BIN)/python benchmarks/learner.py --out benchmarks/learner.md

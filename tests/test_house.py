@@ -100,11 +100,13 @@ def test_arrows_point_down(name: str) -> None:
 
 # The shipped domains are plug-ins: a folder each, found by entry point.
 DOMAIN_FOLDERS = ("agent", "alfworld", "coding", "miniwob", "osworld")
+DOMAIN_FOLDERS += ("gymnasium", "openenv", "reasoning_gym", "textarena")
 # What a domain's folder may import of the project, beside itself.
 OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
     *(f"domains.{name}" for name in ("base", "bubblewrap", "bpf", "screens", "teaching")),
     *("domains.requests", "domains.templates", "domains.text"),
+    *("domains.ecosystem", "domains.winning"),
 ]
 
 
@@ -312,7 +314,7 @@ def test_the_loop_is_short() -> None:
 
 
 # Folders of tests that are no rooms: what several share, what is outside `src`, what needs vLLM.
-NO_ROOMS = ("helpers", "benchmarks", "with_agents", "with_ray", "with_vllm")
+NO_ROOMS = ("helpers", "benchmarks", "with_agents", "with_ecosystems", "with_ray", "with_vllm")
 # Top-level tests that are about no single file.
 NO_FILES = ("test_documentation.py", "test_front_door.py", "test_house.py", "test_wheel.py")
 

@@ -14,7 +14,7 @@ from rlanything.engines.base import Engine
 from rlanything.learning.base import Updates
 from rlanything.progress import Progress
 from rlanything.records import Sample
-from rlanything.roles.adapter import Adapter, Proposal, RewriteRequest
+from rlanything.roles.adapter import Adapter, NullAdapter, Proposal, RewriteRequest
 from rlanything.roles.judges.base import Judge
 from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped, shuffled
@@ -155,13 +155,16 @@ class Loop:
     def _adapt_tasks(self, result: IterationResult) -> None:
         """Asks for a candidate for active tasks outside the window, from the judge's criticism."""
         settings = self.recipe.curriculum
+        asked = settings.adapt_tasks and not isinstance(self.adapter, NullAdapter)
+        if settings.adapt_tasks and not asked and result.number == 1:
+            self.progress.log("tasks stay as they are: this domain cannot rewrite them")
         requests: list[RewriteRequest] = []
         for group in result.groups:
             slot = self.pool.slot(group.scheduled.slot)
             wanted = direction(group.proven_accuracy, settings.alpha_low, settings.alpha_high)
             # Of sampled tasks only (Algorithm 2, line 28): not of a candidate accepted just now.
             sampled = not group.scheduled.candidate and group.scheduled.task == slot.active
-            if settings.adapt_tasks and wanted and slot.usable and sampled:
+            if asked and wanted and slot.usable and sampled:
                 request = RewriteRequest(slot.id, slot.root, slot.active, wanted, group.judged)
                 requests.append(request)
         with self.progress.phase("proposals", len(requests), "tasks") as advance:

@@ -57,21 +57,27 @@ class DomainConfig(ConfigSection):
     @field_validator("options")
     @classmethod
     def _code_allowed(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        """A provider of machines and an agent's program are code as a domain may be."""
-        for key in CODE_OPTIONS:
-            check_code(str(options.get(key, "")), info)
+        """A provider of machines, an agent's program and the like are code as a domain may be."""
+        for name in _code_in(options):
+            check_code(name, info)
         check_command(options.get("command"), info)
         helpers = options.get("helpers")
-        for name, helper in helpers.items() if isinstance(helpers, dict) else ():
-            if isinstance(helper, dict):
-                check_key(f"helpers.{name}.key_variable", helper, info)
+        asked = dict(helpers) if isinstance(helpers, dict) else {}
+        asked = {f"helpers.{name}": helper for name, helper in asked.items()}
+        for place, endpoint in {**asked, "opponent": options.get("opponent")}.items():
+            if isinstance(endpoint, dict):
+                check_key(f"{place}.key_variable", endpoint, info)
         return options
 
     @property
     def code(self) -> list[str]:
         """All that is named as `module:name`."""
-        names = [self.name, *(str(self.options.get(key, "")) for key in CODE_OPTIONS)]
-        return [name for name in names if is_code(name)]
+        return [name for name in (self.name, *_code_in(self.options)) if is_code(name)]
+
+
+def _code_in(options: Mapping[str, Any]) -> list[str]:
+    """Returns the options that may name code."""
+    return [options[key] for key in CODE_OPTIONS if isinstance(options.get(key), str)]
 
 
 class Recipe(ConfigSection):

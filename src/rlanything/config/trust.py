@@ -21,7 +21,7 @@ from rlanything.plugins import is_object
 CODE_VARIABLE, KEYS_VARIABLE = "RLANYTHING_ALLOW_CODE", "RLANYTHING_KEYS"
 CODE, SECRET = "code", "secret"
 """The types of the two refusals among pydantic's errors."""
-CODE_OPTIONS = ("provider", "solve")
+CODE_OPTIONS = ("provider", "solve", "id", "render", "opponent")
 """The options of domains that name code."""
 OWN_KEYS = {"OPENAI_API_KEY": "api.openai.com"}
 """Keys that go where they belong without being asked for."""

@@ -153,6 +153,15 @@ class Environment(Protocol):
 
 
 @runtime_checkable
+class ClosableEnvironment(Environment, Protocol):
+    """An environment that holds what must be given back: processes, connections, windows."""
+
+    def close(self) -> None:
+        """Gives it back. Called once nothing more is played, and after a fault."""
+        ...
+
+
+@runtime_checkable
 class AgentEnvironment(Environment, Protocol):
     """An environment in which an agent of its own acts, whose observations have a `request`. It is
     given whole replies, and `step` where there is no more than text."""
@@ -240,6 +249,22 @@ class Domain(Protocol):
         """Returns the next response of an expert with full knowledge, after `steps`; None without
         one."""
         ...
+
+
+@runtime_checkable
+class RewritingDomain(Protocol):
+    """A domain that says whether its tasks can be rewritten. Where they cannot, no language model
+    is asked for candidates; for a domain that does not say, one is."""
+
+    @property
+    def rewrites_tasks(self) -> bool:
+        """Whether `parse_candidate` may ever return a task."""
+        ...
+
+
+def rewrites_tasks(domain: Domain) -> bool:
+    """Returns whether a language model may be asked for tasks of this domain."""
+    return not isinstance(domain, RewritingDomain) or domain.rewrites_tasks
 
 
 @runtime_checkable

@@ -50,6 +50,11 @@ class TextDomain:
 
     action_marker = ">"
 
+    @property
+    def rewrites_tasks(self) -> bool:
+        """Whether a subclass brings a `parse_candidate` of its own."""
+        return type(self).parse_candidate is not TextDomain.parse_candidate
+
     def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
         raise NotImplementedError("a TextDomain defines tasks(split, count, seed)")
 

@@ -14,7 +14,14 @@ from typing import Any, TypeAlias
 from transformers import AutoTokenizer
 
 from rlanything.config.recipe import Recipe
-from rlanything.domains.base import Domain, DomainError, MissingData, StandInDomain, UnitTestDomain
+from rlanything.domains.base import (
+    Domain,
+    DomainError,
+    MissingData,
+    StandInDomain,
+    UnitTestDomain,
+    rewrites_tasks,
+)
 from rlanything.domains.registry import load_domain
 from rlanything.engines import shipped
 from rlanything.engines.hf.cache import shared_length
@@ -120,7 +127,10 @@ def assume(recipe: Recipe, given: Sequence[str]) -> Assumptions:
         raise PlanError(f"domain: {error}{remedy}{names}") from error
     writes_tests = isinstance(domain, UnitTestDomain)
     seen = screenshot_tokens(recipe, domain)
-    known = _usual(recipe, writes_tests) | lengths | seen | overrides
+    kept: Known = {}
+    if not rewrites_tasks(domain):
+        kept = {"rewritten_tasks": (0.0, "none: this domain cannot rewrite them")}
+    known = _usual(recipe, writes_tests) | kept | lengths | seen | overrides
     known["episode_steps"] = (max(1, round(known["episode_steps"][0])), known["episode_steps"][1])
     values = {name: known[name][0] for name in NAMES}
     sources = {name: known[name][1] for name in NAMES}

@@ -72,6 +72,16 @@ class Adapter(Protocol):
         ...
 
 
+class NullAdapter:
+    """Proposes nothing, and is not asked: for domains that cannot rewrite their tasks."""
+
+    def propose(
+        self, requests: Sequence[RewriteRequest], iteration: int, seed: int
+    ) -> list[Proposal]:
+        del iteration, seed
+        return [Proposal(request.slot, None, (), ()) for request in requests]
+
+
 class LLMAdapter:
     """A language model that is asked for critics of failed rollouts, at once or first of their
     steps, and then for a new task."""

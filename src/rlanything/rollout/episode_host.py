@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import TypeAlias
 
 from rlanything.domains.base import (
     AgentEnvironment,
+    ClosableEnvironment,
     Domain,
     DomainError,
     Environment,
@@ -65,7 +67,7 @@ class EpisodeHost:
         except DomainError as fault:  # it could not be set up, whatever was said
             return EpisodeError(play.task.id, str(fault))
         except Exception as fault:  # a fault of one environment must not lose the other episodes
-            self._environments.pop(play.slot, None)
+            _close(self._environments.pop(play.slot, None))
             reason = f"{type(fault).__name__}: {fault}"
             return EpisodeError(play.task.id, reason, lost=stepping)
 
@@ -78,6 +80,18 @@ class EpisodeHost:
                 (reply,) = play.responses
                 assert isinstance(reply, Reply)
                 environment.take(reply)
+
+    def close(self) -> None:
+        """Closes all environments. Never raises."""
+        while self._environments:
+            _, environment = self._environments.popitem()
+            _close(environment)
+
+
+def _close(environment: Environment | None) -> None:
+    if isinstance(environment, ClosableEnvironment):
+        with contextlib.suppress(Exception):  # its end is no reason to lose anything
+            environment.close()
 
 
 def _step(environment: Environment, response: Response) -> StepResult:
@@ -96,11 +110,14 @@ def serve(connection: Connection) -> None:
         connection.send(error)
         return
     connection.send(None)
-    while True:
-        plays = connection.recv()
-        host.announce(plays)
-        for play in plays:
-            connection.send(host.play(play))
+    try:
+        while True:
+            plays = connection.recv()
+            host.announce(plays)
+            for play in plays:
+                connection.send(host.play(play))
+    finally:
+        host.close()
 
 
 def main() -> None:

@@ -95,6 +95,8 @@ class EnvironmentPool:
         for process in self._workers:
             process.end()
         self._workers = []
+        if self._host is not None:
+            self._host.close()
 
     @property
     def process_ids(self) -> list[int]:

@@ -22,11 +22,17 @@ from rlanything.config.roles import (
     RoleConfig,
     TrainedRoleConfig,
 )
-from rlanything.domains.base import Domain, SeenDomain, StagedCriticDomain, UnitTestDomain
+from rlanything.domains.base import (
+    Domain,
+    SeenDomain,
+    StagedCriticDomain,
+    UnitTestDomain,
+    rewrites_tasks,
+)
 from rlanything.engines.base import Engine, Sampling
 from rlanything.evaluation.labels import Labeller
 from rlanything.plugins import PluginError, load_plugin, make_plugin
-from rlanything.roles.adapter import Adapter, LLMAdapter
+from rlanything.roles.adapter import Adapter, LLMAdapter, NullAdapter
 from rlanything.roles.chat_model import ChatModel, LocalChatModel
 from rlanything.roles.judges.base import FunctionJudge, Judge, JudgeError, ScoreFunction
 from rlanything.roles.judges.llm import LLMJudge
@@ -324,7 +330,8 @@ def build_judge(config: JudgeConfig, domain: Domain, chat_model: Callable[[], Ch
 def build_adapter(
     config: AdapterConfig, domain: Domain, chat_model: Callable[[], ChatModel]
 ) -> Adapter:
-    """Builds the adapter that a recipe names; `chat_model` is called only where one is needed.
+    """Builds the adapter that a recipe names; `chat_model` is called only where one is needed: a
+    language model is of no use where the domain cannot rewrite its tasks.
 
     Raises `RecipeError` where there is none of this name, or where it refuses its options."""
     sampling = Sampling(config.temperature, config.max_tokens)
@@ -334,6 +341,8 @@ def build_adapter(
             raise RecipeError(
                 "adapter.critic_stages: this domain's critics have one stage: leave it at 1"
             )
+        if not rewrites_tasks(domain):
+            return NullAdapter()
         asked = (config.tries, critics, config.rejected_by, stages)
         return LLMAdapter(chat_model(), domain, sampling, *asked)
     provided = _provided(domain, sampling, chat_model)

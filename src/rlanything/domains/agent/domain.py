@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -27,7 +27,8 @@ _REWRITES = ("none", "instruction")
 class AgentDomain(TextDomain):
     """Tasks that a program attempts; every request it sends is a step of the policy.
 
-    `tasks`: a file of JSON lines (`domains/agent/tasks.py`), or such objects; `splits`: the share
+    `tasks`: a file of JSON lines (`domains/agent/tasks.py`), such objects, or a function that
+    returns them, called when tasks are first asked for; `splits`: the share
     of each, where lines do not name theirs. `solve`: a function `solve(task, client)`, or
     `module:function`, that returns the outcome: True, False, or a reward within `reward_range`, won
     from `win_at` on (None: at the highest). `rewrite`: whether the adapter may rewrite the
@@ -45,7 +46,7 @@ class AgentDomain(TextDomain):
 
     def __init__(
         self,
-        tasks: str | Sequence[Row],
+        tasks: str | Sequence[Row] | Callable[[], Sequence[Row]],
         solve: str | Solve | None = None,
         splits: Mapping[str, float] = _SPLITS,
         rewrite: str = "none",
@@ -64,7 +65,8 @@ class AgentDomain(TextDomain):
         contained: bool = True,
     ) -> None:
         self.shows_images = images
-        self._tasks = read_tasks(tasks, _shares(splits))
+        self._shares = _shares(splits)
+        self._tasks = tasks if callable(tasks) else read_tasks(tasks, self._shares)
         if rewrite not in _REWRITES:
             raise DomainError(f"rewrite is {rewrite!r}: use one of {', '.join(_REWRITES)}")
         self._rewrites = rewrite == "instruction"
@@ -85,7 +87,13 @@ class AgentDomain(TextDomain):
         else:
             self._start = _function(solve)
 
+    @property
+    def rewrites_tasks(self) -> bool:
+        return self._rewrites
+
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
+        if callable(self._tasks):
+            self._tasks = read_tasks(self._tasks(), self._shares)
         return self._tasks.tasks(split, count, seed)
 
     def environment(self) -> ProgramEnvironment:

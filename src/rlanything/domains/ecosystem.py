@@ -1,0 +1,232 @@
+"""Environments of other libraries as domains: the parts that all of them share.
+
+A task is a seed, and every split has seeds of its own. What a library calls an episode is an
+`OutsideGame`; `EcosystemEnvironment` reads actions for it, adds its rewards up and says who won.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlanything.domains.base import DomainError, EpisodeError, Observation, StepResult
+from rlanything.domains.text import TextDomain
+from rlanything.domains.winning import BadReward, EpisodeEnd, RewardRange, WinRule, reward_of
+from rlanything.records import Task
+from rlanything.seeds import derive
+
+SPLITS = ("train", "tune", "in_domain", "ood")
+SEEDS_PER_SPLIT = 2**24
+"""All splits together stay below 2**32, which is what NumPy takes for a seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GameTurn:
+    """The state of a game as it is shown, after it began or after an action."""
+
+    text: str
+    choices: tuple[str, ...] | None = None
+    """The actions possible now; None: any text."""
+    reward: Any = 0.0
+    """What the library gave, unread."""
+    over: bool = False
+    terminated: bool = True
+    """Whether it is over by its own rules, and not cut off."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    valid: bool = True
+    """Whether the action was possible."""
+
+
+class OutsideGame(Protocol):
+    """An episode after the other of another library's environment. Whatever it raises costs the
+    episode and no more."""
+
+    def begin(self, task: Task) -> GameTurn:
+        """Starts the episode of a task, whose data have its `seed`."""
+        ...
+
+    def play(self, action: str) -> GameTurn:
+        """Plays an action. One that is not possible is no error: the turn says so."""
+        ...
+
+    def close(self) -> None:
+        """Gives back what it holds: processes, connections, windows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRules:
+    """How episodes end, and what they are worth."""
+
+    win: WinRule
+    rewards: RewardRange = RewardRange()  # noqa: RUF009 - it is frozen
+    horizon: int | None = None
+    """The steps after which an episode is cut off and scored as it stands; None: the environment's
+    own limit, and `loop.max_steps`, at which it is lost."""
+
+    @classmethod
+    def read(cls, win: WinRule, reward_range: Any, horizon: Any) -> EpisodeRules:
+        """Returns the rules that a recipe names. Raises `DomainError`."""
+        if horizon is not None and (type(horizon) is not int or horizon < 1):
+            raise DomainError(f"horizon is {horizon!r:.80}: write a number of steps from 1 on")
+        return cls(win, RewardRange.read(reward_range), horizon)
+
+
+class EcosystemEnvironment:
+    """Plays the episodes of a game."""
+
+    def __init__(self, game: OutsideGame, rules: EpisodeRules) -> None:
+        self._game, self._rules = game, rules
+        self._task, self._steps, self._total = Task("", ""), 0, 0.0
+        self._choices: tuple[str, ...] | None = None
+        self._randomness = OwnRandomness()
+
+    def reset(self, task: Task) -> Observation:
+        self._task, self._steps, self._total = task, 0, 0.0
+        self._randomness.seed(int(task.data["seed"]))
+        with self._randomness.used():
+            turn = self._game.begin(task)
+        if turn.over:
+            raise EpisodeError(task.id, "its episode is over before it began: mend the environment")
+        self._choices = turn.choices
+        return Observation(turn.text, turn.choices)
+
+    def step(self, response: str) -> StepResult:
+        self._steps += 1
+        action = self.action_in(response)
+        turn = self._turn(action)
+        self._choices = turn.choices
+        try:
+            reward = reward_of(turn.reward)
+            self._total += reward
+            outcome = self._outcome(turn, reward)
+        except BadReward as fault:  # a response may have brought it about
+            raise EpisodeError(self._task.id, str(fault), lost=True) from None
+        seen = Observation(turn.text, turn.choices)
+        total = None if outcome is None else self._total
+        return StepResult(seen, action, turn.valid, outcome, total)
+
+    def action_in(self, response: str) -> str | None:
+        """Returns the action in a response; None where there is none."""
+        return TextDomain.action_in(response)
+
+    def close(self) -> None:
+        self._game.close()
+
+    def _turn(self, action: str | None) -> GameTurn:
+        if action is None:
+            text = f"There is no action in this: write {TextDomain.action_marker} and one action."
+            return GameTurn(text, self._choices, valid=False)
+        with self._randomness.used():
+            return self._game.play(action)
+
+    def _outcome(self, turn: GameTurn, reward: float) -> int | None:
+        """Returns +1 or -1 once the episode is over, None before."""
+        if not turn.over and self._steps != self._rules.horizon:
+            return None
+        self._rules.rewards.check(self._total)
+        ended = turn.over and turn.terminated
+        end = EpisodeEnd(self._total, reward, self._steps, ended, turn.info)
+        return 1 if self._rules.win.holds(end) else -1
+
+
+class EcosystemDomain(TextDomain):
+    """Tasks that are seeds of another library's environment. Subclass it with `environment`."""
+
+    def __init__(self, name: str, instruction: str | None, ood: Mapping[str, Any] | None) -> None:
+        """`name`: of the environment, as the tasks' kind; `instruction`: what the policy is told;
+        `ood`: the settings that differ in the split `ood`; None: it has no tasks."""
+        if instruction is not None and (not isinstance(instruction, str) or not instruction):
+            raise DomainError(f"instruction is {instruction!r:.80}: write a text, or leave it out")
+        if ood is not None and (not isinstance(ood, Mapping) or not ood):
+            raise DomainError(f"ood is {ood!r:.80}: write the settings that differ there")
+        self._name, self._ood = name, ood
+        self._instruction = instruction or f"Play {name}."
+
+    def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
+        if split == "ood" and self._ood is None:
+            raise DomainError(
+                "split 'ood' has no tasks: name the settings that differ there in "
+                "domain.options.ood, or set evaluation.splits=[in_domain]"
+            )
+        return [self.task(split, number) for number in split_seeds(split, count, seed)]
+
+    def task(self, split: str, seed: int) -> Task:
+        """Returns the task of a seed."""
+        data = {"seed": seed, "ood": split == "ood"}
+        return Task(f"{split}-{seed}", self._instruction, self._name, data)
+
+    def settings(self, task_data: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the settings that a task is played with: the usual ones, or those of `ood`."""
+        return {**usual, **(self._ood or {})} if task_data.get("ood") else dict(usual)
+
+
+class OwnRandomness:
+    """The global random numbers of Python and NumPy, one state of them for each environment: what
+    draws from them in one episode then changes nothing in another."""
+
+    def __init__(self) -> None:
+        self._states: tuple[Any, Any] = (random.getstate(), np.random.get_state())
+
+    def seed(self, seed: int) -> None:
+        """Begins anew."""
+        legacy = np.random.RandomState(seed % 2**32)
+        self._states = (random.Random(seed).getstate(), legacy.get_state())
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Has whatever is run inside draw from this state, and leaves the process's own alone."""
+        outer = (random.getstate(), np.random.get_state())
+        _set_states(self._states)
+        try:
+            yield
+        finally:
+            self._states = (random.getstate(), np.random.get_state())
+            _set_states(outer)
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Keeps what other libraries print and warn of from the terminal."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _set_states(states: tuple[Any, Any]) -> None:
+    of_python, of_numpy = states
+    random.setstate(of_python)
+    np.random.set_state(of_numpy)
+
+
+def split_seeds(split: str, count: int, seed: int) -> list[int]:
+    """Returns `count` seeds of a split, the same for the same `seed`. No two splits share one.
+    Raises `DomainError` for an unknown split."""
+    if split not in SPLITS:
+        raise DomainError(f"split {split!r} has no tasks; those with some: {', '.join(SPLITS)}")
+    start = SPLITS.index(split) * SEEDS_PER_SPLIT
+    numbers = range(start, start + SEEDS_PER_SPLIT)
+    return random.Random(derive(seed, "ecosystem", split)).sample(numbers, min(count, len(numbers)))
+
+
+def action_names(actions: Any) -> tuple[str, ...]:
+    """Returns the names of the actions that a recipe lists. Raises `DomainError` for what is no
+    list of different texts of one line."""
+    names = tuple(actions) if isinstance(actions, Sequence | Mapping) else ()
+    marker = TextDomain.action_marker
+    if any(not isinstance(name, str) or name != name.strip() or marker in name for name in names):
+        names = ()
+    one_line = all(name and name.isprintable() for name in names)
+    if isinstance(actions, str) or not names or not one_line or len(set(names)) < len(names):
+        raise DomainError(
+            f"actions is {actions!r:.80}: write a list of different names without {marker}, such "
+            "as [left, right]; quote numbers, yes and no"
+        )
+    return names

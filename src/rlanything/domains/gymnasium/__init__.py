@@ -1,0 +1,1 @@
+"""Gymnasium's environments, and those of the packages that register theirs there."""

@@ -1,0 +1,72 @@
+"""The gymnasium domain: any environment that Gymnasium makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, cast
+
+from rlanything.domains.base import DomainError
+from rlanything.domains.ecosystem import EcosystemDomain, EcosystemEnvironment, EpisodeRules
+from rlanything.domains.gymnasium.actions import ActionReader
+from rlanything.domains.gymnasium.game import GymnasiumGame, make_environment
+from rlanything.domains.gymnasium.rendering import Renderer, Rendering, check_observations
+from rlanything.domains.winning import WinRule
+from rlanything.plugins import PluginError, load_plugin
+
+
+class GymnasiumDomain(EcosystemDomain):
+    """Episodes of a Gymnasium environment.
+
+    `id`: as for `gymnasium.make`; `module:ID` imports a module that registers it. `win`: when an
+    episode is won (`domains/winning.py`). `kwargs`: of `gymnasium.make`. `actions`: names of the
+    actions 0, 1, ..., or each name with its action; None: their numbers, a text, or JSON, as the
+    action space has it. `render`: what the policy reads: `ansi`, `observation`, a method of the
+    environment that returns text, or `module:function` of the environment and the observation;
+    None: the first of these that there is. `instruction`: what the policy is told, to which the
+    actions are added. `horizon`, `reward_range`: of an episode's steps and return. `ood`: the
+    kwargs that differ in the split `ood`.
+
+    Raises `DomainError` for options that do not fit the environment."""
+
+    def __init__(
+        self,
+        id: str,
+        win: Mapping[str, Any],
+        kwargs: Mapping[str, Any] = MappingProxyType({}),
+        actions: Sequence[str] | Mapping[str, Any] | None = None,
+        render: str | Renderer | None = None,
+        instruction: str | None = None,
+        horizon: int | None = None,
+        reward_range: Sequence[float] | None = None,
+        ood: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._rules = EpisodeRules.read(WinRule.read(win), reward_range, horizon)
+        super().__init__(str(id), instruction, ood)
+        self._kwargs = kwargs
+        renderer = _function(render) if isinstance(render, str) and ":" in render else render
+        for settings in (kwargs, *([self.settings({"ood": True}, kwargs)] if ood else [])):
+            environment, rendering = make_environment(self._name, settings, renderer)
+            try:
+                self._reader = ActionReader.of(environment.action_space, actions)
+                check_observations(environment, rendering)
+            finally:
+                environment.close()
+        self._renderer = renderer
+        self._instruction = f"{self._instruction}\n{self._reader.explanation}"
+
+    def environment(self) -> EcosystemEnvironment:
+        def make(data: Mapping[str, Any]) -> tuple[Any, Rendering]:
+            return make_environment(self._name, self.settings(data, self._kwargs), self._renderer)
+
+        return EcosystemEnvironment(GymnasiumGame(make, self._reader), self._rules)
+
+
+def _function(name: str) -> Renderer:
+    try:
+        function = load_plugin("render", name)
+    except PluginError as error:
+        raise DomainError(f"render: {error}") from error
+    if not callable(function):
+        raise DomainError(f"render: {name} is no function: name one of (environment, observation)")
+    return cast(Renderer, function)

@@ -1,0 +1,102 @@
+"""The openenv domain: episodes on an OpenEnv server, wherever it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+from rlanything.domains.base import DomainError
+from rlanything.domains.ecosystem import (
+    EcosystemDomain,
+    EcosystemEnvironment,
+    EpisodeRules,
+    action_names,
+)
+from rlanything.domains.openenv.game import (
+    ACTION,
+    OpenEnvGame,
+    OpenEnvSettings,
+    ServerFault,
+)
+from rlanything.domains.winning import WinRule
+from rlanything.records import Task
+
+_MESSAGE = MappingProxyType({"message": ACTION})
+
+
+class OpenEnvDomain(EcosystemDomain):
+    """Episodes on an OpenEnv server, one connection for each environment.
+
+    `url`: the server's; `win`: when an episode is won (`domains/winning.py`). `action`: the action
+    that is sent, with `$action` where the policy's belongs; `observation`: the field that the
+    policy reads, `outer.inner` for one inside another; None: all of them. `actions`: the actions to
+    choose among; None: any text. `reset`: further arguments of the server's reset, beside the seed.
+    `instruction`: what the policy is told. `horizon`, `reward_range`: of an episode's steps and
+    return. `timeout_seconds`: what an answer may take. `ood`: the arguments of reset that differ in
+    the split `ood`.
+
+    Raises `DomainError` for options that it cannot use, and, when tasks are asked for, where no
+    such server answers."""
+
+    def __init__(
+        self,
+        url: str,
+        win: Mapping[str, Any],
+        action: Mapping[str, Any] = _MESSAGE,
+        observation: str | None = None,
+        actions: Sequence[str] | None = None,
+        reset: Mapping[str, Any] = MappingProxyType({}),
+        instruction: str | None = None,
+        horizon: int | None = None,
+        reward_range: Sequence[float] | None = None,
+        timeout_seconds: float = 30.0,
+        ood: Mapping[str, Any] | None = None,
+    ) -> None:
+        address = urlsplit(str(url))
+        if address.scheme not in ("http", "https", "ws", "wss") or not address.hostname:
+            raise DomainError(f"url is {url!r:.80}: write one such as http://localhost:8000")
+        if not isinstance(action, Mapping) or not _holds_action(action):
+            raise DomainError(
+                f"action is {action!r:.80}: write the server's action, with {ACTION} where the "
+                "policy's belongs, such as {message: $action}"
+            )
+        if not isinstance(timeout_seconds, int | float) or not timeout_seconds > 0:
+            raise DomainError(f"timeout_seconds is {timeout_seconds!r}: give seconds above 0")
+        super().__init__(address.netloc, instruction or "Act in this environment.", ood)
+        self._rules = EpisodeRules.read(WinRule.read(win), reward_range, horizon)
+        self._reset = reset
+        choices = None if actions is None else action_names(actions)
+        self._settings = OpenEnvSettings(url, action, observation, choices, float(timeout_seconds))
+        if choices:
+            self._instruction += f"\nActions: {', '.join(choices)}."
+        self._looked = False
+
+    def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
+        tasks = super().tasks(split, count, seed)
+        if not self._looked and tasks:
+            self._look(tasks[0])
+        return tasks
+
+    def environment(self) -> EcosystemEnvironment:
+        game = OpenEnvGame(self._settings, lambda task: self.settings(task.data, self._reset))
+        return EcosystemEnvironment(game, self._rules)
+
+    def _look(self, task: Task) -> None:
+        """Begins an episode, to find out beforehand what would fail in every one."""
+        environment = self.environment()
+        try:
+            environment.reset(task)
+        except ServerFault as fault:
+            raise DomainError(str(fault)) from fault
+        finally:
+            environment.close()
+        self._looked = True
+
+
+def _holds_action(part: Any) -> bool:
+    parts = part.values() if isinstance(part, Mapping) else part
+    if isinstance(part, Mapping | list):
+        return any(map(_holds_action, parts))
+    return part == ACTION

@@ -1,0 +1,181 @@
+"""The reasoning_gym domain: one question an episode, of any reasoning-gym dataset."""
+
+# An extra, which type checkers need not have.
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import reasoning_gym
+from reasoning_gym.factory import DATASETS
+
+from rlanything.domains.base import DomainError
+from rlanything.domains.ecosystem import (
+    EcosystemDomain,
+    EcosystemEnvironment,
+    EpisodeRules,
+    GameTurn,
+    action_names,
+    silenced,
+    split_seeds,
+)
+from rlanything.domains.winning import WinRule
+from rlanything.records import Step, Task
+
+_SHARES = MappingProxyType({"train": (0.0, 0.7), "tune": (0.7, 0.8), "in_domain": (0.8, 1.0)})
+"""Which split a question belongs to, by its hash as a number from 0 to 1."""
+_TRIES = 50
+"""Seeds for each task that is asked for, before a split counts as having no more questions."""
+_OPENING = "The action is your answer."
+_TAKEN = GameTurn("The answer was taken.")
+
+
+class ReasoningGymDomain(EcosystemDomain):
+    """Questions of a reasoning-gym dataset, answered in one step.
+
+    `dataset`: its name; `config`: its settings; `win_at`: the score from which an answer is right;
+    `answers`: all possible answers, where there are few; None: any text. `ood`: the config that
+    differs in the split `ood`.
+
+    A question is in one split only, whatever seeds lead to it. Raises `DomainError` for a dataset
+    or settings that reasoning-gym does not have."""
+
+    def __init__(
+        self,
+        dataset: str,
+        config: Mapping[str, Any] = MappingProxyType({}),
+        win_at: float = 1.0,
+        answers: Sequence[str] | None = None,
+        ood: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(str(dataset), None, ood)
+        if dataset not in DATASETS:
+            near = [name for name in sorted(DATASETS) if name[:3] == str(dataset)[:3]]
+            raise DomainError(
+                f"reasoning-gym has no dataset {dataset!r:.80}: use one of its {len(DATASETS)}, "
+                f"such as {', '.join(near or sorted(DATASETS)[:5])}"
+            )
+        self._rules = EpisodeRules.read(WinRule.at(win_at), (0.0, 1.0), 1)
+        self._config = dict(config)
+        if own := {"seed", "size"} & {*self._config, *(ood or {})}:
+            raise DomainError(f"config names {min(own)}, which tasks choose: leave it out")
+        self._answers = None if answers is None else action_names(answers)
+        for data in ({}, *([{"ood": True}] if ood else [])):
+            self._question(0, data)
+
+    def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
+        if split == "ood":
+            super().tasks(split, 0, seed)  # which refuses where nothing differs
+        tasks: dict[str, Task] = {}
+        for number in split_seeds(split, _TRIES * count, seed):
+            task = self.task(split, number)
+            if split == "ood" or _split_of(task.instruction) == split:
+                tasks.setdefault(task.instruction, task)
+            if len(tasks) == count:
+                break
+        if count and not tasks:
+            raise DomainError(
+                f"split {split!r} has no tasks: with this config {self._name} has too few "
+                "different questions; widen domain.options.config"
+            )
+        return list(tasks.values())
+
+    def task(self, split: str, seed: int) -> Task:
+        data = {"seed": seed, "ood": split == "ood"}
+        _, entry = self._question(seed, data)
+        return Task(f"{split}-{seed}", str(entry["question"]).strip(), self._name, data)
+
+    def environment(self) -> EcosystemEnvironment:
+        return AnswerEnvironment(ReasoningGymGame(self), self._rules)
+
+    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
+        """Returns +1 for a right answer."""
+        return [1 if self._right(task, step.action) else -1 for step in steps]
+
+    def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
+        """Returns the dataset's own answer; None for one that a response cannot hold, and where the
+        dataset has none that it would call right itself."""
+        _, entry = self._question(int(task.data["seed"]), task.data)
+        answer = str(entry["answer"]).strip()
+        if not answer or self.action_marker in answer:
+            return None
+        right = self._right(task, answer)
+        return f"I know it {self.action_marker} {answer}" if right else None
+
+    def score(self, task: Task, answer: str | None) -> float:
+        """Returns what reasoning-gym gives for an answer, from 0 to 1."""
+        if answer is None:
+            return 0.0
+        made, entry = self._question(int(task.data["seed"]), task.data)
+        with silenced():
+            return made.score_answer(answer, entry)
+
+    def _right(self, task: Task, answer: str | None) -> bool:
+        try:
+            return self._rules.win.reached(self.score(task, answer))
+        except Exception:  # a dataset may fail at an answer, which lost the episode then
+            return False
+
+    @property
+    def answers(self) -> tuple[str, ...] | None:
+        """All possible answers; None: any text."""
+        return self._answers
+
+    def _question(self, seed: int, data: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        settings = self.settings(data, self._config)
+        try:
+            return _generated(self._name, tuple(sorted(settings.items(), key=str)), seed)
+        except TypeError:  # a setting that is a list
+            return _generated.__wrapped__(self._name, tuple(settings.items()), seed)
+
+
+class ReasoningGymGame:
+    """One question, one answer."""
+
+    def __init__(self, domain: ReasoningGymDomain) -> None:
+        self._domain, self._task = domain, Task("", "")
+
+    def begin(self, task: Task) -> GameTurn:
+        self._task = task
+        return GameTurn(_OPENING, self._domain.answers)
+
+    def play(self, action: str) -> GameTurn:
+        reward = self._domain.score(self._task, action)
+        return GameTurn(_TAKEN.text, None, reward, over=True)
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+class AnswerEnvironment(EcosystemEnvironment):
+    """An environment whose action is all that follows the marker, several lines of it too."""
+
+    def action_in(self, response: str) -> str | None:
+        _, marker, answer = response.rpartition(ReasoningGymDomain.action_marker)
+        return answer.strip() or None if marker else None
+
+
+@lru_cache(maxsize=4096)
+def _generated(
+    name: str, settings: tuple[tuple[str, Any], ...], seed: int
+) -> tuple[Any, dict[str, Any]]:
+    """Returns the dataset of one question that a seed gives, and the question."""
+    try:
+        with silenced():
+            made = reasoning_gym.create_dataset(name, **dict(settings), seed=seed, size=1)
+            return made, made[0]
+    except (TypeError, AssertionError, ValueError) as fault:
+        raise DomainError(
+            f"reasoning-gym's {name} refuses its config ({type(fault).__name__}: "
+            f"{' '.join(str(fault).split())[:200]}): mend domain.options.config"
+        ) from fault
+
+
+def _split_of(question: str) -> str:
+    digest = hashlib.sha256(question.encode()).digest()
+    place = int.from_bytes(digest[:8], "big") / 2**64
+    return next(name for name, (start, end) in _SHARES.items() if start <= place < end)

@@ -1,0 +1,1 @@
+"""TextArena's games of words, for one player or against an opponent."""

@@ -1,0 +1,87 @@
+"""The textarena domain: any TextArena game, alone or against an opponent that does not learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Literal
+
+from rlanything.domains.base import DomainError
+from rlanything.domains.ecosystem import (
+    EcosystemDomain,
+    EcosystemEnvironment,
+    EpisodeRules,
+    action_names,
+)
+from rlanything.domains.textarena.game import TextArenaGame, TextArenaSettings, make_game
+from rlanything.domains.textarena.opponents import Opponent, opponent_of
+from rlanything.domains.winning import WinRule
+from rlanything.records import Task
+
+
+class TextArenaDomain(EcosystemDomain):
+    """Episodes of a TextArena game.
+
+    `id`: as for `textarena.make`; `kwargs`: its further arguments. `opponent`: who plays the other
+    seats: `random` (any move that the game has just listed in brackets), `module:function` of the
+    text that a player sees, or a frozen model `{url, model, key_variable}`; None: a game for one.
+    `players`: how many play; None: 1, or 2 with an opponent. `seat`: the policy's. `win_at`: the
+    reward from which a game is won. `actions`: moves to choose among, or `listed`: those that the
+    game lists in brackets at each turn; None: any text.
+    `error_allowance`: invalid moves in a row that are forgiven. `instruction`: what the policy is
+    told before the game explains itself. `horizon`: the most steps. `ood`: the kwargs that differ
+    in the split `ood`.
+
+    Raises `DomainError` for options that do not fit the game, and for games that need data which
+    NLTK would download."""
+
+    def __init__(
+        self,
+        id: str,
+        kwargs: Mapping[str, Any] = MappingProxyType({}),
+        opponent: str | Opponent | Mapping[str, Any] | None = None,
+        players: int | None = None,
+        seat: int = 0,
+        win_at: float = 1.0,
+        actions: Sequence[str] | str | None = None,
+        error_allowance: int = 1,
+        instruction: str | None = None,
+        horizon: int | None = None,
+        ood: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(str(id), instruction, ood)
+        self._rules = EpisodeRules.read(WinRule.at(win_at), None, horizon)
+        players = players or (1 if opponent is None else 2)
+        for name, value, least in (
+            ("players", players, 1),
+            ("seat", seat, 0),
+            ("error_allowance", error_allowance, 0),
+        ):
+            if type(value) is not int or value < least:
+                raise DomainError(f"{name} is {value!r:.80}: write a number from {least} on")
+        if seat >= players:
+            raise DomainError(f"seat is {seat}, of {players}: seats are counted from 0")
+        self._kwargs = kwargs
+        self._settings = TextArenaSettings(
+            players=players,
+            seat=seat,
+            error_allowance=error_allowance,
+            actions=_actions(actions),
+            opponent=opponent_of(opponent),
+        )
+        for data in ({}, *([{"ood": True}] if ood else [])):
+            make_game(self._name, self.settings(data, kwargs), players, 0)
+        if isinstance(self._settings.actions, tuple):
+            self._instruction += f"\nActions: {', '.join(self._settings.actions)}."
+
+    def environment(self) -> EcosystemEnvironment:
+        def kwargs_of(task: Task) -> Mapping[str, Any]:
+            return self.settings(task.data, self._kwargs)
+
+        make = partial(make_game, self._name)
+        return EcosystemEnvironment(TextArenaGame(make, kwargs_of, self._settings), self._rules)
+
+
+def _actions(actions: Any) -> tuple[str, ...] | Literal["listed"] | None:
+    return actions if actions in (None, "listed") else action_names(actions)

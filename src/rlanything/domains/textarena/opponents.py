@@ -1,0 +1,86 @@
+"""Opponents: those who play the other seats, and never learn."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from rlanything.domains.base import DomainError
+from rlanything.plugins import PluginError, load_plugin
+
+Opponent = Callable[[str], str]
+"""A function of all that a player has seen; returns its move."""
+_LISTED = re.compile(r"\[[^\[\]\n]{1,40}\]")
+_SYSTEM = "You play a game. Answer with your move, in the form that the rules ask for, and no more."
+_SECONDS = 60.0
+
+
+def opponent_of(named: Any) -> Opponent | None:
+    """Returns the opponent that a recipe names; None: none. Raises `DomainError`."""
+    if named is None or callable(named):
+        return cast("Opponent | None", named)
+    if named == "random":
+        return listed_move
+    if isinstance(named, Mapping):
+        return FrozenModel(**_endpoint(named))
+    if not isinstance(named, str) or ":" not in named:
+        raise DomainError(
+            f"opponent is {named!r:.80}: use random, module:function or {{url, model}}"
+        )
+    try:
+        function = load_plugin("opponent", named)
+    except PluginError as error:
+        raise DomainError(f"opponent: {error}") from error
+    if not callable(function):
+        raise DomainError(f"opponent: {named} is no function: name one of what a player sees")
+    return cast(Opponent, function)
+
+
+def listed_moves(seen: str) -> tuple[str, ...]:
+    """Returns the moves in brackets in the last line that has some, as games list those that are
+    possible."""
+    for line in reversed(seen.splitlines()):
+        if moves := _LISTED.findall(line):
+            return tuple(dict.fromkeys(moves))
+    return ()
+
+
+def listed_move(seen: str) -> str:
+    """Returns any of the listed moves. Raises `ValueError` where there are none."""
+    moves = listed_moves(seen)
+    if not moves:
+        raise ValueError("the game lists no moves in brackets: name an opponent of your own")
+    return random.choice(moves)
+
+
+class FrozenModel:
+    """A model behind an OpenAI-compatible endpoint, which sees its own side of the game."""
+
+    def __init__(self, url: str, model: str, key_variable: str | None = None) -> None:
+        self._url, self._model, self._key_variable = url, model, key_variable
+
+    def __call__(self, seen: str) -> str:
+        import openai
+
+        key = os.environ.get(self._key_variable or "", "none")
+        messages: Any = [
+            {"role": "system", "content": _SYSTEM},
+            {"role": "user", "content": seen},
+        ]
+        with openai.OpenAI(base_url=self._url, api_key=key, timeout=_SECONDS) as client:
+            answer = client.chat.completions.create(
+                model=self._model, messages=messages, temperature=0.0
+            )
+        return (answer.choices[0].message.content or "").strip()
+
+
+def _endpoint(named: Mapping[str, Any]) -> dict[str, str]:
+    known = {"url", "model", "key_variable"}
+    if not {"url", "model"} <= set(named) <= known:
+        raise DomainError(f"opponent has the keys {', '.join(map(str, named))}: give url and model")
+    if not all(isinstance(value, str) and value for value in named.values()):
+        raise DomainError("opponent: url, model and key_variable are texts")
+    return dict(named)

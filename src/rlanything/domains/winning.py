@@ -1,0 +1,159 @@
+"""Winning: whether an episode was won, by conditions that a recipe can write.
+
+win: {return: ">= 1"}                     # the sum of its rewards
+win: {terminated: true, steps: "< 50"}    # where there are several, all must hold
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlanything.domains.base import DomainError
+
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_CONDITION = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\S+)\s*")
+_QUANTITIES = ("return", "reward", "steps", "terminated")
+_GRAMMAR = (
+    "return, reward, steps, terminated or info.NAME, each with a comparison such as '>= 1', a "
+    "number, true or false"
+)
+
+
+class BadReward(ValueError):
+    """An environment reported what it must not; one line that ends with the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeEnd:
+    """All that is known of an episode when it ends."""
+
+    total: float
+    """The sum of its rewards, called `return` in conditions."""
+    last: float
+    """The last of its rewards."""
+    steps: int
+    terminated: bool
+    """False where it was only cut off, by the environment or at the horizon."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """What else the environment said with its last step."""
+
+
+@dataclass(frozen=True, slots=True)
+class WinRule:
+    """Conditions of which all must hold."""
+
+    conditions: tuple[tuple[str, Callable[[float, float], bool], float], ...]
+    """Each a quantity, how it is compared, and with what."""
+
+    @classmethod
+    def read(cls, win: Any) -> WinRule:
+        """Returns the rule that a recipe has under `win`. Raises `DomainError` for one that is not
+        understood: nothing of it is ever run as code."""
+        if not isinstance(win, Mapping) or not win:
+            raise DomainError(f"win is {win!r:.80}: write a mapping of {_GRAMMAR}")
+        return cls(tuple(_condition(name, wanted) for name, wanted in win.items()))
+
+    @classmethod
+    def at(cls, threshold: Any) -> WinRule:
+        """Returns the rule that a return of at least `threshold` wins. Raises `DomainError`."""
+        return cls((("return", operator.ge, _number("win_at", threshold)),))
+
+    def reached(self, score: float) -> bool:
+        """Returns whether a single score wins, as the whole return of an episode."""
+        return self.holds(EpisodeEnd(score, score, 1, True))
+
+    def holds(self, end: EpisodeEnd) -> bool:
+        """Returns whether the episode was won. Raises `BadReward` for a quantity that it lacks."""
+        return all(compare(_measured(name, end), value) for name, compare, value in self.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class RewardRange:
+    """The returns that an environment promises."""
+
+    lowest: float = -math.inf
+    highest: float = math.inf
+
+    @classmethod
+    def read(cls, bounds: Any) -> RewardRange:
+        """Returns the range that a recipe names; None: any finite one. Raises `DomainError`."""
+        if bounds is None:
+            return cls()
+        try:
+            lowest, highest = iter(bounds if not isinstance(bounds, str) else ())
+        except (TypeError, ValueError):
+            raise DomainError("reward_range must be two numbers, such as [0, 1]") from None
+        lowest, highest = _number("reward_range", lowest), _number("reward_range", highest)
+        if not lowest < highest:
+            raise DomainError(f"reward_range is [{lowest:g}, {highest:g}]: write the lower first")
+        return cls(lowest, highest)
+
+    def check(self, total: float) -> None:
+        """Raises `BadReward` for the return of an episode that lies outside."""
+        if not self.lowest <= total <= self.highest:
+            raise BadReward(
+                f"its rewards add up to {total:g}, outside of [{self.lowest:g}, {self.highest:g}]: "
+                "mend the environment, or domain.options.reward_range"
+            )
+
+
+def reward_of(value: Any) -> float:
+    """Returns an environment's reward as a number. Raises `BadReward` for what is none: text, NaN,
+    infinity."""
+    value = value.item() if hasattr(value, "item") else value  # numpy's and torch's numbers
+    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+        raise BadReward(f"its reward is {value!r:.80}: the environment must give finite numbers")
+    return float(value)
+
+
+def _condition(name: Any, wanted: Any) -> tuple[str, Callable[[float, float], bool], float]:
+    if name not in _QUANTITIES and not (isinstance(name, str) and re.fullmatch(r"info\.\S+", name)):
+        raise DomainError(f"win names {name!r:.80}: write {_GRAMMAR}")
+    if isinstance(wanted, bool | int | float):
+        return name, operator.eq, _number(f"win.{name}", float(wanted))
+    parts = _CONDITION.fullmatch(wanted) if isinstance(wanted, str) else None
+    if parts is None:
+        raise DomainError(f"win.{name} is {wanted!r:.80}: write {_GRAMMAR}")
+    return name, _COMPARISONS[parts[1]], _number(f"win.{name}", parts[2])
+
+
+def _number(place: str, value: Any) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise DomainError(f"{place} compares with {value!r:.80}: write a number")
+    return number
+
+
+def _measured(name: str, end: EpisodeEnd) -> float:
+    known = {
+        "return": end.total,
+        "reward": end.last,
+        "steps": end.steps,
+        "terminated": end.terminated,
+    }
+    if name in known:
+        return float(known[name])
+    key = name.removeprefix("info.")
+    if key not in end.info:
+        said = ", ".join(map(str, end.info)) or "nothing"
+        raise BadReward(f"its last step has no info {key!r}, but {said:.120}: mend win in options")
+    try:
+        return reward_of(end.info[key])
+    except BadReward:
+        raise BadReward(f"its info {key!r} is {end.info[key]!r:.80}, and no number") from None

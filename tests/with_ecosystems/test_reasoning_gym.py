@@ -1,0 +1,132 @@
+"""reasoning-gym's datasets as they are: questions, answers, scores, and what is refused."""
+
+# The environment of `make test-ecosystems` alone has it.
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reasoning_gym.factory import DATASETS
+
+from helpers.ecosystems import trained
+from helpers.playing import play
+from rlanything.domains.base import DomainError, EpisodeError
+from rlanything.domains.reasoning_gym.domain import ReasoningGymDomain
+from rlanything.records import Task
+
+SUMS: dict[str, Any] = {
+    "dataset": "chain_sum",
+    "config": {"min_terms": 2, "max_terms": 2, "max_digits": 2},
+}
+# Their own answers score 0, or there are none.
+WITHOUT_ANSWERS = {"composite", "graph_color", "jugs", "rubiks_cube", "boxnet", "futoshiki"}
+WITHOUT_ANSWERS |= {"rush_hour", "propositional_logic"}
+
+
+def test_a_question_is_answered_in_one_step() -> None:
+    domain = ReasoningGymDomain(**SUMS)
+    [task] = domain.tasks("train", 1, 0)
+    assert task.instruction.startswith("State the final answer")
+    environment = domain.environment()
+    environment.reset(task)
+    right = domain.expert(task, ())
+    assert right is not None
+    result = environment.step(right)
+    assert (result.outcome, result.reward) == (1, 1.0)
+    assert "answer was taken" in result.observation.text, "the judge is not told"
+    environment.reset(task)
+    wrong = environment.step("so > it is none")
+    assert (wrong.outcome, wrong.valid) == (-1, True)
+    environment.reset(task)
+    assert environment.step("no answer").outcome == -1
+    assert domain.oracle(task, play(domain, task, [right])) == [1]
+    assert domain.oracle(task, play(domain, task, ["x > -"])) == [-1]
+
+
+def test_an_answer_may_have_several_lines() -> None:
+    domain = ReasoningGymDomain("mini_sudoku")
+    [task] = domain.tasks("train", 1, 0)
+    right = domain.expert(task, ())
+    assert right is not None
+    assert right.count("\n") == 3
+    environment = domain.environment()
+    environment.reset(task)
+    assert environment.step(right).outcome == 1
+
+
+def test_a_question_is_in_one_split_only() -> None:
+    few = ReasoningGymDomain("chain_sum", {"min_terms": 2, "max_terms": 2, "max_digits": 1})
+    questions = {
+        split: {task.instruction for task in few.tasks(split, 300, 0)}
+        for split in ("train", "tune", "in_domain")
+    }
+    assert sum(map(len, questions.values())) == len(set.union(*questions.values())) > 150
+    assert [t.id for t in few.tasks("tune", 9, 4)] == [t.id for t in few.tasks("tune", 9, 4)]
+
+
+def test_out_of_domain_has_its_own_config() -> None:
+    domain = ReasoningGymDomain(**SUMS, ood={"min_terms": 5, "max_terms": 5})
+    longer, usual = (domain.tasks(split, 1, 0)[0].instruction for split in ("ood", "in_domain"))
+    assert sum(sign in "+-" for sign in longer) > sum(sign in "+-" for sign in usual)
+    with pytest.raises(DomainError, match=r"domain\.options\.ood"):
+        ReasoningGymDomain(**SUMS).tasks("ood", 1, 0)
+
+
+@pytest.mark.parametrize("dataset", sorted(DATASETS))
+def test_every_dataset_gives_questions_and_takes_its_own_answers(dataset: str) -> None:
+    if dataset == "composite":
+        with pytest.raises(DomainError, match="Must specify at least one dataset"):
+            ReasoningGymDomain(dataset)
+        return
+    domain = ReasoningGymDomain(dataset)
+    [task] = domain.tasks("in_domain", 1, 0)
+    right = domain.expert(task, ())
+    assert (right is None) == (dataset in WITHOUT_ANSWERS)
+    environment = domain.environment()
+    environment.reset(task)
+    assert environment.step(right or "> I do not know").outcome == (1 if right else -1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"dataset": "chain"}, "no dataset 'chain': use one of its 1.*chain_sum"),
+        ({"config": {"depth": 3}}, "unexpected keyword argument 'depth'"),
+        ({"config": {"min_terms": 0}}, "min_terms must be positive"),
+        ({"config": {"seed": 3}}, "config names seed, which tasks choose"),
+        ({"win_at": "all"}, "win_at compares with 'all'"),
+        ({"answers": [1, 2]}, "quote numbers"),
+        ({"ood": {"size": 3}}, "config names size"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(DomainError, match=said) as error:
+        ReasoningGymDomain(**{**SUMS, **changes})
+    assert "\n" not in str(error.value)
+
+
+def test_a_score_out_of_range_loses_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    domain = ReasoningGymDomain(**SUMS)
+    [task] = domain.tasks("train", 1, 0)
+    for score, said in ((float("nan"), "finite"), (2.0, r"outside of \[0, 1\]")):
+        monkeypatch.setattr(domain, "score", lambda task, answer, score=score: score)
+        environment = domain.environment()
+        environment.reset(task)
+        with pytest.raises(EpisodeError, match=said) as error:
+            environment.step("so > 1")
+        assert error.value.lost
+
+
+def test_a_dataset_that_fails_at_an_answer_is_no_end_of_the_run() -> None:
+    domain = ReasoningGymDomain(**SUMS)
+    broken = Task("t", "?", data={"seed": -1, "ood": False})
+    steps = play(domain, domain.tasks("train", 1, 0)[0], ["> 1"])
+    assert domain.oracle(broken, steps) in ([1], [-1])
+
+
+def test_the_recipe_of_reasoning_gym_trains(tmp_path: Path) -> None:
+    run = trained("reasoning-gym", tmp_path / "run")
+    assert (run.steps, run.failures) == (4, 0)
+    assert run.recipe_lines <= 12

@@ -1,0 +1,159 @@
+"""TextArena's games as they are: what is new is shown, others move in between, nothing is
+downloaded."""
+
+# The environment of `make test-ecosystems` alone has it.
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nltk
+import pytest
+
+from helpers.ecosystems import trained
+from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint
+from rlanything.config.problems import TrustError
+from rlanything.config.recipe import load_recipe
+from rlanything.domains.base import DomainError, StepResult
+from rlanything.domains.textarena.domain import TextArenaDomain
+from rlanything.domains.textarena.opponents import listed_moves
+
+HANOI: dict[str, Any] = {"id": "TowerOfHanoi-v0", "kwargs": {"num_disks": 2}}
+SOLUTION = ("[A B]", "[A C]", "[B C]")
+
+
+def begun(domain: TextArenaDomain, number: int = 0) -> tuple[Any, str]:
+    environment = domain.environment()
+    return environment, environment.reset(domain.tasks("train", 3, 0)[number]).text
+
+
+def steps(environment: Any, *moves: str) -> list[StepResult]:
+    return [environment.step(f"so > {move}") for move in moves]
+
+
+def test_a_game_for_one_is_won() -> None:
+    environment, text = begun(TextArenaDomain(**HANOI))
+    assert text.startswith("You are playing Tower of Hanoi with 2 disks.")
+    first, _, last = steps(environment, *SOLUTION)
+    assert first.observation.text.startswith("You moved disk 1 from A to B.")
+    assert "You are playing" not in first.observation.text, "only what is new"
+    assert (last.outcome, last.reward) == (1, 1.0)
+    assert "Congratulations" in last.observation.text
+
+
+def test_as_many_invalid_moves_are_forgiven_as_the_recipe_says() -> None:
+    results = steps(begun(TextArenaDomain(**HANOI))[0], "[B A]", "[B A]")
+    assert [(r.valid, r.outcome) for r in results] == [(False, None), (False, -1)]
+    assert "attempted an invalid move" in results[0].observation.text
+    patient = steps(begun(TextArenaDomain(**HANOI, error_allowance=3))[0], *["[B A]"] * 4)
+    assert [result.outcome for result in patient] == [None, None, None, -1]
+
+
+def test_an_opponent_moves_in_between_and_the_same_seed_gives_the_same_game() -> None:
+    domain = TextArenaDomain("TicTacToe-v0", opponent="random", actions="listed")
+    games = []
+    for number in (0, 1, 0):
+        environment = domain.environment()
+        seen = environment.reset(domain.tasks("train", 3, 0)[number])
+        texts = []
+        while True:
+            assert seen.choices
+            result = environment.step(f"> {seen.choices[0]}")
+            texts.append(result.observation.text)
+            if result.outcome is not None:
+                break
+            seen = result.observation
+        games.append(texts)
+    assert games[0] == games[2] != games[1]
+    assert "Player 1: [" in games[0][0]
+
+
+def test_the_policy_may_sit_second() -> None:
+    seen: list[str] = []
+
+    def first_listed(text: str) -> str:
+        seen.append(text)
+        return listed_moves(text)[0]
+
+    domain = TextArenaDomain("TicTacToe-v0", opponent=first_listed, seat=1)
+    environment, text = begun(domain)
+    assert text.startswith("You are Player 1")
+    assert "Player 0: [0]" in text
+    lost = steps(environment, "[3]", "[4]")[-1]
+    assert (lost.outcome, lost.reward) == (-1, -1)
+    assert seen[1].startswith("You are Player 0"), "an opponent sees all that it has seen"
+
+
+def test_an_opponent_may_be_a_frozen_model(fake: FakeEndpoint) -> None:
+    fake.say = lambda body: "[8]"
+    endpoint = {"url": fake.url, "model": MODEL, "key_variable": "MY_KEY"}
+    environment, _ = begun(TextArenaDomain("TicTacToe-v0", opponent=endpoint))
+    [first] = steps(environment, "[4]")
+    assert "Player 1: [8]" in first.observation.text
+    assert fake.keys == [f"Bearer {KEY}"]
+    assert "You are Player 1" in fake.bodies[0]["messages"][1]["content"]
+
+
+def test_the_key_of_an_opponent_has_to_be_allowed() -> None:
+    endpoint = {"url": "http://stranger", "model": "any", "key_variable": "OTHER_KEY"}
+    options = {"id": "TicTacToe-v0", "opponent": endpoint}
+    data = {"name": "game", "domain": {"name": "textarena", "options": options}}
+    with pytest.raises(TrustError, match="OTHER_KEY would be sent to stranger"):
+        load_recipe(data)
+
+
+def test_code_of_an_opponent_has_to_be_allowed() -> None:
+    options: dict[str, Any] = {"id": "TicTacToe-v0", "opponent": "stranger:moves"}
+    data = {"name": "game", "domain": {"name": "textarena", "options": options}}
+    with pytest.raises(TrustError, match="stranger:moves"):
+        load_recipe(data)
+    with pytest.raises(DomainError, match="there is no module stranger"):
+        TextArenaDomain(**options)
+
+
+def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nltk.data, "path", [])
+    asked: list[Any] = []
+    monkeypatch.setattr(nltk, "download", lambda *names, **_: asked.append(names))
+    for game in ("Wordle-v0", "Hangman-v0", "WordLadder-v0"):
+        with pytest.raises(DomainError, match=r"needs data of NLTK.*nltk\.downloader words"):
+            TextArenaDomain(game)
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"id": "Chess"}, "no game 'Chess': use an id"),
+        ({"id": "TicTacToe-v0"}, "has to be 2, received 1: mend domain.options.players"),
+        ({**HANOI, "opponent": "random"}, "has to be 1, received 2"),
+        ({**HANOI, "kwargs": {"depth": 1}}, "unexpected keyword argument 'depth'"),
+        ({"id": "TicTacToe-v0", "opponent": "best"}, "opponent is 'best': use random"),
+        ({"id": "TicTacToe-v0", "opponent": {"url": "x"}}, "give url and model"),
+        ({"id": "TicTacToe-v0", "opponent": "random", "seat": 2}, "seats are counted from 0"),
+        ({**HANOI, "error_allowance": -1}, "error_allowance is -1"),
+        ({**HANOI, "win_at": None}, "win_at compares with None"),
+        ({**HANOI, "actions": "all"}, "actions is 'all'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(DomainError, match=said) as error:
+        TextArenaDomain(**options)
+    assert "\n" not in str(error.value)
+
+
+def test_an_opponent_that_fails_costs_the_episode() -> None:
+    def fail(text: str) -> str:
+        raise ConnectionError("gone")
+
+    environment, _ = begun(TextArenaDomain("TicTacToe-v0", opponent=fail))
+    with pytest.raises(ConnectionError, match="gone"):
+        steps(environment, "[4]")
+
+
+def test_the_recipe_of_textarena_trains(tmp_path: Path) -> None:
+    run = trained("textarena", tmp_path / "run")
+    assert run.steps > 4
+    assert run.failures == 0
+    assert run.recipe_lines <= 12
