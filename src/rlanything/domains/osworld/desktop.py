@@ -265,7 +265,12 @@ def _shown() -> list[Shown]:
     """Returns the host's other files that a desktop shows, and ours."""
     places = [Path("/", name) for name in _SHOWN]
     shown = [(place, PurePosixPath(place)) for place in places if place.exists()]
-    return [*shown, (GUEST, PurePosixPath("/opt/guest"))]
+    # Its processes take their name from the file: tasks end the browser with `pkill chrome`.
+    browser = [
+        (file, PurePosixPath("/opt/google/chrome", file.name.replace("chromium", "chrome")))
+        for file in sorted(Path("/usr/lib/chromium").glob("*"))
+    ]
+    return [*shown, *browser, (GUEST, PurePosixPath("/opt/guest"))]
 
 
 def _archive(home: Path | None) -> bytes:
