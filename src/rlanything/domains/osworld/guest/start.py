@@ -35,6 +35,8 @@ SHIMS = {
     "gnome-terminal": 'exec /usr/bin/lxterminal "$@"',
     "nautilus": 'exec /usr/bin/pcmanfm "$@"',
     "gedit": 'exec /usr/bin/mousepad "$@"',
+    # Nobody has more rights in here; set-ups that ask for them mostly need none.
+    "sudo": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
 }
 SHIMS["chromium"] = SHIMS["chromium-browser"] = SHIMS["google-chrome"]
 
