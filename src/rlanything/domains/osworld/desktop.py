@@ -39,7 +39,15 @@ GUEST = Path(__file__).with_name("guest")
 START_SECONDS = 60.0
 _SHOWN = (
     *("etc/alternatives", "etc/chromium", "etc/dconf", "etc/fonts", "etc/gimp"),
-    *("etc/gtk-2.0", "etc/gtk-3.0", "etc/ld.so.cache", "etc/libreoffice", "etc/localtime", "etc/mailcap", "etc/mime.types"),
+    *(
+        "etc/gtk-2.0",
+        "etc/gtk-3.0",
+        "etc/ld.so.cache",
+        "etc/libreoffice",
+        "etc/localtime",
+        "etc/mailcap",
+        "etc/mime.types",
+    ),
     *("etc/X11", "etc/xdg", "var/lib/libreoffice", "var/cache/fontconfig", "var/lib/dictionaries"),
 )
 """The files of the host, beside /usr, without which programs do not start or look different."""
