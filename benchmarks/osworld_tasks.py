@@ -6,7 +6,7 @@ outside.
 Each is set up on a fresh desktop of this machine and scored as it is, untouched. A score of 0 is
 weak evidence, for a set-up that failed without a word scores 0 too; only an expert or an agent that
 wins shows that a task works. Some are played by an expert too (osworld_experts.py), with mouse and
-keyboard on another fresh desktop. Infeasible tasks are right with `fail`, and are so scored as well.
+keyboard on another fresh desktop. Infeasible tasks are right with `fail`, and so scored as well.
 """
 
 from __future__ import annotations

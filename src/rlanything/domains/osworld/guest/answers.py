@@ -30,7 +30,7 @@ SETTLED_SECONDS = 0.6
 LibreOffice puts its tool bars right 0.3 seconds after all else."""
 NAMESPACE = "https://accessibility.ubuntu.example.org/ns"
 _NAMES_THERE = {"Chromium": "Google Chrome"}
-"""Applications as they are called on OSWorld's machines, by whose names evaluators look for them."""
+"""Applications as OSWorld's machines call them: evaluators look for them by name."""
 _ILLEGAL = {code: " " for code in range(32) if code not in (9, 10, 13)}
 _HOME = "/home/user"
 
