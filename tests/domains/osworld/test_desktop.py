@@ -343,7 +343,7 @@ def test_the_browser_has_the_names_that_osworlds_tasks_know_it_by() -> None:
         assert "Add a folder" in tree, "an open menu of a page is read"
         answer = json.loads(machine.request("GET", "/accessibility"))["AT"]
         assert '<application name="Google Chrome"' in answer
-        assert said(machine, "pkill chrome; sleep 2; pgrep -c chrome") == "0\n"
+        assert said(machine, "pkill chrome; sleep 3; pgrep -fc '^/opt/google/chrom[e]'") == "0\n"
 
 
 def test_a_set_up_that_asks_for_rights_is_carried_out_without(shared: Desktop) -> None:
