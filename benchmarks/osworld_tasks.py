@@ -5,7 +5,8 @@ outside.
 
 Each is set up on a fresh desktop of this machine and scored as it is, untouched. A score of 0 is
 weak evidence, for a set-up that failed without a word scores 0 too; only an expert or an agent that
-wins shows that a task works. Infeasible tasks are right with `fail`, and are so scored as well.
+wins shows that a task works. Some are played by an expert too (osworld_experts.py), with mouse and
+keyboard on another fresh desktop. Infeasible tasks are right with `fail`, and so scored as well.
 """
 
 from __future__ import annotations
@@ -19,9 +20,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from osworld_experts import EXPERTS, in_terminal
+
 from rlanything.domains.base import EpisodeError
 from rlanything.domains.osworld.domain import OSWorld
-from rlanything.records import Task
+from rlanything.domains.osworld.environment import DesktopEnvironment
+from rlanything.domains.osworld.experts import next_action
+from rlanything.domains.osworld.families import Move
+from rlanything.records import Completion, Step, Task
 
 VARIABLE = "RLANYTHING_OSWORLD_DATA"
 
@@ -38,13 +44,23 @@ class TriedTask:
     """Untouched; None where there is none."""
     seconds: float
     reason: str = ""
+    expert: float | None = None
+    """The score of our expert; None where there is none, or it did not get to the end."""
+
+    @property
+    def by_expert(self) -> str:
+        """What the table says of the expert."""
+        if self.id not in EXPERTS:
+            return ""
+        score = "not done" if self.expert is None else f"{self.expert:g}"
+        return f"{score}, in a terminal" if in_terminal(EXPERTS[self.id]) else score
 
 
 def tried(domain: OSWorld, task: Task) -> TriedTask:
     """Sets a task up and scores it untouched; an infeasible one also by `fail`."""
     begun = time.perf_counter()
     environment = domain.environment()
-    score, reason = None, ""
+    score, expert, reason = None, None, ""
     try:
         environment.reset(task)
         what = "no score"
@@ -56,9 +72,32 @@ def tried(domain: OSWorld, task: Task) -> TriedTask:
             what = "infeasible, 1 by fail" if right and score == 0 else "infeasible, scored wrongly"
     except EpisodeError as fault:
         what, reason = ("no score" if fault.lost else "no set-up"), fault.reason
+    seconds = time.perf_counter() - begun
+    try:
+        if task.id in EXPERTS:
+            expert = played(environment, task, EXPERTS[task.id])
+    except EpisodeError as fault:
+        reason = f"{reason} the expert: {fault.reason}".strip()
     finally:
         environment.close()
-    return TriedTask(task.kind, task.id, what, score, time.perf_counter() - begun, reason)
+    return TriedTask(task.kind, task.id, what, score, seconds, reason, expert)
+
+
+def played(environment: DesktopEnvironment, task: Task, moves: Sequence[Move]) -> float | None:
+    """Returns the score of an expert; None where a screen lacks what it looks for. Raises
+    `EpisodeError`."""
+    steps = list[Step]()
+    screen = environment.reset(task).text
+    while (action := next_action(moves, steps, screen)) is not None:
+        said = f"> {action}"
+        result = environment.step(said)
+        if result.outcome is not None:
+            return result.reward
+        after = result.observation.text
+        completion = Completion.unsampled(said)
+        steps.append(Step(screen, completion, result.action, result.valid, after))
+        screen = after
+    return None
 
 
 def page(results: Sequence[TriedTask], total: int) -> Iterator[str]:
@@ -70,13 +109,18 @@ def page(results: Sequence[TriedTask], total: int) -> Iterator[str]:
     yield "| what became of it | tasks |\n|---|---|"
     for what, count in sorted(Counter(each.what for each in results).items()):
         yield f"| {what} | {count} |"
-    yield "\n| application | task | what | score untouched | seconds | reason |"
-    yield "|---|---|---|---|---|---|"
+    won = [each for each in results if each.score != 1 and each.expert == 1]
+    gui = Counter(each.application for each in won if not in_terminal(EXPERTS[each.id]))
+    named = ", ".join(f"{name} {count}" for name, count in sorted(gui.items()))
+    yield f"\nScripted experts reach 1 through the GUI in {gui.total()} tasks that do not score 1"
+    yield f"untouched ({named}), and in {len(won) - gui.total()} in a terminal that they open.\n"
+    yield "| application | task | what | score untouched | by our expert | seconds | reason |"
+    yield "|---|---|---|---|---|---|---|"
     for each in sorted(results, key=lambda result: (result.application, result.id)):
         score = "" if each.score is None else f"{each.score:g}"
         reason = each.reason.replace("|", "\\|")
-        cells = (each.application, each.id, each.what, score, f"{each.seconds:.0f}", reason)
-        yield f"| {' | '.join(cells)} |"
+        cells = (each.application, each.id, each.what, score, each.by_expert)
+        yield f"| {' | '.join((*cells, f'{each.seconds:.0f}', reason))} |"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

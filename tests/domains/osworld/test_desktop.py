@@ -328,3 +328,23 @@ def test_a_sheet_is_read_as_far_as_it_is_used_and_a_click_finds_its_cell() -> No
         assert environment.step("> press ctrl+q").valid
     finally:
         environment.close()
+
+
+@needs_application("chromium")
+def test_the_browser_has_the_names_that_osworlds_tasks_know_it_by() -> None:
+    page = "data:text/html,<div role=menu><div role=menuitem tabindex=0>Add a folder</div></div>"
+    with desktop() as machine:
+        machine.request("POST", "/setup/launch", {"command": ["google-chrome", page]})
+        deadline = time.monotonic() + 40
+        while time.monotonic() < deadline:
+            tree = machine.request("GET", "/tree?quiet=10").decode()
+            if "Add a folder" in tree:
+                break
+        assert "Add a folder" in tree, "an open menu of a page is read"
+        answer = json.loads(machine.request("GET", "/accessibility"))["AT"]
+        assert '<application name="Google Chrome"' in answer
+        assert said(machine, "pkill chrome; sleep 3; pgrep -fc '^/opt/google/chrom[e]'") == "0\n"
+
+
+def test_a_set_up_that_asks_for_rights_is_carried_out_without(shared: Desktop) -> None:
+    assert said(shared, "echo password | sudo -S id -u") == "1000\n"

@@ -38,8 +38,16 @@ from rlanything.domains.osworld.watchdog import DesktopLimits, Watchdog
 GUEST = Path(__file__).with_name("guest")
 START_SECONDS = 60.0
 _SHOWN = (
-    *("etc/alternatives", "etc/chromium", "etc/dconf", "etc/fonts", "etc/gtk-2.0", "etc/gtk-3.0"),
-    *("etc/ld.so.cache", "etc/libreoffice", "etc/localtime", "etc/mailcap", "etc/mime.types"),
+    *("etc/alternatives", "etc/chromium", "etc/dconf", "etc/fonts", "etc/gimp"),
+    *(
+        "etc/gtk-2.0",
+        "etc/gtk-3.0",
+        "etc/ld.so.cache",
+        "etc/libreoffice",
+        "etc/localtime",
+        "etc/mailcap",
+        "etc/mime.types",
+    ),
     *("etc/X11", "etc/xdg", "var/lib/libreoffice", "var/cache/fontconfig", "var/lib/dictionaries"),
 )
 """The files of the host, beside /usr, without which programs do not start or look different."""
@@ -265,7 +273,12 @@ def _shown() -> list[Shown]:
     """Returns the host's other files that a desktop shows, and ours."""
     places = [Path("/", name) for name in _SHOWN]
     shown = [(place, PurePosixPath(place)) for place in places if place.exists()]
-    return [*shown, (GUEST, PurePosixPath("/opt/guest"))]
+    # Its processes take their name from the file: tasks end the browser with `pkill chrome`.
+    browser = [
+        (file, PurePosixPath("/opt/google/chrome", file.name.replace("chromium", "chrome")))
+        for file in sorted(Path("/usr/lib/chromium").glob("*"))
+    ]
+    return [*shown, *browser, (GUEST, PurePosixPath("/opt/guest"))]
 
 
 def _archive(home: Path | None) -> bytes:

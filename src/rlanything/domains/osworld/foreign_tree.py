@@ -98,8 +98,9 @@ def _nodes(element: Element, depth: int, sheet: bool = False) -> Iterator[list[A
     lies in one."""
     node = _node(element, depth)
     yield node
-    if depth == DEEPEST or (node[1] == "menu" and not {"selected", "expanded"} & {*node[5]}):
-        return  # of a closed menu nothing is on the screen
+    closed = node[1] == "menu" and node[2] and not {"selected", "expanded"} & {*node[5]}
+    if depth == DEEPEST or closed:
+        return  # of a closed menu nothing is on the screen; those of pages have no name
     children = [child for child in element if child.get(f"{_STATE}showing") == "true"]
     sheet = sheet or node[1] == "document spreadsheet"
     if sheet and node[1] == "table":

@@ -314,10 +314,11 @@ def _integers(*numbers: int) -> GLib.Variant:
 
 
 def _is_open(node: Node) -> bool:
-    """Whether the children of a node are looked at: a closed menu's are not."""
+    """Whether the children of a node are looked at: a closed menu's are not. A menu without a name
+    is one that pops up in a page, and shows only while it is open."""
     if node.grid:
         return False
-    return node.role != "menu" or bool(node.states & {"selected", "expanded"})
+    return node.role != "menu" or not node.name or bool(node.states & {"selected", "expanded"})
 
 
 def _prune(node: Node) -> None:

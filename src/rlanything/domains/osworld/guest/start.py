@@ -27,13 +27,16 @@ CHROMIUM_FLAGS = (
         "--test-type",
     ),
 )
+CHROME = "/opt/google/chrome/chrome"
 # OSWorld's tasks call programs by the names of its own machine.
 SHIMS = {
     "python": 'exec /usr/bin/python3 "$@"',
-    "google-chrome": f'exec /usr/lib/chromium/chromium {" ".join(CHROMIUM_FLAGS)} "$@"',
+    "google-chrome": f'exec {CHROME} {" ".join(CHROMIUM_FLAGS)} "$@"',
     "gnome-terminal": 'exec /usr/bin/lxterminal "$@"',
     "nautilus": 'exec /usr/bin/pcmanfm "$@"',
     "gedit": 'exec /usr/bin/mousepad "$@"',
+    # Nobody has more rights in here; set-ups that ask for them mostly need none.
+    "sudo": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
 }
 SHIMS["chromium"] = SHIMS["chromium-browser"] = SHIMS["google-chrome"]
 
