@@ -119,7 +119,7 @@ def test_a_store_with_hostile_numbers_and_names_is_shown(
         (["--bad[red]x"], "No such option: --bad[red]x; `"),
         (["frob[/x]\x1b"], r"No such command 'frob[/x]\x1b': use one of train, "),
         (["tasks"], "Missing argument 'run'; `"),
-        (["nano", "build"], "Missing option '--out'; `"),
+        (["serve"], "Missing option '--judge'; `"),
         (["nano", "[/x]"], "No such command '[/x]'; `"),
     ],
 )
