@@ -29,6 +29,9 @@ DIRECT = 0.4
 """Share of the updates of reading in which a point follows the words at once."""
 LISTS, MOST_THINGS = 64, 12
 """Lists of an update of reading, and the things of the longest."""
+EMPTY, NOISE = 20, 0.3
+"""Places of a list without a thing, and what is unsure in it (in standard deviations): a tower
+writes nothing in most places, and nowhere exactly."""
 QUESTIONS = 8
 """Things that are asked for after a list."""
 SCREENS = 16
@@ -70,6 +73,9 @@ class ThingCode(nn.Module):
         hidden = model.network.get_input_embeddings().embedding_dim
         self.across = nn.Linear(hidden, hidden, bias=False)
         self.down = nn.Linear(hidden, hidden, bias=False)
+        self.nothing = nn.Parameter(torch.randn(hidden) / 4)
+        """[hidden], what is told where there is no thing; not zeros, which normalization would make
+        anything of."""
         self._numbers = {
             number: ids[0] for number in range(256) if len(ids := model.encode(f" {number}")) == 1
         }
@@ -115,9 +121,11 @@ def pretrain_reading(
     on_update: Callable[[int], None],
 ) -> float:
     """Trains the decoder, and the code, to name the point of one of some things after two words of
-    it; `link`: the tokens between the words and the point. Lists get longer with time: who sees one thing learns to say where it is, which comes before
-    telling it from others. Returns the mean loss per coordinate, in nats, over the last tenth of
-    the updates. `on_update` is called with 1 after every update."""
+    it; `link`: the tokens that later stand between the words and the point. Lists get longer: who
+    is shown one thing learns to say where it is, which comes before telling it from others.
+
+    Returns the mean loss per coordinate, in nats, over the last tenth of the updates. `on_update`
+    is called with 1 after every update."""
     rng = random.Random(seed)
     called = [thing for thing in things if thing.words]
     rates = decaying_rates(learning_rate, updates)
@@ -144,12 +152,15 @@ def _reading_loss(
     """Returns the mean cross-entropy (scalar) of the coordinates that are asked for."""
     count = len(lists[0])
     ids = torch.tensor([_questions(things, link, rng) for things in lists])
-    vectors = code([thing for things in lists for thing in things])
+    vectors = code([thing for things in lists for thing in things]).unflatten(0, (len(lists), -1))
+    empty = code.nothing.expand(len(lists), EMPTY, -1)
+    told = torch.cat([empty, vectors], 1)
+    told = told + NOISE * vectors.detach().std() * torch.randn(told.shape)
     embedded = model.network.get_input_embeddings()(ids)
-    inputs = torch.cat([vectors.reshape(len(lists), count, -1), embedded], 1)
     hidden = model.decoder(
-        inputs_embeds=inputs, position_ids=_places(lists, ids.shape[1], rng)
-    ).last_hidden_state[:, count - 1 : -1]
+        inputs_embeds=torch.cat([told, embedded], 1),
+        position_ids=_places(lists, ids.shape[1], rng),
+    ).last_hidden_state[:, EMPTY + count - 1 : -1]
     asked = ids.shape[1] // QUESTIONS
     wanted = torch.arange(ids.shape[1]) % asked >= asked - 2
     logits = model.logits(hidden[:, wanted])
@@ -173,8 +184,15 @@ def _questions(things: Sequence[Told], link: Sequence[int], rng: random.Random) 
 
 
 def _places(lists: Sequence[Sequence[Told]], tokens: int, rng: random.Random) -> Tensor:
-    """Returns positions [3, lists, things + tokens] as those of an image and the text after it."""
-    cells = torch.tensor([[(0, *thing.cell) for thing in things] for things in lists])
+    """Returns positions [3, lists, EMPTY + things + tokens] as those of an image and the text after
+    it."""
+    shown = [thing.cell for things in lists for thing in things]
+    cells = torch.tensor(
+        [
+            [(0, *cell) for cell in (*rng.choices(shown, k=EMPTY), *(t.cell for t in things))]
+            for things in lists
+        ]
+    )
     text = int(cells.max()) + 1 + rng.randint(0, FURTHEST) + torch.arange(tokens)
     return torch.cat([cells.permute(2, 0, 1), text.expand(3, len(lists), -1)], 2)
 
@@ -209,7 +227,10 @@ def pretrain_tower(
             _things_there(scenes[i], (h, w)) for i, (_, h, w) in zip(chosen, grids, strict=True)
         ]
         wanted = torch.cat(
-            [_told_there(vectors[i], things) for i, things in zip(chosen, there, strict=True)]
+            [
+                _told_there(vectors[i], code.nothing.detach(), things)
+                for i, things in zip(chosen, there, strict=True)
+            ]
         )
         errors = (rows - wanted).square().sum(1) / spread
         shares = torch.from_numpy(np.concatenate([_shares(things) for things in there]))
@@ -221,10 +242,9 @@ def pretrain_tower(
     return run_updates(tower, rates, losses, lambda update: on_update(1))
 
 
-def _told_there(vectors: Tensor, there: np.ndarray) -> Tensor:
-    """Returns the vectors [patches, hidden] of the things [patches] there, zeros where none is."""
-    nothing = vectors.new_zeros(1, vectors.shape[1])
-    return torch.cat([vectors, nothing])[torch.from_numpy(there)]
+def _told_there(vectors: Tensor, nothing: Tensor, there: np.ndarray) -> Tensor:
+    """Returns the vectors [patches, hidden] of the things [patches] there, or nothing's [hidden]."""
+    return torch.cat([vectors, nothing[None]])[torch.from_numpy(there)]
 
 
 def _shares(there: np.ndarray) -> np.ndarray:

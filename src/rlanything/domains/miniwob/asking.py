@@ -67,8 +67,7 @@ def _sentences(page: str, screen: Sequence[Element], rng: random.Random) -> list
         if page == "click-widget":
             found.append((page, f'Click on a "{words[0]}" widget.'))
         if len(words) == 4 and page != "identify-shape":
-            for _ in range(2):
-                found.append(("click-shape", f"Click on a {_description(words, rng)}"))
+            found.append(("click-shape", f"Click on a {_description(words, rng)}"))
             if page == "count-shape":
                 described = _description(words, rng)
                 found.append((page, f"How many {described}s are there?"))
