@@ -243,7 +243,7 @@ def pretrain_tower(
 
 
 def _told_there(vectors: Tensor, nothing: Tensor, there: np.ndarray) -> Tensor:
-    """Returns the vectors [patches, hidden] of the things [patches] there, or nothing's [hidden]."""
+    """Returns the vectors [patches, hidden] of the things [patches] there; `nothing`: [hidden]."""
     return torch.cat([vectors, nothing[None]])[torch.from_numpy(there)]
 
 
