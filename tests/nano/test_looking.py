@@ -31,7 +31,7 @@ from rlanything.nano.seeing import new_seeing_model
 from rlanything.nano.tokenizer import train_tokenizer
 
 RED = Thing(("red", "circle"), (20, 40), (8.0, 30.0, 40.0, 50.0))
-BLUE = Thing(("blue", "circle"), (33, 12), (30.0, 10.0, 36.0, 14.0))
+BLUE = Thing(("blue", "circle"), (33, 12), (31.0, 10.0, 37.0, 14.0))
 SCENE = Scene(Image(noise_png(0, 64, 48)), (RED, BLUE), ())
 
 
