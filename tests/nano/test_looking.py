@@ -11,6 +11,7 @@ import torch
 from rlanything.domains.base import Image
 from rlanything.domains.teaching import Scene, Thing
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.vision import tower_weights
 from rlanything.engines.images import blank_png, noise_png
 from rlanything.nano.looking import (
     EMPTY,
@@ -87,11 +88,11 @@ def test_reading_and_writing_are_learned_and_decided_by_the_seed() -> None:
         model = untaught(seed)
         code = ThingCode(model)
         things = [code.told(thing) for thing in SCENE.things]
-        tower = next(model.network.base_model.visual.parameters()).clone()
+        tower = next(iter(tower_weights(model.network).values())).clone()
         done: list[int] = []
         first = pretrain_reading(model, code, things * 6, (), 1, 1e-3, seed, done.append)
         read = pretrain_reading(model, code, things * 6, (), 40, 3e-3, seed, done.append)
-        assert torch.equal(tower, next(model.network.base_model.visual.parameters()))
+        assert torch.equal(tower, next(iter(tower_weights(model.network).values())))
         wrote = pretrain_tower(model, code, [SCENE], 1, 1e-3, seed, done.append)
         writes = pretrain_tower(model, code, [SCENE], 40, 3e-3, seed, done.append)
         assert done == [1] * 82

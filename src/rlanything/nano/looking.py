@@ -70,7 +70,8 @@ class ThingCode(nn.Module):
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
         self._model = (model,)  # in a tuple, so that it is no part of this module
-        hidden = model.network.get_input_embeddings().embedding_dim
+        embedded: Any = model.network.get_input_embeddings()
+        hidden: int = embedded.embedding_dim
         self.across = nn.Linear(hidden, hidden, bias=False)
         self.down = nn.Linear(hidden, hidden, bias=False)
         self.nothing = nn.Parameter(torch.randn(hidden) / 4)
@@ -100,7 +101,7 @@ class ThingCode(nn.Module):
 
     def forward(self, things: Sequence[Told]) -> Tensor:
         """Returns the vectors [things, hidden]."""
-        embedded = self._model[0].network.get_input_embeddings()
+        embedded: Any = self._model[0].network.get_input_embeddings()
         counts = torch.tensor([len(thing.words) for thing in things])
         words = torch.tensor([word for thing in things for word in thing.words], dtype=torch.long)
         rows = torch.repeat_interleave(torch.arange(len(things)), counts)
@@ -171,6 +172,8 @@ def _questions(things: Sequence[Told], link: Sequence[int], rng: random.Random) 
     """Returns the tokens of `QUESTIONS` questions with their answers, each two words, the link and
     two coordinates."""
     tokens: list[int] = []
+    words: tuple[int, ...] = ()
+    fitting: list[Told] = []
     for _ in range(QUESTIONS):
         for _ in range(5):
             asked = rng.choice(things)
@@ -210,7 +213,8 @@ def pretrain_tower(
     nothing where there is none. Returns the mean squared error of things, as a share of their
     variance, over the last tenth of the updates. `on_update` is called with 1 after every
     update."""
-    sight, body = model.sight, model.network.base_model
+    sight = model.sight
+    body: Any = model.network.base_model
     assert sight is not None
     names = [sight.book.add(scene.image.data) for scene in scenes]
     with torch.no_grad():
