@@ -114,7 +114,7 @@ class UnitTestPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class SeenThing:
     """Something to be seen on a screenshot."""
 
     words: tuple[str, ...]
@@ -126,11 +126,11 @@ class Thing:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class SeenScene:
     """A screenshot, all that is to be seen on it, and what could be asked of it."""
 
     image: Image
-    things: tuple[Thing, ...]
+    things: tuple[SeenThing, ...]
     asked: tuple[tuple[Task, str], ...]
     """Tasks that could begin with it, each with the right first response."""
 
@@ -205,7 +205,7 @@ class SeeingTeacher(StepTeacher, Protocol):
     link: str
     """What stands in a response between the words for a thing and its point."""
 
-    def scene(self, task: Task, rng: random.Random) -> Scene:
+    def scene(self, task: Task, rng: random.Random) -> SeenScene:
         """Returns the screen with which a task begins. Raises `EpisodeError` where it cannot be
         begun."""
         ...

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlanything.domains.teaching import Scene, Thing
+from rlanything.domains.teaching import SeenScene, SeenThing
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.vision import opened, pixels
 from rlanything.nano.seeing import PATCH
@@ -44,7 +44,7 @@ FURTHEST = 40
 """Positions that questions may lie behind a list, beyond its own: as many as prompts have words."""
 
 
-def told_texts(scenes: Sequence[Scene]) -> list[str]:
+def told_texts(scenes: Sequence[SeenScene]) -> list[str]:
     """Returns what is said of the scenes' things, for a tokenizer: often enough that every word and
     coordinate becomes one token."""
     things = [thing for scene in scenes for thing in scene.things]
@@ -81,7 +81,7 @@ class ThingCode(nn.Module):
             number: ids[0] for number in range(256) if len(ids := model.encode(f" {number}")) == 1
         }
 
-    def told(self, thing: Thing) -> Told:
+    def told(self, thing: SeenThing) -> Told:
         """Returns a thing as token ids. Words that are no single token are left out, and
         coordinates that are none become those next to them."""
         spelled = [self._model[0].encode(f" {word}") for word in thing.words]
@@ -203,7 +203,7 @@ def _places(lists: Sequence[Sequence[Told]], tokens: int, rng: random.Random) ->
 def pretrain_tower(
     model: LanguageModel,
     code: ThingCode,
-    scenes: Sequence[Scene],
+    scenes: Sequence[SeenScene],
     updates: int,
     learning_rate: float,
     seed: int,
@@ -258,7 +258,7 @@ def _shares(there: np.ndarray) -> np.ndarray:
     return np.where(there >= 0, 1 / counts[which], 0.0).astype(np.float32)
 
 
-def _things_there(scene: Scene, grid: tuple[int, int]) -> np.ndarray:
+def _things_there(scene: SeenScene, grid: tuple[int, int]) -> np.ndarray:
     """Returns for every patch of a grid (rows, columns) the number of the thing that covers most of
     it; -1: none covers enough."""
     best, there = np.full(grid, 0.0), np.full(grid, -1)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rlanything.domains.base import Domain
 from rlanything.domains.screens import LOOK
-from rlanything.domains.teaching import Scene
+from rlanything.domains.teaching import SeenScene
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Messages, Sample, Step, Task, Trajectory
 from rlanything.roles.chat_template import Chat, Prompt
@@ -41,7 +41,7 @@ class SampleWriter:
             samples.append(self._sample(f"{trajectory.id}/{i}", prompt.ids, step.response))
         return samples
 
-    def scene(self, scene: Scene) -> list[Sample]:
+    def scene(self, scene: SeenScene) -> list[Sample]:
         """Returns one sample for each task that could begin with a scene. The model's book keeps
         its image."""
         assert self._model.sight is not None

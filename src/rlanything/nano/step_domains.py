@@ -21,7 +21,7 @@ from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
-from rlanything.domains.teaching import Scene, SeeingTeacher, StepPlan, StepTeacher
+from rlanything.domains.teaching import SeeingTeacher, SeenScene, StepPlan, StepTeacher
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
@@ -173,14 +173,14 @@ class StepDomainBuilder:
                 texts.append(self._teacher.proposal(t.task, direction, rng) or "")
         return texts
 
-    def _scenes(self) -> list[Scene]:
+    def _scenes(self) -> list[SeenScene]:
         """Returns the screens on which a model that sees learns to look; none for others."""
         plan, teacher = self._plan, self._teacher
         if not plan.scenes or not isinstance(teacher, SeeingTeacher):
             return []
         tasks = self._domain.tasks("train", plan.scenes, derive(plan.seed, "scenes"))
         rng = random.Random(derive(plan.seed, "asked"))
-        scenes: list[Scene] = []
+        scenes: list[SeenScene] = []
         with self._progress.phase("scenes", len(tasks), "scenes") as advance:
             # Page by page: the browser opens every page once.
             for task in sorted(tasks, key=lambda task: task.kind):
@@ -189,7 +189,7 @@ class StepDomainBuilder:
         return scenes
 
     def _untaught(
-        self, demonstrations: Sequence[Trajectory], scenes: Sequence[Scene]
+        self, demonstrations: Sequence[Trajectory], scenes: Sequence[SeenScene]
     ) -> LanguageModel:
         """Returns the model that demonstrations and scenes are to teach."""
         plan = self._plan
@@ -204,7 +204,7 @@ class StepDomainBuilder:
         self._pretrain_looking(policy, scenes)
         return policy
 
-    def _pretrain_looking(self, model: LanguageModel, scenes: Sequence[Scene]) -> None:
+    def _pretrain_looking(self, model: LanguageModel, scenes: Sequence[SeenScene]) -> None:
         plan, teacher = self._plan, self._teacher
         if not scenes or not isinstance(teacher, SeeingTeacher):
             return

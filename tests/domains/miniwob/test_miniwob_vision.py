@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rlanything.domains.base import Episode, Observation
-from rlanything.domains.miniwob.asking import could_ask, words_of
+from rlanything.domains.miniwob.asking import possible_tasks, words_of
 from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.domains.miniwob.environment import EpisodeSpec, open_episode
 from rlanything.domains.miniwob.pages import SEEN_OOD, SEEN_TRAIN
@@ -140,7 +140,7 @@ def test_what_could_be_asked_is_known_by_color_size_kind_or_letters() -> None:
     ]
     spec = EpisodeSpec("count-shape", 7)
     task = make_task("t", spec, "How many red items are there?")
-    others = could_ask(task, screen, random.Random(1))
+    others = possible_tasks(task, screen, random.Random(1))
     assert others[0] == task
     said = {other.instruction for other in others}
     assert {"Click button 3.", "Click on the red colored box."} < said

@@ -1,4 +1,4 @@
-"""What pages that only looking solves could have asked for: other sentences about the same screen.
+"""Sentences that pages which only looking solves could have asked for, about the same screen.
 
 One screenshot so gives many lessons, and what is asked for no longer follows from where pages like
 it have their things.
@@ -43,7 +43,7 @@ def words_of(element: Element) -> tuple[str, ...]:
     return (WIDGETS.get(element.role, element.role), *label)
 
 
-def could_ask(task: Task, screen: Sequence[Element], rng: random.Random) -> list[Task]:
+def possible_tasks(task: Task, screen: Sequence[Element], rng: random.Random) -> list[Task]:
     """Returns the task, and others that a page with this screen could have been; at most `MOST`.
     Whether a task can be done there is for the expert to say."""
     spec, sentences = spec_of_task(task), _sentences(task.kind, screen, rng)
@@ -57,21 +57,21 @@ def could_ask(task: Task, screen: Sequence[Element], rng: random.Random) -> list
 
 def _sentences(page: str, screen: Sequence[Element], rng: random.Random) -> list[tuple[str, str]]:
     """Returns pages, whose experts know the answer, with sentences as they ask them."""
-    found: list[tuple[str, str]] = []
+    sentences: list[tuple[str, str]] = []
     for element in screen:
         words = words_of(element)
         if element.role == "button" and len(words) == 2:
-            found.append(("click-test-2", f"Click button {words[1]}."))
+            sentences.append(("click-test-2", f"Click button {words[1]}."))
         if words[-1] == "box":
-            found.append(("click-color", f"Click on the {words[0]} colored box."))
+            sentences.append(("click-color", f"Click on the {words[0]} colored box."))
         if page == "click-widget":
-            found.append((page, f'Click on a "{words[0]}" widget.'))
+            sentences.append((page, f'Click on a "{words[0]}" widget.'))
         if len(words) == 4 and page != "identify-shape":
-            found.append(("click-shape", f"Click on a {_description(words, rng)}"))
+            sentences.append(("click-shape", f"Click on a {_description(words, rng)}"))
             if page == "count-shape":
                 described = _description(words, rng)
-                found.append((page, f"How many {described}s are there?"))
-    return found
+                sentences.append((page, f"How many {described}s are there?"))
+    return sentences
 
 
 def _description(words: Sequence[str], rng: random.Random) -> str:

@@ -119,16 +119,16 @@ class PageEpisode:
 
     def places(self, grain: int) -> list[Place | None]:
         """Returns where every element lies; None where nothing of it can be clicked."""
-        found = self._browser_call(lambda: self._restored_page().evaluate("miniwob.places()"))
+        listed = self._browser_call(lambda: self._restored_page().evaluate("miniwob.places()"))
         rounded = [
-            point and tuple(round(each / grain) * grain for each in point) for point, _ in found
+            point and tuple(round(each / grain) * grain for each in point) for point, _ in listed
         ]
         asked = "points => points.map((point) => point && miniwob.at(...point))"
         there = self._browser_call(lambda: self._restored_page().evaluate(asked, rounded))
         return [
             point and Place(near if at == number else (int(point[0]), int(point[1])), tuple(box))
             for number, ((point, box), near, at) in enumerate(
-                zip(found, rounded, there, strict=True), start=1
+                zip(listed, rounded, there, strict=True), start=1
             )
         ]
 

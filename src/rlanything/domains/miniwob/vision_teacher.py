@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from rlanything.domains.base import Episode, Image
 from rlanything.domains.miniwob.actions import ACTION_MARKER, Click, parse_action
-from rlanything.domains.miniwob.asking import could_ask, words_of
+from rlanything.domains.miniwob.asking import possible_tasks, words_of
 from rlanything.domains.miniwob.browser import Browser
 from rlanything.domains.miniwob.environment import open_episode
 from rlanything.domains.miniwob.experts import right_actions
@@ -20,7 +20,7 @@ from rlanything.domains.miniwob.screen import read, text_of
 from rlanything.domains.miniwob.sight import GRAIN, replayed
 from rlanything.domains.miniwob.tasks import spec_of_task
 from rlanything.domains.miniwob.teacher import LOST, MiniWobTeacher, element_meant, slip
-from rlanything.domains.teaching import Demonstrator, Scene, StepPlan, Thing
+from rlanything.domains.teaching import Demonstrator, SeenScene, SeenThing, StepPlan
 from rlanything.records import Step, Task
 
 
@@ -81,18 +81,18 @@ class MiniWobVisionTeacher(MiniWobTeacher):
     def _browser(self) -> Browser:
         return Browser()
 
-    def scene(self, task: Task, rng: random.Random) -> Scene:
+    def scene(self, task: Task, rng: random.Random) -> SeenScene:
         """Returns the page as it begins, and sentences that it could have asked (a
         `SeeingTeacher`)."""
         episode, state = open_episode(self._browser, task.id, spec_of_task(task))
         places = episode.places(GRAIN)
         things = {
-            element.number: Thing(words_of(element), place.point, place.box)
+            element.number: SeenThing(words_of(element), place.point, place.box)
             for element, place in zip(state.elements, places, strict=True)
             if place is not None
         }
         asked: list[tuple[Task, str]] = []
-        for other in could_ask(task, state.elements, rng):
+        for other in possible_tasks(task, state.elements, rng):
             right = right_actions(other, text_of(state.elements), ())
             clicked = [parse_action(action) for action in right]
             fitting = [
@@ -104,7 +104,7 @@ class MiniWobVisionTeacher(MiniWobTeacher):
                 thing = rng.choice(fitting)
                 x, y = thing.point
                 asked.append((other, f"{thought(other, thing.words)}{self.link} {x} {y}"))
-        return Scene(Image(episode.screenshot()), tuple(things.values()), tuple(asked))
+        return SeenScene(Image(episode.screenshot()), tuple(things.values()), tuple(asked))
 
     def demonstrator(self, slip: float) -> Demonstrator:
         return MiniWobVisionDemonstrator(slip, self._browser)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlanything.domains.base import Image
-from rlanything.domains.teaching import Scene, Thing
+from rlanything.domains.teaching import SeenScene, SeenThing
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.vision import tower_weights
 from rlanything.engines.images import blank_png, noise_png
@@ -31,9 +31,9 @@ from rlanything.nano.measuring import blindfolded
 from rlanything.nano.seeing import new_seeing_model
 from rlanything.nano.tokenizer import train_tokenizer
 
-RED = Thing(("red", "circle"), (20, 40), (8.0, 30.0, 40.0, 50.0))
-BLUE = Thing(("blue", "circle"), (33, 12), (31.0, 10.0, 37.0, 14.0))
-SCENE = Scene(Image(noise_png(0, 64, 48)), (RED, BLUE), ())
+RED = SeenThing(("red", "circle"), (20, 40), (8.0, 30.0, 40.0, 50.0))
+BLUE = SeenThing(("blue", "circle"), (33, 12), (31.0, 10.0, 37.0, 14.0))
+SCENE = SeenScene(Image(noise_png(0, 64, 48)), (RED, BLUE), ())
 
 
 def untaught(seed: int = 0) -> LanguageModel:
