@@ -23,7 +23,7 @@ from rlanything.nano.making import ROLES, RoleName, roles_named, teach
 from rlanything.nano.plans import build as build_models
 from rlanything.nano.plans import teacher_of
 from rlanything.nano.sft import Renaming
-from rlanything.nano.step_domains import StepDomainBuilder
+from rlanything.nano.step_domains import BLANK, StepDomainBuilder
 from rlanything.plugins import PluginError
 from rlanything.progress import Progress
 from rlanything.runs.eval_target import EvalRequest, run_eval
@@ -129,7 +129,8 @@ def test_the_plan_of_a_teacher_is_that_of_the_shipped_models(domain: str, name: 
     plan = replace(teacher_of(domain).plan, seed=0, domain=domain)
     written = json.loads(json.dumps(asdict(plan)))
     # A card that is older than a setting leaves it out.
-    newer = {"together": 4} if domain == "coding" else {"sight": False}
+    looking = {"sight": False, "scenes": 0, "reading_updates": 0, "tower_updates": 0}
+    newer = {"together": 4} if domain == "coding" else looking
     assert written == newer | card(name)["plan"]
     assert list(written)[:2] == ["seed", "domain"]
 
@@ -195,6 +196,9 @@ def test_models_that_see_are_built_alike(tmp_path: Path, monkeypatch: pytest.Mon
         judge_epochs=1,
         adapter_epochs=1,
         slip=0.5,
+        scenes=14,
+        reading_updates=2,
+        tower_updates=2,
         hidden=32,
         layers=1,
         episodes=2,
@@ -206,7 +210,11 @@ def test_models_that_see_are_built_alike(tmp_path: Path, monkeypatch: pytest.Mon
         "_policy_rollouts",
         lambda policy, games: builder._play(teacher.demonstrator(0.5), games, 1, "rollouts"),
     )
-    assert builder.build().keys() == {"policy", "judge", "adapter", "minutes"}
+    measured = builder.build()
+    assert measured.keys() == {"policy", "judge", "adapter", "minutes"}
+    for role in ("policy", "judge"):
+        seen = {name for name in measured[role] if name != BLANK}
+        assert seen == measured[role][BLANK].keys()
     for role in ROLES:
         model = load_model(tmp_path / role, "float32")
         assert model.sight is not None

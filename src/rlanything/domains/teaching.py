@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from rlanything.domains.base import Domain, Episode
+from rlanything.domains.base import Domain, Episode, Image
 from rlanything.records import Completion, Direction, Step, Task
 
 
@@ -69,6 +69,12 @@ class StepPlan:
     learning_rate: float = 2e-3
     sight: bool = False
     """Whether policy and judge are shown screenshots, the policy the present one."""
+    scenes: int = 0
+    """Screenshots on which a model that sees learns to look (see `nano.looking`)."""
+    reading_updates: int = 0
+    """Updates in which its decoder learns to find things by what they are called."""
+    tower_updates: int = 0
+    """Updates in which its tower learns to say what things are and where."""
     episodes: int = 480
     """Episodes of each measurement."""
 
@@ -107,6 +113,28 @@ class UnitTestPlan:
     learning_rate: float = 2e-3
     episodes: int = 400
     """Episodes of each measurement."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenThing:
+    """Something to be seen on a screenshot."""
+
+    words: tuple[str, ...]
+    """What it is called in tasks, word by word: `red`, `circle`."""
+    point: tuple[int, int]
+    """The point that a click on it names, x and y in pixels."""
+    box: tuple[float, float, float, float]
+    """Its left, top, right and bottom in pixels."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenScene:
+    """A screenshot, all that is to be seen on it, and what could be asked of it."""
+
+    image: Image
+    things: tuple[SeenThing, ...]
+    asked: tuple[tuple[Task, str], ...]
+    """Tasks that could begin with it, each with the right first response."""
 
 
 class DemonstratingAgent(Protocol):
@@ -169,6 +197,19 @@ class StepTeacher(Protocol):
     def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
         """Returns an answer to the adapter's prompt that `parse_candidate` accepts; None where the
         root task has nothing harder or easier."""
+        ...
+
+
+@runtime_checkable
+class SeeingTeacher(StepTeacher, Protocol):
+    """The teacher of a domain whose models see."""
+
+    link: str
+    """What stands in a response between the words for a thing and its point."""
+
+    def scene(self, task: Task, rng: random.Random) -> SeenScene:
+        """Returns the screen with which a task begins. Raises `EpisodeError` where it cannot be
+        begun."""
         ...
 
 

@@ -131,7 +131,17 @@ def png_size(data: bytes, name: str) -> tuple[int, int]:
 
 def noise_png(seed: int, height: int, width: int) -> bytes:
     """Returns a PNG of random pixels, to measure with."""
-    pixels = np.random.default_rng(seed).integers(0, 256, (height, 3 * width), dtype=np.uint8)
+    return _png(np.random.default_rng(seed).integers(0, 256, (height, 3 * width), dtype=np.uint8))
+
+
+def blank_png(height: int, width: int) -> bytes:
+    """Returns a white PNG, for who shall see nothing."""
+    return _png(np.full((height, 3 * width), 255, dtype=np.uint8))
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    """Returns pixels [height, 3 * width] as a PNG."""
+    height, width = pixels.shape[0], pixels.shape[1] // 3
     lines = np.pad(pixels, ((0, 0), (1, 0))).tobytes()  # each with the number of its filter, none
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = ((b"IHDR", header), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from rlanything.domains.base import Domain, DomainError, InvalidTask
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.images import ImageBook, blank_png, png_size
 from rlanything.evaluation.intervals import wilson
 from rlanything.evaluation.success import evaluate
 from rlanything.nano.making import DIRECTIONS
@@ -30,6 +32,27 @@ def fresh_tasks(domain: Domain, split: str, count: int, seed: int) -> tuple[str,
         return split, domain.tasks(split, count, seed)
     except DomainError:
         return ("train", domain.tasks("train", count, seed)) if split == "tune" else (split, ())
+
+
+class BlankBook(ImageBook):
+    """A book whose images are all white: what a model does that sees them, it does without
+    looking."""
+
+    def __init__(self, book: ImageBook) -> None:
+        super().__init__()
+        self._book = book
+
+    def data(self, name: str) -> bytes:
+        return blank_png(*png_size(self._book.data(name), name))
+
+
+def blindfolded(model: LanguageModel) -> LanguageModel:
+    """Returns a copy of a model that sees, to which all images are blank."""
+    blind = copy.deepcopy(model)
+    assert model.sight is not None
+    assert blind.sight is not None
+    blind.sight.book = BlankBook(model.sight.book)
+    return blind
 
 
 def measure_policy(

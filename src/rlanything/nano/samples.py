@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlanything.domains.base import Domain
+from rlanything.domains.screens import LOOK
+from rlanything.domains.teaching import SeenScene
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Messages, Sample, Step, Task, Trajectory
 from rlanything.roles.chat_template import Chat, Prompt
@@ -37,6 +39,17 @@ class SampleWriter:
             else:
                 prompt = self._chat.following(prompt, samples[-1].completion, messages)
             samples.append(self._sample(f"{trajectory.id}/{i}", prompt.ids, step.response))
+        return samples
+
+    def scene(self, scene: SeenScene) -> list[Sample]:
+        """Returns one sample for each task that could begin with a scene. The model's book keeps
+        its image."""
+        assert self._model.sight is not None
+        name = self._model.sight.book.add(scene.image.data)
+        samples: list[Sample] = []
+        for task, text in scene.asked:
+            messages = self._domain.policy_prompt(task, (), LOOK)
+            samples.append(self.answer(task.id, before_acting(messages, [name], 1), text))
         return samples
 
     def judgement(self, source: str, task: Task, steps: Sequence[Step], text: str) -> Sample:

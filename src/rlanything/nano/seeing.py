@@ -22,6 +22,8 @@ from rlanything.nano.tokenizer import IMAGE_MARKS
 PATCH = 16
 """Pixels of a screenshot, across and down, that become one token."""
 MOST_PATCHES = 1024
+WIDER_EMBEDDINGS, WIDER_LAYERS, WIDER_PLACES = 5.0, 3.0, 25.0
+"""Factors of the first weights; transformers' have a standard deviation of 0.02."""
 TOWER: dict[str, Any] = {
     "depth": 3,
     "hidden_size": 96,
@@ -68,6 +70,17 @@ def new_seeing_model(
         size={"shortest_edge": PATCH * PATCH, "longest_edge": MOST_PATCHES * PATCH * PATCH},
     )
     network = Qwen3VLForConditionalGeneration(config)
+    _widen(network)
     return LanguageModel(
         network, tokenizer, sight=Sight(config, tokenizer, processor, ImageBook(images))
     )
+
+
+@torch.no_grad()
+def _widen(network: Qwen3VLForConditionalGeneration) -> None:
+    """Makes the weights larger that transformers begins as suits models a hundred times as wide:
+    layers this narrow would hardly add to what they are given, and places hardly differ."""
+    for name, weights in network.model.language_model.named_parameters():
+        if weights.dim() > 1:
+            weights.mul_(WIDER_EMBEDDINGS if name.startswith("embed_tokens") else WIDER_LAYERS)
+    network.model.visual.pos_embed.weight.mul_(WIDER_PLACES)

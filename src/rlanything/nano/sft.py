@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ import torch
 
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.packing import Pack, pack
-from rlanything.nano.updates import run_updates
+from rlanything.nano.updates import decaying_rates, run_updates
 from rlanything.records import Sample
 
 MAX_BATCH_TOKENS = 1024
@@ -94,7 +93,7 @@ def train_epochs(
         loss = _loss(model, [batches[i] for i in indices], [renaming.draw(rng) for _ in indices])
         return loss, loss
 
-    rates = [learning_rate * _schedule(update / len(chosen)) for update in range(len(chosen))]
+    rates = decaying_rates(learning_rate, len(chosen))
     return run_updates(model.network, rates, losses, lambda update: on_batches(len(chosen[update])))
 
 
@@ -102,13 +101,6 @@ def _shuffled(count: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Returns the indices of an epoch's batches, shuffled, update by update."""
     order = rng.permutation(count)
     return np.split(order, range(BATCHES_PER_UPDATE, len(order), BATCHES_PER_UPDATE))
-
-
-def _schedule(progress: float) -> float:
-    warmup = 0.03
-    if progress < warmup:
-        return progress / warmup + 1e-3
-    return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup)))
 
 
 def _loss(

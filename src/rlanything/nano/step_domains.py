@@ -21,13 +21,14 @@ from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import Domain, DomainError
 from rlanything.domains.registry import load_domain
-from rlanything.domains.teaching import StepPlan, StepTeacher
+from rlanything.domains.teaching import SeeingTeacher, SeenScene, StepPlan, StepTeacher
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.evaluation.judge_eval import JudgeEvalSet
 from rlanything.evaluation.labels import oracle_labels
 from rlanything.nano.copying import pretrain_copying
+from rlanything.nano.looking import ThingCode, pretrain_reading, pretrain_tower, told_texts
 from rlanything.nano.making import (
     DIRECTIONS,
     ROLES,
@@ -42,6 +43,7 @@ from rlanything.nano.making import (
     write_card,
 )
 from rlanything.nano.measuring import (
+    blindfolded,
     fresh_tasks,
     measure_adapter,
     measure_policy,
@@ -66,6 +68,10 @@ TRIALS = 96
 """Games played with each of them, the same ones."""
 KEPT = 2 / 3
 """Share of the expert's own success that a demonstrator must keep."""
+BLANK = "on blank images"
+"""Where a card has what models that see do without looking."""
+LOOKING_RATE = 2e-3
+"""The learning rate of the drills that teach to look."""
 SCREENSHOTS = 1
 """How many a policy that sees is shown: a page's last one has all that earlier ones led to."""
 
@@ -105,9 +111,11 @@ class StepDomainBuilder:
                 demonstrations = self._play(
                     demonstrator, games, plan.demonstrations_per_game, "demos"
                 )
-                policy = self._untaught(demonstrations)
+                scenes = self._scenes()
+                policy = self._untaught(demonstrations, scenes)
                 writer = self._writer(policy)
                 samples = [writer.demonstration(t) for t in demonstrations]
+                samples += [writer.scene(scene) for scene in scenes]
                 self._teach(policy, samples, "policy")
                 measured["policy"] = self._measure_policy(policy)
             else:
@@ -193,19 +201,52 @@ class StepDomainBuilder:
                 texts.append(self._teacher.proposal(t.task, direction, rng) or "")
         return texts
 
-    def _untaught(self, demonstrations: Sequence[Trajectory]) -> LanguageModel:
-        """Returns the model that the demonstrations are to teach."""
+    def _scenes(self) -> list[SeenScene]:
+        """Returns the screens on which a model that sees learns to look; none for others."""
+        plan, teacher = self._plan, self._teacher
+        if not plan.scenes or not isinstance(teacher, SeeingTeacher):
+            return []
+        tasks = self._domain.tasks("train", plan.scenes, derive(plan.seed, "scenes"))
+        rng = random.Random(derive(plan.seed, "asked"))
+        scenes: list[SeenScene] = []
+        with self._progress.phase("scenes", len(tasks), "scenes") as advance:
+            # Page by page: the browser opens every page once.
+            for task in sorted(tasks, key=lambda task: task.kind):
+                scenes.append(teacher.scene(task, rng))
+                advance(1)
+        return scenes
+
+    def _untaught(
+        self, demonstrations: Sequence[Trajectory], scenes: Sequence[SeenScene]
+    ) -> LanguageModel:
+        """Returns the model that demonstrations and scenes are to teach."""
         plan = self._plan
-        tokenizer = train_tokenizer(
-            self._texts(demonstrations), plan.vocabulary, plan.spaces_apart, plan.sight
-        )
+        texts = self._texts(demonstrations) + told_texts(scenes)
+        tokenizer = train_tokenizer(texts, plan.vocabulary, plan.spaces_apart, plan.sight)
         shape, seed = Shape(plan.hidden, plan.layers, plan.heads), derive(plan.seed, "policy")
         if plan.sight:
             policy = new_seeing_model(shape, tokenizer, seed, self._folders)
         else:
             policy = new_model(shape, tokenizer, seed)
         self._pretrain_copying(policy)
+        self._pretrain_looking(policy, scenes)
         return policy
+
+    def _pretrain_looking(self, model: LanguageModel, scenes: Sequence[SeenScene]) -> None:
+        plan, teacher = self._plan, self._teacher
+        if not scenes or not isinstance(teacher, SeeingTeacher):
+            return
+        code, seed = ThingCode(model), derive(plan.seed, "looking")
+        things = [code.told(thing) for scene in scenes for thing in scene.things]
+        link, rate = model.encode(teacher.link), LOOKING_RATE
+        with self._progress.phase("reading", plan.reading_updates, "updates") as advance:
+            settings = (plan.reading_updates, rate, seed, advance)
+            loss = pretrain_reading(model, code, things, link, *settings)
+        self._progress.log(f"reading: loss {loss:.3f} a coordinate")
+        with self._progress.phase("tower", plan.tower_updates, "updates") as advance:
+            settings = (plan.tower_updates, rate, seed, advance)
+            error = pretrain_tower(model, code, scenes, *settings)
+        self._progress.log(f"tower: error {error:.3f} of the variance of things")
 
     def _pretrain_copying(self, model: LanguageModel) -> None:
         plan = self._plan
@@ -262,6 +303,15 @@ class StepDomainBuilder:
         return build_policy(chat_model, self._domain, self._config, temperature)
 
     def _measure_policy(self, policy: LanguageModel) -> dict[str, Any]:
+        """Returns success, and of a model that sees also that on blank images: what it does by
+        looking is the difference."""
+        measured = self._measure_success(policy)
+        if self._plan.sight:
+            self._progress.log("policy on blank images:")
+            measured[BLANK] = self._measure_success(blindfolded(policy))
+        return measured
+
+    def _measure_success(self, policy: LanguageModel) -> dict[str, Any]:
         plan = self._plan
         return measure_policy(
             lambda temperature: self._agent(policy, temperature),
@@ -312,6 +362,13 @@ class StepDomainBuilder:
         _, games = fresh_tasks(self._domain, "tune", count, seed)
         rollouts = self._play(self._agent(policy, 1.0), games, 1, "judged rollouts")
         evaluation = JudgeEvalSet(rollouts, oracle_labels(self._domain, rollouts))
+        measured = self._diagnose(judge, evaluation)
+        if self._plan.sight:
+            self._progress.log("judge on blank images:")
+            measured[BLANK] = self._diagnose(blindfolded(judge), evaluation)
+        return measured
+
+    def _diagnose(self, judge: LanguageModel, evaluation: JudgeEvalSet) -> dict[str, Any]:
         chat_model = LocalChatModel(judge, embedded_engine(judge))
         role = LLMJudge(
             *(chat_model, self._domain, Sampling(0.8, self._plan.judgement_tokens), 3),

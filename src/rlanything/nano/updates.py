@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
+
+WARMUP = 0.03
+"""Share of the updates with a rising learning rate."""
+
+
+def decaying_rates(learning_rate: float, updates: int) -> list[float]:
+    """Returns the learning rate of every update: warm-up, then cosine decay to a twentieth."""
+    return [learning_rate * _schedule(update / updates) for update in range(updates)]
+
+
+def _schedule(progress: float) -> float:
+    if progress < WARMUP:
+        return progress / WARMUP + 1e-3
+    return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * (progress - WARMUP) / (1 - WARMUP)))
 
 
 def run_updates(

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import pytest
 
 from rlanything.domains.base import Episode, Observation
+from rlanything.domains.miniwob.asking import possible_tasks, words_of
 from rlanything.domains.miniwob.domain import MiniWob
-from rlanything.domains.miniwob.environment import open_episode
+from rlanything.domains.miniwob.environment import EpisodeSpec, open_episode
 from rlanything.domains.miniwob.pages import SEEN_OOD, SEEN_TRAIN
+from rlanything.domains.miniwob.screen import read
 from rlanything.domains.miniwob.sight import replayed
-from rlanything.domains.miniwob.tasks import spec_of_task
+from rlanything.domains.miniwob.tasks import make_task, spec_of_task
 from rlanything.domains.miniwob.vision import MiniWobVision
 from rlanything.domains.miniwob.vision_teacher import (
     MiniWobVisionDemonstrator,
     MiniWobVisionTeacher,
+    thought,
 )
 from rlanything.domains.screens import LOOK
 from rlanything.records import Completion, Step, Task, Trajectory
@@ -84,6 +88,65 @@ def test_the_demonstrator_slips_onto_other_elements(seen: MiniWobVision) -> None
         answers = agent.respond(episodes, range(len(tasks)))
         played = [clicked(seen, t, a.text) for t, a in zip(tasks, answers, strict=True)]
         assert sum(p.outcome == 1 and len(p.steps) == 1 for p in played) == wins
+
+
+@pytest.mark.parametrize("kind", [page.name for page in SEEN_TRAIN])
+def test_a_scene_says_what_is_where_and_what_else_could_be_asked(
+    seen: MiniWobVision, kind: str
+) -> None:
+    teacher = MiniWobVisionTeacher()
+    task = next(t for t in seen.tasks("train", 21, 5) if t.kind == kind)
+    scene = teacher.scene(task, random.Random(0))
+    environment = seen.environment()
+    assert environment.reset(task).image == scene.image
+    for thing in scene.things:
+        left, top, right, bottom = thing.box
+        # Letters can be hit a pixel beside where they are drawn.
+        assert left - 1 <= thing.point[0] <= right + 1
+        assert top - 1 <= thing.point[1] <= bottom + 1
+    assert scene.asked[0][0] == task
+    assert len({asked.instruction for asked, _ in scene.asked}) == len(scene.asked)
+    assert (len(scene.asked) > 1) is (kind != "click-test")
+    points = {f"{x} {y}" for x, y in (thing.point for thing in scene.things)}
+    for asked, response in scene.asked:
+        words, _, point = response.partition(teacher.link)
+        assert words.startswith("the ")
+        assert point.strip() in points
+        assert asked.data["start"]["seed"] == task.data["start"]["seed"]
+    assert environment.step(scene.asked[0][1]).outcome == 1
+
+
+def test_a_thought_is_what_the_task_says_of_a_thing_and_all_that_a_button_says() -> None:
+    red = Task("t", "Click on a small red item", "click-shape", {})
+    assert thought(red, ("small", "red", "letter", "x")) == "the small red"
+    assert thought(red, ("large", "blue", "letter", "x")) == "the large"
+    count = Task("t", "How many circles are there?", "count-shape", {})
+    assert thought(count, ("button", "3")) == "the button 3"
+    assert thought(red, ()) == "the"
+
+
+def test_what_could_be_asked_is_known_by_color_size_kind_or_letters() -> None:
+    screen = read(
+        'circle "red" [1] 10px\ntext "5" [2] blue 20px\nbutton "3" [3]\nbutton "xyz" [4]\n'
+        'text "#ff0000 color" [5]\ntextbox "" [6] = "a"'
+    )
+    assert [words_of(element) for element in screen] == [
+        ("small", "red", "shape", "circle"),
+        ("large", "blue", "digit", "5"),
+        ("button", "3"),
+        ("button",),
+        ("red", "box"),
+        ("text",),
+    ]
+    spec = EpisodeSpec("count-shape", 7)
+    task = make_task("t", spec, "How many red items are there?")
+    others = possible_tasks(task, screen, random.Random(1))
+    assert others[0] == task
+    said = {other.instruction for other in others}
+    assert {"Click button 3.", "Click on the red colored box."} < said
+    assert any(each.startswith("Click on a ") for each in said)
+    assert sum(each.startswith("How many ") for each in said) > 1
+    assert {spec_of_task(other).seed for other in others} == {7}
 
 
 def test_the_teacher_names_points(seen: MiniWobVision) -> None:

@@ -54,6 +54,16 @@ class EpisodeSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where an element lies, in pixels."""
+
+    point: tuple[int, int]
+    """A point of it that nothing covers, in multiples of a grain if there is such."""
+    box: tuple[float, float, float, float]
+    """Its left, top, right and bottom."""
+
+
+@dataclass(frozen=True, slots=True)
 class PageState:
     """The state of a page after an action."""
 
@@ -106,6 +116,21 @@ class PageEpisode:
             return None
         rounded = (round(x / grain) * grain, round(y / grain) * grain)
         return rounded if self.element_at(*rounded) == number else (int(x), int(y))
+
+    def places(self, grain: int) -> list[Place | None]:
+        """Returns where every element lies; None where nothing of it can be clicked."""
+        listed = self._browser_call(lambda: self._restored_page().evaluate("miniwob.places()"))
+        rounded = [
+            point and tuple(round(each / grain) * grain for each in point) for point, _ in listed
+        ]
+        asked = "points => points.map((point) => point && miniwob.at(...point))"
+        there = self._browser_call(lambda: self._restored_page().evaluate(asked, rounded))
+        return [
+            point and Place(near if at == number else (int(point[0]), int(point[1])), tuple(box))
+            for number, ((point, box), near, at) in enumerate(
+                zip(listed, rounded, there, strict=True), start=1
+            )
+        ]
 
     def _browser_call(self, work: Any) -> Any:
         for death in range(1, MOST_DEATHS + 1):

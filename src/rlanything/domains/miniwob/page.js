@@ -223,6 +223,13 @@
     return 0;
   };
 
+  // Where every element lies, and a point of it that nothing covers (null: there is none), in pixels.
+  const places = () =>
+    elements.map((element, index) => {
+      const box = element.getBoundingClientRect();
+      return [point(index), [box.left, box.top, box.right, box.bottom]];
+    });
+
   // How a field takes what is typed: "list" for one that goes to the option so named, "parts" for one
   // that is filled in part by part, as dates are; then it is empty and at its first part.
   const PARTS = new Set(["date", "datetime-local", "month", "time", "week"]);
@@ -397,6 +404,7 @@
     typing: touching(typing),
     count: () => elements.length,
     point: touching(point),
+    places: touching(places),
     at,
     choose: touching(choose),
     settle: touching(settle),

@@ -46,7 +46,7 @@ def slip(elements: Sequence[Element], action: str, rng: random.Random) -> str:
     """Returns another action: above all on another element of the same role."""
     if not elements:
         return "press Enter"
-    meant = _element(elements, action)
+    meant = element_meant(elements, action)
     alike = [each for each in elements if meant and each.role == meant.role and each != meant]
     other = rng.choice(alike or list(elements))
     head, bracket, rest = action.partition("]")
@@ -58,13 +58,14 @@ def slip(elements: Sequence[Element], action: str, rng: random.Random) -> str:
 def target(screen: str, action: str | None) -> str:
     """Returns the element that an action is about, as the screen has it: equal text is found by
     looking back, which is the first thing a small model learns."""
-    element = _element(read(screen), action or "")
+    element = element_meant(read(screen), action or "")
     if element is None:
         return LOST
     return f'{element.role} "{element.text}" [{element.number}]'
 
 
-def _element(elements: Sequence[Element], action: str) -> Element | None:
+def element_meant(elements: Sequence[Element], action: str) -> Element | None:
+    """Returns the one of a screen's elements that an action names; None where it names none."""
     try:
         parsed = parse_action(action)
     except InvalidAction:

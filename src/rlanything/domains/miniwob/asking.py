@@ -1,0 +1,81 @@
+"""Sentences that pages which only looking solves could have asked for, about the same screen.
+
+One screenshot so gives many lessons, and what is asked for no longer follows from where pages like
+it have their things.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from rlanything.domains.miniwob.environment import EpisodeSpec
+from rlanything.domains.miniwob.experts.clicking import COLORS
+from rlanything.domains.miniwob.experts.drawings import SHAPES, SIZES
+from rlanything.domains.miniwob.screen import Element
+from rlanything.domains.miniwob.tasks import make_task, spec_of_task
+from rlanything.records import Task
+
+COLOR_NAMES = {code: name for name, code in COLORS.items()}
+SIZE_NAMES = {size: name for name, size in SIZES.items()}
+WIDGETS = {"radio": "radio", "checkbox": "checkbox", "textbox": "text"} | {
+    name: name for name in ("textarea", "button")
+}
+"""What `click-widget` calls the roles."""
+MOST = 12
+"""Sentences about a screen."""
+LABELS = {*"0123456789", "ONE", "TWO", "Rectangle", "Circle", "Triangle", "Letter", "Number"}
+"""The words on buttons that mean something; others are drawn at random."""
+
+
+def words_of(element: Element) -> tuple[str, ...]:
+    """Returns what an element is called: by its color, size, kind, role or letters."""
+    size = next((SIZE_NAMES[word] for word in element.state if word in SIZE_NAMES), "large")
+    if element.role in SHAPES:
+        return (size, element.text, "shape", SHAPES[element.role])
+    if element.role == "text" and element.state:
+        kind = "digit" if element.text.isdigit() else "letter"
+        return (size, element.state[0], kind, element.text)
+    code = element.text.partition(" ")[0]
+    if code in COLOR_NAMES:
+        return (COLOR_NAMES[code], "box")
+    label = (element.text,) if element.text in LABELS else ()
+    return (WIDGETS.get(element.role, element.role), *label)
+
+
+def possible_tasks(task: Task, screen: Sequence[Element], rng: random.Random) -> list[Task]:
+    """Returns the task, and others that a page with this screen could have been; at most `MOST`.
+    Whether a task can be done there is for the expert to say."""
+    spec, sentences = spec_of_task(task), _sentences(task.kind, screen, rng)
+    rng.shuffle(sentences)
+    others = [
+        make_task(f"{task.id}/{number}", EpisodeSpec(page, spec.seed), sentence)
+        for number, (page, sentence) in enumerate(dict.fromkeys(sentences))
+    ]
+    return [task, *(each for each in others if each.instruction != task.instruction)][:MOST]
+
+
+def _sentences(page: str, screen: Sequence[Element], rng: random.Random) -> list[tuple[str, str]]:
+    """Returns pages, whose experts know the answer, with sentences as they ask them."""
+    sentences: list[tuple[str, str]] = []
+    for element in screen:
+        words = words_of(element)
+        if element.role == "button" and len(words) == 2:
+            sentences.append(("click-test-2", f"Click button {words[1]}."))
+        if words[-1] == "box":
+            sentences.append(("click-color", f"Click on the {words[0]} colored box."))
+        if page == "click-widget":
+            sentences.append((page, f'Click on a "{words[0]}" widget.'))
+        if len(words) == 4 and page != "identify-shape":
+            sentences.append(("click-shape", f"Click on a {_description(words, rng)}"))
+            if page == "count-shape":
+                described = _description(words, rng)
+                sentences.append((page, f"How many {described}s are there?"))
+    return sentences
+
+
+def _description(words: Sequence[str], rng: random.Random) -> str:
+    """Returns a drawing's description as pages word it: any of size and color, then its kind."""
+    size, color, *kinds = words
+    looks = [look for look in (size, color) if rng.random() < 0.5]
+    return " ".join([*looks, rng.choice(("item", "item", *kinds))])
