@@ -23,7 +23,8 @@ from rlanything.domains.teaching import StepPlan, StepTeacher
 from rlanything.nano import plans
 from rlanything.nano.measuring import fresh_tasks
 from rlanything.nano.plans import build, teacher_of
-from rlanything.nano.step_domains import SLIPS, StepDomainBuilder
+from rlanything.nano.slips import SLIPS
+from rlanything.nano.step_domains import StepDomainBuilder
 from rlanything.progress import Progress
 from rlanything.records import Completion, Step, Task
 
@@ -121,7 +122,7 @@ def test_what_a_domain_lacks_is_said_in_one_line(tmp_path: Path, name: str, miss
 
 def test_an_expert_that_wins_nothing_is_refused(tmp_path: Path) -> None:
     plan, teacher = taught("own:Hopeless", slip=None)
-    with pytest.raises(DomainError, match=r"wins none of 8 games in 32 steps: .* mend `expert`"):
+    with pytest.raises(DomainError, match=r"wins none of 96 games: .* mend `expert`"):
         StepDomainBuilder(plan, teacher, tmp_path, 0, QUIET).build()
 
 

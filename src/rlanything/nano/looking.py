@@ -19,12 +19,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlanything.domains.teaching import SeenScene, SeenThing
+from rlanything.domains.base import Domain
+from rlanything.domains.teaching import SeeingTeacher, SeenScene, SeenThing, StepPlan
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.vision import opened, pixels
 from rlanything.nano.seeing import PATCH
 from rlanything.nano.updates import decaying_rates, run_updates
+from rlanything.progress import Progress
+from rlanything.seeds import derive
 
+LEARNING_RATE = 2e-3
 DIRECT = 0.4
 """Share of the updates of reading in which a point follows the words at once."""
 LISTS, MOST_THINGS = 64, 12
@@ -51,6 +55,44 @@ def told_texts(scenes: Sequence[SeenScene]) -> list[str]:
     words = sorted({word for thing in things for word in thing.words})
     coordinates = sorted({each for thing in things for each in thing.point if each % GRAIN == 0})
     return [f" {each} {each}" for each in (*words, *coordinates)] * 50
+
+
+def drawn_scenes(
+    teacher: SeeingTeacher, domain: Domain, plan: StepPlan, progress: Progress
+) -> list[SeenScene]:
+    """Returns the screens on which a model that sees learns to look."""
+    tasks = domain.tasks("train", plan.scenes, derive(plan.seed, "scenes")) if plan.scenes else ()
+    rng = random.Random(derive(plan.seed, "asked"))
+    scenes: list[SeenScene] = []
+    with progress.phase("scenes", len(tasks), "scenes") as advance:
+        # Page by page: the browser opens every page once.
+        for task in sorted(tasks, key=lambda task: task.kind):
+            scenes.append(teacher.scene(task, rng))
+            advance(1)
+    return scenes
+
+
+def pretrain_looking(
+    model: LanguageModel,
+    teacher: SeeingTeacher,
+    scenes: Sequence[SeenScene],
+    plan: StepPlan,
+    progress: Progress,
+) -> None:
+    """Teaches a model to look, by both drills; without scenes nothing."""
+    if not scenes:
+        return
+    code, seed = ThingCode(model), derive(plan.seed, "looking")
+    things = [code.told(thing) for scene in scenes for thing in scene.things]
+    link = model.encode(teacher.link)
+    with progress.phase("reading", plan.reading_updates, "updates") as advance:
+        settings = (plan.reading_updates, LEARNING_RATE, seed, advance)
+        loss = pretrain_reading(model, code, things, link, *settings)
+    progress.log(f"reading: loss {loss:.3f} a coordinate")
+    with progress.phase("tower", plan.tower_updates, "updates") as advance:
+        settings = (plan.tower_updates, LEARNING_RATE, seed, advance)
+        error = pretrain_tower(model, code, scenes, *settings)
+    progress.log(f"tower: error {error:.3f} of the variance of things")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 
 from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
-from rlanything.domains.base import Domain, DomainError
+from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.domains.teaching import SeeingTeacher, SeenScene, StepPlan, StepTeacher
 from rlanything.engines.base import Sampling
@@ -28,7 +28,7 @@ from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.evaluation.judge_eval import JudgeEvalSet
 from rlanything.evaluation.labels import oracle_labels
 from rlanything.nano.copying import pretrain_copying
-from rlanything.nano.looking import ThingCode, pretrain_reading, pretrain_tower, told_texts
+from rlanything.nano.looking import drawn_scenes, pretrain_looking, told_texts
 from rlanything.nano.making import (
     DIRECTIONS,
     ROLES,
@@ -52,6 +52,7 @@ from rlanything.nano.measuring import (
 from rlanything.nano.samples import SampleWriter
 from rlanything.nano.seeing import new_seeing_model
 from rlanything.nano.sft import Renaming
+from rlanything.nano.slips import SLIPS, TRIALS, find_slip
 from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.progress import Progress
 from rlanything.records import JudgedTrajectory, Sample, Task, Trajectory
@@ -62,16 +63,8 @@ from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_policy
 from rlanything.seeds import derive
 
-SLIPS = (0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
-"""What is tried where a plan names no slip."""
-TRIALS = 96
-"""Games played with each of them, the same ones."""
-KEPT = 2 / 3
-"""Share of the expert's own success that a demonstrator must keep."""
 BLANK = "on blank images"
 """Where a card has what models that see do without looking."""
-LOOKING_RATE = 2e-3
-"""The learning rate of the drills that teach to look."""
 SCREENSHOTS = 1
 """How many a policy that sees is shown: a page's last one has all that earlier ones led to."""
 
@@ -106,12 +99,14 @@ class StepDomainBuilder:
             if "policy" in roles:
                 slip = plan.slip
                 if slip is None:
-                    slip = measured["slip"] = self._find_slip(games)
+                    slip = measured["slip"] = find_slip(self._demonstrated(games), self._progress)
                 demonstrator = self._teacher.demonstrator(slip)
                 demonstrations = self._play(
                     demonstrator, games, plan.demonstrations_per_game, "demos"
                 )
-                scenes = self._scenes()
+                scenes: list[SeenScene] = []
+                if isinstance(self._teacher, SeeingTeacher):
+                    scenes = drawn_scenes(self._teacher, self._domain, plan, self._progress)
                 policy = self._untaught(demonstrations, scenes)
                 writer = self._writer(policy)
                 samples = [writer.demonstration(t) for t in demonstrations]
@@ -146,25 +141,11 @@ class StepDomainBuilder:
         write_card(self._out, plan, measured)
         return measured
 
-    def _find_slip(self, games: Sequence[Task]) -> float:
-        """Returns the highest slip with which the expert keeps most of its success in these games.
-        Raises `DomainError` for one that wins none of them."""
-        won: dict[float, float] = {}
-        for slip in SLIPS:
-            demonstrator = self._teacher.demonstrator(slip)
-            played = self._play(demonstrator, games[:TRIALS], 1, f"demos with slip {slip}")
-            won[slip] = sum(t.outcome == 1 for t in played) / max(len(played), 1)
-        if not won[0.0]:
-            raise DomainError(
-                f"the expert of {self._plan.domain} wins none of {len(games[:TRIALS])} games in "
-                f"{self._plan.max_steps} steps: nothing can be learned from it; mend `expert`"
-            )
-        slip = max(slip for slip, share in won.items() if share >= KEPT * won[0.0])
-        self._progress.log(
-            f"the expert wins {won[0.0]:.0%} of its games; it demonstrates with slips in "
-            f"{slip:.0%} of its actions, and wins {won[slip]:.0%}"
+    def _demonstrated(self, games: Sequence[Task]) -> Callable[[float], list[Trajectory]]:
+        """Returns what plays some games with a slip."""
+        return lambda slip: self._play(
+            self._teacher.demonstrator(slip), games[:TRIALS], 1, f"demos with slip {slip}"
         )
-        return slip
 
     def _policy_rollouts(self, policy: LanguageModel, games: Sequence[Task]) -> list[Trajectory]:
         return self._play(self._agent(policy, 1.0), games, 2, "rollouts")
@@ -201,21 +182,6 @@ class StepDomainBuilder:
                 texts.append(self._teacher.proposal(t.task, direction, rng) or "")
         return texts
 
-    def _scenes(self) -> list[SeenScene]:
-        """Returns the screens on which a model that sees learns to look; none for others."""
-        plan, teacher = self._plan, self._teacher
-        if not plan.scenes or not isinstance(teacher, SeeingTeacher):
-            return []
-        tasks = self._domain.tasks("train", plan.scenes, derive(plan.seed, "scenes"))
-        rng = random.Random(derive(plan.seed, "asked"))
-        scenes: list[SeenScene] = []
-        with self._progress.phase("scenes", len(tasks), "scenes") as advance:
-            # Page by page: the browser opens every page once.
-            for task in sorted(tasks, key=lambda task: task.kind):
-                scenes.append(teacher.scene(task, rng))
-                advance(1)
-        return scenes
-
     def _untaught(
         self, demonstrations: Sequence[Trajectory], scenes: Sequence[SeenScene]
     ) -> LanguageModel:
@@ -229,24 +195,9 @@ class StepDomainBuilder:
         else:
             policy = new_model(shape, tokenizer, seed)
         self._pretrain_copying(policy)
-        self._pretrain_looking(policy, scenes)
+        if isinstance(self._teacher, SeeingTeacher):
+            pretrain_looking(policy, self._teacher, scenes, plan, self._progress)
         return policy
-
-    def _pretrain_looking(self, model: LanguageModel, scenes: Sequence[SeenScene]) -> None:
-        plan, teacher = self._plan, self._teacher
-        if not scenes or not isinstance(teacher, SeeingTeacher):
-            return
-        code, seed = ThingCode(model), derive(plan.seed, "looking")
-        things = [code.told(thing) for scene in scenes for thing in scene.things]
-        link, rate = model.encode(teacher.link), LOOKING_RATE
-        with self._progress.phase("reading", plan.reading_updates, "updates") as advance:
-            settings = (plan.reading_updates, rate, seed, advance)
-            loss = pretrain_reading(model, code, things, link, *settings)
-        self._progress.log(f"reading: loss {loss:.3f} a coordinate")
-        with self._progress.phase("tower", plan.tower_updates, "updates") as advance:
-            settings = (plan.tower_updates, rate, seed, advance)
-            error = pretrain_tower(model, code, scenes, *settings)
-        self._progress.log(f"tower: error {error:.3f} of the variance of things")
 
     def _pretrain_copying(self, model: LanguageModel) -> None:
         plan = self._plan
