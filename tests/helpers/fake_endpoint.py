@@ -61,17 +61,15 @@ class FakeEndpoint:
             self.under_way += 1
             self.most_at_once = max(self.most_at_once, self.under_way)
             fault = self.faults.popleft() if self.faults else None
-        try:
-            time.sleep(self.delay_seconds)
-            if fault is not None:
-                fault(handler)
-            elif body["model"] != MODEL:
-                wrong_model(handler)
-            else:
-                handler.reply(200, json.dumps(self.completion(body)))
-        finally:
-            with self.lock:
-                self.under_way -= 1
+        time.sleep(self.delay_seconds)
+        with self.lock:  # before the answer, at which the next request may come
+            self.under_way -= 1
+        if fault is not None:
+            fault(handler)
+        elif body["model"] != MODEL:
+            wrong_model(handler)
+        else:
+            handler.reply(200, json.dumps(self.completion(body)))
 
     def completion(self, body: dict[str, Any]) -> dict[str, Any]:
         message = {"role": "assistant", "content": self.say(body), "reasoning_content": "Hm. No."}
