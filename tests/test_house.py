@@ -105,7 +105,7 @@ DOMAIN_FOLDERS += ("gymnasium", "openenv", "reasoning_gym", "textarena")
 OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
     *(f"domains.{name}" for name in ("base", "bubblewrap", "bpf", "screens", "teaching")),
-    *("domains.requests", "domains.templates", "domains.text"),
+    *("domains.registry", "domains.requests", "domains.templates", "domains.text"),
     *("domains.ecosystem", "domains.winning"),
 ]
 

@@ -52,24 +52,24 @@ This page is written by `python -m rlanything.config`.
 """
 SECTIONS: Mapping[str, type[BaseModel]] = {
     "The run": Recipe,
-    "domain": DomainConfig,
-    "policy, judge, adapter and evaluation.labeller: the model": RoleConfig,
-    "policy and judge: how they learn": TrainedRoleConfig,
-    "policy.lora and judge.lora": LoraSettings,
-    "policy": PolicyConfig,
-    "judge": JudgeConfig,
-    "adapter": AdapterConfig,
-    "feedback": FeedbackConfig,
-    "curriculum": CurriculumConfig,
-    "loop": LoopConfig,
-    "environment": EnvironmentConfig,
-    "evaluation": EvaluationConfig,
-    "evaluation.labeller": LabellerConfig,
-    "cluster": ClusterConfig,
-    "store": StoreConfig,
-    "checkpoints": CheckpointsConfig,
-    "tracker": TrackerConfig,
-    "tracker.wandb": WandbConfig,
+    "`domain`": DomainConfig,
+    "`policy`, `judge`, `adapter` and `evaluation.labeller`: the model": RoleConfig,
+    "`policy` and `judge`: how they learn": TrainedRoleConfig,
+    "`policy.lora` and `judge.lora`": LoraSettings,
+    "`policy`": PolicyConfig,
+    "`judge`": JudgeConfig,
+    "`adapter`": AdapterConfig,
+    "`feedback`": FeedbackConfig,
+    "`curriculum`": CurriculumConfig,
+    "`loop`": LoopConfig,
+    "`environment`": EnvironmentConfig,
+    "`evaluation`": EvaluationConfig,
+    "`evaluation.labeller`": LabellerConfig,
+    "`cluster`": ClusterConfig,
+    "`store`": StoreConfig,
+    "`checkpoints`": CheckpointsConfig,
+    "`tracker`": TrackerConfig,
+    "`tracker.wandb`": WandbConfig,
 }
 """By the heading: the class that documents its keys. What a class inherits has a section before."""
 _BOUNDS = {
@@ -85,7 +85,7 @@ def write_page() -> str:
     """Returns the page, engines of this package included."""
     parts = [HEAD]
     parts += [_section(title, section) for title, section in SECTIONS.items()]
-    parts += [_section(f"engine: {{name: {n}}}", engine) for n, engine in _engines()]
+    parts += [_section(f"`engine: {{name: {n}}}`", engine) for n, engine in _engines()]
     return "\n".join(parts)
 
 
@@ -98,20 +98,10 @@ def _engines() -> Iterator[tuple[str, type[EngineConfig]]]:
 
 def _section(title: str, section: type[BaseModel]) -> str:
     rows = "".join(_rows(section))
-    head = f"## {title if title[0].isupper() else _code(title)}\n\n"
+    head = f"## {title}\n\n"
     if not rows:
         return f"{head}No keys of its own.\n"
     return f"{head}| key | kind | default | meaning |\n|---|---|---|---|\n{rows}"
-
-
-def _code(title: str) -> str:
-    names, colon, rest = title.partition(": ")
-    if names == "engine":
-        return f"`{title}`"
-    return " ".join(
-        word if word == "and" else f"`{word.rstrip(',')}`{',' * word.endswith(',')}"
-        for word in names.split()
-    ) + (f"{colon}{rest}")
 
 
 def _rows(section: type[BaseModel]) -> Iterator[str]:
@@ -126,7 +116,7 @@ def _rows(section: type[BaseModel]) -> Iterator[str]:
         default = (
             "" if field.is_required() else _default(field.get_default(call_default_factory=True))
         )
-        meaning = " ".join((field.description or "").split()).replace("|", "\\|")
+        meaning = " ".join(field.description.split()).replace("|", "\\|")
         kind = _kind(schema["properties"][key], named).replace("|", "\\|")
         yield f"| `{key}` | {kind} | {default} | {meaning} |\n"
 

@@ -10,7 +10,7 @@ import contextlib
 import io
 import random
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -167,6 +167,11 @@ class EcosystemDomain(TextDomain):
         """Returns the settings that a task is played with: the usual ones, or those of `ood`."""
         return {**usual, **(self._ood or {})} if task_data.get("ood") else dict(usual)
 
+    def all_settings(self, usual: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Returns the usual settings and, where there are some, those of `ood`."""
+        splits = (False, True) if self._ood else (False,)
+        return [self.settings({"ood": ood}, usual) for ood in splits]
+
 
 class OwnRandomness:
     """The global random numbers of Python and NumPy, one state of them for each environment: what
@@ -214,6 +219,11 @@ def split_seeds(split: str, count: int, seed: int) -> list[int]:
     start = SPLITS.index(split) * SEEDS_PER_SPLIT
     numbers = range(start, start + SEEDS_PER_SPLIT)
     return random.Random(derive(seed, "ecosystem", split)).sample(numbers, min(count, len(numbers)))
+
+
+def actions_line(names: Iterable[str]) -> str:
+    """Returns the line of an instruction that says which actions there are."""
+    return f"Actions: {', '.join(names)}."
 
 
 def action_names(actions: Any) -> tuple[str, ...]:

@@ -1,15 +1,15 @@
-"""From a name in a recipe, or an object, to the domain that a process plays in."""
+"""From a name in a recipe, or an object, to the domain or function that it stands for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cloudpickle
 
 from rlanything.domains.base import Domain, DomainError
-from rlanything.plugins import PluginError, make_plugin
+from rlanything.plugins import PluginError, load_plugin, make_plugin
 
 
 def load_domain(name: str, options: Mapping[str, Any]) -> Domain:
@@ -22,6 +22,18 @@ def load_domain(name: str, options: Mapping[str, Any]) -> Domain:
         return make_plugin("domain", name, options, Domain)
     except PluginError as error:
         raise DomainError(str(error)) from error
+
+
+def named_function(option: str, name: str, takes: str) -> Callable[..., Any]:
+    """Returns the function that a domain's option names as `module:function`; `takes`: its
+    parameters, for the message. Raises `DomainError` where there is none."""
+    try:
+        function = load_plugin(option, name)
+    except PluginError as error:
+        raise DomainError(f"{option}: {error}") from error
+    if not callable(function):
+        raise DomainError(f"{option}: {name} is no function: name one of {takes}")
+    return function
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ import os
 import reprlib
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, cast
+from typing import Any, NoReturn
 
 from rlanything.records import Completion, Step, Task, Trajectory
 from rlanything.rollout.formats import FormatError, LineFormat, parquet_lines
@@ -57,7 +57,7 @@ def read_scores(packed: bytes) -> list[list[int]]:
 
 
 @contextmanager
-def open_rollouts(path: Path) -> Iterator[tuple[BinaryIO, int, Callable[[], int]]]:
+def open_rollouts(path: Path) -> Iterator[tuple[Iterable[bytes], int, Callable[[], int]]]:
     """Yields a file of rollouts, how many bytes it has on the disk, and what says how many of these
     were read. One whose name ends in `.gz` is unpacked, the rows of one in `.parquet` are its
     lines; `-` is stdin, of 0 bytes. Raises RolloutsError where there is no such file."""
@@ -78,7 +78,7 @@ def open_rollouts(path: Path) -> Iterator[tuple[BinaryIO, int, Callable[[], int]
         size = os.fstat(raw.fileno()).st_size
         if path.suffix == COLUMNS:
             try:
-                yield cast(BinaryIO, parquet_lines(path)), size, lambda: 0
+                yield parquet_lines(path), size, lambda: 0
             except FormatError as error:
                 raise RolloutsError(f"{path}: {error}") from error
             return
@@ -87,7 +87,7 @@ def open_rollouts(path: Path) -> Iterator[tuple[BinaryIO, int, Callable[[], int]
             return
         with gzip.GzipFile(fileobj=raw) as file:
             try:
-                yield cast(BinaryIO, file), size, raw.tell
+                yield file, size, raw.tell
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 raise RolloutsError(
                     f"{path}: is no whole gzip file ({error}); pack it again"
@@ -95,7 +95,7 @@ def open_rollouts(path: Path) -> Iterator[tuple[BinaryIO, int, Callable[[], int]
 
 
 def read_rollouts(
-    path: Path, file: BinaryIO, progress: Callable[[int], None], win_at: float | None = None
+    path: Path, file: Iterable[bytes], progress: Callable[[int], None], win_at: float | None = None
 ) -> Iterator[tuple[int, Rollout]]:
     """Yields every trajectory with the number of its line, without empty lines.
 
@@ -107,7 +107,7 @@ def read_rollouts(
 
 def read_texts(
     path: Path,
-    file: BinaryIO,
+    file: Iterable[bytes],
     progress: Callable[[int], None],
     win_at: float | None = None,
     line_format: LineFormat | None = None,
@@ -141,7 +141,7 @@ class FilePlace:
 
 def read_entries(
     path: Path,
-    file: BinaryIO,
+    file: Iterable[bytes],
     shape: str,
     progress: Callable[[int], None],
     win_at: float | None = None,

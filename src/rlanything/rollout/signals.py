@@ -22,7 +22,7 @@ import os
 import sys
 import tempfile
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,7 +149,7 @@ def _check_paths(rollouts: Path, out: Path, overwrite: bool) -> None:
 
 
 def _read_groups(
-    path: Path, file: BinaryIO, progress: Callable[[int], None], win_at: float | None
+    path: Path, file: Iterable[bytes], progress: Callable[[int], None], win_at: float | None
 ) -> dict[str, _Group]:
     """Returns the trajectories by task. Refuses one that occurs twice: it would count twice."""
     groups: dict[str, _Group] = {}

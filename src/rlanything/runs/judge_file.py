@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -63,11 +63,11 @@ def run_judge_file(request: JudgeFileRequest, progress: Progress) -> JudgedFile:
 
     Raises `RolloutsError`, `RecipeError`, `ModelError` or `DomainError`."""
     _check_places(request)
-    _line_format(request)  # refused before a judge is loaded
+    line_format = _line_format(request)  # refused before a judge is loaded
     judge = request.judge.open(progress)
     try:
         with progress.live(), open_rollouts(request.rollouts) as opened:
-            result = _judge_lines(request, judge, opened, progress)
+            result = _judge_lines(request, line_format, judge, opened, progress)
         os.replace(request.partial, request.out)
     except OSError as error:
         raise RolloutsError(
@@ -102,16 +102,15 @@ def _check_places(request: JudgeFileRequest) -> None:
 
 def _judge_lines(
     request: JudgeFileRequest,
+    line_format: LineFormat | None,
     judge: Judge,
-    opened: tuple[BinaryIO, int, Callable[[], int]],
+    opened: tuple[Iterable[bytes], int, Callable[[], int]],
     progress: Progress,
 ) -> JudgedFile:
     result, (file, size, position) = JudgedFile(), opened
     seed = derive(request.seed, "judge")
     with progress.bytes_phase("judged") as advance, request.partial.open("a+b") as target:
-        entries = read_texts(
-            request.rollouts, file, lambda done: None, request.win_at, _line_format(request)
-        )
+        entries = read_texts(request.rollouts, file, lambda done: None, request.win_at, line_format)
         for done, (line, entry, _) in zip(_earlier(target), entries, strict=False):
             if any(done[key] != entry[key] for key in ("task", "trajectory")):
                 remedy = f"remove {request.partial} to judge it all again"

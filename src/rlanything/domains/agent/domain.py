@@ -15,8 +15,8 @@ from rlanything.domains.agent.outcome import Scale
 from rlanything.domains.agent.programs import Function, Solve
 from rlanything.domains.agent.tasks import Row, read_tasks
 from rlanything.domains.base import DomainError, InvalidTask
+from rlanything.domains.registry import named_function
 from rlanything.domains.text import TextDomain, transcript
-from rlanything.plugins import PluginError, load_plugin
 from rlanything.records import Messages, Step, Task
 
 POLICY = "policy"
@@ -119,10 +119,7 @@ def _function(solve: str | Solve | None) -> Start:
     if isinstance(solve, str):
         if ":" not in solve:
             raise DomainError(f"solve is {solve!r}: write module:function")
-        try:
-            solve = load_plugin("agent", solve)
-        except PluginError as error:
-            raise DomainError(f"solve: {error}") from error
+        return partial(Function, named_function("solve", solve, "(task, client)"))
     if not callable(solve):
         raise DomainError("solve is no function: give one of (task, client)")
     return partial(Function, solve)

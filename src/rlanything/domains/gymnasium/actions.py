@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.ecosystem import action_names
+from rlanything.domains.ecosystem import action_names, actions_line
 
 _MOST_NUMBERS = 64
 """Discrete actions that are listed by their numbers where nobody names them."""
@@ -62,7 +62,7 @@ class ActionReader:
     def explanation(self) -> str:
         """The line that says which actions there are."""
         if self.values is not None:
-            return f"Actions: {', '.join(self.values)}."
+            return actions_line(self.values)
         if isinstance(self.space, spaces.Text):
             return "An action is a text."
         return f"An action is JSON in {self.space}."

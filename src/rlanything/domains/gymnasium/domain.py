@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
-from rlanything.domains.base import DomainError
 from rlanything.domains.ecosystem import EcosystemDomain, EcosystemEnvironment, EpisodeRules
 from rlanything.domains.gymnasium.actions import ActionReader
 from rlanything.domains.gymnasium.game import GymnasiumGame, make_environment
 from rlanything.domains.gymnasium.rendering import Renderer, Rendering, check_observations
+from rlanything.domains.registry import named_function
 from rlanything.domains.winning import WinRule
-from rlanything.plugins import PluginError, load_plugin
 
 
 class GymnasiumDomain(EcosystemDomain):
@@ -44,8 +43,10 @@ class GymnasiumDomain(EcosystemDomain):
         self._rules = EpisodeRules.read(WinRule.read(win), reward_range, horizon)
         super().__init__(str(id), instruction, ood)
         self._kwargs = kwargs
-        renderer = _function(render) if isinstance(render, str) and ":" in render else render
-        for settings in (kwargs, *([self.settings({"ood": True}, kwargs)] if ood else [])):
+        renderer = render
+        if isinstance(render, str) and ":" in render:
+            renderer = named_function("render", render, "(environment, observation)")
+        for settings in self.all_settings(kwargs):
             environment, rendering = make_environment(self._name, settings, renderer)
             try:
                 self._reader = ActionReader.of(environment.action_space, actions)
@@ -60,13 +61,3 @@ class GymnasiumDomain(EcosystemDomain):
             return make_environment(self._name, self.settings(data, self._kwargs), self._renderer)
 
         return EcosystemEnvironment(GymnasiumGame(make, self._reader), self._rules)
-
-
-def _function(name: str) -> Renderer:
-    try:
-        function = load_plugin("render", name)
-    except PluginError as error:
-        raise DomainError(f"render: {error}") from error
-    if not callable(function):
-        raise DomainError(f"render: {name} is no function: name one of (environment, observation)")
-    return cast(Renderer, function)

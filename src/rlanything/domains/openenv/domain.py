@@ -13,6 +13,7 @@ from rlanything.domains.ecosystem import (
     EcosystemEnvironment,
     EpisodeRules,
     action_names,
+    actions_line,
 )
 from rlanything.domains.openenv.game import (
     ACTION,
@@ -70,7 +71,7 @@ class OpenEnvDomain(EcosystemDomain):
         choices = None if actions is None else action_names(actions)
         self._settings = OpenEnvSettings(url, action, observation, choices, float(timeout_seconds))
         if choices:
-            self._instruction += f"\nActions: {', '.join(choices)}."
+            self._instruction += f"\n{actions_line(choices)}"
         self._looked = False
 
     def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:

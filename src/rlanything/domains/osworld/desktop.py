@@ -38,17 +38,23 @@ from rlanything.domains.osworld.watchdog import DesktopLimits, Watchdog
 GUEST = Path(__file__).with_name("guest")
 START_SECONDS = 60.0
 _SHOWN = (
-    *("etc/alternatives", "etc/chromium", "etc/dconf", "etc/fonts", "etc/gimp"),
-    *(
-        "etc/gtk-2.0",
-        "etc/gtk-3.0",
-        "etc/ld.so.cache",
-        "etc/libreoffice",
-        "etc/localtime",
-        "etc/mailcap",
-        "etc/mime.types",
-    ),
-    *("etc/X11", "etc/xdg", "var/lib/libreoffice", "var/cache/fontconfig", "var/lib/dictionaries"),
+    "etc/alternatives",
+    "etc/chromium",
+    "etc/dconf",
+    "etc/fonts",
+    "etc/gimp",
+    "etc/gtk-2.0",
+    "etc/gtk-3.0",
+    "etc/ld.so.cache",
+    "etc/libreoffice",
+    "etc/localtime",
+    "etc/mailcap",
+    "etc/mime.types",
+    "etc/X11",
+    "etc/xdg",
+    "var/lib/libreoffice",
+    "var/cache/fontconfig",
+    "var/lib/dictionaries",
 )
 """The files of the host, beside /usr, without which programs do not start or look different."""
 _WRITTEN = {

@@ -64,8 +64,8 @@ class ReasoningGymDomain(EcosystemDomain):
         if own := {"seed", "size"} & {*self._config, *(ood or {})}:
             raise DomainError(f"config names {min(own)}, which tasks choose: leave it out")
         self._answers = None if answers is None else action_names(answers)
-        for data in ({}, *([{"ood": True}] if ood else [])):
-            self._question(0, data)
+        for differs in (False, True):
+            self._question(0, {"ood": differs})
 
     def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
         if split == "ood":

@@ -13,6 +13,7 @@ from rlanything.domains.ecosystem import (
     EcosystemEnvironment,
     EpisodeRules,
     action_names,
+    actions_line,
 )
 from rlanything.domains.textarena.game import TextArenaGame, TextArenaSettings, make_game
 from rlanything.domains.textarena.opponents import Opponent, opponent_of
@@ -70,10 +71,10 @@ class TextArenaDomain(EcosystemDomain):
             actions=_actions(actions),
             opponent=opponent_of(opponent),
         )
-        for data in ({}, *([{"ood": True}] if ood else [])):
-            make_game(self._name, self.settings(data, kwargs), players, 0)
+        for settings in self.all_settings(kwargs):
+            make_game(self._name, settings, players, 0)
         if isinstance(self._settings.actions, tuple):
-            self._instruction += f"\nActions: {', '.join(self._settings.actions)}."
+            self._instruction += f"\n{actions_line(self._settings.actions)}"
 
     def environment(self) -> EcosystemEnvironment:
         def kwargs_of(task: Task) -> Mapping[str, Any]:

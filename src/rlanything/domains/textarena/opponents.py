@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from rlanything.domains.base import DomainError
-from rlanything.plugins import PluginError, load_plugin
+from rlanything.domains.registry import named_function
 
 Opponent = Callable[[str], str]
 """A function of all that a player has seen; returns its move."""
@@ -30,13 +30,7 @@ def opponent_of(named: Any) -> Opponent | None:
         raise DomainError(
             f"opponent is {named!r:.80}: use random, module:function or {{url, model}}"
         )
-    try:
-        function = load_plugin("opponent", named)
-    except PluginError as error:
-        raise DomainError(f"opponent: {error}") from error
-    if not callable(function):
-        raise DomainError(f"opponent: {named} is no function: name one of what a player sees")
-    return cast(Opponent, function)
+    return named_function("opponent", named, "what a player sees")
 
 
 def listed_moves(seen: str) -> tuple[str, ...]:
