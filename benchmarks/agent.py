@@ -11,6 +11,7 @@ which goes first changes by round.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import platform
 import sys
@@ -26,6 +27,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "examples"))
 
 import guess_agent  # noqa: E402
+import httpx2  # noqa: E402
+import openai  # noqa: E402
 from guess import Guess  # noqa: E402
 
 import rlanything as rl  # noqa: E402
@@ -107,8 +110,36 @@ def turns(rounds: int, workers: int) -> Iterator[dict[str, dict[str, float]]]:
                 yield taken
 
 
-def page(measured: list[dict[str, dict[str, float]]], words: str) -> str:
-    """Returns the page of the figures."""
+def client_alone(requests: int = 400) -> float:
+    """Returns the processor milliseconds of a request that the `openai` client sends and reads by
+    itself, answered at once with the same few words."""
+    message = {"role": "assistant", "content": "I think it is higher > 5"}
+    asked: Any = [{"role": "user", "content": "Guess a number."}, message, message]
+    answer = {
+        **{"id": "1", "object": "chat.completion", "created": 1, "model": "policy"},
+        "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+        "usage": {"prompt_tokens": 60, "completion_tokens": 9, "total_tokens": 69},
+    }
+
+    async def ask(count: int) -> float:
+        transport = httpx2.MockTransport(lambda request: httpx2.Response(200, json=answer))
+        http = httpx2.AsyncClient(transport=transport)
+        client = openai.AsyncOpenAI(api_key="none", base_url="http://agent/v1", http_client=http)
+        begun = time.process_time()
+        for _ in range(count):
+            await client.chat.completions.create(
+                model="policy",
+                messages=asked,
+                extra_body={"structured_outputs": {"choice": ["4", "5"]}},
+            )
+        return (time.process_time() - begun) / count * 1e3
+
+    asyncio.run(ask(50))  # imports and caches
+    return asyncio.run(ask(requests))
+
+
+def page(measured: list[dict[str, dict[str, float]]], client: float, words: str) -> str:
+    """Returns the page of the figures; `client`: the milliseconds of `client_alone`."""
 
     def values(way: str, name: str) -> list[float]:
         return [taken[way][name] for taken in measured]
@@ -143,6 +174,9 @@ def page(measured: list[dict[str, dict[str, float]]], words: str) -> str:
         f"is less than 10% of an iteration where a step costs {10 * each:.0f} ms or more in all it "
         "takes to sample, judge and train it.",
         "",
+        f"Of these, {client:.1f} ms are the `openai` client's own: so much it takes here to send a "
+        "request and read an answer that costs nothing.",
+        "",
     ]
     return "\n".join(lines)
 
@@ -155,7 +189,7 @@ def main() -> None:
     options = parser.parse_args()
     measured = list(turns(options.rounds, options.workers))
     command = f"python benchmarks/agent.py --rounds {options.rounds} --workers {options.workers}"
-    text = page(measured, command)
+    text = page(measured, client_alone(), command)
     print(text)
     if options.out:
         options.out.write_text(text)
