@@ -20,6 +20,8 @@ def test_both_ways_sample_the_same_tokens_and_the_page_says_what_they_took(
     inside, through = (taken[way] for way in bench.WAYS)
     assert inside["rollouts/steps"] == through["rollouts/steps"] > 0
     assert inside["seconds"] > 0
-    text = bench.page(measured, "python benchmarks/agent.py")
+    client = bench.client_alone(requests=5)
+    assert client > 0
+    text = bench.page(measured, client, "python benchmarks/agent.py")
     assert "an iteration takes" in text
     assert f"| in process | {inside['seconds']:.2f} |" in text
