@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence remedies smollm2 lint test test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence remedies judge-pays smollm2 lint test test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -81,6 +81,21 @@ evidence: setup ## rewrite benchmarks/ablation.md: five arms, five seeds, AlfWor
 remedies: setup ## rewrite benchmarks/remedies.md: what keeps the judge from one answer, five seeds (over an hour more)
 	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms policy_judge_env,plain,anchored,balanced_anchored --seeds 5 \
 	  --out runs/evidence --page benchmarks/remedies.md --figure benchmarks/remedies.svg
+
+# What a judge is worth where outcomes say little. Resumed like `make evidence`.
+HARD := loop.max_steps=8 loop.iterations=6 evaluation.episodes=240
+FLAWED := domain.name=benchmarks.flawed:FlawedOutcomes
+STUDY := $(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 20 --arms outcome_only,policy \
+  --arms "policy_open_window:feedback.policy_reward=integrated,judge.train=false,curriculum.adapt_tasks=false,feedback.policy_window=[0, 1]" \
+  --arms policy_judge
+judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, small groups, flawed outcomes (about nine hours)
+	$(STUDY) --out runs/hard --page benchmarks/judge-pays-hard.md $(HARD)
+	$(STUDY) --out runs/wrong --page benchmarks/judge-pays-wrong.md $(HARD) \
+	  $(FLAWED) "domain.options={max_steps: 8, wrong: 0.2}"
+	$(STUDY) --out runs/missing --page benchmarks/judge-pays-missing.md $(HARD) \
+	  $(FLAWED) "domain.options={max_steps: 8, missing: 0.75}"
+	$(STUDY) --out runs/pairs --page benchmarks/judge-pays-pairs.md $(HARD) \
+	  loop.tasks_per_iteration=64 loop.rollouts_per_task=2
 
 lint: setup ## ruff and pyright
 	$(BIN)/ruff check .
