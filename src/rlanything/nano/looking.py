@@ -210,9 +210,7 @@ def _reading_loss(
     return nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, wanted])
 
 
-def question_tokens(
-    things: Sequence[Told], link: Sequence[int], rng: random.Random
-) -> list[int]:
+def question_tokens(things: Sequence[Told], link: Sequence[int], rng: random.Random) -> list[int]:
     """Returns the tokens of `QUESTIONS` questions with their answers, each two words, the link and
     two coordinates."""
     tokens: list[int] = []
