@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,25 +20,30 @@ from rlanything.nano.looking import (
     ThingCode,
     Told,
     _places,
-    _questions,
     _shares,
     _things_there,
     pretrain_reading,
     pretrain_tower,
+    question_tokens,
     told_texts,
 )
 from rlanything.nano.making import Shape
 from rlanything.nano.measuring import blindfolded
+from rlanything.nano.rehearsing import Rehearsal
 from rlanything.nano.seeing import new_seeing_model
+from rlanything.nano.sft import Renaming, _loss, train_epochs
 from rlanything.nano.tokenizer import train_tokenizer
 
 RED = SeenThing(("red", "circle"), (20, 40), (8.0, 30.0, 40.0, 50.0))
 BLUE = SeenThing(("blue", "circle"), (33, 12), (31.0, 10.0, 37.0, 14.0))
 SCENE = SeenScene(Image(noise_png(0, 64, 48)), (RED, BLUE), ())
+ELSEWHERE = SeenScene(
+    SCENE.image, (replace(RED, point=(50, 60)), replace(BLUE, point=(60, 50))), ()
+)
 
 
 def untaught(seed: int = 0) -> LanguageModel:
-    tokenizer = train_tokenizer([*told_texts([SCENE]), " the > click"], 320, False, True)
+    tokenizer = train_tokenizer([*told_texts([SCENE, ELSEWHERE]), " the > click"], 320, False, True)
     return new_seeing_model(Shape(32, 2, 2), tokenizer, seed, ())
 
 
@@ -59,7 +65,7 @@ def test_questions_name_one_thing_wherever_two_words_can() -> None:
     code = ThingCode(untaught())
     things = [code.told(RED), code.told(BLUE)]
     for link in ((), (7, 8)):
-        tokens = _questions(things, link, random.Random(0))
+        tokens = question_tokens(things, link, random.Random(0))
         asked = np.array(tokens).reshape(QUESTIONS, 4 + len(link))
         for *words, across, down in asked.tolist():
             fitting = [thing for thing in things if set(words[:2]) <= set(thing.words)]
@@ -100,6 +106,50 @@ def test_reading_and_writing_are_learned_and_decided_by_the_seed() -> None:
         assert writes < wrote / 2
         results.append((first, read, wrote, writes))
     assert results[0] == results[1] != results[2]
+
+
+def test_a_rehearsal_asks_for_points_of_what_a_screenshot_shows() -> None:
+    model = untaught()
+    assert model.sight is not None
+    (batch,) = Rehearsal(model, [SCENE], " > click", 0).draw()
+    name = model.sight.book.add(SCENE.image.data)
+    shown = [*model.sight.virtual(name)]
+    assert batch.ids[1 : 1 + len(shown)].tolist() == shown
+    text = batch.ids[2 + len(shown) :].reshape(QUESTIONS, -1)
+    told = [ThingCode(model).told(thing) for thing in (RED, BLUE)]
+    for *asked, across, down in text.tolist():
+        fitting = [thing for thing in told if {*asked[:2]} <= {*thing.words}]
+        assert asked[2:] == model.encode(" > click")
+        assert (across, down) in [(thing.across, thing.down) for thing in fitting]
+    assert batch.tokens.tolist() == text[:, -2:].ravel().tolist()
+    assert (batch.ids[batch.nodes + 1] == batch.tokens).all()
+    # The grid of the image, then text in all axes further on.
+    places = model.sight.positions(batch.ids)
+    assert (batch.positions[:, : 2 + len(shown)] == places[:, : 2 + len(shown)]).all()
+    behind = batch.positions[:, 2 + len(shown) :] - places[:, 2 + len(shown) :]
+    assert (behind == behind[0, 0]).all()
+    assert behind[0, 0] >= 0
+
+
+def test_what_is_rehearsed_is_learned_beside_the_answers_and_decided_by_the_seed() -> None:
+    def drilled(model: LanguageModel) -> float:
+        asked = Rehearsal(model, [SCENE], " > click", 9)
+        return float(_loss(model, asked.draw(), [unchanged(model)]).detach())
+
+    def unchanged(model: LanguageModel) -> np.ndarray:
+        return np.arange(len(model.tokenizer), dtype=np.int32)
+
+    results: list[tuple[float, float]] = []
+    for seed, rehearses in ((0, True), (0, True), (1, True), (0, False)):
+        model = untaught(0)
+        (answer,) = Rehearsal(model, [ELSEWHERE], " the", 4).draw()
+        drawn = Rehearsal(model, [SCENE], " > click", seed).draw if rehearses else None
+        same = Renaming([], len(model.tokenizer))
+        loss = train_epochs(model, [answer] * 4, 40, 3e-3, 0, same, lambda done: None, drawn)
+        results.append((loss, drilled(model)))
+    assert results[0] == results[1] != results[2]
+    assert max(loss for loss, _ in results) < 1.2
+    assert results[0][1] < 2 < 4 < results[3][1]
 
 
 def test_who_is_blindfolded_sees_white_and_who_lends_the_eyes_still_sees() -> None:

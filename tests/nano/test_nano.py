@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
 from rlanything.domains.base import DomainError
 from rlanything.domains.teaching import StepTeacher
@@ -49,10 +49,13 @@ def test_the_three_models_take_at_most_twelve_megabytes(name: str) -> None:
         ("nano-coding", "xs = [x * 4 for x in xs]"),
         ("nano-miniwob", 'text "Ashlea" [3] > type [3] Ashlea'),
         ("nano-osworld", "menus: Save (ctrl+s) [12] > click [12]"),
+        ("nano-miniwob-vision", "the red box > click 110 165"),
     ],
 )
 def test_a_nano_model_opens_with_from_pretrained(name: str, text: str, role: str) -> None:
-    network = AutoModelForCausalLM.from_pretrained(shipped.resolve(name, role))
+    sees = name.endswith("-vision")
+    opened = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    network = opened.from_pretrained(shipped.resolve(name, role))
     tokenizer = AutoTokenizer.from_pretrained(shipped.resolve(name, role))
     assert 0.5e6 < network.num_parameters() < 3e6
     assert tokenizer.chat_template
@@ -107,6 +110,17 @@ def test_the_models_for_desktops_start_imperfect_and_useful_to_the_loop() -> Non
     assert measured["adapter"]["valid answers at temperature 0.7"]["estimate"] > 0.25
 
 
+def test_the_models_that_see_start_above_the_gate_and_win_little_without_looking() -> None:
+    found = card("nano-miniwob-vision")
+    assert found["command"] == "rlanything nano build --domain miniwob-vision --seed 0"
+    policy, judge = found["measured"]["policy"], found["measured"]["judge"]
+    success = "tune success at temperature 1.0"
+    assert policy[success]["estimate"] >= 0.3
+    assert policy[success]["estimate"] >= 2 * policy[BLANK][success]["estimate"]
+    assert judge["balanced_process_accuracy"] >= 0.6
+    assert judge["unparsable_rate"] < 0.1
+
+
 @pytest.mark.slow
 def test_the_shipped_policy_reaches_the_starting_gate_on_in_domain_games() -> None:
     steps = card()["plan"]["max_steps"]
@@ -123,6 +137,7 @@ def test_the_shipped_policy_reaches_the_starting_gate_on_in_domain_games() -> No
         ("coding", "nano-coding"),
         ("miniwob", "nano-miniwob"),
         ("osworld", "nano-osworld"),
+        ("miniwob-vision", "nano-miniwob-vision"),
     ],
 )
 def test_the_plan_of_a_teacher_is_that_of_the_shipped_models(domain: str, name: str) -> None:

@@ -194,7 +194,7 @@ def _reading_loss(
 ) -> Tensor:
     """Returns the mean cross-entropy (scalar) of the coordinates that are asked for."""
     count = len(lists[0])
-    ids = torch.tensor([_questions(things, link, rng) for things in lists])
+    ids = torch.tensor([question_tokens(things, link, rng) for things in lists])
     vectors = code([thing for things in lists for thing in things]).unflatten(0, (len(lists), -1))
     empty = code.nothing.expand(len(lists), EMPTY, -1)
     told = torch.cat([empty, vectors], 1)
@@ -210,7 +210,7 @@ def _reading_loss(
     return nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, wanted])
 
 
-def _questions(things: Sequence[Told], link: Sequence[int], rng: random.Random) -> list[int]:
+def question_tokens(things: Sequence[Told], link: Sequence[int], rng: random.Random) -> list[int]:
     """Returns the tokens of `QUESTIONS` questions with their answers, each two words, the link and
     two coordinates."""
     tokens: list[int] = []

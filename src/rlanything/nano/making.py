@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, get_args
@@ -101,14 +101,16 @@ def teach(
     seed: int,
     renaming: Renaming,
     progress: Progress,
+    rehearsed: Callable[[], Sequence[SFTBatch]] | None = None,
 ) -> None:
-    """Trains a model on groups of samples and logs how it went. Raises `DomainError` where there
-    are none."""
+    """Trains a model on groups of samples, and in every update on what is `rehearsed`, and logs how
+    it went. Raises `DomainError` where there are no samples."""
     batches: list[SFTBatch] = list(make_batches(examples, model))
     if not batches:
         raise DomainError(f"the {role} has nothing to learn from: plan for more games")
     with progress.phase(f"teach {role}", len(batches) * epochs, "batches") as advance:
-        loss = train_epochs(model, batches, epochs, learning_rate, seed, renaming, advance)
+        settings = (epochs, learning_rate, seed, renaming, advance, rehearsed)
+        loss = train_epochs(model, batches, *settings)
     tokens = sum(len(batch.ids) for batch in batches) * epochs
     progress.log(f"{role}: taught on {tokens / 1e6:.1f}M tokens, final loss {loss:.3f}")
 

@@ -82,16 +82,22 @@ def train_epochs(
     seed: int,
     renaming: Renaming,
     on_batches: Callable[[int], None],
+    rehearsed: Callable[[], Sequence[SFTBatch]] | None = None,
 ) -> float:
     """Trains with warm-up and cosine decay; returns the mean loss per token, in nats, over the last
-    tenth of the updates. `on_batches` is called with the number of batches of every update."""
+    tenth of the updates. `on_batches` is called with the number of batches of every update;
+    `rehearsed` gives more batches for each, whose mean loss counts as much and is not returned."""
     rng = np.random.default_rng(seed)
     chosen = [indices for _ in range(epochs) for indices in _shuffled(len(batches), rng)]
 
     def losses(update: int) -> tuple[torch.Tensor, torch.Tensor]:
         indices = chosen[update]
         loss = _loss(model, [batches[i] for i in indices], [renaming.draw(rng) for _ in indices])
-        return loss, loss
+        if rehearsed is None:
+            return loss, loss
+        more = rehearsed()
+        unchanged = np.arange(len(model.tokenizer), dtype=np.int32)
+        return loss + _loss(model, more, [unchanged] * len(more)), loss.detach()
 
     rates = decaying_rates(learning_rate, len(chosen))
     return run_updates(model.network, rates, losses, lambda update: on_batches(len(chosen[update])))

@@ -49,6 +49,7 @@ from rlanything.nano.measuring import (
     measure_policy,
     sample_critics,
 )
+from rlanything.nano.rehearsing import Rehearsal
 from rlanything.nano.samples import SampleWriter
 from rlanything.nano.seeing import new_seeing_model
 from rlanything.nano.sft import Renaming
@@ -96,6 +97,7 @@ class StepDomainBuilder:
         plan, measured = self._plan, earlier_measurements(self._out, roles)
         with self._images, self._progress.live(), self._pool:
             games = self._domain.tasks("train", plan.games, derive(plan.seed, "games"))
+            scenes = self._scenes() if {"policy", "judge"} & {*roles} else []
             if "policy" in roles:
                 slip = plan.slip
                 if slip is None:
@@ -104,14 +106,11 @@ class StepDomainBuilder:
                 demonstrations = self._play(
                     demonstrator, games, plan.demonstrations_per_game, "demos"
                 )
-                scenes: list[SeenScene] = []
-                if isinstance(self._teacher, SeeingTeacher):
-                    scenes = drawn_scenes(self._teacher, self._domain, plan, self._progress)
                 policy = self._untaught(demonstrations, scenes)
                 writer = self._writer(policy)
                 samples = [writer.demonstration(t) for t in demonstrations]
                 samples += [writer.scene(scene) for scene in scenes]
-                self._teach(policy, samples, "policy")
+                self._teach(policy, samples, "policy", scenes)
                 measured["policy"] = self._measure_policy(policy)
             else:
                 # The tower too: a student of it is taught by gradients through all of it.
@@ -127,7 +126,7 @@ class StepDomainBuilder:
                 rollouts = self._policy_rollouts(policy, games[: plan.judged_games])
             if "judge" in roles:
                 judge = student(policy)
-                self._teach(judge, self._judgements(writer, rollouts), "judge")
+                self._teach(judge, self._judgements(writer, rollouts), "judge", scenes)
                 measured["judge"] = self._measure_judge(judge, policy)
             if "adapter" in roles:
                 adapter = student(policy)
@@ -140,6 +139,12 @@ class StepDomainBuilder:
             measured["minutes"] = (time.perf_counter() - begun) / 60
         write_card(self._out, plan, measured)
         return measured
+
+    def _scenes(self) -> list[SeenScene]:
+        """Returns the screens on which policy and judge learn to look; none without sight."""
+        if not isinstance(self._teacher, SeeingTeacher):
+            return []
+        return drawn_scenes(self._teacher, self._domain, self._plan, self._progress)
 
     def _demonstrated(self, games: Sequence[Task]) -> Callable[[float], list[Trajectory]]:
         """Returns what plays some games with a slip."""
@@ -214,9 +219,16 @@ class StepDomainBuilder:
         self._progress.log(f"copying: loss {loss:.3f} on predictable tokens")
 
     def _teach(
-        self, model: LanguageModel, examples: Sequence[Sequence[Sample]], role: RoleName
+        self,
+        model: LanguageModel,
+        examples: Sequence[Sequence[Sample]],
+        role: RoleName,
+        scenes: Sequence[SeenScene] = (),
     ) -> None:
-        plan = self._plan
+        plan, rehearsed = self._plan, None
+        if scenes and isinstance(self._teacher, SeeingTeacher):
+            seed = derive(plan.seed, "rehearsed", role)
+            rehearsed = Rehearsal(model, scenes, self._teacher.link, seed).draw
         epochs = {
             "policy": plan.policy_epochs,
             "judge": plan.judge_epochs,
@@ -233,6 +245,7 @@ class StepDomainBuilder:
             seed=derive(plan.seed, "order", role),
             renaming=self._renaming(model) if renamed else Renaming([], len(model.tokenizer)),
             progress=self._progress,
+            rehearsed=rehearsed,
         )
         save_in_bfloat16(model, self._out / role)
 

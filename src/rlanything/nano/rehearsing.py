@@ -1,0 +1,61 @@
+"""A drill that goes on while a model that sees learns to answer.
+
+Answers alone make a tiny model forget how to look: where a page usually has its things is learned
+sooner than which thing is meant. So it is asked for points of named things all the time, as in
+`looking.pretrain_reading`, of real screenshots instead of lists.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlanything.domains.teaching import SeenScene
+from rlanything.engines.hf.model import LanguageModel
+from rlanything.nano.looking import FURTHEST, QUESTIONS, ThingCode, Told, question_tokens
+from rlanything.nano.sft import SFTBatch
+from rlanything.nano.tokenizer import IMAGE_MARKS
+
+SCREENSHOTS = 4
+"""Screenshots of an update."""
+
+
+class Rehearsal:
+    """Questions for points of named things, about screenshots drawn at random."""
+
+    def __init__(
+        self, model: LanguageModel, scenes: Sequence[SeenScene], link: str, seed: int
+    ) -> None:
+        """`link`: what stands between the words for a thing and its point. The model's book keeps
+        the screenshots. Other models may rehearse too, if they share its tokenizer and its book."""
+        assert model.sight is not None
+        self._sight, self._link = model.sight, model.encode(link)
+        tokenizer: Any = model.tokenizer
+        self._start, self._end = tokenizer.convert_tokens_to_ids([*IMAGE_MARKS[2:]])
+        code, book = ThingCode(model), model.sight.book
+        told = [[code.told(thing) for thing in scene.things] for scene in scenes]
+        self._scenes = [
+            (book.add(scene.image.data), called)
+            for scene, things in zip(scenes, told, strict=True)
+            if (called := [thing for thing in things if thing.words])
+        ]
+        self._rng = random.Random(seed)
+
+    def draw(self) -> list[SFTBatch]:
+        """Returns the questions of the next update, a batch for each screenshot."""
+        count = min(SCREENSHOTS, len(self._scenes))
+        return [self._asked(*scene) for scene in self._rng.sample(self._scenes, count)]
+
+    def _asked(self, name: str, things: Sequence[Told]) -> SFTBatch:
+        asked = question_tokens(things, self._link, self._rng)
+        ids = np.array([self._start, *self._sight.virtual(name), self._end, *asked])
+        places = self._sight.positions(ids).astype(np.int32)
+        # Before what is asked for there are more or fewer words in a prompt.
+        places[:, -len(asked) :] += self._rng.randint(0, FURTHEST)
+        wanted = np.arange(len(ids) - len(asked), len(ids)).reshape(QUESTIONS, -1)[:, -2:].ravel()
+        ends = np.full(len(ids), len(ids), dtype=np.int32)
+        nodes = (wanted - 1).astype(np.int32)
+        return SFTBatch(ids, places, ends, nodes, ids[wanted].astype(np.int32))
