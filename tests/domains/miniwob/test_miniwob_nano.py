@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from helpers.paths import RECIPES
@@ -14,17 +15,17 @@ from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
 
 QUIET = Progress(Console(quiet=True))
-RECIPE = RECIPES / "miniwob-nano.yaml"
 
 
-def test_the_recipe_goes_through_the_loop(miniwob: MiniWob, tmp_path: Path) -> None:
+@pytest.mark.parametrize("recipe", ["miniwob-nano", "miniwob-vision-nano"])
+def test_the_recipe_goes_through_the_loop(miniwob: MiniWob, recipe: str, tmp_path: Path) -> None:
     del miniwob  # which skips where there is no browser
     overrides = [
         *(f"run_dir={tmp_path / 'run'}", "threads=1", "loop.iterations=1", "loop.tasks=8"),
         *("loop.tasks_per_iteration=8", "loop.rollouts_per_task=2", "loop.max_steps=3"),
         *("judge.samples_per_step=2", "evaluation.episodes=4", "adapter.tries=2"),
     ]
-    lines = Trainer(load_recipe(RECIPE, overrides), progress=QUIET).train()
+    lines = Trainer(load_recipe(RECIPES / f"{recipe}.yaml", overrides), progress=QUIET).train()
     assert any(line.startswith("policy, in_domain: ") for line in lines)
     store = Store(tmp_path / "run" / "run.sqlite")
     found = store.query("SELECT COUNT(*), MAX(outcome), MIN(outcome) FROM trajectories")
