@@ -33,6 +33,7 @@ def row(name: str, shared: list[float], padded: list[float]) -> Any:
     return measuring.Row(name, 2, 40, 10, 12, {"padded": 1024}, seconds, {"shared": [3.0]})
 
 
+@pytest.mark.slow
 def test_the_script_prints_one_object_with_what_another_script_reads(capsys):
     script.main(["--quick", "--json", str(QUICKSTART), *SMALL])
     found = json.loads(capsys.readouterr().out)

@@ -88,6 +88,7 @@ def test_names_that_no_layer_has_are_refused(model: LanguageModel) -> None:
         add_adapters(model, LoraSettings(targets=["no_such_layer"]), seed=0)
 
 
+@pytest.mark.slow
 def test_a_run_with_adapters_resumes_as_the_run_it_was(tmp_path: Path) -> None:
     changes = ["policy.lora={rank: 4}", "judge.lora={rank: 4}", "loop.tasks_per_iteration=3"]
     changes += ["loop.rollouts_per_task=2", "loop.max_steps=8", "evaluation.episodes=0", "seed=9"]

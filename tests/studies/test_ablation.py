@@ -346,6 +346,7 @@ SMALLEST = (
 )
 
 
+@pytest.mark.slow
 def test_the_judge_of_a_whole_run_trains_a_policy_alone(tmp_path: Path) -> None:
     options = ["--arms", "policy_judge_env,optimized_judge_only", "--seeds", "1", "--json"]
     target = [sys.executable, "-m", "rlanything.cli", "ablate", str(TINY), *SMALLEST, *options]
