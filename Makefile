@@ -90,6 +90,8 @@ STUDY := $(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 20 --arms outc
   --arms policy_judge
 judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, small groups, flawed outcomes (about nine hours)
 	$(STUDY) --out runs/hard --page benchmarks/judge-pays-hard.md $(HARD)
+	$(BIN)/python benchmarks/signals.py runs/hard/outcome_only runs/hard/policy \
+	  runs/hard/policy_open_window runs/hard/policy_judge --out benchmarks/judge-pays-signals.md
 	$(STUDY) --out runs/wrong --page benchmarks/judge-pays-wrong.md $(HARD) \
 	  $(FLAWED) "domain.options={max_steps: 8, wrong: 0.2}"
 	$(STUDY) --out runs/missing --page benchmarks/judge-pays-missing.md $(HARD) \
