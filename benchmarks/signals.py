@@ -12,8 +12,9 @@ that labels steps.
 from __future__ import annotations
 
 import argparse
+import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,6 +52,9 @@ JUDGE = {
     "balanced, lambda 1/4": {"judge_lambda": 0.25},
     "balanced, lambda 4": {"judge_lambda": 4.0},
 }
+RIGHT = (0.6, 0.7, 0.8, 0.9, 1.0)
+"""How often judges that are made up for the comparison give a step its label as score."""
+OPEN = (0.0, 1.0)
 Found = dict[str, dict[str, float]]
 """Measures by settings."""
 
@@ -61,10 +65,13 @@ class Rollouts:
 
     members: tuple[StoredTrajectory, ...]
 
-    def taught(self, settings: FeedbackSettings) -> TaskSignals:
+    def taught(
+        self, settings: FeedbackSettings, scores: Sequence[Sequence[Sequence[int]]] | None = None
+    ) -> TaskSignals:
+        """`scores`: [member][step][judgement]; None: those that were recorded."""
         return task_signals(
             [each.outcome for each in self.members],
-            [[[j.score for j in step.judgements] for step in each.steps] for each in self.members],
+            scores or [[[j.score for j in s.judgements] for s in m.steps] for m in self.members],
             settings,
             [each.reward for each in self.members],
             [[(step.observation, step.image) for step in each.steps] for each in self.members],
@@ -109,16 +116,44 @@ def of_judge(pairs: Sequence[tuple[float, int, int]], count: int) -> dict[str, f
 
 def trained(groups: Sequence[Rollouts]) -> dict[str, float]:
     """Returns how well the recorded advantages of the policy tell good steps."""
-    return _of_policy(groups, lambda group: [_recorded(each) for each in group.members])
+    return _of_policy(groups, [[_recorded(each) for each in group.members] for group in groups])
 
 
 def policy_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Found:
     """By settings, what the policy would have trained on."""
 
     def under(changed: FeedbackSettings) -> dict[str, float]:
-        return _of_policy(groups, lambda group: group.taught(changed).policy)
+        return _of_policy(groups, [group.taught(changed).policy for group in groups])
 
     return {name: under(replace(settings, **changes)) for name, changes in POLICY.items()}
+
+
+def accuracy_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Found:
+    """What the policy would have trained on with judges of other accuracies, whose judgements of a
+    step all agree, and whose errors have nothing to do with one another."""
+    outcome = replace(settings, policy_reward="outcome")
+    rows = {
+        "outcome alone": _of_policy(groups, [group.taught(outcome).policy for group in groups]),
+        "the judge that there was": _of_policy(
+            groups, [group.taught(settings).policy for group in groups]
+        ),
+    }
+    for window, said in ((settings.policy_window, ""), (OPEN, ", all tasks train")):
+        changed = replace(settings, policy_window=window)
+        for right in RIGHT:
+            rng = random.Random(f"{right}")
+            taught = [group.taught(changed, judged(group, right, rng)).policy for group in groups]
+            name = f"right on {right:.0%} of the steps{said}"
+            rows[name] = _of_policy(groups, taught)
+    return rows
+
+
+def judged(group: Rollouts, right: float, rng: random.Random) -> list[list[list[int]]]:
+    """Returns a single score for every step: its label, or in a share 1 - `right` the other."""
+    return [
+        [[(step.label or 0) * (1 if rng.random() < right else -1)] for step in member.steps]
+        for member in group.members
+    ]
 
 
 def _recorded(trajectory: StoredTrajectory) -> list[float]:
@@ -126,13 +161,13 @@ def _recorded(trajectory: StoredTrajectory) -> list[float]:
 
 
 def _of_policy(
-    groups: Sequence[Rollouts], advantages: Callable[[Rollouts], Sequence[Iterable[float]]]
+    groups: Sequence[Rollouts], advantages: Iterable[Sequence[Iterable[float]]]
 ) -> dict[str, float]:
     labels: list[tuple[float, float]] = []
     outcomes: list[tuple[float, float]] = []
     places: list[tuple[int, int]] = []  # its group and its index: what else could be done there
-    for number, group in enumerate(groups):
-        for episode, own in zip(group.members, advantages(group), strict=True):
+    for number, (group, taught) in enumerate(zip(groups, advantages, strict=True)):
+        for episode, own in zip(group.members, taught, strict=True):
             for index, (step, advantage) in enumerate(zip(episode.steps, own, strict=True)):
                 if advantage and step.label:
                     labels.append((advantage, step.label))
@@ -214,6 +249,10 @@ What the policy would have learned from the same rollouts and judgements:
 
 {policy}
 
+And with judges that are made up from the labels, so often right and wrong at random:
+
+{accuracy}
+
 What the judge would have learned. *Being right* is giving the label as score; the *pull* is the
 mean of advantage times score: above 0 it is taught to say +1 more often, below 0 to say -1.
 
@@ -228,6 +267,7 @@ def page(arms: Sequence[Path]) -> str:
         raise SystemExit("these folders have no finished run of one seed in common")
     recorded: list[Found] = []
     policy: list[Found] = []
+    accuracy: list[Found] = []
     judge: list[Found] = []
     for seed in seeds:
         groups = {arm.name: read(arm / seed) for arm in arms}
@@ -235,6 +275,7 @@ def page(arms: Sequence[Path]) -> str:
         feedback = load_recipe(arms[-1] / seed / "recipe.yaml").feedback
         settings = replace(feedback.settings(), **RECIPE)
         policy.append(policy_table(groups[arms[-1].name], settings))
+        accuracy.append(accuracy_table(groups[arms[-1].name], settings))
         judge.append(judge_table(groups[arms[-1].name], settings))
     return PAGE.format(
         command=" ".join(["python benchmarks/signals.py", *map(str, arms)]),
@@ -242,6 +283,7 @@ def page(arms: Sequence[Path]) -> str:
         arms="\n".join(table(recorded)),
         last=arms[-1].name,
         policy="\n".join(table(policy)),
+        accuracy="\n".join(table(accuracy)),
         judge="\n".join(table(judge)),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -37,8 +38,31 @@ def test_the_page_has_every_arm_and_every_setting(signals: ModuleType, tmp_path:
     assert "seed-0, seed-1." in " ".join(text.split())
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in text.splitlines()}
     assert {"one", "two", *signals.POLICY, *signals.JUDGE} <= rows.keys()
+    assert {
+        "right on 60% of the steps",
+        "right on 100% of the steps, all tasks train",
+    } <= rows.keys()
     with_outcome = rows["outcome alone"].split(" | ")[3]
     assert float(with_outcome.split()[0]) > 0.9
+
+
+def test_a_judge_that_is_made_up_is_right_as_often_as_it_says(
+    signals: ModuleType, tmp_path: Path
+) -> None:
+    groups = signals.read(make_run(tmp_path / "run", 3))
+    labels = [[s.label or 0 for s in m.steps] for g in groups for m in g.members]
+    assert any(label for steps in labels for label in steps)
+
+    def said(right: float) -> list[list[int]]:
+        rng = random.Random(0)
+        return [
+            [score for (score,) in steps]
+            for group in groups
+            for steps in signals.judged(group, right, rng)
+        ]
+
+    assert said(1.0) == labels
+    assert said(0.0) == [[-label for label in steps] for steps in labels]
 
 
 def test_runs_without_a_seed_in_common_are_refused(signals: ModuleType, tmp_path: Path) -> None:
