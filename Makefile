@@ -88,10 +88,16 @@ FLAWED := domain.name=benchmarks.flawed:FlawedOutcomes
 STUDY := $(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 20 --arms outcome_only,policy \
   --arms "policy_open_window:feedback.policy_reward=integrated,judge.train=false,curriculum.adapt_tasks=false,feedback.policy_window=[0, 1]" \
   --arms policy_judge
-judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, small groups, flawed outcomes (about nine hours)
+# A judge that is made up, so often right: what the loop's own judge could bring at best.
+FROZEN := judge.samples_per_step=1,judge.train=false,curriculum.adapt_tasks=false,feedback.policy_reward=integrated
+judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, small groups, flawed outcomes (about ten hours)
 	$(STUDY) --out runs/hard --page benchmarks/judge-pays-hard.md $(HARD)
 	$(BIN)/python benchmarks/signals.py runs/hard/outcome_only runs/hard/policy \
 	  runs/hard/policy_open_window runs/hard/policy_judge --out benchmarks/judge-pays-signals.md
+	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 8 --arms outcome_only,policy \
+	  --arms "right_80:judge.name=oracle,judge.options={noise: 0.2},$(FROZEN)" \
+	  --arms "right_100:judge.name=oracle,judge.options={noise: 0},$(FROZEN)" \
+	  --out runs/hard --page benchmarks/judge-pays-ceiling.md $(HARD)
 	$(STUDY) --out runs/wrong --page benchmarks/judge-pays-wrong.md $(HARD) \
 	  $(FLAWED) "domain.options={max_steps: 8, wrong: 0.2}"
 	$(STUDY) --out runs/missing --page benchmarks/judge-pays-missing.md $(HARD) \
