@@ -5,7 +5,8 @@ python benchmarks/learning.py RECIPE [--seeds 0 1 2 3 4] [--controls] [--paralle
 
 Writes benchmarks/NAME.md, and the curves of every run to benchmarks/NAME.csv. `--select`: what the
 trained judge then wins by choosing among attempts of the trained policy. Runs that lie in FOLDER
-from before, trained to their end, are taken as they are; delete those that are not.
+from before are taken as they are, those that were stopped are resumed; one that fails stops no
+other, and the page is written once all have ended.
 """
 
 from __future__ import annotations
@@ -101,16 +102,21 @@ class Finished:
         return "/".join(str(counts.get(kind, 0)) for kind in EVENTS)
 
 
-def run(recipe: Path, folder: Path, overrides: list[str]) -> None:
-    """Trains, unless that was done before."""
-    if folder.exists() and ended(folder):
-        return
-    command = [sys.executable, "-m", "rlanything.cli", "train", str(recipe)]
-    subprocess.run(
-        [*command, f"run_dir={folder}", *overrides],
-        check=True,
-        stdout=(folder.parent / f"{folder.name}.log").open("w"),
-    )
+def run(recipe: Path, folder: Path, overrides: list[str]) -> bool:
+    """Trains or resumes, unless that was done before. Returns whether it ended well."""
+    if not (folder / "run.sqlite").exists():
+        what = ["train", str(recipe), f"run_dir={folder}", *overrides]
+    elif not ended(folder):
+        what = ["resume", str(folder)]
+    else:
+        return True
+    with log_of(folder).open("a") as log:
+        command = [sys.executable, "-m", "rlanything.cli", *what]
+        return subprocess.run(command, check=False, stdout=log, stderr=log).returncode == 0
+
+
+def log_of(folder: Path) -> Path:
+    return folder.parent / f"{folder.name}.log"
 
 
 def ended(folder: Path) -> bool:
@@ -314,11 +320,14 @@ def main() -> None:
         share = [f"threads={threads}", "cluster.seats=1"]
     places = {name: folder / name.replace(" ", "-") for name in wanted}
     with ThreadPoolExecutor(arguments.parallel) as executor:
-        list(
-            executor.map(
-                lambda name: run(arguments.recipe, places[name], wanted[name] + share), wanted
-            )
+        ended_well = executor.map(
+            lambda name: run(arguments.recipe, places[name], wanted[name] + share), wanted
         )
+    failed = [
+        str(log_of(places[name])) for name, well in zip(wanted, ended_well, strict=True) if not well
+    ]
+    if failed:
+        sys.exit(f"failed: see {', '.join(failed)}; `--keep {folder}` again resumes what is there")
     runs = [Finished(name, Store(places[name] / "run.sqlite")) for name in wanted]
     count = len(arguments.seeds)
     choices = [
