@@ -10,6 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
+from torch import Tensor
 
 from helpers.paths import TINY
 from rlanything.algorithm.losses.base import LossInputs, LossOutputs
@@ -44,6 +45,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     return {seats: train(place / str(seats), f"cluster.seats={seats}") for seats in (1, 2)}
 
 
+def assert_same_up_to_rounding(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    apart = torch.cat([(one[key] - other[key]).abs().flatten() for key in one])
+    # AdamW makes steps of one size of gradients that are hardly more than rounding.
+    assert float((apart > 1e-6).double().mean()) < 1e-4
+    assert float(apart.max()) < 1e-4
+
+
 def test_two_seats_act_and_score_as_one_and_learn_the_same_up_to_rounding(
     runs: dict[int, Path],
 ) -> None:
@@ -59,8 +68,7 @@ def test_two_seats_act_and_score_as_one_and_learn_the_same_up_to_rounding(
     for role in ("policy", "judge"):
         name = f"checkpoints/iter-00002/{role}/model.safetensors"
         one, two = (load_file(runs[seats] / name) for seats in (1, 2))
-        assert one.keys() == two.keys()
-        assert max(float((one[key] - two[key]).abs().max()) for key in one) < 1e-5
+        assert_same_up_to_rounding(one, two)
         began = load_file(runs[1] / f"checkpoints/iter-00001/{role}/model.safetensors")
         assert max(float((one[key] - began[key]).abs().max()) for key in one) > 1e-4
 
@@ -83,11 +91,7 @@ def test_a_run_goes_on_at_another_number_of_seats_and_says_so(
     assert "results are the same up to rounding" in (tmp_path / "said").read_text()
     for role in ("policy", "judge"):
         name = f"checkpoints/iter-00002/{role}/model.safetensors"
-        one, three = load_file(runs[1] / name), load_file(run / name)
-        apart = torch.cat([(one[key] - three[key]).abs().flatten() for key in one])
-        # AdamW makes steps of one size of gradients that are hardly more than rounding.
-        assert float((apart > 1e-6).double().mean()) < 1e-4
-        assert float(apart.max()) < 1e-4
+        assert_same_up_to_rounding(load_file(runs[1] / name), load_file(run / name))
 
 
 def test_a_loss_of_a_notebook_and_adapters_travel_to_the_seats(tmp_path: Path) -> None:

@@ -57,12 +57,16 @@ def test_gradients_weights_and_statistics_are_those_of_one_seat(
 ) -> None:
     [expected], found = worlds[1], worlds[size]
     one, first = expected[name], found[0][name]
+    # AdamW divides by the size of a gradient, so a second update begins from weights that differ by
+    # more than rounding, and how much depends on the processor.
+    several_updates = "updates_per_iteration" in seats.CASES[name].settings
+    tolerance = 1e-5 if several_updates else 1e-6
     assert max(float(tensor.abs().max()) for tensor in one["gradients"].values()) > 0
-    assert_alike(first["gradients"], one["gradients"], 1e-6)
-    assert_alike(first["weights"], one["weights"], 1e-6)
+    assert_alike(first["gradients"], one["gradients"], tolerance)
+    assert_alike(first["weights"], one["weights"], tolerance)
     names = SKIPPED if seats.CASES[name].poison else one["statistics"].keys()
     for statistic in names:
-        expected_value = pytest.approx(one["statistics"][statistic], rel=1e-6, abs=1e-9)
+        expected_value = pytest.approx(one["statistics"][statistic], rel=tolerance, abs=1e-9)
         assert first["statistics"][statistic] == expected_value, statistic
     for other in found[1:]:
         assert other[name]["statistics"] == first["statistics"]

@@ -344,5 +344,6 @@ def test_the_browser_has_the_names_that_osworlds_tasks_know_it_by() -> None:
         assert said(machine, "pkill chrome; sleep 3; pgrep -fc '^/opt/google/chrom[e]'") == "0\n"
 
 
+@WITHOUT_DESKTOP
 def test_a_set_up_that_asks_for_rights_is_carried_out_without(shared: Desktop) -> None:
     assert said(shared, "echo password | sudo -S id -u") == "1000\n"
