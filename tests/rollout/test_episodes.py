@@ -178,6 +178,22 @@ def test_results_do_not_depend_on_who_answers_first():
         assert [each.id for each in rollouts.trajectories] == [str(i) for i in range(6)]
 
 
+@pytest.mark.parametrize(
+    ("at_once", "together"),
+    [(8, ["aaabbbcc"]), (3, ["abc", "abc", "ab"]), (4, ["aabc", "abbc"]), (1, [*"abcabcab"])],
+)
+def test_the_rollouts_of_a_task_are_spread_over_those_played_at_once(
+    at_once: int, together: list[str]
+):
+    agent, attempts = SaysItsSeed(), list[RolloutRequest]()
+    for i, name in enumerate("aaabbbcc"):
+        attempts.append(RolloutRequest(f"{name}{i}", Task(name, "", data={}), i))
+    with EnvironmentPool(Obedient(), {}, 0, 20.0) as pool:
+        rollouts = rollout(agent, pool, attempts, 1, at_once)
+    assert ["".join(name[0] for name in call) for call in agent.calls] == together
+    assert [each.id for each in rollouts.trajectories] == [each.id for each in attempts]
+
+
 def test_a_worker_that_dies_while_others_go_on_changes_no_result(tmp_path: Path):
     delays = [[0.0, 0.02 * i, 0.0, 0.05] for i in range(6)]
     expected, _ = delayed(SaysItsSeed(), delays, 0, lockstep=True)

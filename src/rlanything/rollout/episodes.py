@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -75,23 +76,37 @@ def rollout(
     ones share a call then depends on time, and nothing else does, seeds and order included.
 
     An environment's fault costs its own episode only."""
+    ended: dict[int, _Ended] = {}
+    for chunk in _chunks(attempts, parallel_episodes):
+        chosen = [attempts[i] for i in chunk]
+        played = _play(agent, pool, chosen, max_steps, lockstep, on_episodes)
+        ended |= zip(chunk, played, strict=True)
+    agent.release_cache()
     trajectories: list[Trajectory] = []
     failures: list[EpisodeError] = []
     unplayable: list[Task] = []
-    crashes: list[EpisodeError] = []
-    for start in range(0, len(attempts), parallel_episodes):
-        chunk = attempts[start : start + parallel_episodes]
-        played = _play(agent, pool, chunk, max_steps, lockstep, on_episodes)
-        for attempt, ended in zip(chunk, played, strict=True):
-            if isinstance(ended.result, EpisodeError):
-                failures.append(ended.result)
-                unplayable.append(attempt.task)
-            else:
-                trajectories.append(ended.result)
-            if ended.crash is not None:
-                crashes.append(ended.crash)
-    agent.release_cache()
-    return Rollouts(tuple(trajectories), tuple(failures), tuple(unplayable), tuple(crashes))
+    for i, attempt in enumerate(attempts):
+        result = ended[i].result
+        if isinstance(result, EpisodeError):
+            failures.append(result)
+            unplayable.append(attempt.task)
+        else:
+            trajectories.append(result)
+    crashes = tuple(crash for i in range(len(attempts)) if (crash := ended[i].crash) is not None)
+    return Rollouts(tuple(trajectories), tuple(failures), tuple(unplayable), crashes)
+
+
+def _chunks(attempts: Sequence[RolloutRequest], size: int) -> Iterator[list[int]]:
+    """Yields which attempts are played together, `size` at a time: the first of every task, then
+    the second ones and so on, since those of one task may want the same page of a browser. Within a
+    chunk the attempts of a task are neighbours: environment workers play them in blocks."""
+    turns, seen = list[tuple[int, int]](), Counter[str]()
+    for i, attempt in enumerate(attempts):
+        turns.append((seen[attempt.task.id], i))
+        seen[attempt.task.id] += 1
+    spread = [i for _, i in sorted(turns)]
+    for start in range(0, len(spread), size):
+        yield sorted(spread[start : start + size])
 
 
 def _play(

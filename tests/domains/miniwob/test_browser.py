@@ -7,6 +7,7 @@ import signal
 
 import psutil
 import pytest
+from playwright.sync_api import Page
 
 from rlanything.domains.base import DomainError, EpisodeError
 from rlanything.domains.miniwob import browser as browser_module
@@ -61,6 +62,24 @@ def test_two_episodes_of_one_page_do_not_disturb_each_other(browser: Browser) ->
     two.act(Type(2, "other"))
     values = [each.value for each in one.act(Type(4, "also")).elements if each.role == "textbox"]
     assert values == ["mine", "also"]
+
+
+def test_episodes_of_one_page_have_each_its_own_until_they_end(browser: Browser) -> None:
+    def page_of(episode: PageEpisode) -> tuple[Page, bool]:
+        return browser.call(lambda: browser.page("click-test-transfer", episode))
+
+    one, two, three, four = (
+        PageEpisode(browser, EpisodeSpec("click-test-transfer", seed)) for seed in range(4)
+    )
+    one.begin()
+    two.begin()
+    page, others = page_of(one)[0], page_of(two)[0]
+    assert page is not others
+    assert page_of(one) == (page, True)  # nothing has to be played again
+    assert one.act(Click(1)).done
+    assert page_of(three) == (page, False)
+    two.ended = True
+    assert page_of(four) == (others, False)
 
 
 def test_a_page_that_was_closed_for_others_is_played_again(browser: Browser) -> None:
@@ -160,7 +179,7 @@ def test_nothing_outside_the_package_can_be_reached(browser: Browser, tmp_path) 
 
 
 class Tenant:
-    pass
+    ended = False
 
 
 def test_the_instruction_must_be_the_pages_own(browser: Browser) -> None:

@@ -81,8 +81,9 @@ def alone(clean: Browser, spec: EpisodeSpec, seed: int) -> list[Any]:
     """Plays on a page that no episode has used."""
 
     def close() -> None:
-        if spec.page in clean._pages:
-            clean._pages.pop(spec.page)[0].close()
+        for used in [each for each in clean._pages if each.name == spec.page]:
+            clean._pages.remove(used)
+            used.page.close()
 
     clean.call(close)
     return play(clean, spec, seed)

@@ -1,8 +1,9 @@
 """One Chromium, and the pages of the MiniWoB++ package open in it.
 
 Pages are served from the package's own files by routing; nothing else can be reached, neither the
-network nor other files. An open page is used by one episode at a time; the next episode that needs
-it takes it over, and an episode that lost its page is played again (`environment`).
+network nor other files. A page is open as often as episodes play it at once, up to `OPEN_PAGES` in
+all; from then on one takes it from another, and an episode that lost its page is played again
+(`environment`).
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import os
 import secrets
 import shutil
 import signal
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -72,7 +73,18 @@ class BrowserDied(Exception):
 
 
 class Tenant(Protocol):
-    """An episode that uses a page until another takes it over."""
+    """An episode that uses a page until it ends or another takes the page over."""
+
+    ended: bool
+    """Whether it has no use for its page any more."""
+
+
+@dataclass(slots=True, eq=False)
+class _OpenPage:
+    name: str
+    page: Page
+    tenant: Tenant
+    """The episode that used it last."""
 
 
 def executable() -> str:
@@ -104,7 +116,8 @@ class Browser:
         self._playwright: Playwright | None = None
         self._chromium: Chromium | None = None
         self._context: BrowserContext | None = None
-        self._pages: OrderedDict[str, tuple[Page, Tenant]] = OrderedDict()
+        self._pages: list[_OpenPage] = []
+        """Those used longest ago first."""
         self._mark = f"--rlanything={secrets.token_hex(8)}"
         """A switch that Chromium ignores, by which its process is known."""
         self._clipboard_page: Page | None = None
@@ -137,17 +150,19 @@ class Browser:
 
     def page(self, name: str, tenant: Tenant) -> tuple[Page, bool]:
         """Returns the page, and whether the tenant used it last; within `call` only."""
-        if name in self._pages:
-            page, before = self._pages[name]
-            self._pages.move_to_end(name)
-            self._pages[name] = (page, tenant)
-            return page, before is tenant
-        page = self._open(name)
-        self._pages[name] = (page, tenant)
-        if len(self._pages) > OPEN_PAGES:
-            _, (oldest, _) = self._pages.popitem(last=False)
-            oldest.close()
-        return page, False
+        same = [each for each in self._pages if each.name == name]
+        mine = next((each for each in same if each.tenant is tenant), None)
+        taken = mine or next((each for each in same if each.tenant.ended), None)
+        if taken is None and len(self._pages) >= OPEN_PAGES:
+            if same:
+                taken = same[0]
+            else:
+                self._pages.pop(0).page.close()
+        if taken is not None:
+            self._pages.remove(taken)
+        page = taken.page if taken is not None else self._open(name)
+        self._pages.append(_OpenPage(name, page, tenant))
+        return page, mine is not None
 
     def _kill(self) -> None:
         for process in Path("/proc").glob("[0-9]*"):

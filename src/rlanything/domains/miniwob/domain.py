@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from contextlib import closing
 
 from rlanything.domains.base import DomainError, EpisodeError, Finding, InvalidTask
 from rlanything.domains.miniwob.actions import ACTION_MARKER, USAGE, USAGE_BY_SIGHT
@@ -86,7 +87,8 @@ class MiniWob(ScreenDomain):
         # Page by page: the browser opens every page once, however many tasks it has.
         for number, spec in sorted(numbered, key=lambda pair: pair[1].page):
             task_id = f"{split}-{spec.page}-{number}-{spec.seed}"
-            _, state = open_episode(self.browser, task_id, spec)
+            episode, state = open_episode(self.browser, task_id, spec)
+            episode.ended = True
             tasks[number] = make_task(task_id, spec, state.utterance)
         return [tasks[number] for number, _ in numbered]
 
@@ -134,7 +136,8 @@ class MiniWob(ScreenDomain):
         if (spec, setting.hint) == (spec_of_task(root), root.data["hint"]):
             raise InvalidTask("nothing is changed")
         try:
-            _, state = open_episode(self.browser, task_id, spec)
+            episode, state = open_episode(self.browser, task_id, spec)
+            episode.ended = True
             task = make_task(task_id, spec, state.utterance, setting.hint)
             self._solve(task)
         except EpisodeError as fault:
@@ -171,22 +174,23 @@ class MiniWob(ScreenDomain):
         if steps:
             screen = steps[-1].next_observation
         else:
-            screen = MiniWobEnvironment(self.browser).reset(task).text
+            with closing(MiniWobEnvironment(self.browser)) as environment:
+                screen = environment.reset(task).text
         right = right_actions(task, screen, steps)
         return right[0] if right else None
 
     def _solve(self, task: Task) -> None:
         """Raises `InvalidTask` unless the expert solves the task, and `EpisodeError`."""
-        environment = MiniWobEnvironment(self.browser)
-        screen, steps = environment.reset(task), list[Step]()
-        while len(steps) < LONGEST_PLAN and (right := right_actions(task, screen.text, steps)):
-            response = Completion.unsampled(f"{ACTION_MARKER} {right[0]}")
-            result = environment.step(response.text)
-            if result.outcome == 1:
-                return
-            if result.outcome is not None:
-                break
-            after = result.observation
-            steps.append(Step(screen.text, response, result.action, result.valid, after.text))
-            screen = after
+        with closing(MiniWobEnvironment(self.browser)) as environment:
+            screen, steps = environment.reset(task), list[Step]()
+            while len(steps) < LONGEST_PLAN and (right := right_actions(task, screen.text, steps)):
+                response = Completion.unsampled(f"{ACTION_MARKER} {right[0]}")
+                result = environment.step(response.text)
+                if result.outcome == 1:
+                    return
+                if result.outcome is not None:
+                    break
+                after = result.observation
+                steps.append(Step(screen.text, response, result.action, result.valid, after.text))
+                screen = after
         raise InvalidTask("the expert cannot solve it", "unsolvable")

@@ -78,12 +78,14 @@ class PageState:
 class PageEpisode:
     """A page and the actions carried out in it so far.
 
-    Browser pages are shared: an episode whose page was used by another, or whose browser died, is
-    restored by carrying out its actions again."""
+    An episode whose page was taken by another, or whose browser died, is restored by carrying out
+    its actions again."""
 
     def __init__(self, browser: Browser, spec: EpisodeSpec) -> None:
         self._browser, self._spec = browser, spec
         self._done: list[Action] = []
+        self.ended = False
+        """Whether others may have its page: nothing more is done in it."""
 
     def begin(self) -> PageState:
         """Starts the episode anew and returns the first state."""
@@ -95,6 +97,7 @@ class PageEpisode:
         is then no part of the episode."""
         state = self._browser_call(lambda: _carry_out(self._restored_page(action), action))
         self._done.append(action)
+        self.ended = state.done
         return state
 
     def screenshot(self) -> bytes:
@@ -273,10 +276,16 @@ class MiniWobEnvironment:
         """`screenshots`: take them; `text`: whether what is observed says what is on the screen."""
         self._browser, self._screenshots, self._says = browser, screenshots, text
         self._task: Task
-        self._episode: PageEpisode
+        self._episode: PageEpisode | None = None
         self._text = ""
 
+    def close(self) -> None:
+        """Ends the episode that is under way."""
+        if self._episode is not None:
+            self._episode.ended = True
+
     def reset(self, task: Task) -> Observation:
+        self.close()
         self._task = task
         self._episode, state = open_episode(
             self._browser, task.id, EpisodeSpec(**task.data["start"])
@@ -293,6 +302,7 @@ class MiniWobEnvironment:
         if text is None:
             usage = USAGE if self._says else USAGE_BY_SIGHT
             return self._invalid_step(None, f"{NO_ACTION}{usage}.")
+        assert self._episode is not None, "reset first"
         try:
             state = self._episode.act(parse_action(text))
         except InvalidAction as reason:
@@ -314,8 +324,10 @@ class MiniWobEnvironment:
         return self._observation(self._text)
 
     def _observation(self, text: str) -> Observation:
-        image = Image(self._episode.screenshot()) if self._screenshots else None
-        return Observation(text, image=image)
+        if not self._screenshots:
+            return Observation(text)
+        assert self._episode is not None, "reset first"
+        return Observation(text, image=Image(self._episode.screenshot()))
 
     def _invalid_step(self, action: str | None, reason: str) -> StepResult:
         return StepResult(self._observation(f"{reason}\n{self._text}"), action, valid=False)
