@@ -92,7 +92,8 @@ def test_a_page_that_was_closed_once_loses_nothing(browser: Browser) -> None:
     environment = MiniWobEnvironment(browser)
     first = environment.reset(task)
     typed = environment.step("> type [2] mine").observation.text
-    assert (episode := environment._episode) is not None
+    episode = environment._episode
+    assert episode is not None
     browser.call(lambda: browser.page("enter-password", episode)[0].close())
     assert environment.step("> scroll down").observation.text == typed
     browser.call(lambda: browser.page("enter-password", episode)[0].close())
