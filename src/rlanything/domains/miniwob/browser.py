@@ -155,7 +155,7 @@ class Browser:
         taken = mine or next((each for each in same if each.tenant.ended), None)
         if taken is None and len(self._pages) >= OPEN_PAGES:
             if same:
-                taken = same[0]
+                taken = same[-1]  # episodes come in turns: the others will want theirs before
             else:
                 self._pages.pop(0).page.close()
         if taken is not None:
