@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence remedies judge-pays smollm2 lint test test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence remedies judge-alone judge-pays smollm2 lint test test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -82,6 +82,11 @@ remedies: setup ## rewrite benchmarks/remedies.md: what keeps the judge from one
 	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms policy_judge_env,plain,anchored,balanced_anchored --seeds 5 \
 	  --out runs/evidence --page benchmarks/remedies.md --figure benchmarks/remedies.svg
 
+# The paper's section 3.2.6, in the same folder: the judge that everything together has trained.
+judge-alone: setup ## rewrite benchmarks/judge-alone.md: a trained judge alone against outcomes, five seeds (over an hour)
+	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms judge_alone --seeds 5 \
+	  --out runs/evidence --page benchmarks/judge-alone.md
+
 # What a judge is worth where outcomes say little. Resumed like `make evidence`.
 HARD := loop.max_steps=8 loop.iterations=6 evaluation.episodes=240
 FLAWED := domain.name=benchmarks.flawed:FlawedOutcomes
@@ -104,6 +109,7 @@ judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, small groups,
 	  $(FLAWED) "domain.options={max_steps: 8, missing: 0.75}"
 	$(STUDY) --out runs/pairs --page benchmarks/judge-pays-pairs.md $(HARD) \
 	  loop.tasks_per_iteration=64 loop.rollouts_per_task=2
+	$(BIN)/python benchmarks/judge_pays.py
 
 lint: setup ## ruff and pyright
 	$(BIN)/ruff check .

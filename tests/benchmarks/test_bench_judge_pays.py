@@ -1,0 +1,30 @@
+"""Differences put together over settings."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+
+import pytest
+
+from helpers.benchmark_module import load_benchmark
+
+FEW, PAYS = load_benchmark("few"), load_benchmark("judge_pays")
+DIFFERENCES = {"0": 0.02, "1": 0.05, "2": -0.01, "3": 0.03}
+
+
+def test_of_one_setting_the_interval_is_students() -> None:
+    expected = astuple(FEW.mean_of_few([*DIFFERENCES.values()]))
+    assert astuple(PAYS.over_settings({"a": DIFFERENCES})) == pytest.approx(expected)
+
+
+def test_the_same_runs_in_another_setting_say_nothing_new() -> None:
+    once, twice = (dict.fromkeys(names, DIFFERENCES) for names in ("a", "ab"))
+    expected = astuple(PAYS.over_settings(once))
+    assert astuple(PAYS.over_settings(twice)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("split", PAYS.SPLITS)
+@pytest.mark.parametrize("setting", PAYS.SETTINGS)
+def test_every_page_has_five_seeds_of_every_question(setting: str, split: str) -> None:
+    found = PAYS.successes(setting, split)
+    assert all(len(PAYS.differences(found, arms)) >= 5 for arms in PAYS.QUESTIONS.values())
