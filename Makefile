@@ -86,6 +86,8 @@ remedies: setup ## rewrite benchmarks/remedies.md: what keeps the judge from one
 judge-alone: setup ## rewrite benchmarks/judge-alone.md: a trained judge alone against outcomes, five seeds (over an hour)
 	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms judge_alone --seeds 5 \
 	  --out runs/evidence --page benchmarks/judge-alone.md
+	$(BIN)/python benchmarks/signals.py runs/evidence/outcome_only runs/evidence/policy_judge_env \
+	  runs/evidence/optimized_judge_only --out benchmarks/judge-alone-signals.md
 
 # What a judge is worth where outcomes say little. Resumed like `make evidence`.
 HARD := loop.max_steps=8 loop.iterations=6 evaluation.episodes=240
