@@ -71,14 +71,13 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
             for value in LAMBDAS
         ),
     ),
-    # The steps that the policy's advantage compares a step with.
-    "comparison": tuple(
-        Arm(
-            f"compare_{over}",
-            (*EVERYTHING, f"feedback.policy_comparison={over}"),
-            None if over == "step" else "compare_step",
-        )
-        for over in ("step", "trajectory", "state")
+    # The steps that the policy's advantage compares a step with: those of its index, or others.
+    "comparison": (
+        Arm(WHOLE, EVERYTHING),
+        *(
+            Arm(f"compare_{over}", (*EVERYTHING, f"feedback.policy_comparison={over}"), WHOLE)
+            for over in ("trajectory", "state")
+        ),
     ),
     # Remedies for a judge that is pulled toward one answer because most steps are lost (Theorem 2).
     "remedies": tuple(
