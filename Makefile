@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence remedies judge-alone judge-pays smollm2 lint test test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence remedies judge-alone lambda at-length judges judge-pays smollm2 lint test test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -88,6 +88,20 @@ judge-alone: setup ## rewrite benchmarks/judge-alone.md: a trained judge alone a
 	  --out runs/evidence --page benchmarks/judge-alone.md
 	$(BIN)/python benchmarks/signals.py runs/evidence/outcome_only runs/evidence/policy_judge_env \
 	  runs/evidence/optimized_judge_only --out benchmarks/judge-alone-signals.md
+
+# The paper's Table 2, and what else a step may be compared with.
+lambda: setup ## rewrite benchmarks/lambda.md: lambda of either role, and comparisons, three seeds (over an hour)
+	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms lambda,comparison --seeds 3 \
+	  --out runs/evidence --page benchmarks/lambda.md
+
+# Four times the quickstart's iterations.
+at-length: setup ## rewrite benchmarks/at-length.md: 28 iterations, four arms, three seeds (over two hours)
+	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 3 \
+	  --arms outcome_only,policy,policy_judge,policy_judge_env loop.iterations=28 checkpoints.every=14 \
+	  --out runs/length --page benchmarks/at-length.md
+
+judges: setup ## rewrite benchmarks/judges.md, from the runs of judge-alone and at-length (half an hour)
+	$(BIN)/python benchmarks/judges.py
 
 # What a judge is worth where outcomes say little. Resumed like `make evidence`.
 HARD := loop.max_steps=8 loop.iterations=6 evaluation.episodes=240

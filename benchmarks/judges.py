@@ -1,0 +1,136 @@
+"""Judges before and after training, on rollouts that they were not examined on in their run.
+
+    python benchmarks/judges.py
+
+Reads the runs that `make judge-alone` keeps in runs/evidence and `make at-length` in runs/length,
+judges stored rollouts anew, and writes judges.md. Changes no run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from few import mean_of_few
+
+from rlanything.progress import Progress
+from rlanything.runs.judge_target import BALANCED, ORACLE, JudgeEvalRequest, run_judge_eval
+from rlanything.runs.summary import points
+from rlanything.terminal import Terminal
+
+HERE = Path(__file__).parent
+BEFORE = "quickstart"
+WHOLE = "policy_judge_env"
+MEASURES = (BALANCED, "Process Acc", "Outcome Acc")
+Shares = Mapping[tuple[str, str], float]
+"""What a judge was right on, by measure and source of labels."""
+
+
+def shares(judge: Path | str, run: Path, iteration: int, labellers: Sequence[Path | str]) -> Shares:
+    """Has the judge judge a run's rollouts of an iteration."""
+    sources = [str(each) for each in labellers]
+    request = JudgeEvalRequest(str(judge), run, iteration=iteration, labellers=sources)
+    result = run_judge_eval(request, Progress(Terminal(stderr=True)))
+    names = dict(zip(sources, ("oracle", "model"), strict=False))
+    return {
+        (row.measure, names.get(row.source, row.source)): row.share.estimate for row in result.rows
+    }
+
+
+def row(name: str, before: Sequence[float], after: Sequence[float]) -> str:
+    gain = mean_of_few([b - a for a, b in zip(before, after, strict=True)])
+    levels = " | ".join(f"{100 * statistics.fmean(each):.1f}%" for each in (before, after))
+    return f"| {name} | {levels} | {points(gain) if gain else '-'} |"
+
+
+HEAD = ["| | before | after | |", "|---|---|---|---|"]
+
+
+def rows(pairs: Sequence[tuple[Shares, Shares]]) -> list[str]:
+    """A line for each measure and source; a pair for each seed."""
+    found: list[str] = []
+    for measure, source in pairs[0][0]:
+        if measure in MEASURES:
+            before, after = ([each[i][measure, source] for each in pairs] for i in (0, 1))
+            name = measure if source == "outcome" else f"{measure}, labels of the {source}"
+            found.append(row(name, before, after))
+    return found
+
+
+def seeds_of(folder: Path) -> list[Path]:
+    return sorted(folder.glob("seed-[0-9]"))
+
+
+def elsewhere(evidence: Path) -> list[str]:
+    """Another policy's rollouts, by two sources of labels."""
+    judges, others = (seeds_of(evidence / arm) for arm in (WHOLE, "outcome_only"))
+    pairs: list[tuple[Shares, Shares]] = []
+    for i, (trained, other) in enumerate(zip(judges, others, strict=True)):
+        labels = judges[(i + 1) % len(judges)] / "checkpoints/iter-00007/judge"
+        before, after = (shares(each, other, 7, [ORACLE, labels]) for each in (BEFORE, trained))
+        pairs.append((before, after))
+    return [
+        "",
+        "## On another policy's steps, by two sources of labels",
+        "",
+        f"The judge of `{WHOLE}` on 96 rollouts of the last iteration of `outcome_only`, "
+        f"{len(pairs)} seeds: the paper's Table 4. Labels of the oracle, and of a model: the judge "
+        f"that `{WHOLE}` of the next seed has trained, eight votes a step, the majority's: the "
+        "paper's Table 3.",
+        "",
+        *HEAD,
+        *rows(pairs),
+    ]
+
+
+def at_length(length: Path, arms: Sequence[str], iterations: Sequence[int]) -> list[str]:
+    """The current policy's rollouts, early and late."""
+    lines = [
+        "",
+        "## On the current policy's steps, early and late",
+        "",
+        "On 96 rollouts of an iteration, whose steps the oracle labels: the judge as it was after "
+        "that iteration, against the one before training.",
+    ]
+    for arm in arms:
+        for iteration in iterations:
+            pairs: list[tuple[Shares, Shares]] = []
+            for run in seeds_of(length / arm):
+                after = run / f"checkpoints/iter-{iteration:05}"
+                before, trained = (
+                    shares(each, run, iteration, [ORACLE]) for each in (BEFORE, after)
+                )
+                pairs.append((before, trained))
+            lines += [
+                "",
+                f"`{arm}`, iteration {iteration}, {len(pairs)} seeds:",
+                "",
+                *HEAD,
+                *rows(pairs),
+            ]
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--evidence", type=Path, default=Path("runs/evidence"))
+    parser.add_argument("--length", type=Path, default=Path("runs/length"))
+    chosen = parser.parse_args()
+    lines = [
+        "# Judges, before and after training, on other rollouts",
+        "",
+        f"`python benchmarks/judges.py`, python {platform.python_version()}; the runs are those of "
+        "`make judge-alone` and `make at-length`. Intervals are of 95%, Student's over seeds.",
+        *elsewhere(chosen.evidence),
+        *at_length(chosen.length, ("policy_judge", WHOLE), (14, 28)),
+    ]
+    path = HERE / "judges.md"
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
