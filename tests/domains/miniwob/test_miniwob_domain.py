@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,31 @@ def test_tasks_are_decided_by_split_and_seed_and_survive_json(miniwob: MiniWob) 
         assert miniwob.environment().reset(again).text
     with pytest.raises(DomainError, match="use one of train"):
         miniwob.tasks("test", 1, 0)
+
+
+def test_pages_may_be_chosen_and_others_held_out() -> None:
+    domain = MiniWob(pages=["click-link", "email-inbox"], held_out=["click-tab"])
+    assert {t.kind for t in domain.tasks("train", 4, 0)} == {"click-link", "email-inbox"}
+    assert {t.kind for t in domain.tasks("in_domain", 4, 0)} == {"click-link", "email-inbox"}
+    assert {t.kind for t in domain.tasks("ood", 4, 0)} == {"click-tab"}
+    assert MiniWob(pages=["click-link"]).splits["ood"] == pages.OOD
+    assert MiniWob(held_out=["email-inbox"]).splits["train"] == pages.TRAIN
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pages": "click-link"}, "give a list of pages"),
+        ({"pages": []}, "give a list of pages"),
+        ({"held_out": ["click-tab", "click-tab"]}, "each once"),
+        ({"pages": ["click-ling"]}, "pages: no expert plays a page called 'click-ling'"),
+        ({"held_out": ["click-pie"]}, "held_out: no expert plays .* one plays ascending-numbers"),
+        ({"held_out": ["click-link"]}, "page click-link is among `pages` and among those held"),
+    ],
+)
+def test_pages_that_cannot_be_chosen_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DomainError, match=message):
+        MiniWob(**options)
 
 
 def test_an_expert_wins_and_its_steps_are_labelled_good(miniwob: MiniWob) -> None:

@@ -15,7 +15,9 @@ from rlanything.domains.miniwob.rewriting import family, setting_in
 from rlanything.domains.miniwob.sight import replayed
 from rlanything.domains.miniwob.tasks import (
     SPLITS,
+    Splits,
     changed_spec,
+    chosen_splits,
     episode_specs,
     make_task,
     page_of,
@@ -44,18 +46,25 @@ class MiniWob(ScreenDomain):
 
     `observe`: `text`, `image` or `both`, what the models are shown. `screenshots`: take one of
     every screen, at this scale (1 to 4 pixels for one of the page); 0: none, unless the models are
-    shown them, then 1. `prompts`: a folder whose .txt files replace the shipped prompts. Raises
+    shown them, then 1. `prompts`: a folder whose .txt files replace the shipped prompts. `pages`:
+    those that `train`, `tune` and `in_domain` share; `held_out`: those of `ood`. Raises
     `DomainError` for options it cannot use."""
 
     action_marker = ACTION_MARKER
 
-    splits = SPLITS
+    splits: Splits = SPLITS
     """The pages of every split."""
 
     def __init__(
-        self, observe: Observed = "text", screenshots: int = 0, prompts: str | None = None
+        self,
+        observe: Observed = "text",
+        screenshots: int = 0,
+        prompts: str | None = None,
+        pages: Sequence[str] | None = None,
+        held_out: Sequence[str] | None = None,
     ) -> None:
         super().__init__("rlanything.domains.miniwob", ADAPTER, prompts, observe)
+        self.splits = chosen_splits(self.splits, pages, held_out)
         if screenshots not in range(5):
             raise DomainError(f"screenshots is {screenshots!r}: give a scale from 1 to 4, or 0")
         self._screenshots = screenshots or int(self.shows_images)

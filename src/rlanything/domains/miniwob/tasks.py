@@ -3,28 +3,57 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from rlanything.domains.base import DomainError
 from rlanything.domains.miniwob.environment import EpisodeSpec
-from rlanything.domains.miniwob.pages import OOD, PAGES, TRAIN, Page, page_parameters
+from rlanything.domains.miniwob.experts import EXPERTS
+from rlanything.domains.miniwob.pages import OOD, TRAIN, Page, page_named, page_parameters
 from rlanything.domains.miniwob.rewriting import PageSetting
 from rlanything.records import Task
 from rlanything.seeds import dealt, derive
 
-SPLITS: Mapping[str, tuple[Page, ...]] = {
-    "train": TRAIN,
-    "tune": TRAIN,
-    "in_domain": TRAIN,
-    "ood": OOD,
-}
-"""`in_domain`: the pages of `train` with seeds of its own; `ood`: pages held out."""
+Splits = Mapping[str, tuple[Page, ...]]
+"""The pages of each."""
 
 
-def episode_specs(
-    split: str, count: int, seed: int, splits: Mapping[str, tuple[Page, ...]] = SPLITS
-) -> list[EpisodeSpec]:
+def splits_of(pages: Sequence[Page], held_out: Sequence[Page]) -> Splits:
+    """Returns the splits. `tune`, `in_domain`: the pages of `train` with seeds of their own; `ood`:
+    those held out."""
+    shared = dict.fromkeys(("train", "tune", "in_domain"), tuple(pages))
+    return {**shared, "ood": tuple(held_out)}
+
+
+SPLITS = splits_of(TRAIN, OOD)
+
+
+def chosen_splits(
+    splits: Splits, pages: Sequence[str] | None, held_out: Sequence[str] | None
+) -> Splits:
+    """Returns the splits with other pages to train on, or to hold out; None keeps what `splits`
+    have. Raises `DomainError` for what no expert plays, and for a page on both sides."""
+    train = splits["train"] if pages is None else _named("pages", pages)
+    ood = splits["ood"] if held_out is None else _named("held_out", held_out)
+    if both := [page.name for page in train if page in ood]:
+        raise DomainError(
+            f"page {both[0]} is among `pages` and among those held out: take it out of one"
+        )
+    return splits_of(train, ood)
+
+
+def _named(option: str, names: Sequence[str]) -> tuple[Page, ...]:
+    if isinstance(names, str) or not names or len(set(names)) < len(names):
+        raise DomainError(f"{option} is {names!r:.80}: give a list of pages, each once")
+    if unknown := [name for name in names if name not in EXPERTS]:
+        raise DomainError(
+            f"{option}: no expert plays a page called {unknown[0]!r:.80}; "
+            f"one plays {', '.join(sorted(EXPERTS))}"
+        )
+    return tuple(page_named(name) for name in names)
+
+
+def episode_specs(split: str, count: int, seed: int, splits: Splits = SPLITS) -> list[EpisodeSpec]:
     """Returns `count` episodes, every page of the split as often as the others. Raises
     `DomainError` for an unknown split."""
     if split not in splits:
@@ -50,7 +79,7 @@ def spec_of_task(task: Task) -> EpisodeSpec:
 
 def page_of(task: Task) -> Page:
     """Returns the page that a task is about."""
-    return PAGES[task.data["start"]["page"]]
+    return page_named(task.data["start"]["page"])
 
 
 def changed_spec(root: Task, setting: PageSetting) -> EpisodeSpec:

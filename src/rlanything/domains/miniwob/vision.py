@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.domains.miniwob.pages import SEEN_OOD, SEEN_TRAIN
+from rlanything.domains.miniwob.tasks import splits_of
 from rlanything.domains.screens import Observed
 from rlanything.domains.teaching import StepTeacher
 
@@ -15,14 +16,17 @@ class MiniWobVision(MiniWob):
 
     The options are those of `MiniWob`; `observe` is `image` unless another is given."""
 
-    splits = MappingProxyType(
-        {"train": SEEN_TRAIN, "tune": SEEN_TRAIN, "in_domain": SEEN_TRAIN, "ood": SEEN_OOD}
-    )
+    splits = splits_of(SEEN_TRAIN, SEEN_OOD)
 
     def __init__(
-        self, observe: Observed = "image", screenshots: int = 0, prompts: str | None = None
+        self,
+        observe: Observed = "image",
+        screenshots: int = 0,
+        prompts: str | None = None,
+        pages: Sequence[str] | None = None,
+        held_out: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(observe, screenshots, prompts)
+        super().__init__(observe, screenshots, prompts, pages, held_out)
 
     @staticmethod
     def nano_teacher() -> StepTeacher:
