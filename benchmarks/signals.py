@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -27,6 +28,7 @@ from rlanything.config.recipe import load_recipe
 from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import StoredTrajectory
 
+OWN_PAGE = Path(__file__).with_suffix(".md")
 RECIPE = {
     "policy_lambda": 1.0,
     "judge_lambda": 1.0,
@@ -260,7 +262,7 @@ mean of advantage times score: above 0 it is taught to say +1 more often, below 
 """
 
 
-def page(arms: Sequence[Path]) -> str:
+def page(arms: Sequence[Path], options: Sequence[str] = ()) -> str:
     """Returns the page about the seeds whose runs all arms have finished."""
     seeds = sorted(set.intersection(*({run.name for run in finished(arm)} for arm in arms)))
     if not seeds:
@@ -278,7 +280,7 @@ def page(arms: Sequence[Path]) -> str:
         accuracy.append(accuracy_table(groups[arms[-1].name], settings))
         judge.append(judge_table(groups[arms[-1].name], settings))
     return PAGE.format(
-        command=" ".join(["python benchmarks/signals.py", *map(str, arms)]),
+        command=shlex.join(["python", "benchmarks/signals.py", *map(str, arms), *options]),
         seeds=", ".join(seeds),
         arms="\n".join(table(recorded)),
         last=arms[-1].name,
@@ -301,9 +303,10 @@ def finished(arm: Path) -> list[Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("arms", nargs="+", type=Path)
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
+    parser.add_argument("--out", type=Path, default=OWN_PAGE)
     asked = parser.parse_args()
-    asked.out.write_text(page(asked.arms), encoding="utf-8")
+    options = ["--out", str(asked.out)] if asked.out != OWN_PAGE else []
+    asked.out.write_text(page(asked.arms, options), encoding="utf-8")
 
 
 if __name__ == "__main__":
