@@ -77,7 +77,7 @@ evidence: setup ## rewrite benchmarks/ablation.md: five arms, five seeds, AlfWor
 	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms components --seeds 5 \
 	  --out runs/evidence --page benchmarks/ablation.md --figure benchmarks/ablation.svg
 	$(BIN)/python benchmarks/signals.py runs/evidence/outcome_only runs/evidence/policy \
-	  runs/evidence/judge_only runs/evidence/policy_judge_env runs/evidence/policy_judge
+	  runs/evidence/policy_judge runs/evidence/judge_only runs/evidence/policy_judge_env
 
 # Beside the arm that `make evidence` has.
 remedies: setup ## rewrite benchmarks/remedies.md: what keeps the judge from one answer, five seeds (over an hour more)
