@@ -2,8 +2,8 @@
 
     python benchmarks/judges.py
 
-Reads the runs that `make judge-alone` keeps in runs/evidence and `make at-length` in runs/length,
-judges stored rollouts anew, and writes judges.md. Changes no run.
+Reads the runs that `make judge-alone` keeps in runs/evidence, and those of `make at-length` in
+runs/length if they are there, judges stored rollouts anew, and writes judges.md. Changes no run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import platform
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 from few import mean_of_few
@@ -86,31 +87,28 @@ def elsewhere(evidence: Path) -> list[str]:
     ]
 
 
-def at_length(length: Path, arms: Sequence[str], iterations: Sequence[int]) -> list[str]:
+def at_length(length: Path) -> list[str]:
     """The current policy's rollouts, early and late."""
     lines = [
         "",
         "## On the current policy's steps, early and late",
         "",
-        "On 96 rollouts of an iteration, whose steps the oracle labels: the judge as it was after "
-        "that iteration, against the one before training.",
+        "On 96 rollouts of the iteration after, from which it has not learned yet, labels of the "
+        "oracle: the judge as it was after so many iterations, against the one before training.",
     ]
-    for arm in arms:
-        for iteration in iterations:
-            pairs: list[tuple[Shares, Shares]] = []
-            for run in seeds_of(length / arm):
-                after = run / f"checkpoints/iter-{iteration:05}"
-                before, trained = (
-                    shares(each, run, iteration, [ORACLE]) for each in (BEFORE, after)
-                )
-                pairs.append((before, trained))
-            lines += [
-                "",
-                f"`{arm}`, iteration {iteration}, {len(pairs)} seeds:",
-                "",
-                *HEAD,
-                *rows(pairs),
-            ]
+    for arm, iterations in product(("policy_judge", WHOLE), (14, 27)):
+        pairs: list[tuple[Shares, Shares]] = []
+        for run in seeds_of(length / arm):
+            after, fresh = run / f"checkpoints/iter-{iterations:05}", iterations + 1
+            before, trained = (shares(each, run, fresh, [ORACLE]) for each in (BEFORE, after))
+            pairs.append((before, trained))
+        lines += [
+            "",
+            f"`{arm}`, after {iterations} iterations, {len(pairs)} seeds:",
+            "",
+            *HEAD,
+            *rows(pairs),
+        ]
     return lines
 
 
@@ -125,7 +123,7 @@ def main() -> None:
         f"`python benchmarks/judges.py`, python {platform.python_version()}; the runs are those of "
         "`make judge-alone` and `make at-length`. Intervals are of 95%, Student's over seeds.",
         *elsewhere(chosen.evidence),
-        *at_length(chosen.length, ("policy_judge", WHOLE), (14, 28)),
+        *(at_length(chosen.length) if chosen.length.exists() else []),
     ]
     path = HERE / "judges.md"
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
