@@ -273,7 +273,7 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about s
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/agent.py --out benchmarks/agent.md
 	$(BIN)/python benchmarks/miniwob_pages.py
-	$(BIN)/python benchmarks/learning.py recipes/miniwob-nano.yaml --seeds 0 1 2 --parallel 3 --page miniwob
+	$(BIN)/python benchmarks/learning.py recipes/miniwob-nano.yaml --controls --parallel 2 --page miniwob
 	$(BIN)/python benchmarks/miniwob_speed.py
 	$(BIN)/python benchmarks/learning.py recipes/osworld-nano.yaml --seeds 0 1 2 --parallel 3 --page osworld-nano
 	$(BIN)/python benchmarks/osworld_speed.py
