@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from contextlib import closing
+from typing import ClassVar
 
 from rlanything.domains.base import DomainError, EpisodeError, Finding, InvalidTask
 from rlanything.domains.miniwob.actions import ACTION_MARKER, USAGE, USAGE_BY_SIGHT
@@ -54,16 +55,19 @@ class MiniWob(ScreenDomain):
 
     splits: Splits = SPLITS
     """The pages of every split."""
+    observed: ClassVar[Observed] = "text"
+    """What the models are shown unless an option says otherwise."""
 
     def __init__(
         self,
-        observe: Observed = "text",
+        observe: Observed | None = None,
         screenshots: int = 0,
         prompts: str | None = None,
         pages: Sequence[str] | None = None,
         held_out: Sequence[str] | None = None,
     ) -> None:
-        super().__init__("rlanything.domains.miniwob", ADAPTER, prompts, observe)
+        shown = self.observed if observe is None else observe
+        super().__init__("rlanything.domains.miniwob", ADAPTER, prompts, shown)
         self.splits = chosen_splits(self.splits, pages, held_out)
         if screenshots not in range(5):
             raise DomainError(f"screenshots is {screenshots!r}: give a scale from 1 to 4, or 0")

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.domains.miniwob.pages import SEEN_OOD, SEEN_TRAIN
 from rlanything.domains.miniwob.tasks import splits_of
-from rlanything.domains.screens import Observed
 from rlanything.domains.teaching import StepTeacher
 
 
 class MiniWobVision(MiniWob):
     """Pages of colors, shapes and places, from screenshots alone.
 
-    The options are those of `MiniWob`; `observe` is `image` unless another is given."""
+    The options are those of `MiniWob`."""
 
     splits = splits_of(SEEN_TRAIN, SEEN_OOD)
-
-    def __init__(
-        self,
-        observe: Observed = "image",
-        screenshots: int = 0,
-        prompts: str | None = None,
-        pages: Sequence[str] | None = None,
-        held_out: Sequence[str] | None = None,
-    ) -> None:
-        super().__init__(observe, screenshots, prompts, pages, held_out)
+    observed = "image"
 
     @staticmethod
     def nano_teacher() -> StepTeacher:
