@@ -75,10 +75,15 @@ def test_pages_may_be_chosen_and_others_held_out() -> None:
     [
         ({"pages": "click-link"}, "give a list of pages"),
         ({"pages": []}, "give a list of pages"),
+        ({"pages": 5}, "give a list of pages"),
+        ({"held_out": [["click-tab"]]}, "give a list of pages"),
         ({"held_out": ["click-tab", "click-tab"]}, "each once"),
         ({"pages": ["click-ling"]}, "pages: no expert plays a page called 'click-ling'"),
         ({"held_out": ["click-pie"]}, "held_out: no expert plays .* one plays ascending-numbers"),
-        ({"held_out": ["click-link"]}, "page click-link is among `pages` and among those held"),
+        (
+            {"held_out": ["click-link"]},
+            "click-link is among `pages` and .* choose other pages with `held_out`",
+        ),
     ],
 )
 def test_pages_that_cannot_be_chosen_are_refused(options: dict[str, Any], message: str) -> None:

@@ -37,13 +37,15 @@ def chosen_splits(
     ood = splits["ood"] if held_out is None else _named("held_out", held_out)
     if both := [page.name for page in train if page in ood]:
         raise DomainError(
-            f"page {both[0]} is among `pages` and among those held out: take it out of one"
+            f"page {both[0]} is among `pages` and among those held out: leave it out of `pages`, "
+            "or choose other pages with `held_out`"
         )
     return splits_of(train, ood)
 
 
 def _named(option: str, names: Sequence[str]) -> tuple[Page, ...]:
-    if isinstance(names, str) or not names or len(set(names)) < len(names):
+    listed = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+    if not listed or not names or len(set(names)) < len(names):
         raise DomainError(f"{option} is {names!r:.80}: give a list of pages, each once")
     if unknown := [name for name in names if name not in EXPERTS]:
         raise DomainError(
