@@ -18,14 +18,22 @@ from pathlib import Path
 from few import mean_of_few
 
 from rlanything.progress import Progress
-from rlanything.runs.judge_target import BALANCED, ORACLE, JudgeEvalRequest, run_judge_eval
+from rlanything.runs.checkpoint import checkpoint_name
+from rlanything.runs.inside import CHECKPOINTS
+from rlanything.runs.judge_target import (
+    BALANCED,
+    ORACLE,
+    PROCESS,
+    JudgeEvalRequest,
+    run_judge_eval,
+)
 from rlanything.runs.summary import points
 from rlanything.terminal import Terminal
 
 HERE = Path(__file__).parent
 BEFORE = "quickstart"
 WHOLE = "policy_judge_env"
-MEASURES = (BALANCED, "Process Acc", "Outcome Acc")
+MEASURES = (BALANCED, PROCESS, "Outcome Acc")
 Shares = Mapping[tuple[str, str], float]
 """What a judge was right on, by measure and source of labels."""
 
@@ -70,7 +78,7 @@ def elsewhere(evidence: Path) -> list[str]:
     judges, others = (seeds_of(evidence / arm) for arm in (WHOLE, "outcome_only"))
     pairs: list[tuple[Shares, Shares]] = []
     for i, (trained, other) in enumerate(zip(judges, others, strict=True)):
-        labels = judges[(i + 1) % len(judges)] / "checkpoints/iter-00007/judge"
+        labels = judges[(i + 1) % len(judges)] / CHECKPOINTS / checkpoint_name(7) / "judge"
         before, after = (shares(each, other, 7, [ORACLE, labels]) for each in (BEFORE, trained))
         pairs.append((before, after))
     return [
@@ -93,13 +101,14 @@ def at_length(length: Path) -> list[str]:
         "",
         "## On the current policy's steps, early and late",
         "",
-        "On 96 rollouts of the iteration after, from which it has not learned yet, labels of the "
-        "oracle: the judge as it was after so many iterations, against the one before training.",
+        "Runs of `make at-length`. On 96 rollouts of the iteration after, from which it has not "
+        "learned yet, labels of the oracle: the judge as it was after so many iterations, against "
+        "the one before training.",
     ]
     for arm, iterations in product(("policy_judge", WHOLE), (14, 27)):
         pairs: list[tuple[Shares, Shares]] = []
         for run in seeds_of(length / arm):
-            after, fresh = run / f"checkpoints/iter-{iterations:05}", iterations + 1
+            after, fresh = run / CHECKPOINTS / checkpoint_name(iterations), iterations + 1
             before, trained = (shares(each, run, fresh, [ORACLE]) for each in (BEFORE, after))
             pairs.append((before, trained))
         lines += [
@@ -121,7 +130,7 @@ def main() -> None:
         "# Judges, before and after training, on other rollouts",
         "",
         f"`python benchmarks/judges.py`, python {platform.python_version()}; the runs are those of "
-        "`make judge-alone` and `make at-length`. Intervals are of 95%, Student's over seeds.",
+        "`make judge-alone`. Intervals are of 95%, Student's over seeds.",
         *elsewhere(chosen.evidence),
         *(at_length(chosen.length) if chosen.length.exists() else []),
     ]

@@ -45,11 +45,11 @@ LONGEST_PLAN = 12
 class MiniWob(ScreenDomain):
     """Web pages of the MiniWoB++ package, as text, as screenshots, or both.
 
-    `observe`: `text`, `image` or `both`, what the models are shown. `screenshots`: take one of
-    every screen, at this scale (1 to 4 pixels for one of the page); 0: none, unless the models are
-    shown them, then 1. `prompts`: a folder whose .txt files replace the shipped prompts. `pages`:
-    those that `train`, `tune` and `in_domain` share; `held_out`: those of `ood`. Raises
-    `DomainError` for options it cannot use."""
+    `observe`: `text` (unless another is given), `image` or `both`, what the models are shown.
+    `screenshots`: take one of every screen, at this scale (1 to 4 pixels for one of the page); 0:
+    none, unless the models are shown them, then 1. `prompts`: a folder whose .txt files replace the
+    shipped prompts. `pages`: those that `train`, `tune` and `in_domain` share; `held_out`: those of
+    `ood`. Raises `DomainError` for options it cannot use."""
 
     action_marker = ACTION_MARKER
 

@@ -11,7 +11,7 @@ from rlanything.domains.teaching import StepTeacher
 class MiniWobVision(MiniWob):
     """Pages of colors, shapes and places, from screenshots alone.
 
-    The options are those of `MiniWob`."""
+    The options are those of `MiniWob`; `observe` is `image` unless another is given."""
 
     splits = splits_of(SEEN_TRAIN, SEEN_OOD)
     observed = "image"
