@@ -86,7 +86,6 @@ class OSWorldTeacher:
         lockstep=False,
         spaces_apart=True,
         together=2,
-        copying_updates=4000,
         policy_epochs=16,
         slip=0.1,
         judged_games=40,
