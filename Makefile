@@ -284,4 +284,4 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about s
 	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls
 	$(BIN)/python benchmarks/learning.py recipes/alfworld-nano.yaml --seeds 0
-	$(BIN)/python benchmarks/learning.py recipes/coding-nano.yaml --seeds 0 1 2 --page coding --select best-of-8
+	$(BIN)/python benchmarks/learning.py recipes/coding-nano.yaml --seeds 0 1 2 --controls --parallel 3 --page coding
