@@ -46,6 +46,10 @@ class StepPlan:
     copying_updates: int = 0
     """Updates of the copying exercise before the policy's own training, for domains whose words are
     made up at random."""
+    exercises: int = 0
+    """Tasks from which a policy learns first what their words alone decide, and goes on learning it
+    (see `DrillingTeacher`)."""
+    exercise_epochs: int = 12
     slip: float | None = 0.3
     """Probability that the demonstrator takes an arbitrary action instead of a good one; None: the
     highest at which it still wins two thirds of what it wins without slips."""
@@ -137,6 +141,17 @@ class SeenScene:
     """Tasks that could begin with it, each with the right first response."""
 
 
+@dataclass(frozen=True, slots=True)
+class Exercise:
+    """A step whose response the task and the actions before it decide, whatever is on the
+    screen."""
+
+    task: Task
+    steps: tuple[Step, ...]
+    """Those before it; their screens are not shown."""
+    response: str
+
+
 class DemonstratingAgent(Protocol):
     """An agent whose responses have text and no tokens (`Completion.unsampled`)."""
 
@@ -210,6 +225,16 @@ class SeeingTeacher(StepTeacher, Protocol):
     def scene(self, task: Task, rng: random.Random) -> SeenScene:
         """Returns the screen with which a task begins. Raises `EpisodeError` where it cannot be
         begun."""
+        ...
+
+
+@runtime_checkable
+class DrillingTeacher(StepTeacher, Protocol):
+    """The teacher of a domain in whose tasks a name is hard to find for a tiny model: it shows such
+    steps of far more tasks than are demonstrated."""
+
+    def exercises(self, tasks: Sequence[Task], rng: random.Random) -> list[Exercise]:
+        """Returns the steps of the tasks that can be learned without a screen."""
         ...
 
 

@@ -94,7 +94,7 @@ def merge_groups(groups: Sequence[Sequence[Sample]], together: int) -> list[list
 def teach(
     model: LanguageModel,
     examples: Sequence[Sequence[Sample]],
-    role: RoleName,
+    name: str,
     *,
     epochs: int,
     learning_rate: float,
@@ -104,15 +104,15 @@ def teach(
     rehearsed: Callable[[], Sequence[SFTBatch]] | None = None,
 ) -> None:
     """Trains a model on groups of samples, and in every update on what is `rehearsed`, and logs how
-    it went. Raises `DomainError` where there are no samples."""
+    it went; `name` says what is taught. Raises `DomainError` where there are no samples."""
     batches: list[SFTBatch] = list(make_batches(examples, model))
     if not batches:
-        raise DomainError(f"the {role} has nothing to learn from: plan for more games")
-    with progress.phase(f"teach {role}", len(batches) * epochs, "batches") as advance:
+        raise DomainError(f"the {name} has nothing to learn from: plan for more games")
+    with progress.phase(f"teach {name}", len(batches) * epochs, "batches") as advance:
         settings = (epochs, learning_rate, seed, renaming, advance, rehearsed)
         loss = train_epochs(model, batches, *settings)
     tokens = sum(len(batch.ids) for batch in batches) * epochs
-    progress.log(f"{role}: taught on {tokens / 1e6:.1f}M tokens, final loss {loss:.3f}")
+    progress.log(f"{name}: taught on {tokens / 1e6:.1f}M tokens, final loss {loss:.3f}")
 
 
 def save_in_bfloat16(model: LanguageModel, folder: Path) -> None:

@@ -1,14 +1,16 @@
-"""A drill that goes on while a model that sees learns to answer.
+"""Drills that go on while a model learns to answer.
 
 Answers alone make a tiny model forget how to look: where a page usually has its things is learned
-sooner than which thing is meant. So it is asked for points of named things all the time, as in
-`looking.pretrain_reading`, of real screenshots instead of lists.
+sooner than which thing is meant. So one that sees is asked for points of named things all the time,
+as in `looking.pretrain_reading`, of real screenshots instead of lists; and one that has learned to
+find a task's names goes on with its exercises.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,25 @@ import numpy as np
 from rlanything.domains.teaching import SeenScene
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.nano.looking import FURTHEST, QUESTIONS, ThingCode, Told, question_tokens
-from rlanything.nano.sft import SFTBatch
+from rlanything.nano.sft import Renaming, SFTBatch
 from rlanything.nano.tokenizer import IMAGE_MARKS
 
 SCREENSHOTS = 4
 """Screenshots of an update."""
+
+
+class Drill:
+    """Exercises drawn at random, in other words every time."""
+
+    def __init__(self, exercises: Sequence[SFTBatch], renaming: Renaming, seed: int) -> None:
+        self._exercises, self._renaming = exercises, renaming
+        self._rng = np.random.default_rng(seed)
+
+    def draw(self) -> list[SFTBatch]:
+        """Returns the exercises of the next update, one batch."""
+        batch = self._exercises[self._rng.integers(len(self._exercises))]
+        names = self._renaming.draw(self._rng)
+        return [replace(batch, ids=names[batch.ids], tokens=names[batch.tokens])]
 
 
 class Rehearsal:

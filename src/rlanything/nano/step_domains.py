@@ -21,7 +21,13 @@ from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
-from rlanything.domains.teaching import SeeingTeacher, SeenScene, StepPlan, StepTeacher
+from rlanything.domains.teaching import (
+    DrillingTeacher,
+    SeeingTeacher,
+    SeenScene,
+    StepPlan,
+    StepTeacher,
+)
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
@@ -49,10 +55,10 @@ from rlanything.nano.measuring import (
     measure_policy,
     sample_critics,
 )
-from rlanything.nano.rehearsing import Rehearsal
+from rlanything.nano.rehearsing import Drill, Rehearsal
 from rlanything.nano.samples import SampleWriter
 from rlanything.nano.seeing import new_seeing_model
-from rlanything.nano.sft import Renaming
+from rlanything.nano.sft import Renaming, SFTBatch, make_batches
 from rlanything.nano.slips import SLIPS, TRIALS, find_slip
 from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.progress import Progress
@@ -66,6 +72,8 @@ from rlanything.seeds import derive
 
 BLANK = "on blank images"
 """Where a card has what models that see do without looking."""
+EXERCISES = 16
+"""Exercises that share the instructions that their prompts begin with."""
 SCREENSHOTS = 1
 """How many a policy that sees is shown: a page's last one has all that earlier ones led to."""
 
@@ -107,6 +115,7 @@ class StepDomainBuilder:
                     demonstrator, games, plan.demonstrations_per_game, "demos"
                 )
                 policy = self._untaught(demonstrations, scenes)
+                self._teach_exercises(policy)
                 writer = self._writer(policy)
                 samples = [writer.demonstration(t) for t in demonstrations]
                 samples += [writer.scene(scene) for scene in scenes]
@@ -225,10 +234,7 @@ class StepDomainBuilder:
         role: RoleName,
         scenes: Sequence[SeenScene] = (),
     ) -> None:
-        plan, rehearsed = self._plan, None
-        if scenes and isinstance(self._teacher, SeeingTeacher):
-            seed = derive(plan.seed, "rehearsed", role)
-            rehearsed = Rehearsal(model, scenes, self._teacher.link, seed).draw
+        plan = self._plan
         epochs = {
             "policy": plan.policy_epochs,
             "judge": plan.judge_epochs,
@@ -245,9 +251,48 @@ class StepDomainBuilder:
             seed=derive(plan.seed, "order", role),
             renaming=self._renaming(model) if renamed else Renaming([], len(model.tokenizer)),
             progress=self._progress,
-            rehearsed=rehearsed,
+            rehearsed=None if role == "adapter" else self._rehearsed(model, role, scenes),
         )
         save_in_bfloat16(model, self._out / role)
+
+    def _rehearsed(
+        self, model: LanguageModel, role: RoleName, scenes: Sequence[SeenScene]
+    ) -> Callable[[], Sequence[SFTBatch]] | None:
+        """Returns what draws the drill of an update; None: the domain has none."""
+        seed = derive(self._plan.seed, "rehearsed", role)
+        if scenes and isinstance(self._teacher, SeeingTeacher):
+            return Rehearsal(model, scenes, self._teacher.link, seed).draw
+        exercises = list(make_batches(self._exercises(model), model))
+        return Drill(exercises, self._renaming(model), seed).draw if exercises else None
+
+    def _teach_exercises(self, model: LanguageModel) -> None:
+        """Teaches what tasks alone decide, where the teacher has exercises of it."""
+        plan, exercises = self._plan, self._exercises(model)
+        if exercises:
+            teach(
+                model,
+                exercises,
+                "exercises",
+                epochs=plan.exercise_epochs,
+                learning_rate=plan.learning_rate,
+                seed=derive(plan.seed, "order", "exercises"),
+                renaming=self._renaming(model),
+                progress=self._progress,
+            )
+
+    def _exercises(self, model: LanguageModel) -> list[list[Sample]]:
+        """Returns the exercises in the policy's prompts, without a screen."""
+        plan = self._plan
+        if not (plan.exercises and isinstance(self._teacher, DrillingTeacher)):
+            return []
+        seed = derive(plan.seed, "exercises")
+        tasks = self._domain.tasks("train", plan.exercises, seed)
+        writer = self._writer(model)
+        samples: list[list[Sample]] = []
+        for exercise in self._teacher.exercises(tasks, random.Random(seed)):
+            messages = self._domain.policy_prompt(exercise.task, exercise.steps, "")
+            samples.append([writer.answer(exercise.task.id, messages, exercise.response)])
+        return merge_groups(samples, EXERCISES)
 
     def _renaming(self, model: LanguageModel) -> Renaming:
         """Returns a renaming of the interchangeable words that are single tokens, with and without

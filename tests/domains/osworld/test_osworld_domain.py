@@ -56,9 +56,12 @@ def test_prompts_show_the_task_the_screens_and_the_actions() -> None:
     (asked,) = domain.policy_prompt(ROOT, [STEP], "the screen now")
     for part in (ROOT.instruction, "the screen now", "press enter", "double_click [n]"):
         assert part in asked.content
+    last = f"Task: {ROOT.instruction}"  # near the answer, which often repeats a name of it
+    assert asked.content.endswith(last)
     (asked,) = domain.judge_prompt(ROOT, [STEP])
-    for part in (ROOT.instruction, "the screen", "the next", "> press enter", r"\boxed{-1}"):
+    for part in ("the screen", "the next", "> press enter", r"\boxed{-1}"):
         assert part in asked.content
+    assert asked.content.endswith(last)
     failed = JudgedTrajectory(Trajectory("t", ROOT, (STEP, STEP), -1), ((), ()))
     (asked,) = domain.critic_prompt(failed, [1])
     assert "\n> press enter\n(bad) > press enter" in asked.content

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 
 from rlanything.domains.base import Episode, Observation
@@ -10,8 +11,8 @@ from rlanything.domains.osworld.actions import find_action
 from rlanything.domains.osworld.domain import OSWorld
 from rlanything.domains.osworld.families import FAMILIES
 from rlanything.domains.osworld.rewriting import rewritten
-from rlanything.domains.osworld.tasks import draft, generated_task, generated_tasks
-from rlanything.domains.osworld.teacher import OSWorldTeacher, slip, target
+from rlanything.domains.osworld.tasks import draft, generated_task, generated_tasks, goal_of
+from rlanything.domains.osworld.teacher import OSWorldTeacher, quoted, slip, target, thought
 from rlanything.domains.teaching import StepTeacher, TaughtDomain
 from rlanything.records import Completion, Step
 from rlanything.roles.judges.llm import parse_score
@@ -61,11 +62,31 @@ def test_a_slip_is_mostly_on_an_element_nearby_and_never_the_right_action() -> N
     assert target(SCREEN, "click [9]") == "keys"
 
 
+def test_before_a_name_is_typed_the_task_is_quoted_up_to_it() -> None:
+    task = generated_task("r", FAMILIES["editor-replace-word"], 3, "first")
+    moves = [move.action for move in goal_of(task).moves if move.action.startswith("type ")]
+    for typed in moves:
+        word = typed.removeprefix("type ")
+        said = thought(task, SCREEN, typed)
+        assert said in task.instruction
+        assert said.split()[-1] == word
+        assert len(said.split()) == 3
+    assert thought(task, SCREEN, "press ctrl+r") == thought(task, SCREEN, "type nothing") == "keys"
+    assert quoted("Give song.txt the name budget.txt.", "type budget.txt") == "the name budget.txt"
+    assert quoted("Call it x.txt, please.", "type /home/x.txt") == "Call it x.txt"
+    assert quoted("Make two folders, Music and Bills.", "type Music") == "two folders Music"
+    assert quoted("Call it x.txt.", "type y.txt") is None
+
+
 def test_judgements_name_what_is_next_and_critics_what_was_missed() -> None:
     for score in (1, -1):
         text = TEACHER.judgement(TASK, [CLICKED, CLICKED], score)
         assert text.startswith("press delete is next: ")
         assert parse_score(text) == score
+    replaced = generated_task("r", FAMILIES["editor-replace-word"], 3, "first")
+    pressed = Step(SCREEN, Completion.unsampled("> press ctrl+r"), "press ctrl+r", True, SCREEN)
+    text = TEACHER.judgement(replaced, [pressed, STRAYED], -1)
+    assert re.match(r"\w+ \w+ (\w+) > type \1 is next: a wrong step", text)
     critic = TEACHER.critic(TASK, [STRAYED, CLICKED], [0])
     assert critic == f"It did not go on with icon: {NAME} [6]. It did click [5]."
 

@@ -16,13 +16,21 @@ from rlanything.domains.osworld.experts import WAIT, label_of, next_action
 from rlanything.domains.osworld.families import FAMILIES, calc, editor, files, writer
 from rlanything.domains.osworld.screen import LAUNCHER
 from rlanything.domains.osworld.tasks import draft, goal_of
-from rlanything.domains.teaching import Demonstrator, StepPlan
-from rlanything.records import Direction, Step, Task
+from rlanything.domains.teaching import Demonstrator, Exercise, StepPlan
+from rlanything.records import Completion, Direction, Step, Task
 
 KEYS = "keys"
 """The thought before an action that is on no element."""
 NEAR = 3
 """How far from the meant element, by number, a slip is: mostly on one of the same kind."""
+BEFORE = 2
+"""How many words before a name are said with it."""
+_WORD = re.compile(r"[^\s,]+(?<![.])")
+_NAME = re.compile(r"(\w+)(?:\.\w+)?$")
+"""The last of an action, without the ending of a file's name."""
+NUMBERS = (5, 30)
+"""The least and the greatest number of an element in an exercise."""
+_ELEMENT = re.compile(r"\[[^\]]*\]")
 _POINTED = re.compile(r"(\w+ )\[(\d+)\]")
 _NUMBERED = re.compile(r"\[(\d+)\] ")
 _NAMES = {
@@ -42,7 +50,7 @@ class OSWorldDemonstrator(Demonstrator):
         action = _right(episode.task, episode.steps, screen)
         if rng.random() < self._slip:
             action = slip(screen, action, rng)
-        return f"{target(screen, action)} {ACTION_MARKER} {action}"
+        return f"{thought(episode.task, screen, action)} {ACTION_MARKER} {action}"
 
 
 def slip(screen: str, action: str, rng: random.Random) -> str:
@@ -70,6 +78,24 @@ def target(screen: str, action: str) -> str:
     return f"{label.partition(' (')[0][:40].rstrip(':')} [{pointed[2]}]"
 
 
+def thought(task: Task, screen: str, action: str) -> str:
+    """Returns what is said before an action: the element that it is about; before a text that is
+    typed, where the task names it."""
+    named = quoted(task.instruction, action) if action.startswith("type ") else None
+    return named or target(screen, action)
+
+
+def quoted(instruction: str, action: str) -> str | None:
+    """Returns the words of an instruction that lead to the name on which an action ends, with it:
+    what comes before a name is found first, and the name stands behind it. None where there is
+    none."""
+    words, name = _WORD.findall(instruction), _NAME.search(action)
+    for at, word in enumerate(words):
+        if name and name[1] in re.findall(r"\w+", word):
+            return " ".join(words[max(0, at - BEFORE) : at + 1])
+    return None
+
+
 class OSWorldTeacher:
     """The teacher of the nano models of desktop tasks (a `StepTeacher`)."""
 
@@ -86,7 +112,9 @@ class OSWorldTeacher:
         lockstep=False,
         spaces_apart=True,
         together=2,
-        policy_epochs=16,
+        copying_updates=6000,
+        exercises=3000,
+        policy_epochs=12,
         slip=0.1,
         judged_games=40,
         label_noise=0.15,
@@ -101,6 +129,20 @@ class OSWorldTeacher:
 
     def interchangeable(self) -> list[list[str]]:
         return [sorted(_NAMES - _SAID), sorted(_TITLES - _SAID)]
+
+    def exercises(self, tasks: Sequence[Task], rng: random.Random) -> list[Exercise]:
+        """Returns the steps that type a name; elements chosen before have numbers at random."""
+        made: list[Exercise] = []
+        for task in tasks:
+            steps: list[Step] = []
+            goal = goal_of(task)
+            for move in goal.moves if goal else ():
+                action = _ELEMENT.sub(lambda _: f"[{rng.randint(*NUMBERS)}]", move.action)
+                said = quoted(task.instruction, action) if action.startswith("type ") else None
+                if said is not None:
+                    made.append(Exercise(task, tuple(steps), f"{said} {ACTION_MARKER} {action}"))
+                steps.append(Step("", Completion.unsampled(action), action, True, ""))
+        return made
 
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
         """Names what was right, on which the score depends."""
@@ -132,8 +174,10 @@ def _right(task: Task, steps: Sequence[Step], screen: str) -> str:
 
 
 def _wanted(task: Task, steps: Sequence[Step], at: int) -> str:
-    """Returns what was right at a step: an element, or else the action."""
+    """Returns what was right at a step: an element, or else the action, said as a policy would."""
     screen = steps[at].observation
     action = _right(task, steps[:at], screen)
-    pointed = target(screen, action)
-    return action if pointed == KEYS else pointed
+    said = thought(task, screen, action)
+    if said == KEYS:
+        return action
+    return f"{said} {ACTION_MARKER} {action}" if action.startswith("type ") else said
