@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
+from rlanything.domains.alfworld.teacher import AlfWorldTeacher
 from rlanything.domains.base import DomainError
-from rlanything.domains.teaching import StepTeacher
+from rlanything.domains.teaching import Exercise, StepPlan, StepTeacher
 from rlanything.domains.text import TextDomain
 from rlanything.engines import shipped
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.images import noise_png
+from rlanything.nano import step_domains
 from rlanything.nano.making import ROLES, RoleName, roles_named, teach
 from rlanything.nano.plans import build as build_models
 from rlanything.nano.plans import teacher_of
-from rlanything.nano.sft import Renaming
+from rlanything.nano.rehearsing import Drill
+from rlanything.nano.sft import Renaming, SFTBatch
 from rlanything.nano.step_domains import BLANK, StepDomainBuilder
 from rlanything.plugins import PluginError
 from rlanything.progress import Progress
+from rlanything.records import Sample, Task
 from rlanything.runs.eval_target import EvalRequest, run_eval
 
 QUIET = Progress(Console(quiet=True))
@@ -173,10 +181,10 @@ def weights(folder: Path) -> dict[str, str]:
     }
 
 
-def build(folder: Path, seed: int, roles: Sequence[RoleName] = ROLES) -> dict[str, str]:
+def small(seed: int) -> StepPlan:
     teacher = teacher_of("alfworld")
     assert isinstance(teacher, StepTeacher)
-    plan = replace(
+    return replace(
         teacher.plan,
         domain="alfworld",
         seed=seed,
@@ -191,7 +199,12 @@ def build(folder: Path, seed: int, roles: Sequence[RoleName] = ROLES) -> dict[st
         layers=1,
         episodes=2,
     )
-    measured = StepDomainBuilder(plan, teacher, folder, 0, QUIET).build(roles)
+
+
+def build(folder: Path, seed: int, roles: Sequence[RoleName] = ROLES) -> dict[str, str]:
+    teacher = teacher_of("alfworld")
+    assert isinstance(teacher, StepTeacher)
+    measured = StepDomainBuilder(small(seed), teacher, folder, 0, QUIET).build(roles)
     assert measured.keys() == {"policy", "judge", "adapter", "minutes"}
     return weights(folder)
 
@@ -242,6 +255,47 @@ def test_a_build_is_decided_by_its_seed(tmp_path: Path) -> None:
     assert build(tmp_path / "two", 0) == first
     other = build(tmp_path / "three", 1)
     assert all(other[role] != first[role] for role in ROLES)
+
+
+class Drilling(AlfWorldTeacher):
+    def exercises(self, tasks: Sequence[Task], rng: random.Random) -> list[Exercise]:
+        return [Exercise(task, (), f"a thought > {rng.randint(1, 9)}") for task in tasks]
+
+
+def test_exercises_are_taught_first_and_rehearsed_by_who_reads_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taught: dict[str, tuple[Sequence[Sequence[Sample]], int]] = {}
+
+    def noted(model: LanguageModel, groups: Any, name: str, **settings: Any) -> None:
+        rehearsed = settings.get("rehearsed")
+        taught[name] = groups, len(rehearsed()) if rehearsed else 0
+        teach(model, groups, name, **settings)
+
+    monkeypatch.setattr(step_domains, "teach", noted)
+    plan = replace(small(0), exercises=20, exercise_epochs=1)
+    StepDomainBuilder(plan, Drilling(), tmp_path, 0, QUIET).build()
+    assert [(name, count) for name, (_, count) in taught.items()] == [
+        ("exercises", 0),
+        ("policy", 1),
+        ("judge", 1),
+        ("adapter", 0),
+    ]
+    groups, _ = taught["exercises"]
+    assert [len(group) for group in groups] == [16, 4]
+    assert re.fullmatch(r"a thought > \d", groups[0][0].completion.text)
+
+
+def test_a_drill_uses_other_words_each_time_and_is_decided_by_its_seed() -> None:
+    ids, nothing = np.array([5, 6, 7, 5]), np.zeros(4, dtype=np.int32)
+    exercise = SFTBatch(ids, nothing, nothing, np.array([2]), np.array([5]))
+    drills = [Drill([exercise], Renaming([[5, 6]], 10), seed) for seed in (1, 1, 2)]
+    drawn = [[drill.draw()[0] for _ in range(12)] for drill in drills]
+    said = [["".join(map(str, batch.ids)) for batch in batches] for batches in drawn]
+    assert said[0] == said[1] != said[2]
+    assert {*said[0]} == {"5675", "6576"}
+    assert all(batch.tokens[0] == batch.ids[0] == batch.ids[3] for batch in drawn[0])
+    assert exercise.ids is ids
 
 
 def test_one_role_made_anew_is_what_the_whole_build_makes(tmp_path: Path) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 from rlanything.domains.base import Episode, Observation
 from rlanything.domains.osworld.actions import find_action
 from rlanything.domains.osworld.domain import OSWorld
 from rlanything.domains.osworld.families import FAMILIES
+from rlanything.domains.osworld.families.base import Move
 from rlanything.domains.osworld.rewriting import rewritten
 from rlanything.domains.osworld.tasks import draft, generated_task, generated_tasks, goal_of
 from rlanything.domains.osworld.teacher import OSWorldTeacher, quoted, slip, target, thought
-from rlanything.domains.teaching import StepTeacher, TaughtDomain
-from rlanything.records import Completion, Step
+from rlanything.domains.teaching import DrillingTeacher, TaughtDomain
+from rlanything.records import Completion, Step, Task
 from rlanything.roles.judges.llm import parse_score
 
 TEACHER = OSWorldTeacher()
@@ -33,9 +35,15 @@ CLICKED = Step(SCREEN, Completion.unsampled("> click [6]"), "click [6]", True, S
 STRAYED = Step(SCREEN, Completion.unsampled("> click [5]"), "click [5]", True, SCREEN)
 
 
+def moves_of(task: Task) -> Sequence[Move]:
+    goal = goal_of(task)
+    assert goal is not None
+    return goal.moves
+
+
 def test_the_domain_brings_its_teacher() -> None:
     assert issubclass(OSWorld, TaughtDomain)
-    assert isinstance(OSWorld.nano_teacher(), StepTeacher)
+    assert isinstance(OSWorld.nano_teacher(), DrillingTeacher)
     OSWorld(**TEACHER.plan.options).tasks("ood", 1, 0)
 
 
@@ -64,7 +72,7 @@ def test_a_slip_is_mostly_on_an_element_nearby_and_never_the_right_action() -> N
 
 def test_before_a_name_is_typed_the_task_is_quoted_up_to_it() -> None:
     task = generated_task("r", FAMILIES["editor-replace-word"], 3, "first")
-    moves = [move.action for move in goal_of(task).moves if move.action.startswith("type ")]
+    moves = [move.action for move in moves_of(task) if move.action.startswith("type ")]
     for typed in moves:
         word = typed.removeprefix("type ")
         said = thought(task, SCREEN, typed)
@@ -76,6 +84,26 @@ def test_before_a_name_is_typed_the_task_is_quoted_up_to_it() -> None:
     assert quoted("Call it x.txt, please.", "type /home/x.txt") == "Call it x.txt"
     assert quoted("Make two folders, Music and Bills.", "type Music") == "two folders Music"
     assert quoted("Call it x.txt.", "type y.txt") is None
+
+
+def test_exercises_are_names_to_type_after_what_was_done_before() -> None:
+    tasks = generated_tasks("train", 80, 5, TEACHER.plan.options["applications"])
+    exercises = TEACHER.exercises(tasks, random.Random(1))
+    assert len({e.task.id for e in exercises}) > 40
+    for exercise in exercises:
+        thought_said, _, action = exercise.response.partition(" > ")
+        assert thought_said in exercise.task.instruction.replace(",", "")
+        assert action.startswith("type ")
+        done = [step.action for step in exercise.steps]
+        moves = [move.action for move in moves_of(exercise.task)]
+        assert moves[len(done)] == action
+        assert not any("[" in str(each) and "^" in str(each) for each in done)
+        assert [re.sub(r"\[.*]", "[]", move) for move in moves[: len(done)]] == [
+            re.sub(r"\[\d+]", "[]", str(each)) for each in done
+        ]
+    assert TEACHER.exercises(tasks, random.Random(1)) == exercises
+    fail = generated_task("f", FAMILIES["editor-settings"], 1, "wrap")
+    assert TEACHER.exercises([fail], random.Random(1)) == []
 
 
 def test_judgements_name_what_is_next_and_critics_what_was_missed() -> None:
