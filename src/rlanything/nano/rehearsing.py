@@ -34,7 +34,7 @@ class Drill:
 
     def draw(self) -> list[SFTBatch]:
         """Returns the exercises of the next update, one batch."""
-        batch = self._exercises[self._rng.integers(len(self._exercises))]
+        batch = self._exercises[int(self._rng.integers(len(self._exercises)))]
         names = self._renaming.draw(self._rng)
         return [replace(batch, ids=names[batch.ids], tokens=names[batch.tokens])]
 
