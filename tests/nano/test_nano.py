@@ -112,7 +112,7 @@ def test_the_models_for_desktops_start_imperfect_and_useful_to_the_loop() -> Non
         found["command"] == f"rlanything nano build --domain osworld --seed {found['plan']['seed']}"
     )
     measured = found["measured"]
-    assert measured["policy"]["tune success at temperature 1.0"]["estimate"] >= 0.05
+    assert 0.3 <= measured["policy"]["tune success at temperature 1.0"]["estimate"] <= 0.6
     assert measured["judge"]["balanced_process_accuracy"] >= 0.6
     assert measured["judge"]["unparsable_rate"] < 0.1
     assert measured["adapter"]["valid answers at temperature 0.7"]["estimate"] > 0.25
