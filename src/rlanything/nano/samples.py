@@ -1,16 +1,48 @@
-"""Supervised samples from demonstrated or judged episodes."""
+"""Supervised samples, from what demonstrators and teachers say, and the text they consist of."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 from rlanything.domains.base import Domain
 from rlanything.domains.screens import LOOK
-from rlanything.domains.teaching import SeenScene
+from rlanything.domains.teaching import Exercise, SeenScene, StepTeacher
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.records import Completion, Messages, Sample, Step, Task, Trajectory
+from rlanything.nano.making import DIRECTIONS
+from rlanything.nano.measuring import sample_critics
+from rlanything.records import (
+    Completion,
+    JudgedTrajectory,
+    Messages,
+    Sample,
+    Step,
+    Task,
+    Trajectory,
+)
 from rlanything.roles.chat_template import Chat, Prompt
 from rlanything.roles.looking import before_acting, before_judging
+
+
+def texts_read(
+    domain: Domain, teacher: StepTeacher, demonstrations: Sequence[Trajectory], seed: int
+) -> list[str]:
+    """Returns text of every kind the models will read or write, for the tokenizer."""
+    rng = random.Random(seed)
+    words = [word for group in teacher.interchangeable() for word in group]
+    # Often enough that every word becomes one token.
+    texts = [f"{word} {word}" for word in words] * 50
+    for t in demonstrations[:: max(1, len(demonstrations) // 1200)]:
+        last = t.steps[-1].next_observation
+        texts += [m.content for m in domain.policy_prompt(t.task, t.steps, last)]
+        texts += [m.content for m in domain.judge_prompt(t.task, t.steps)]
+        texts.append(teacher.judgement(t.task, t.steps, rng.choice((1, -1))))
+        critic = teacher.critic(t.task, t.steps, ())
+        for direction in DIRECTIONS:
+            prompt = domain.adapter_prompt(t.task, direction, (critic,))
+            texts += [m.content for m in prompt]
+            texts.append(teacher.proposal(t.task, direction, rng) or "")
+    return texts
 
 
 class SampleWriter:
@@ -58,6 +90,31 @@ class SampleWriter:
         if self._screenshots:
             messages = before_judging(messages, steps[-1])
         return self.answer(source, messages, text)
+
+    def exercise(self, exercise: Exercise) -> Sample:
+        """Returns the sample of a step whose screen is not shown."""
+        messages = self._domain.policy_prompt(exercise.task, exercise.steps, "")
+        return self.answer(exercise.task.id, messages, exercise.response)
+
+    def explanation(self, teacher: StepTeacher, failed: Trajectory) -> Sample:
+        """Returns the sample that explains a failed rollout; the oracle's bad steps are the
+        rejected ones."""
+        labels = self._domain.oracle(failed.task, failed.steps) or []
+        rejected = [i for i, label in enumerate(labels) if label == -1]
+        messages = self._domain.critic_prompt(JudgedTrajectory(failed, ()), rejected)
+        text = teacher.critic(failed.task, failed.steps, rejected)
+        return self.answer(failed.id, messages, text)
+
+    def proposals(
+        self, teacher: StepTeacher, root: Task, critics: Sequence[str], rng: random.Random
+    ) -> list[Sample]:
+        """Returns harder and easier tasks by rule, with none, one or two of `critics`."""
+        samples: list[Sample] = []
+        for direction in DIRECTIONS:
+            texts = {teacher.proposal(root, direction, rng) for _ in range(4)}
+            messages = self._domain.adapter_prompt(root, direction, sample_critics(critics, rng))
+            samples += [self.answer(root.id, messages, t) for t in sorted(filter(None, texts))]
+        return samples
 
     def answer(self, source: str, messages: Messages, text: str) -> Sample:
         """Returns the sample in which `text` answers `messages`; `source` is its id."""

@@ -36,7 +36,6 @@ from rlanything.evaluation.labels import oracle_labels
 from rlanything.nano.copying import pretrain_copying
 from rlanything.nano.looking import drawn_scenes, pretrain_looking, told_texts
 from rlanything.nano.making import (
-    DIRECTIONS,
     ROLES,
     RoleName,
     Shape,
@@ -53,16 +52,15 @@ from rlanything.nano.measuring import (
     fresh_tasks,
     measure_adapter,
     measure_policy,
-    sample_critics,
 )
 from rlanything.nano.rehearsing import Drill, Rehearsal
-from rlanything.nano.samples import SampleWriter
+from rlanything.nano.samples import SampleWriter, texts_read
 from rlanything.nano.seeing import new_seeing_model
 from rlanything.nano.sft import Renaming, SFTBatch, make_batches
 from rlanything.nano.slips import SLIPS, TRIALS, find_slip
 from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.progress import Progress
-from rlanything.records import JudgedTrajectory, Sample, Task, Trajectory
+from rlanything.records import Sample, Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
@@ -178,30 +176,13 @@ class StepDomainBuilder:
             )
         return list(played.trajectories)
 
-    def _texts(self, demonstrations: Sequence[Trajectory]) -> list[str]:
-        """Returns text of every kind the models will read or write, for the tokenizer."""
-        rng = random.Random(self._plan.seed)
-        words = [word for group in self._teacher.interchangeable() for word in group]
-        # Often enough that every word becomes one token.
-        texts = [f"{word} {word}" for word in words] * 50
-        for t in demonstrations[:: max(1, len(demonstrations) // 1200)]:
-            last = t.steps[-1].next_observation
-            texts += [m.content for m in self._domain.policy_prompt(t.task, t.steps, last)]
-            texts += [m.content for m in self._domain.judge_prompt(t.task, t.steps)]
-            texts.append(self._teacher.judgement(t.task, t.steps, rng.choice((1, -1))))
-            critic = self._teacher.critic(t.task, t.steps, ())
-            for direction in ("harder", "easier"):
-                prompt = self._domain.adapter_prompt(t.task, direction, (critic,))
-                texts += [m.content for m in prompt]
-                texts.append(self._teacher.proposal(t.task, direction, rng) or "")
-        return texts
-
     def _untaught(
         self, demonstrations: Sequence[Trajectory], scenes: Sequence[SeenScene]
     ) -> LanguageModel:
         """Returns the model that demonstrations and scenes are to teach."""
         plan = self._plan
-        texts = self._texts(demonstrations) + told_texts(scenes)
+        texts = texts_read(self._domain, self._teacher, demonstrations, plan.seed)
+        texts += told_texts(scenes)
         tokenizer = train_tokenizer(texts, plan.vocabulary, plan.spaces_apart, plan.sight)
         shape, seed = Shape(plan.hidden, plan.layers, plan.heads), derive(plan.seed, "policy")
         if plan.sight:
@@ -282,17 +263,13 @@ class StepDomainBuilder:
 
     def _exercises(self, model: LanguageModel) -> list[list[Sample]]:
         """Returns the exercises in the policy's prompts, without a screen."""
-        plan = self._plan
+        plan, writer = self._plan, self._writer(model)
         if not (plan.exercises and isinstance(self._teacher, DrillingTeacher)):
             return []
         seed = derive(plan.seed, "exercises")
         tasks = self._domain.tasks("train", plan.exercises, seed)
-        writer = self._writer(model)
-        samples: list[list[Sample]] = []
-        for exercise in self._teacher.exercises(tasks, random.Random(seed)):
-            messages = self._domain.policy_prompt(exercise.task, exercise.steps, "")
-            samples.append([writer.answer(exercise.task.id, messages, exercise.response)])
-        return merge_groups(samples, EXERCISES)
+        exercises = self._teacher.exercises(tasks, random.Random(seed))
+        return merge_groups([[writer.exercise(each)] for each in exercises], EXERCISES)
 
     def _renaming(self, model: LanguageModel) -> Renaming:
         """Returns a renaming of the interchangeable words that are single tokens, with and without
@@ -390,17 +367,8 @@ class StepDomainBuilder:
     def _critics(self, writer: SampleWriter, rollouts: Sequence[Trajectory]) -> list[list[Sample]]:
         """Returns explanations of the failed rollouts; the oracle's bad steps are the rejected
         ones."""
-        samples: list[list[Sample]] = []
-        for trajectory in rollouts:
-            if trajectory.outcome == 1:
-                continue
-            labels = self._domain.oracle(trajectory.task, trajectory.steps) or []
-            rejected = [i for i, label in enumerate(labels) if label == -1]
-            judged = JudgedTrajectory(trajectory, ())
-            text = self._teacher.critic(trajectory.task, trajectory.steps, rejected)
-            messages = self._domain.critic_prompt(judged, rejected)
-            samples.append([writer.answer(trajectory.id, messages, text)])
-        return samples
+        failed = [t for t in rollouts if t.outcome != 1]
+        return [[writer.explanation(self._teacher, t)] for t in failed]
 
     def _proposals(self, writer: SampleWriter, critics: Sequence[str]) -> list[list[Sample]]:
         """Returns harder and easier tasks by rule, with none, one or two of `critics`, from any
@@ -409,15 +377,7 @@ class StepDomainBuilder:
         rng = random.Random(derive(plan.seed, "proposals"))
         samples: list[list[Sample]] = []
         for root in self._domain.tasks("train", plan.adapter_games, derive(plan.seed, "adapter")):
-            answers: list[Sample] = []
-            for direction in DIRECTIONS:
-                texts = {self._teacher.proposal(root, direction, rng) for _ in range(4)}
-                messages = self._domain.adapter_prompt(
-                    root, direction, sample_critics(critics, rng)
-                )
-                answers += [
-                    writer.answer(root.id, messages, t) for t in sorted(filter(None, texts))
-                ]
+            answers = writer.proposals(self._teacher, root, critics, rng)
             if answers:
                 samples.append(answers)
         return samples
