@@ -263,12 +263,12 @@ class StepDomainBuilder:
 
     def _exercises(self, model: LanguageModel) -> list[list[Sample]]:
         """Returns the exercises in the policy's prompts, without a screen."""
-        plan, writer = self._plan, self._writer(model)
+        plan = self._plan
         if not (plan.exercises and isinstance(self._teacher, DrillingTeacher)):
             return []
         seed = derive(plan.seed, "exercises")
         tasks = self._domain.tasks("train", plan.exercises, seed)
-        exercises = self._teacher.exercises(tasks, random.Random(seed))
+        exercises, writer = self._teacher.exercises(tasks, random.Random(seed)), self._writer(model)
         return merge_groups([[writer.exercise(each)] for each in exercises], EXERCISES)
 
     def _renaming(self, model: LanguageModel) -> Renaming:

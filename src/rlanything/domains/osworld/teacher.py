@@ -27,7 +27,7 @@ BEFORE = 2
 """How many words before a name are said with it."""
 _WORD = re.compile(r"[^\s,]+(?<![.])")
 _NAME = re.compile(r"(\w+)(?:\.\w+)?$")
-"""The last of an action, without the ending of a file's name."""
+"""The last word of an action, without the ending of a file's name."""
 NUMBERS = (5, 30)
 """The least and the greatest number of an element in an exercise."""
 _ELEMENT = re.compile(r"\[[^\]]*\]")
@@ -81,23 +81,24 @@ def target(screen: str, action: str) -> str:
 def thought(task: Task, screen: str, action: str) -> str:
     """Returns what is said before an action: the element that it is about; before a text that is
     typed, where the task names it."""
-    named = quoted(task.instruction, action) if action.startswith("type ") else None
-    return named or target(screen, action)
+    return quoted(task.instruction, action) or target(screen, action)
 
 
 def quoted(instruction: str, action: str) -> str | None:
-    """Returns the words of an instruction that lead to the name on which an action ends, with it:
-    what comes before a name is found first, and the name stands behind it. None where there is
-    none."""
+    """Returns the words of an instruction that lead to the name on which a typed text ends, with
+    it: what comes before a name is found first, and the name stands behind it. None where nothing
+    is typed, or no name of the instruction's."""
     words, name = _WORD.findall(instruction), _NAME.search(action)
+    if name is None or not action.startswith("type "):
+        return None
     for at, word in enumerate(words):
-        if name and name[1] in re.findall(r"\w+", word):
+        if name[1] in re.findall(r"\w+", word):
             return " ".join(words[max(0, at - BEFORE) : at + 1])
     return None
 
 
 class OSWorldTeacher:
-    """The teacher of the nano models of desktop tasks (a `StepTeacher`)."""
+    """The teacher of the nano models of desktop tasks (a `DrillingTeacher`)."""
 
     plan = StepPlan(
         options={"applications": ["editor", "files", "browser"]},
@@ -138,7 +139,7 @@ class OSWorldTeacher:
             goal = goal_of(task)
             for move in goal.moves if goal else ():
                 action = _ELEMENT.sub(lambda _: f"[{rng.randint(*NUMBERS)}]", move.action)
-                said = quoted(task.instruction, action) if action.startswith("type ") else None
+                said = quoted(task.instruction, action)
                 if said is not None:
                     made.append(Exercise(task, tuple(steps), f"{said} {ACTION_MARKER} {action}"))
                 steps.append(Step("", Completion.unsampled(action), action, True, ""))
