@@ -48,7 +48,7 @@ COMPARABLE = (
     # TRL's KL is to a reference model and takes a forward of it; ours is to the sampler.
     "policy.kl_weight=0",
     # With more TRL computes all log-probs once again.
-    "policy.updates_per_iteration=1",
+    "policy.minibatches=1",
     # Nobody judges: no model is loaded for it.
     "judge.name=oracle",
 )

@@ -26,7 +26,7 @@ import rlanything.runs.trainer as trainer
 from rlanything.config.recipe import load_recipe
 
 TINY = ["threads=1", "loop.tasks=4", "loop.tasks_per_iteration=2", "loop.rollouts_per_task=2"]
-TINY += ["policy.updates_per_iteration=1", "adapter.tries=1", "evaluation.judged_episodes=1"]
+TINY += ["policy.minibatches=1", "adapter.tries=1", "evaluation.judged_episodes=1"]
 
 
 def load_small(source, overrides=(), **allowed):

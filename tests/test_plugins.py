@@ -93,7 +93,7 @@ def test_a_run_is_made_of_parts_from_outside(
     overrides = (
         *(f"domain.name={called['domain']}", "domain.options={bias: 1}"),
         f"policy.engine={{name: '{called['engine']}', loud: true}}",
-        *(f"policy.loss={called['loss']}", "policy.updates_per_iteration=1"),
+        *(f"policy.loss={called['loss']}", "policy.minibatches=1"),
         *(f"judge.name={called['judge']}", "judge.options={side: heads}"),
     )
     assert call(monkeypatch, "train", "tiny", f"run_dir={run}", *SMALL, *overrides) == 0

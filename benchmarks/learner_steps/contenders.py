@@ -32,7 +32,7 @@ def comparable(settings: TrainedRoleConfig) -> TrainedRoleConfig:
             "clip_range_high": None,
             "kl_weight": 0.0,
             "max_grad_norm": 1e9,
-            "updates_per_iteration": 1,
+            "minibatches": 1,
         }
     )
 

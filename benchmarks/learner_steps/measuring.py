@@ -139,7 +139,7 @@ class BenchError(ValueError):
 def _minibatch(samples: Tagged, settings: TrainedRoleConfig, seed: int) -> list[Sample]:
     if not samples:
         raise BenchError("no sample of the first iteration trains: try another seed, seed=1")
-    return minibatches(samples, settings.updates_per_iteration, seed)[0]
+    return minibatches(samples, settings.minibatches, seed)[0]
 
 
 def _measured(

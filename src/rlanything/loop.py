@@ -187,11 +187,13 @@ class Loop:
         judge = [(g.scheduled.task.id, sample) for g in groups for sample in g.judge_samples()]
         if self.recipe.loop.shuffle_advantages:
             policy, judge = (shuffled(samples, seed) for samples in (policy, judge))
-        with self.progress.phase("policy update", len(policy), "samples") as advance:
+        total = len(policy) * self.recipe.policy.epochs
+        with self.progress.phase("policy update", total, "samples") as advance:
             result.policy_statistics = self.policy_learner.update(policy, seed, advance)
         result.policy_samples = [sample for _, sample in policy]
         if self.judge_learner is None:
             return
-        with self.progress.phase("judge update", len(judge), "samples") as advance:
+        total = len(judge) * self.recipe.judge.epochs
+        with self.progress.phase("judge update", total, "samples") as advance:
             result.judge_statistics = self.judge_learner.update(judge, seed, advance)
         result.judge_samples = [sample for _, sample in judge]

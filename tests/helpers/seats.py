@@ -118,10 +118,8 @@ CASES = {
     "all at once": Case(
         lambda: adapted(tied()), AGAIN | HELD | RECOMPUTED, without_adapters, logits=320 * 7
     ),
-    "three minibatches": Case(untied, {"learning_rate": 1e-3, "updates_per_iteration": 3}),
-    "a NaN at one seat": Case(
-        untied, {"learning_rate": 1e-3, "updates_per_iteration": 3}, poison=True
-    ),
+    "three minibatches": Case(untied, {"learning_rate": 1e-3, "minibatches": 3}),
+    "a NaN at one seat": Case(untied, {"learning_rate": 1e-3, "minibatches": 3}, poison=True),
 }
 
 

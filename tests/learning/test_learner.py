@@ -391,7 +391,7 @@ def test_advantage_0_is_refused_before_anything_moves():
 def test_a_learning_rate_of_0_moves_nothing():
     model = tiny_model()
     before = weights(model)
-    chosen = role(learning_rate=0, weight_decay=0.1, updates_per_iteration=3)
+    chosen = role(learning_rate=0, weight_decay=0.1, minibatches=3)
     Learner(model, chosen).update([(str(i), s) for i, s in enumerate(random_samples(0))], seed=0)
     torch.testing.assert_close(weights(model), before, rtol=0, atol=0)
 
@@ -511,9 +511,35 @@ def test_the_model_is_left_ready_to_generate():
 def test_each_minibatch_is_one_optimizer_step():
     model = tiny_model()
     samples = [(f"task {i}", sample) for i, sample in enumerate(random_samples(7, 5))]
-    learner = Learner(model, role(updates_per_iteration=3))
+    learner = Learner(model, role(minibatches=3))
     assert learner.update(samples, seed=0)["updates"] == 3
     assert {float(state["step"]) for state in learner._optimizer.state.values()} == {3.0}
+
+
+@pytest.mark.parametrize("packing", ["shared", "padded"])
+def test_epochs_train_on_the_same_minibatches_again(packing: str):
+    samples = [(f"task {i}", sample) for i, sample in enumerate(random_samples(7, 5))]
+    settings = {"packing": packing, "minibatches": 3, "learning_rate": 0.01}
+    once, twice = tiny_model(), tiny_model()
+    one, two = Learner(once, role(**settings)), Learner(twice, role(**settings, epochs=2))
+    told = list[int]()
+    one.update(samples, seed=0)
+    again = one.update(samples, seed=0)
+    found = two.update(samples, seed=0, on_samples=told.append)
+    assert found["updates"] == 6
+    assert found["samples"] == sum(told) == 2 * again["samples"]
+    torch.testing.assert_close(weights(twice), weights(once))
+
+
+def test_recomputed_ratios_of_later_epochs_compare_with_the_weights_before_the_first():
+    samples = [(f"task {i}", sample) for i, sample in enumerate(random_samples(7, 5))]
+    settings = {"old_logprobs": "recomputed", "learning_rate": 0.1, "kl_weight": 0}
+    kl = [
+        Learner(tiny_model(), role(**settings, epochs=epochs)).update(samples, seed=0)["kl"]
+        for epochs in (1, 4)
+    ]
+    assert kl[0] == pytest.approx(0, abs=1e-6)
+    assert kl[1] > 0.01
 
 
 def off_by(samples: Sequence[Sample], shift: float) -> list[Sample]:
@@ -547,7 +573,7 @@ def test_the_mismatch_is_that_of_the_weights_that_sampled(old_logprobs):
     model = tiny_model(scale=0.2)
     samples = off_by(exactly_sampled(model, random_samples(3)), 0.2)
     pairs = [(str(i), sample) for i, sample in enumerate(samples)]
-    settings = role(old_logprobs=old_logprobs, updates_per_iteration=3, learning_rate=0.1)
+    settings = role(old_logprobs=old_logprobs, minibatches=3, learning_rate=0.1)
     found = Learner(model, settings).update(pairs, seed=0)
     assert found["mismatch_mean"] == pytest.approx(0.2, abs=1e-4)
     assert found["mismatch_max"] == pytest.approx(0.2, abs=1e-4)

@@ -36,7 +36,7 @@ def samples(count: int = 6, length: int = 60) -> list[tuple[str, Sample]]:
 
 def updated(model: LanguageModel, checkpointing: bool, **settings: Any) -> dict[str, Tensor]:
     """What trains, and its gradient, after updates with and without checkpointing."""
-    chosen = {"learning_rate": 1e-3, "updates_per_iteration": 2, **settings}
+    chosen = {"learning_rate": 1e-3, "minibatches": 2, **settings}
     role = TrainedRoleConfig.model_validate({**chosen, "gradient_checkpointing": checkpointing})
     learner = Learner(model, role)
     for seed in range(2):

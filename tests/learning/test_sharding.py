@@ -59,7 +59,7 @@ def test_gradients_weights_and_statistics_are_those_of_one_seat(
     one, first = expected[name], found[0][name]
     # AdamW divides by the size of a gradient, so a second update begins from weights that differ by
     # more than rounding, and how much depends on the processor.
-    several_updates = "updates_per_iteration" in seats.CASES[name].settings
+    several_updates = "minibatches" in seats.CASES[name].settings
     tolerance = 1e-5 if several_updates else 1e-6
     assert max(float(tensor.abs().max()) for tensor in one["gradients"].values()) > 0
     assert_alike(first["gradients"], one["gradients"], tolerance)

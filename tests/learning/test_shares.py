@@ -77,7 +77,7 @@ def test_seats_share_every_pass_once_and_have_equally_many(
         for i, length in enumerate(lengths)
     ]
     settings = TrainedRoleConfig.model_validate(
-        {"packing": packing, "max_pack_tokens": 30, "updates_per_iteration": updates}
+        {"packing": packing, "max_pack_tokens": 30, "minibatches": updates}
     )
     work = arrange(samples, settings, seed=1)
     shares = share(work, seats)
@@ -101,7 +101,7 @@ def test_seats_share_every_pass_once_and_have_equally_many(
 
 def test_one_seat_has_todays_order_and_a_minibatch_counts_all_its_samples() -> None:
     samples = batch_samples([3, 2, 4])
-    settings = TrainedRoleConfig(max_pack_tokens=4, updates_per_iteration=2)
+    settings = TrainedRoleConfig(max_pack_tokens=4, minibatches=2)
     [work] = share(arrange(samples, settings, seed=3), 1)
     parts = minibatches(samples, 2, seed=3)
     for passes, part in zip(work, parts, strict=True):

@@ -256,6 +256,22 @@ def test_made_up_episodes_make_the_batches_that_the_learner_makes(recipe, packin
     assert planned.largest == max(each.computed_tokens for each in real)
 
 
+def test_epochs_are_planned_and_old_log_probs_computed_once(recipe):
+    settings = {"old_logprobs": "recomputed", "reference_kl_weight": 0.1}
+
+    def parts(epochs: int) -> dict[str, float | None]:
+        role = recipe.policy.model_copy(update={**settings, "epochs": epochs})
+        plan = make_plan(recipe.model_copy(update={"policy": role}), "l4", 1, [])
+        lines = [line for section in plan.sections for line in section.quantities]
+        return {line.name: line.value for line in lines}
+
+    one, three = parts(1), parts(3)
+    times = {"passes": 3, "reference model": 3, "old log-probs": 1}
+    for part, factor in times.items():
+        name = f"policy update: {part}"
+        assert three[name] == pytest.approx(factor * (one[name] or 0))
+
+
 def screen(episode: int, step: int) -> Sample:
     """As where a screen takes the place of the last: 10 tokens that all share, 7 for each step
     before, 20 of the screen, and 7 of the answer, in ids of their own. The first is the task's."""

@@ -278,7 +278,7 @@ def test_the_papers_coding_recipe_has_the_papers_settings(recipes):
 def test_where_the_paper_is_silent_its_coding_recipe_has_what_was_published(recipes):
     recipe = load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING])
     for role in (recipe.policy, recipe.judge):
-        assert (role.max_tokens, role.updates_per_iteration) == (2048, 2)
+        assert (role.max_tokens, role.minibatches) == (2048, 2)
     adapter = recipe.adapter
     assert (adapter.temperature, adapter.tries, adapter.max_tokens) == (0.8, 3, 8096)
     assert (recipe.evaluation.temperature, recipe.evaluation.every) == (0.0, 10)

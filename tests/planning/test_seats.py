@@ -88,7 +88,7 @@ def test_seats_share_the_work_but_a_pass_is_not_split(recipe):
         for q in section.quantities
         if q.name == "policy: computed"
     ]
-    updates = recipe.policy.updates_per_iteration
+    updates = recipe.policy.minibatches
     assert plan.seconds["policy update"] == pytest.approx(one["policy update"] * updates / passes)
 
 

@@ -53,7 +53,7 @@ def test_a_nan_in_a_weight_skips_updates_and_stops_after_three_with_the_weights_
     model = tiny_model()
     plant_nan(model)
     before = parameters(model)
-    learner = Learner(model, TrainedRoleConfig(learning_rate=0.1, updates_per_iteration=2))
+    learner = Learner(model, TrainedRoleConfig(learning_rate=0.1, minibatches=2))
     assert learner.update(samples(4), 0)["skipped_updates"] == 2
     with pytest.raises(DivergedError, match="3 updates in a row was not finite"):
         learner.update(samples(4), 1)
@@ -63,7 +63,7 @@ def test_a_nan_in_a_weight_skips_updates_and_stops_after_three_with_the_weights_
 def test_an_update_that_is_not_finite_is_left_out_and_the_others_are_made():
     # A log-prob of NaN makes the loss of its minibatch NaN, and that of no other.
     good, bad = samples(1), samples(2, logprob=math.nan)[1:]
-    settings = TrainedRoleConfig(learning_rate=0.1, updates_per_iteration=2)
+    settings = TrainedRoleConfig(learning_rate=0.1, minibatches=2)
     mixed, alone = tiny_model(), tiny_model()
     statistics = Learner(mixed, settings).update([*good, *bad], 0)
     assert (statistics["updates"], statistics["skipped_updates"]) == (1, 1)

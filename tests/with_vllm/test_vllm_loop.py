@@ -26,7 +26,7 @@ ON_VLLM = (
         "policy.engine={name: vllm, memory_gib: 0.25}",
         "judge.engine={name: vllm, memory_gib: 0.25}",
     ),
-    *("policy.updates_per_iteration=1", "policy.timeout_seconds=30", "judge.timeout_seconds=30"),
+    *("policy.minibatches=1", "policy.timeout_seconds=30", "judge.timeout_seconds=30"),
     *("loop.max_steps=8", "evaluation.episodes=2", "evaluation.judged_episodes=2"),
 )
 QUIET = Progress(Console(quiet=True))

@@ -19,7 +19,7 @@ from rlanything.runs.trainer import Trainer
 pytestmark = pytest.mark.timeout(400)
 CHANGES = (
     *("cluster.seats=2", "policy.engine={name: vllm, memory_gib: 0.25}", "threads=2"),
-    *("policy.updates_per_iteration=1", "loop.max_steps=8", "evaluation.episodes=0"),
+    *("policy.minibatches=1", "loop.max_steps=8", "evaluation.episodes=0"),
     *("judge.learning_rate=0.0", "loop.iterations=3"),
 )
 

@@ -90,8 +90,12 @@ class TrainedRoleConfig(RoleConfig):
     """AdamW's. 0 leaves the weights as they are."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """AdamW's."""
-    updates_per_iteration: Count = 1
-    """Optimizer steps per iteration: into how many minibatches its samples are divided."""
+    minibatches: Count = 1
+    """Into how many parts an iteration's samples are divided; each is an optimizer step. A task's
+    samples stay together, so there are never more than tasks."""
+    epochs: Count = 1
+    """How often an iteration's samples are trained on. More than once pays where rollouts are
+    dear; the ratios of later epochs are further from 1, and `clip_range` holds them."""
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     """Gradients are scaled down to this norm."""
     max_skipped_updates: Count = 3

@@ -106,8 +106,9 @@ class Learner:
     def learn(
         self, minibatches: Sequence[Minibatch], on_samples: Callable[[int], None] | None = None
     ) -> dict[str, float]:
-        """Takes an optimizer step for each minibatch, of which these are this seat's passes, and
-        returns the statistics of all seats. `on_samples` is told of this seat's samples only.
+        """Takes an optimizer step for each minibatch, of which these are this seat's passes, in
+        each epoch, and returns the statistics of all seats. `on_samples` is told of this seat's
+        samples only, once an epoch.
 
         An update whose loss or gradient is not finite at any seat is skipped by all and counted.
         Raises `DivergedError` after `max_skipped_updates` of them in a row, with the weights as
@@ -116,7 +117,7 @@ class Learner:
         # Not in training mode: dropout would make the ratio to the sampler noise.
         self._model.network.eval()
         before = [[self._before(work, totals) for work in part] for part in minibatches]
-        for part, old in zip(minibatches, before, strict=True):
+        for part, old in list(zip(minibatches, before, strict=True)) * self._settings.epochs:
             self._optimizer.zero_grad(set_to_none=True)
             for number, (work, old_logprobs) in enumerate(zip(part, old, strict=True), start=1):
                 # Counted: a pass that fills up may be there several times.

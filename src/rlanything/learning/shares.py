@@ -50,7 +50,7 @@ def arrange(
     divide = pack if settings.packing == "shared" else pad
     return [
         [Pass(batch, len(part)) for batch in divide(part, settings.max_pack_tokens)]
-        for part in minibatches(samples, settings.updates_per_iteration, seed)
+        for part in minibatches(samples, settings.minibatches, seed)
     ]
 
 

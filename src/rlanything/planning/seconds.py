@@ -141,15 +141,17 @@ def seconds_of_phases(
             compute(phase, "passes", model.flops(*flops, learns=True), tokens, rate.passes, most)
             again = {
                 "old log-probs": role.old_logprobs == "recomputed",
-                "layers again": role.gradient_checkpointing,
-                "reference model": role.reference_kl_weight > 0,
+                "layers again": role.gradient_checkpointing * role.epochs,
+                "reference model": (role.reference_kl_weight > 0) * role.epochs,
             }
-            for part in (part for part, wanted in again.items() if wanted):
-                compute(phase, part, model.flops(*flops), tokens, rate.passes, most)
+            for part, times in again.items():
+                if times:
+                    once, read = model.flops(*flops) / role.epochs, tokens * times / role.epochs
+                    compute(phase, part, once * times, read, rate.passes, most)
             if work.images and seeing:
-                shown = learned.samples / work.samples * work.images
-                times = (3 if role.train_vision else 1) + sum(again.values())
-                times -= role.gradient_checkpointing and not role.train_vision
+                shown = learned.samples / role.epochs / work.samples * work.images
+                times = (3 * role.epochs if role.train_vision else 1) + sum(again.values())
+                times -= 0 if role.train_vision else again["layers again"]
                 tokens = shown * work.image_tokens
                 compute(phase, "screenshots", times * shown * seeing, tokens, rate.passes, most)
     for phase, own in parts.items():

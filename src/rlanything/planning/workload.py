@@ -22,8 +22,8 @@ the answer before it, in the order in which packs are sorted."""
 
 
 class TrainingWorkload(NamedTuple):
-    """One iteration's updates: samples (their tokens: prompts and responses), passes (packs, or
-    batches of rows, padding included), and the most tokens and samples of a pass."""
+    """One iteration's updates in all epochs: samples (their tokens: prompts and responses), passes
+    (packs, or batches of rows, padding included), and the most tokens and samples of a pass."""
 
     samples: int
     sample_tokens: int
@@ -171,13 +171,14 @@ def training(
 ) -> TrainingWorkload:
     """Returns the passes of so many equal tasks, divided into minibatches as the learner does; the
     largest is as large as the longest episodes need."""
-    updates = min(role.updates_per_iteration, tasks)
-    parts = [task * len(range(i, tasks, updates)) for i in range(updates)]
+    updates = min(role.minibatches, tasks)
+    parts = [task * len(range(i, tasks, updates)) for i in range(updates)] * role.epochs
     passes = [made for part in parts for made in _passes(part, role)]
     every = passes + _passes(longest, role)
-    samples, sample_tokens = len(task) * tasks, sum(round(whole) for _, whole, _ in task) * tasks
+    read = tasks * role.epochs
+    samples, sample_tokens = len(task) * read, sum(round(whole) for _, whole, _ in task) * read
     computed, most = sum(tokens for tokens, _ in passes), map(max, zip(*every, strict=True))
-    return TrainingWorkload(samples, sample_tokens, computed, len(passes), updates, *most)
+    return TrainingWorkload(samples, sample_tokens, computed, len(passes), len(parts), *most)
 
 
 def _passes(answers: Sequence[Answer], role: TrainedRoleConfig) -> list[tuple[int, int]]:

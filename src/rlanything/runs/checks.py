@@ -341,7 +341,7 @@ RULES: Mapping[str, Rule] = {
     "clipping": Rule(
         _clipping,
         "much of what should train leaves the clip range",
-        "try the role's learning_rate lower, or fewer updates_per_iteration",
+        "try the role's learning_rate lower, or fewer minibatches or epochs",
     ),
     "skipped updates": Rule(
         _skipped,

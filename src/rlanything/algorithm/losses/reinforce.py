@@ -3,8 +3,8 @@
     loss = -A logp_new + KL terms
 
 No ratio and no clip: it ignores how far the weights have moved from those that sampled. That is
-right where an iteration is one update (`updates_per_iteration: 1`, the default); with several,
-lower the learning rate or hold the policy by `kl_weight`.
+right where an iteration is one update (`minibatches: 1` and `epochs: 1`, the defaults); with
+several, lower the learning rate or hold the policy by `kl_weight`.
 """
 
 from __future__ import annotations
