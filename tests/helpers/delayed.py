@@ -39,9 +39,14 @@ class DelayedEnvironment:
 
 
 def delayed(
-    agent: Agent, delays: Sequence[Sequence[float]], workers: int, lockstep: bool, **data: str
+    agent: Agent,
+    delays: Sequence[Sequence[float]],
+    workers: int,
+    lockstep: bool,
+    at_once: int = 8,
+    **data: str,
 ) -> tuple[Rollouts, float]:
-    """The rollouts and the seconds they took once the workers were up."""
+    """The rollouts, `at_once` at a time, and the seconds they took once the workers were up."""
     with EnvironmentPool(Delayed(), {}, workers, 20.0) as pool:
         pool.reset([Task("warm", "", data={})] * workers)
         begun = time.monotonic()
@@ -49,7 +54,8 @@ def delayed(
             RolloutRequest(str(i), Task(str(i), "", data={"delays": list(each)} | data), seed=i)
             for i, each in enumerate(delays)
         ]
-        return rollout(agent, pool, requests, 5, 8, None, lockstep), time.monotonic() - begun
+        rollouts = rollout(agent, pool, requests, 5, at_once, None, lockstep)
+        return rollouts, time.monotonic() - begun
 
 
 def spoken(rollouts: Rollouts) -> list[list[str]]:

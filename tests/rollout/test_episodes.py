@@ -166,6 +166,46 @@ def test_no_episode_waits_for_another_ones_slow_environment():
     assert len(agent.calls) > 4
 
 
+def test_the_next_episode_begins_when_one_has_ended():
+    # A slow one and three quick ones, two at a time: the quick ones play while the slow one does.
+    agent = SaysItsSeed()
+    delays = [[0.3] * 4, [0.0] * 4, [0.0] * 4, [0.0] * 4]
+    rollouts, _ = delayed(agent, delays, 2, lockstep=False, at_once=2)
+    assert [each.id for each in rollouts.trajectories] == ["0", "1", "2", "3"]
+    last = [max(n for n, call in enumerate(agent.calls) if str(i) in call) for i in range(4)]
+    assert last[0] == max(last)
+    open_together = [
+        sum(any(str(i) in call for call in agent.calls[: n + 1]) and last[i] > n for i in range(4))
+        for n in range(len(agent.calls))
+    ]
+    assert max(open_together) <= 2
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_results_do_not_depend_on_how_many_are_played_at_once(workers: int, tmp_path: Path):
+    delays = np.random.default_rng(0).choice([0.0, 0.03], (7, 4)).tolist()
+    expected, _ = delayed(SaysItsSeed(), delays, 0, lockstep=True)
+    dies = {"dies": str(tmp_path / "died")} if workers else {}
+    for at_once in (1, 2, 5):
+        rollouts, _ = delayed(SaysItsSeed(), delays, workers, False, at_once, **dies)
+        assert spoken(rollouts) == spoken(expected)
+        assert [each.id for each in rollouts.trajectories] == [str(i) for i in range(7)]
+    assert not dies or (tmp_path / "died").exists()
+
+
+def test_what_cannot_be_played_leaves_its_place_to_the_next():
+    requests = [
+        RolloutRequest(
+            str(i), Task(str(i), "", data={"harm": "raise"} if i < 3 else {"says": "win"}), 0
+        )
+        for i in range(5)
+    ]
+    with EnvironmentPool(Obedient(), {}, 1, 20.0) as pool:
+        rollouts = rollout(Scripted(), pool, requests, 1, 1, None, lockstep=False)
+    assert [trajectory.id for trajectory in rollouts.trajectories] == ["3", "4"]
+    assert [failure.task_id for failure in rollouts.failures] == ["0", "1", "2"]
+
+
 def test_results_do_not_depend_on_who_answers_first():
     none = [[0.0] * 4] * 6
     agent = SaysItsSeed()

@@ -93,7 +93,8 @@ class LoopConfig(ConfigSection):
 
 class EnvironmentConfig(ConfigSection):
     workers: Annotated[int, Field(ge=0)] = 2
-    """Processes that hold environments, many each; 0 keeps them in this process."""
+    """Processes that hold environments, many each; 0 keeps them in this process. One acts in one
+    environment at a time: for those that wait more than they compute, give more than cores."""
     per_machine: Count | None = None
     """With `cluster.launcher: ray`, so many of them on every machine of the Ray cluster, in the
     place of `workers` on this one."""
@@ -104,8 +105,8 @@ class EnvironmentConfig(ConfigSection):
     lockstep: bool = True
     """The policy is asked for all of them at once, when all environments have answered: the same
     seed gives the same bits. `false` lets none wait for a slow environment: the policy is asked for
-    those that have answered. Which ones share a batch then depends on time, and so does the
-    rounding; seeds and order do not."""
+    those that have answered, and the next episode begins when one has ended. Which ones share a
+    batch then depends on time, and so does the rounding; seeds and order do not."""
 
 
 class CheckpointsConfig(ConfigSection):

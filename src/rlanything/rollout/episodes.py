@@ -71,15 +71,16 @@ def rollout(
 ) -> Rollouts:
     """Plays all attempts, `parallel_episodes` at a time; one that reaches `max_steps` has failed.
 
-    In lockstep the agent is asked for all episodes at once, when all environments have answered.
-    Otherwise it is asked for those whose environments have, and none waits for the slowest: which
+    In lockstep the agent is asked for all episodes at once, when all environments have answered,
+    and the next so many begin when all have ended. Otherwise it is asked for those whose
+    environments have, the next one begins when one has ended, and none waits for the slowest: which
     ones share a call then depends on time, and nothing else does, seeds and order included.
 
     An environment's fault costs its own episode only."""
     ended: dict[int, _Ended] = {}
-    for chunk in _chunks(attempts, parallel_episodes):
+    for chunk in _chunks(attempts, parallel_episodes) if lockstep else [_spread(attempts)]:
         chosen = [attempts[i] for i in chunk]
-        played = _play(agent, pool, chosen, max_steps, lockstep, on_episodes)
+        played = _play(agent, pool, chosen, max_steps, parallel_episodes, lockstep, on_episodes)
         ended |= zip(chunk, played, strict=True)
     agent.release_cache()
     trajectories: list[Trajectory] = []
@@ -96,17 +97,22 @@ def rollout(
     return Rollouts(tuple(trajectories), tuple(failures), tuple(unplayable), crashes)
 
 
-def _chunks(attempts: Sequence[RolloutRequest], size: int) -> Iterator[list[int]]:
-    """Yields which attempts are played together, `size` at a time: the first of every task, then
-    the second ones and so on, since those of one task may want the same page of a browser. Within a
-    chunk the attempts of a task are neighbours: environment workers play them in blocks."""
+def _spread(attempts: Sequence[RolloutRequest]) -> list[int]:
+    """Returns the attempts in another order: the first of every task, then the second ones and so
+    on, since those of one task may want the same page of a browser."""
     turns, seen = list[tuple[int, int]](), Counter[str]()
     for i, attempt in enumerate(attempts):
         turns.append((seen[attempt.task.id], i))
         seen[attempt.task.id] += 1
-    spread = [i for _, i in sorted(turns)]
-    for start in range(0, len(spread), size):
-        yield sorted(spread[start : start + size])
+    return [i for _, i in sorted(turns)]
+
+
+def _chunks(attempts: Sequence[RolloutRequest], size: int) -> Iterator[list[int]]:
+    """Yields which attempts are played together, `size` at a time. Within a chunk the attempts of a
+    task are neighbours: environment workers play them in blocks."""
+    order = _spread(attempts)
+    for start in range(0, len(order), size):
+        yield sorted(order[start : start + size])
 
 
 def _play(
@@ -114,13 +120,14 @@ def _play(
     pool: EnvironmentPool,
     attempts: Sequence[RolloutRequest],
     max_steps: int,
+    parallel_episodes: int,
     lockstep: bool,
     on_episodes: Callable[[int], None] | None,
 ) -> list[_Ended]:
     ended: dict[int, _Ended] = {}
     live: dict[int, Episode] = {}
     said: dict[int, Completion | str] = {}
-    pool.begin([attempt.task for attempt in attempts])
+    pool.begin([attempt.task for attempt in attempts], parallel_episodes)
     while len(ended) < len(attempts):
         answers = pool.collect() if lockstep else pool.gather()
         for i, answer in answers.items():

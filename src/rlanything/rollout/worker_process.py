@@ -39,15 +39,20 @@ class PooledEpisode:
 
     index: int
     task: Task
-    worker: int
-    slot: int
+    worker: int = -1
+    slot: int = -1
+    """Where it is played, once it has begun."""
     responses: list[Response] = field(default_factory=list)
     deaths: int = 0
-    open: bool = True
+    open: bool = False
     awaited: bool = False
     """Whether an answer is owed to whom the pool serves."""
     failure: EpisodeError | None = None
     """Noticed while the episode was played again, returned at its next step."""
+
+    def place(self, worker: int, slot: int) -> None:
+        """Has it played there."""
+        self.worker, self.slot, self.open = worker, slot, True
 
     def again(self) -> Play:
         return Play(self.slot, self.task, tuple(self.responses), begin=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import select
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -62,6 +63,10 @@ class EnvironmentPool:
         self._timeout_seconds = timeout_seconds
         self._images = images
         self._episodes: list[PooledEpisode] = []
+        self._waiting: deque[PooledEpisode] = deque()
+        """Those that begin when others have ended."""
+        self._vacant: list[tuple[int, int]] = []
+        """Workers and slots of episodes that have ended."""
         self._answers: dict[int, Answer] = {}
         """Those that nobody has taken yet."""
         self._failed_starts = 0
@@ -118,19 +123,24 @@ class EnvironmentPool:
         answers = self.collect()
         return {index: _stepped(answers[index]) for index in responses}
 
-    def begin(self, tasks: Sequence[Task]) -> None:
-        """Has one episode per task opened, numbered in their order; forgets all earlier ones."""
+    def begin(self, tasks: Sequence[Task], at_once: int | None = None) -> None:
+        """Has one episode per task opened, numbered in their order; forgets all earlier ones.
+
+        `at_once`: so many of them are open at a time, the next one begins when one has ended."""
         shares = max(1, len(self._workers))
-        self._episodes, self._answers = [], {}
+        self._answers, self._vacant = {}, []
         for process in self._workers:
             process.drop()
+        self._episodes = [PooledEpisode(index, task) for index, task in enumerate(tasks)]
+        first = self._episodes[:at_once]
+        self._waiting = deque(self._episodes[len(first) :])
         taken = [0] * shares
-        for index, task in enumerate(tasks):
+        for episode in first:
             # In blocks: the episodes of a task are neighbours, and share what a worker caches.
-            share = index * shares // len(tasks)
-            self._episodes.append(PooledEpisode(index, task, share, slot=taken[share]))
+            share = episode.index * shares // len(first)
+            episode.place(share, taken[share])
             taken[share] += 1
-        self._play([Owed(episode, episode.again()) for episode in self._episodes])
+        self._play([Owed(episode, episode.again()) for episode in first])
 
     def post(self, responses: Mapping[int, Response]) -> None:
         """Has one response played in each of the given episodes. Raises `ValueError` for an episode
@@ -152,12 +162,14 @@ class EnvironmentPool:
 
     def collect(self) -> dict[int, Answer]:
         """Returns the answers of all episodes that were begun or posted to since their last one."""
+        self._begin_waiting()
         while any(process.owed for process in self._workers):
             self._hear(math.inf)
         return self._taken()
 
     def gather(self) -> dict[int, Answer]:
         """Returns the answers that are there: waits for the first, and for those close behind."""
+        self._begin_waiting()
         while not self._answers and any(process.owed for process in self._workers):
             self._hear(math.inf)
         while self._hear(CLOSE_BEHIND_SECONDS):
@@ -166,7 +178,21 @@ class EnvironmentPool:
 
     def forget(self, index: int) -> None:
         """Ends an episode before its outcome; it is not played again if its worker dies."""
-        self._episodes[index].open = False
+        self._end(self._episodes[index])
+
+    def _end(self, episode: PooledEpisode) -> None:
+        if episode.open:
+            episode.open = False
+            self._vacant.append((episode.worker, episode.slot))
+
+    def _begin_waiting(self) -> None:
+        """Begins episodes that wait, in the places of those that have ended."""
+        begun: list[Owed] = []
+        while self._waiting and self._vacant:
+            episode = self._waiting.popleft()
+            episode.place(*self._vacant.pop())
+            begun.append(Owed(episode, episode.again()))
+        self._play(begun)
 
     def _taken(self) -> dict[int, Answer]:
         taken, self._answers = self._answers, {}
@@ -187,7 +213,7 @@ class EnvironmentPool:
     def _settle(self, episode: PooledEpisode, answer: Answer) -> None:
         over = isinstance(answer, StepResult) and answer.outcome is not None
         if over or isinstance(answer, EpisodeError):
-            episode.open = False
+            self._end(episode)
         episode.awaited = False
         self._answers[episode.index] = answer
         self._keep_images(answer)
