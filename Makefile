@@ -127,6 +127,8 @@ judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, small groups,
 	  $(FLAWED) "domain.options={max_steps: 8, missing: 0.75}"
 	$(STUDY) --out runs/pairs --page benchmarks/judge-pays-pairs.md $(HARD) \
 	  loop.tasks_per_iteration=64 loop.rollouts_per_task=2
+	$(STUDY) --out runs/fours --page benchmarks/judge-pays-fours.md $(HARD) \
+	  loop.tasks_per_iteration=32 loop.rollouts_per_task=4
 	$(BIN)/python benchmarks/judge_pays.py
 
 lint: setup ## ruff and pyright

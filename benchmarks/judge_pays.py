@@ -2,7 +2,7 @@
 
     python benchmarks/judge_pays.py
 
-Reads judge-pays-{hard,wrong,missing,pairs}.csv, which `make judge-pays` writes, and writes
+Reads judge-pays-{hard,wrong,missing,pairs,fours}.csv, which `make judge-pays` writes, and writes
 judge-pays.md. Runs nothing.
 """
 
@@ -28,6 +28,7 @@ SETTINGS = {
     "wrong": "a fifth of outcomes wrong",
     "missing": "outcomes of one task in four",
     "pairs": "pairs of rollouts",
+    "fours": "groups of four",
 }
 SPLITS = ("in_domain", "ood")
 QUESTIONS = {
