@@ -272,6 +272,20 @@ def test_epochs_are_planned_and_old_log_probs_computed_once(recipe):
         assert three[name] == pytest.approx(factor * (one[name] or 0))
 
 
+def test_workers_share_the_steps_of_environments(recipe):
+    def seconds(workers: int, at_once: int) -> float:
+        played = {"workers": workers, "parallel_episodes": at_once}
+        environment = recipe.environment.model_copy(update=played)
+        changed = recipe.model_copy(update={"environment": environment})
+        plan = make_plan(changed, "l4", 1, ["environment_seconds=2"])
+        lines = {q.name: q.value for section in plan.sections for q in section.quantities}
+        return lines["rollouts: environment"] or 0
+
+    alone = seconds(0, 128)
+    assert alone == seconds(1, 128) == seconds(8, 1)
+    assert seconds(8, 128) == pytest.approx(alone / 8)
+
+
 def screen(episode: int, step: int) -> Sample:
     """As where a screen takes the place of the last: 10 tokens that all share, 7 for each step
     before, 20 of the screen, and 7 of the answer, in ids of their own. The first is the task's."""

@@ -128,7 +128,10 @@ def seconds_of_phases(
             compute(phase, "screenshots", work.shown * seeing, tokens, rate.passes, even)
         if work.name == "policy":
             seconds, how = assumed.environment_seconds, f"{answers:,.0f} steps"
-            add(phase, "environment", answers * seconds, f"{how} x {seconds:.3g} s")
+            env = recipe.environment
+            acting = min(env.parallel_episodes, env.per_machine or max(1, env.workers))
+            how += f" x {seconds:.3g} s / {acting} workers"
+            add(phase, "environment", answers * seconds / acting, how)
         if work.name == "judge" and assumed.writes_tests:
             rollouts, seconds = recipe.loop.rollouts_per_task, assumed.test_seconds
             how = f"{answers:,.0f} tests x {rollouts} responses x {seconds:.3g} s"
