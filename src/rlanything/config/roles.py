@@ -94,8 +94,8 @@ class TrainedRoleConfig(RoleConfig):
     """Into how many parts an iteration's samples are divided; each is an optimizer step. A task's
     samples stay together, so there are never more than tasks."""
     epochs: Count = 1
-    """How often an iteration's samples are trained on. More than once pays where rollouts are
-    dear; the ratios of later epochs are further from 1, and `clip_range` holds them."""
+    """How often an iteration's samples are trained on. Later epochs' ratios are further from 1,
+    where `clip_range` holds them; what they teach may carry over less to other tasks."""
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     """Gradients are scaled down to this norm."""
     max_skipped_updates: Count = 3
