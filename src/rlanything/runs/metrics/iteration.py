@@ -15,7 +15,7 @@ from rlanything.runs.results import IterationRecord, Numbers
 UPDATE = {
     "updates": ("updates", "optimizer steps"),
     "skipped_updates": ("updates", "those left out because loss or gradient were not finite"),
-    "samples": ("samples", "responses (judgements) trained on"),
+    "samples": ("samples", "responses (judgements) trained on, once an epoch, as all counts below"),
     "loss": ("-", "mean loss of the updates"),
     "grad_norm": ("-", "mean norm of the gradient before it is cut to `max_grad_norm`"),
     "ratio_mean": (
