@@ -148,9 +148,9 @@ def seconds_of_phases(
                 "reference model": (role.reference_kl_weight > 0) * role.epochs,
             }
             for part, times in again.items():
-                if times:
-                    once, read = model.flops(*flops) / role.epochs, tokens * times / role.epochs
-                    compute(phase, part, once * times, read, rate.passes, most)
+                if part_of_passes := times / role.epochs:
+                    forward = model.flops(*flops) * part_of_passes
+                    compute(phase, part, forward, tokens * part_of_passes, rate.passes, most)
             if work.images and seeing:
                 shown = learned.samples / role.epochs / work.samples * work.images
                 times = (3 * role.epochs if role.train_vision else 1) + sum(again.values())

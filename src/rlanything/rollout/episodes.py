@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 from rlanything.domains.base import Episode, EpisodeError, Observation, StepResult
@@ -78,7 +79,8 @@ def rollout(
 
     An environment's fault costs its own episode only."""
     ended: dict[int, _Ended] = {}
-    for chunk in _chunks(attempts, parallel_episodes) if lockstep else [_spread(attempts)]:
+    chunks = _chunks(attempts, parallel_episodes)
+    for chunk in chunks if lockstep else [[*chain.from_iterable(chunks)]]:
         chosen = [attempts[i] for i in chunk]
         played = _play(agent, pool, chosen, max_steps, parallel_episodes, lockstep, on_episodes)
         ended |= zip(chunk, played, strict=True)
@@ -97,22 +99,17 @@ def rollout(
     return Rollouts(tuple(trajectories), tuple(failures), tuple(unplayable), crashes)
 
 
-def _spread(attempts: Sequence[RolloutRequest]) -> list[int]:
-    """Returns the attempts in another order: the first of every task, then the second ones and so
-    on, since those of one task may want the same page of a browser."""
+def _chunks(attempts: Sequence[RolloutRequest], size: int) -> Iterator[list[int]]:
+    """Yields which attempts are played together, `size` at a time: the first of every task, then
+    the second ones and so on, since those of one task may want the same page of a browser. Within a
+    chunk the attempts of a task are neighbours: environment workers play them in blocks."""
     turns, seen = list[tuple[int, int]](), Counter[str]()
     for i, attempt in enumerate(attempts):
         turns.append((seen[attempt.task.id], i))
         seen[attempt.task.id] += 1
-    return [i for _, i in sorted(turns)]
-
-
-def _chunks(attempts: Sequence[RolloutRequest], size: int) -> Iterator[list[int]]:
-    """Yields which attempts are played together, `size` at a time. Within a chunk the attempts of a
-    task are neighbours: environment workers play them in blocks."""
-    order = _spread(attempts)
-    for start in range(0, len(order), size):
-        yield sorted(order[start : start + size])
+    spread = [i for _, i in sorted(turns)]
+    for start in range(0, len(spread), size):
+        yield sorted(spread[start : start + size])
 
 
 def _play(

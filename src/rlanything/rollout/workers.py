@@ -64,9 +64,9 @@ class EnvironmentPool:
         self._images = images
         self._episodes: list[PooledEpisode] = []
         self._waiting: deque[PooledEpisode] = deque()
-        """Those that begin when others have ended."""
-        self._vacant: list[tuple[int, int]] = []
-        """Workers and slots of episodes that have ended."""
+        """Those that have not begun."""
+        self._vacant: deque[tuple[int, int]] = deque()
+        """Workers and slots in which nothing is played."""
         self._answers: dict[int, Answer] = {}
         """Those that nobody has taken yet."""
         self._failed_starts = 0
@@ -128,19 +128,19 @@ class EnvironmentPool:
 
         `at_once`: so many of them are open at a time, the next one begins when one has ended."""
         shares = max(1, len(self._workers))
-        self._answers, self._vacant = {}, []
+        places = len(tasks) if at_once is None else min(at_once, len(tasks))
+        self._answers, self._vacant = {}, deque()
         for process in self._workers:
             process.drop()
         self._episodes = [PooledEpisode(index, task) for index, task in enumerate(tasks)]
-        first = self._episodes[:at_once]
-        self._waiting = deque(self._episodes[len(first) :])
+        self._waiting = deque(self._episodes)
         taken = [0] * shares
-        for episode in first:
+        for place in range(places):
             # In blocks: the episodes of a task are neighbours, and share what a worker caches.
-            share = episode.index * shares // len(first)
-            episode.place(share, taken[share])
+            share = place * shares // places
+            self._vacant.append((share, taken[share]))
             taken[share] += 1
-        self._play([Owed(episode, episode.again()) for episode in first])
+        self._begin_waiting()
 
     def post(self, responses: Mapping[int, Response]) -> None:
         """Has one response played in each of the given episodes. Raises `ValueError` for an episode
@@ -186,11 +186,11 @@ class EnvironmentPool:
             self._vacant.append((episode.worker, episode.slot))
 
     def _begin_waiting(self) -> None:
-        """Begins episodes that wait, in the places of those that have ended."""
+        """Begins episodes that wait, in the places that are vacant."""
         begun: list[Owed] = []
         while self._waiting and self._vacant:
             episode = self._waiting.popleft()
-            episode.place(*self._vacant.pop())
+            episode.place(*self._vacant.popleft())
             begun.append(Owed(episode, episode.again()))
         self._play(begun)
 
