@@ -151,7 +151,7 @@ class Pool:
         self.told: list[str] = []
         self.answers: dict[int, Observation | StepResult] = {}
 
-    def begin(self, tasks: list[Task]) -> None:
+    def begin(self, tasks: list[Task], at_once: int) -> None:
         self.answers = {i: Observation("Begin.") for i in range(len(tasks))}
 
     def post(self, responses: dict[int, str]) -> None:
