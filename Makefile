@@ -92,9 +92,11 @@ judge-alone: setup ## rewrite benchmarks/judge-alone.md: a trained judge alone a
 	  runs/evidence/optimized_judge_only --out benchmarks/judge-alone-signals.md
 
 # The paper's Table 2, and what else a step may be compared with.
-lambda: setup ## rewrite benchmarks/lambda.md: lambda of either role, and comparisons, three seeds (over an hour)
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms lambda,comparison --seeds 3 \
+lambda: setup ## rewrite benchmarks/lambda.md and comparison.md: three seeds (two hours)
+	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms lambda --seeds 3 \
 	  --out runs/evidence --page benchmarks/lambda.md
+	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms comparison --seeds 3 \
+	  --out runs/evidence --page benchmarks/comparison.md
 
 # Four times the quickstart's iterations.
 at-length: setup ## rewrite benchmarks/at-length.md: 28 iterations, four arms, three seeds (over two hours)
