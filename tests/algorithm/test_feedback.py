@@ -2,6 +2,7 @@ import math
 from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 from statistics import fmean, pstdev
 
 import numpy as np
@@ -274,6 +275,19 @@ def test_the_judges_weight_leaves_the_policy_alone():
     four = task_signals([1, -1], scores, FeedbackSettings(judge_lambda=4.0))
     assert np.array_equal(one.policy[0], four.policy[0])
     assert not np.allclose(one.judge[0][0], four.judge[0][0])
+
+
+@pytest.mark.parametrize(("normalization", "matters"), [("step", False), ("task", True)])
+def test_up_to_one_the_judges_weight_matters_only_over_a_task(normalization, matters):
+    scores = [[[1, 1, -1], [0, 1, -1]], [[-1, -1, 1], [1, 0, 1]]]
+
+    def learned(weight):
+        settings = FeedbackSettings(judge_lambda=weight, judge_normalization=normalization)
+        return np.concatenate(list(chain(*task_signals([1, -1], scores, settings).judge)))
+
+    assert learned(1.0).any()
+    for weight in (0.0, 0.25, 0.5):
+        assert np.allclose(learned(weight), learned(1.0), rtol=1e-12) != matters
 
 
 @pytest.mark.parametrize(

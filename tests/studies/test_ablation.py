@@ -100,9 +100,9 @@ def test_every_arm_runs_with_every_seed_and_is_compared_with_the_one_before(reci
 
 
 def test_the_arms_that_a_group_names_are_compared_as_it_says(recipe: Path) -> None:
-    found, _ = run(recipe, arms=("policy_lambda_4", "judge_lambda_4", "judge_lambda_0.25"))
+    found, _ = run(recipe, arms=("policy_lambda_4", "policy_lambda_0.25", "judge_lambda_4"))
     against = [row.against for row in found.results.rows]
-    assert against == [None, BEFORE, "policy_lambda_4", "judge_lambda_4"]
+    assert against == [None, BEFORE, "policy_lambda_4", "policy_lambda_0.25"]
 
 
 def test_what_is_there_is_not_run_again(recipe: Path) -> None:

@@ -68,7 +68,6 @@ def test_every_arm_is_a_recipe(recipe: str, name: str) -> None:
         ),
         ("policy_lambda_0.25", {"feedback.policy_lambda": 0.25}),
         ("policy_lambda_4", {"feedback.policy_lambda": 4.0}),
-        ("judge_lambda_0.25", {"feedback.judge_lambda": 0.25}),
         ("judge_lambda_4", {"feedback.judge_lambda": 4.0}),
         ("compare_trajectory", {"feedback.policy_comparison": "trajectory"}),
         ("compare_state", {"feedback.policy_comparison": "state"}),

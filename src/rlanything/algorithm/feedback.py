@@ -49,7 +49,8 @@ class FeedbackSettings:
     policy_lambda: float = 1.0
     """lambda of the policy's feedback R_i."""
     judge_lambda: float = 1.0
-    """lambda of the R_i inside the judge's feedback R^S_ij."""
+    """lambda of the R_i inside the judge's feedback R^S_ij. Normalized over a step, R^S keeps only
+    the sign of R_i, so that all numbers up to 1 come to the same: the outcome's."""
     policy_reward: PolicyReward = "integrated"
     """R_i of the policy: Eq. 1, its first term (what the episode earned) or its second (what the
     judge said) alone."""

@@ -20,7 +20,9 @@ class FeedbackConfig(ConfigSection):
     policy_lambda: Annotated[float, Field(ge=0)] = 1.0
     """lambda of the policy's integrated feedback (Eq. 1)."""
     judge_lambda: Annotated[float, Field(ge=0)] = 1.0
-    """lambda inside the judge's consistency feedback (Eq. 2)."""
+    """lambda inside the judge's consistency feedback (Eq. 2). Where judgements are compared
+    over their step, only the sign of the feedback counts: the outcome's for every lambda up to 1
+    (of three judgements that can all be read: below 3), above it that of most judgements."""
     policy_reward: Literal["integrated", "outcome", "judge"] = "integrated"
     """What the policy's advantage compares: `integrated` feedback (Eq. 1); what the episode itself
     earned: its `outcome`, or what the environment measures beyond it (for coding the share of

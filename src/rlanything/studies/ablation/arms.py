@@ -36,7 +36,8 @@ def _components(reward: str, judge: bool, environment: bool) -> tuple[str, ...]:
 EVERYTHING = _components("integrated", judge=True, environment=True)
 WHOLE = "policy_judge_env"
 ANCHOR = "judge.reference_kl_weight=0.1"
-LAMBDAS = (0.25, 4)
+# Not a quarter for the judge: up to 1, lambda changes nothing that it learns (`FeedbackSettings`).
+LAMBDAS = (("policy", 0.25), ("policy", 4), ("judge", 4))
 
 GROUPS: dict[str, tuple[Arm, ...]] = {
     # The paper's Table 1. What outcomes alone do, and the judge's scores alone, frames it.
@@ -66,9 +67,8 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
     "lambda": (
         Arm(WHOLE, EVERYTHING),
         *(
-            Arm(f"{role}_lambda_{value}", (*EVERYTHING, f"feedback.{key}={value}"), WHOLE)
-            for role, key in (("policy", "policy_lambda"), ("judge", "judge_lambda"))
-            for value in LAMBDAS
+            Arm(f"{role}_lambda_{value}", (*EVERYTHING, f"feedback.{role}_lambda={value}"), WHOLE)
+            for role, value in LAMBDAS
         ),
     ),
     # The steps that the policy's advantage compares a step with: those of its index, or others.
