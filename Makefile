@@ -92,7 +92,7 @@ judge-alone: setup ## rewrite benchmarks/judge-alone.md: a trained judge alone a
 	  runs/evidence/optimized_judge_only --out benchmarks/judge-alone-signals.md
 
 # The paper's Table 2, and what else a step may be compared with.
-lambda: setup ## rewrite benchmarks/lambda.md and comparison.md: three seeds (two hours)
+lambda: setup ## rewrite benchmarks/lambda.md and comparison.md: three seeds (under two hours)
 	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms lambda --seeds 3 \
 	  --out runs/evidence --page benchmarks/lambda.md
 	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms comparison --seeds 3 \
