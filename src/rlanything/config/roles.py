@@ -95,7 +95,7 @@ class TrainedRoleConfig(RoleConfig):
     samples stay together, so there are never more than tasks."""
     epochs: Count = 1
     """How often an iteration's samples are trained on. Later epochs' ratios are further from 1,
-    where `clip_range` holds them; what they teach may carry over less to other tasks."""
+    where `clip_range` holds them."""
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     """Gradients are scaled down to this norm."""
     max_skipped_updates: Count = 3
