@@ -14,9 +14,10 @@ from helpers.delayed import delayed, spoken
 from helpers.scripted import Counting, ScriptedEngine
 from helpers.tiny import plain_logprobs, tiny_model
 from rlanything.domains.base import Episode, Observation
+from rlanything.engines import shipped
 from rlanything.engines.base import ModelError, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
-from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.records import Completion, Step, Task
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.policy import LanguagePolicy
@@ -187,6 +188,16 @@ def test_options_are_spelled_with_the_models_own_end_of_turn():
     changed = replace(choices, free_tokens=0)
     [[completion]] = engine.generate([replace(engine.requests[0], choices=changed)], SAMPLING)
     assert completion.text.removeprefix(" > ") in ACTIONS
+
+
+def test_the_space_before_a_marker_may_be_a_token_of_its_own():
+    model = load_model(shipped.resolve("nano-osworld", "policy"), "float32")
+    policy, engine = policy_with(model)
+    completions = policy.respond([episode("a"), episode("b")], [1, 2])
+    choices = engine.requests[0].choices
+    assert choices is not None
+    assert model.decode([choices.marker]) == ">"
+    assert {each.text.rpartition("> ")[2] for each in completions} <= set(ACTIONS)
 
 
 # The turns of well-known models: the template, its special tokens, the tokenizer's end of sequence,

@@ -137,7 +137,7 @@ class LocalChatModel:
         ]
 
     def check_marker(self, marker: str) -> None:
-        if len(self._model.encode(f" {marker}")) != 1:
+        if self._marker_token(marker) is None:
             raise ModelError(
                 f"decoding: choices needs the action marker {marker!r} to be one token of "
                 f"{self._model.name}; use decoding: free"
@@ -201,8 +201,9 @@ class LocalChatModel:
         """Raises `ModelError` where an action could be cut off, and so read as another."""
         if actions is None:
             return None
-        [marker] = self._encoded(actions.marker)
-        assert self._model.end_of_turn is not None  # check_marker saw to it
+        marker = self._marker_token(actions.marker)
+        assert marker is not None  # check_marker saw to it
+        assert self._model.end_of_turn is not None
         # An action ends the turn.
         end = (self._model.end_of_turn,)
         options = tuple(self._encoded(action) + end for action in actions.admitted)
@@ -216,6 +217,12 @@ class LocalChatModel:
                 "lower policy.thought_tokens"
             )
         return Choices(marker, options, actions.thought_tokens)
+
+    def _marker_token(self, marker: str) -> int | None:
+        """Returns the token of a marker after a space, which may be one of its own; None where the
+        marker is several."""
+        *space, token = self._encoded(marker)
+        return None if self._model.decode(space).strip() else token
 
     def _encoded(self, word: str) -> tuple[int, ...]:
         """Returns the tokens of a marker or an action, which follow a space."""

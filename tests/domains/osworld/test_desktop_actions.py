@@ -15,9 +15,11 @@ from rlanything.domains.osworld.actions import (
     ImpossibleAction,
     Notation,
     find_action,
+    listed_actions,
     parse_action,
 )
 from rlanything.domains.osworld.screen import ScreenPlace
+from rlanything.domains.osworld.tasks import generated_tasks, goal_of
 
 PLACES = {1: ScreenPlace(10, 20), 2: ScreenPlace(30, 40), 3: ScreenPlace(0, 0, window=77)}
 
@@ -181,3 +183,28 @@ def test_every_named_key_is_one_that_the_desktop_knows() -> None:
     known = {key.value for key in names.keys if isinstance(key, ast.Constant)}
     known |= {f"f{number}" for number in range(1, 25)}
     assert known >= KEYS
+
+
+def test_what_is_listed_can_be_done() -> None:
+    listed = listed_actions("Rename may.txt to plan.txt (again), 'now'.", PLACES)
+    for action in listed:
+        parsed(action)
+    assert len(set(listed)) == len(listed)
+    assert {"double_click [2]", "click [3]", "press ctrl+s", "fail"} <= set(listed)
+    assert "double_click [3]" not in listed  # a window
+    assert {"type may.txt", "type /home/user/Desktop/plan.txt", "type now"} <= set(listed)
+    assert "type /home/user/Desktop/now" not in listed
+
+
+def test_a_long_word_of_a_task_is_not_listed() -> None:
+    assert not [each for each in listed_actions(f"Type {'a' * 61}", PLACES) if "aa" in each]
+
+
+def test_experts_of_the_small_recipe_do_nothing_that_is_not_listed() -> None:
+    for task in generated_tasks("train", 64, 0, ["editor", "files", "browser"]):
+        goal = goal_of(task)
+        assert goal is not None
+        listed = listed_actions(task.instruction, {})
+        pointing = ("click", "double_click")
+        beside = [move.action for move in goal.moves if not move.action.startswith(pointing)]
+        assert set(beside) <= set(listed), task.id

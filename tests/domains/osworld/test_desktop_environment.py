@@ -243,3 +243,15 @@ def test_the_next_desktop_starts_while_this_one_is_used_and_each_is_used_once() 
     assert spare.asked != []
     environment.close()
     assert [machine.closed for machine in Made.made] == [True, True, True]
+
+
+def test_possible_actions_are_listed_where_elements_have_numbers_in_a_text() -> None:
+    environment = begun()
+    listed = environment.reset(TASK).choices
+    assert listed is not None
+    assert {"click [1]", "type Do"} <= set(listed)
+    assert environment.step("> click [9]").observation.choices == listed  # an invalid step
+    others: list[dict[str, Any]] = [{"notation": "pyautogui"}, {"text": False}]
+    for options in others:
+        other = DesktopEnvironment(Tasks(), DesktopOptions(**options))
+        assert other.reset(TASK).choices is None

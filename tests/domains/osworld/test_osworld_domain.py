@@ -36,6 +36,7 @@ STEP = Step("the screen", Completion.unsampled("> press enter"), "press enter", 
         ({"prompts": "/nowhere"}, "does not exist"),
         ({"applications": ["editor", "mail"]}, "applications is 'mail': use one of editor"),
         ({"applications": []}, "applications is empty"),
+        ({"families": ["editor-undo"]}, "families is 'editor-undo': use one of editor-add-line"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_refused(options: Mapping[str, Any], fault: str) -> None:

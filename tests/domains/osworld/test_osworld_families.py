@@ -8,6 +8,7 @@ import pytest
 
 from rlanything.domains.base import DomainError, InvalidTask
 from rlanything.domains.osworld.actions import parse_action
+from rlanything.domains.osworld.domain import OSWorld
 from rlanything.domains.osworld.experts import label_of, labels, next_action, number_of
 from rlanything.domains.osworld.families import FAMILIES, HELD_OUT, Move
 from rlanything.domains.osworld.rewriting import rewritten
@@ -102,6 +103,15 @@ def test_tasks_keep_to_the_applications_that_are_named() -> None:
     assert kinds == {"editor"}
     with pytest.raises(DomainError, match=r"split ood has no task .*: add impress or browser"):
         generated_tasks("ood", 1, 1, ["editor"])
+
+
+def test_tasks_keep_to_the_families_that_are_named() -> None:
+    chosen = ["files-move", "editor-settings"]
+    domain = OSWorld(applications=["files", "editor"], families=chosen)
+    assert {task.kind for task in domain.tasks("train", 30, 1)} == set(chosen)
+    assert {task.kind for task in domain.stand_ins(8)} == set(chosen)
+    with pytest.raises(DomainError, match=r"split tune has no task of the families: add editor-a"):
+        OSWorld(applications=["editor"], families=["files-move"]).tasks("tune", 1, 1)
 
 
 def test_a_sorted_table_is_never_asked_to_be_sorted() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rlanything.domains.osworld.families.base import DESKTOP
 from rlanything.domains.osworld.screen import ScreenPlace
 
 ACTION_MARKER = ">"
@@ -43,6 +44,15 @@ KEYS = frozenset(
     )
 )
 """The keys that have names; every other is one character."""
+LISTED_KEYS = (
+    *("enter", "tab", "escape", "space", "backspace", "delete", "up", "down", "left", "right"),
+    *("home", "end", "pageup", "pagedown", "f2", "f5", "f10", "shift+tab", "alt+f4"),
+    *(f"ctrl+{key}" for key in "acdefhlnorstvwxz"),
+    *("ctrl+home", "ctrl+end", "ctrl+enter", "ctrl+shift+n", "ctrl+shift+s", "ctrl+shift+t"),
+)
+"""The keys that a list of possible actions has: those that applications mostly listen to."""
+LONGEST_LISTED = 60
+"""Characters of a word of the task that such a list offers to type."""
 _BUTTONS = ("left", "right", "middle")
 _NUMBER = r"\[?(\d{1,4})\]?"
 _CLICK = re.compile(rf"(click|double_click|right_click) {_NUMBER}")
@@ -51,6 +61,8 @@ _PRESS = re.compile(r"press (\S+)")
 _SCROLL = re.compile(rf"scroll (up|down)(?: {_NUMBER})?")
 _DRAG = re.compile(rf"drag {_NUMBER} {_NUMBER}")
 _CALLS = {"click": "click", "double_click": "doubleClick", "right_click": "rightClick"}
+_WORD = re.compile(r"[^\s,;:!?()\"']*[^\s,;:!?()\"'.]")
+_FILE = re.compile(r"[^/]+\.\w{1,5}")
 _FENCE = re.compile(r"```(?:python)?[ \t]*\n?(.*?)```", re.DOTALL)
 
 
@@ -106,6 +118,20 @@ def parse_action(
     if len(text) > LONGEST_CODE:
         raise ImpossibleAction(f"The code is longer than {LONGEST_CODE} characters.")
     return DesktopAction(code=text)
+
+
+def listed_actions(instruction: str, places: Mapping[int, ScreenPlace]) -> tuple[str, ...]:
+    """Returns the numbered actions that are offered to an agent which chooses from a list: the
+    elements of a screen, the usual keys, and to type single words of the task, file names with the
+    folder of the desktop too. Whoever answers freely may do more."""
+    actions = [f"press {key}" for key in LISTED_KEYS]
+    for number, place in places.items():
+        calls = ("click",) if place.window is not None else _CALLS
+        actions += [f"{call} [{number}]" for call in calls]
+    words = [word for word in _WORD.findall(instruction) if len(word) <= LONGEST_LISTED]
+    actions += [f"type {word}" for word in words]
+    actions += [f"type {DESKTOP}/{word}" for word in words if _FILE.fullmatch(word)]
+    return (*dict.fromkeys(actions), "scroll up", "scroll down", "wait", "done", "fail")
 
 
 def _numbered(text: str, places: Mapping[int, ScreenPlace]) -> tuple[tuple[Any, ...], ...]:

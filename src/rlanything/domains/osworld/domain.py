@@ -48,7 +48,8 @@ class OSWorld(ScreenDomain):
     """Tasks on a desktop, generated unless `data` names a folder of OSWorld's own.
 
     `data`: the folder `evaluation_examples` as it is downloaded. `applications`: those that
-    generated tasks keep to; a split needs one of its own. `actions`: `numbered`,
+    generated tasks keep to; `families`: the kinds that they are of; a split needs one of its own of
+    either. `actions`: `numbered`,
     `computer_13` or `pyautogui`. `observe`: `text`, `image` or `both`, what the models are shown.
     `screenshots`: take one of every screen, also where none is shown to them. `max_steps`: steps
     after which the desktop is scored as it is. `provider`: what starts the machines: `namespaces`
@@ -69,6 +70,7 @@ class OSWorld(ScreenDomain):
         provider: str = NAMESPACES,
         provider_options: Mapping[str, Any] = MappingProxyType({}),
         applications: Sequence[str] = APPLICATIONS,
+        families: Sequence[str] = tuple(FAMILIES),
     ) -> None:
         super().__init__("rlanything.domains.osworld", ADAPTER, prompts, observe)
         _one_of("actions", actions, get_args(Notation))
@@ -78,7 +80,9 @@ class OSWorld(ScreenDomain):
             raise DomainError("applications is empty: leave it out, or name some")
         for application in applications:
             _one_of("applications", application, APPLICATIONS)
-        self._applications = tuple(applications)
+        for family in families:
+            _one_of("families", family, tuple(FAMILIES))
+        self._applications, self._families = tuple(applications), tuple(families)
         self._data = None if data is None else Path(data)
         self._machines = _machines(provider, provider_options)
         self._options = DesktopOptions(
@@ -117,11 +121,11 @@ class OSWorld(ScreenDomain):
         if self._data is not None:
             online = self._machines is not None
             return dataset_tasks(self._data, split, count, seed, online)
-        return generated_tasks(split, count, seed, self._applications)
+        return generated_tasks(split, count, seed, self._applications, self._families)
 
     def stand_ins(self, count: int) -> list[Task]:
         """Returns generated tasks."""
-        return generated_tasks("train", count, 0, self._applications)
+        return generated_tasks("train", count, 0, self._applications, self._families)
 
     @property
     def screen_size(self) -> tuple[int, int]:

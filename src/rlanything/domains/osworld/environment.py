@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from rlanything.domains.osworld.actions import (
     ImpossibleAction,
     Notation,
     find_action,
+    listed_actions,
     parse_action,
 )
 from rlanything.domains.osworld.desktop import Desktop
@@ -221,7 +222,7 @@ class DesktopEnvironment:
             over = self._over(text or "", "")
             return StepResult(over.observation, text, False, over.outcome, over.reward)
         seen = self._observe(QUIET_SECONDS)
-        return StepResult(Observation(f"{reason}\n{seen.text}", image=seen.image), text, False)
+        return StepResult(replace(seen, text=f"{reason}\n{seen.text}"), text, False)
 
     def _observe(self, seconds: float) -> Observation:
         answer = self._ask("GET", f"/tree?quiet={seconds:g}", seconds=seconds + ANSWER_SECONDS)
@@ -240,7 +241,12 @@ class DesktopEnvironment:
         if len(text) > LONGEST_SCREEN:
             text = f"{text[:LONGEST_SCREEN]}\n(more is on the screen)"
         image = Image(self._screenshot()) if self._options.screenshots else None
-        return Observation(text if self._options.text else LOOK, image=image)
+        if not self._options.text:
+            return Observation(LOOK, image=image)
+        listed = None
+        if self._options.notation == "numbered":
+            listed = listed_actions(self._task.instruction, self._screen.places)
+        return Observation(text, listed, image)
 
     def _screenshot(self) -> bytes:
         """Returns a PNG. What comes from the desktop is only an image if it looks like one."""

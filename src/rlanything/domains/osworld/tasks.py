@@ -28,20 +28,28 @@ SPLITS: Mapping[str, tuple[DesktopFamily, ...]] = {
 
 
 def generated_tasks(
-    split: str, count: int, seed: int, applications: Collection[str] = APPLICATIONS
+    split: str,
+    count: int,
+    seed: int,
+    applications: Collection[str] = APPLICATIONS,
+    names: Collection[str] = tuple(FAMILIES),
 ) -> list[Task]:
     """Returns `count` tasks, every family of the split as often as the others.
 
-    `applications`: those that they keep to. Raises `DomainError` for an unknown split, and for one
-    that has none of the applications."""
+    `applications`: those that they keep to; `names`: the families that they are of. Raises
+    `DomainError` for an unknown split, and for one that has none of these."""
     if split not in SPLITS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
-    families = [each for each in SPLITS[split] if each.application in applications]
-    if not families:
+    there = [each for each in SPLITS[split] if each.application in applications]
+    if not there:
         possible = dict.fromkeys(each.application for each in SPLITS[split])
         raise DomainError(
             f"split {split} has no task of the applications: add {' or '.join(possible)}"
         )
+    families = [each for each in there if each.name in names]
+    if not families:
+        possible = [each.name for each in there]
+        raise DomainError(f"split {split} has no task of the families: add {' or '.join(possible)}")
     rng = random.Random(derive(seed, "osworld", split))
     tasks = []
     for number, family in enumerate(dealt(families, count, rng)):
