@@ -99,13 +99,14 @@ lambda: setup ## rewrite benchmarks/lambda.md and comparison.md: three seeds (un
 	  --out runs/evidence --page benchmarks/comparison.md
 
 # Four times the quickstart's iterations.
-at-length: setup ## rewrite benchmarks/at-length.md: 28 iterations, four arms, three seeds (over two hours)
+at-length: setup ## rewrite benchmarks/at-length.md, judges-at-length.md: 28 iterations, four arms, three seeds (over two hours)
 	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 3 \
 	  --arms outcome_only,policy,policy_judge,policy_judge_env loop.iterations=28 checkpoints.every=14 \
 	  --out runs/length --page benchmarks/at-length.md
+	$(BIN)/python benchmarks/judges.py at-length
 
-judges: setup ## rewrite benchmarks/judges.md, from the runs of judge-alone and at-length (half an hour)
-	$(BIN)/python benchmarks/judges.py
+judges: setup ## rewrite benchmarks/judges.md, from the runs of judge-alone (half an hour)
+	$(BIN)/python benchmarks/judges.py elsewhere
 
 # What a judge is worth where outcomes say little. Resumed like `make evidence`.
 HARD := loop.max_steps=8 loop.iterations=6 evaluation.episodes=240
@@ -279,7 +280,7 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about s
 	$(BIN)/python benchmarks/miniwob_pages.py
 	$(BIN)/python benchmarks/learning.py recipes/miniwob-nano.yaml --controls --parallel 2 --page miniwob
 	$(BIN)/python benchmarks/miniwob_speed.py
-	$(BIN)/python benchmarks/learning.py recipes/osworld-nano.yaml --seeds 0 1 2 --parallel 3 --page osworld-nano
+	$(BIN)/python benchmarks/learning.py recipes/osworld-nano.yaml --seeds 0 1 2 --controls --page osworld-nano
 	$(BIN)/python benchmarks/osworld_speed.py
 	$(BIN)/rlanything nano build --domain guess:Guess
 	$(BIN)/python benchmarks/learning.py examples/guess-nano.yaml --controls

@@ -1,9 +1,9 @@
 """Judges before and after training, on rollouts that they were not examined on in their run.
 
-    python benchmarks/judges.py
+    python benchmarks/judges.py elsewhere     # from the runs of `make judge-alone`: judges.md
+    python benchmarks/judges.py at-length     # from those of `make at-length`: judges-at-length.md
 
-Reads the runs that `make judge-alone` keeps in runs/evidence, and those of `make at-length` in
-runs/length if they are there, judges stored rollouts anew, and writes judges.md. Changes no run.
+Judges stored rollouts anew, and changes no run.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ def elsewhere(evidence: Path) -> list[str]:
         before, after = (shares(each, other, 7, [ORACLE, labels]) for each in (BEFORE, trained))
         pairs.append((before, after))
     return [
+        "# Judges, before and after training, on another policy's steps",
         "",
-        "## On another policy's steps, by two sources of labels",
+        command("elsewhere", "make judge-alone"),
         "",
         f"The judge of `{WHOLE}` on 96 rollouts of the last iteration of `outcome_only`, "
         f"{len(pairs)} seeds: the paper's Table 4. Labels of the oracle, and of a model: the judge "
@@ -98,12 +99,12 @@ def elsewhere(evidence: Path) -> list[str]:
 def at_length(length: Path) -> list[str]:
     """The current policy's rollouts, early and late."""
     lines = [
+        "# Judges on the current policy's steps, early and late",
         "",
-        "## On the current policy's steps, early and late",
+        command("at-length", "make at-length"),
         "",
-        "Runs of `make at-length`. On 96 rollouts of the iteration after, from which it has not "
-        "learned yet, labels of the oracle: the judge as it was after so many iterations, against "
-        "the one before training.",
+        "On 96 rollouts of the iteration after, from which it has not learned yet, labels of the "
+        "oracle: the judge as it was after so many iterations, against the one before training.",
     ]
     for arm, iterations in product(("policy_judge", WHOLE), (14, 27)):
         pairs: list[tuple[Shares, Shares]] = []
@@ -121,21 +122,27 @@ def at_length(length: Path) -> list[str]:
     return lines
 
 
+def command(part: str, runs: str) -> str:
+    return (
+        f"`python benchmarks/judges.py {part}`, python {platform.python_version()}; the runs are "
+        f"those of `{runs}`. Intervals are of 95%, Student's over seeds."
+    )
+
+
+PARTS = {
+    "elsewhere": (elsewhere, Path("runs/evidence"), "judges.md"),
+    "at-length": (at_length, Path("runs/length"), "judges-at-length.md"),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--evidence", type=Path, default=Path("runs/evidence"))
-    parser.add_argument("--length", type=Path, default=Path("runs/length"))
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--runs", type=Path, help="the folder of the runs, if it is another")
     chosen = parser.parse_args()
-    lines = [
-        "# Judges, before and after training, on other rollouts",
-        "",
-        f"`python benchmarks/judges.py`, python {platform.python_version()}; the runs are those of "
-        "`make judge-alone`. Intervals are of 95%, Student's over seeds.",
-        *elsewhere(chosen.evidence),
-        *(at_length(chosen.length) if chosen.length.exists() else []),
-    ]
-    path = HERE / "judges.md"
-    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    lines, folder, name = PARTS[chosen.part]
+    path = HERE / name
+    path.write_text("\n".join([*lines(chosen.runs or folder), ""]), encoding="utf-8")
     print(f"wrote {path}")
 
 
