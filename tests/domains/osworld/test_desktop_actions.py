@@ -196,7 +196,9 @@ def test_what_is_listed_can_be_done() -> None:
     assert "type /home/user/Desktop/now" not in listed
 
 
-def test_a_long_word_of_a_task_is_not_listed() -> None:
+def test_a_screen_of_any_number_of_elements_and_a_long_word_do_not_make_a_list_long() -> None:
+    many = {number: ScreenPlace(1, 1) for number in range(1, 10_000)}
+    assert len(listed_actions("", many)) < 1_300
     assert not [each for each in listed_actions(f"Type {'a' * 61}", PLACES) if "aa" in each]
 
 

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from rlanything.domains.osworld.families.base import DESKTOP
@@ -53,6 +54,8 @@ LISTED_KEYS = (
 """The keys that a list of possible actions has: those that applications mostly listen to."""
 LONGEST_LISTED = 60
 """Characters of a word of the task that such a list offers to type."""
+MOST_LISTED = 400
+"""Elements that it offers, of the first lines: a program may show any number of them."""
 _BUTTONS = ("left", "right", "middle")
 _NUMBER = r"\[?(\d{1,4})\]?"
 _CLICK = re.compile(rf"(click|double_click|right_click) {_NUMBER}")
@@ -125,7 +128,7 @@ def listed_actions(instruction: str, places: Mapping[int, ScreenPlace]) -> tuple
     elements of a screen, the usual keys, and to type single words of the task, file names with the
     folder of the desktop too. Whoever answers freely may do more."""
     actions = [f"press {key}" for key in LISTED_KEYS]
-    for number, place in places.items():
+    for number, place in islice(places.items(), MOST_LISTED):
         calls = ("click",) if place.window is not None else _CALLS
         actions += [f"{call} [{number}]" for call in calls]
     words = [word for word in _WORD.findall(instruction) if len(word) <= LONGEST_LISTED]

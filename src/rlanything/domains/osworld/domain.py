@@ -49,13 +49,12 @@ class OSWorld(ScreenDomain):
 
     `data`: the folder `evaluation_examples` as it is downloaded. `applications`: those that
     generated tasks keep to; `families`: the kinds that they are of; a split needs one of its own of
-    either. `actions`: `numbered`,
-    `computer_13` or `pyautogui`. `observe`: `text`, `image` or `both`, what the models are shown.
-    `screenshots`: take one of every screen, also where none is shown to them. `max_steps`: steps
-    after which the desktop is scored as it is. `provider`: what starts the machines: `namespaces`
-    of this one, a provider of desktop_env's, or `module:Class`; `provider_options`: see
-    `ProviderOptions`. `prompts`: a folder whose .txt files replace the shipped prompts. Raises
-    `DomainError` for options it cannot use."""
+    either. `actions`: `numbered`, `computer_13` or `pyautogui`. `observe`: `text`, `image` or
+    `both`, what the models are shown. `screenshots`: take one of every screen, also where none is
+    shown to them. `max_steps`: steps after which the desktop is scored as it is. `provider`: what
+    starts the machines: `namespaces` of this one, a provider of desktop_env's, or `module:Class`;
+    `provider_options`: see `ProviderOptions`. `prompts`: a folder whose .txt files replace the
+    shipped prompts. Raises `DomainError` for options it cannot use."""
 
     action_marker = ACTION_MARKER
 
