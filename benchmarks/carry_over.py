@@ -28,21 +28,21 @@ from pathlib import Path
 from few import mean_of_few
 from torch import no_grad
 
-from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.cluster.models import TrainedModel
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.evaluation.intervals import Interval
+from rlanything.evaluation.success import evaluate, won_shares
 from rlanything.learning.scorer import TokenScorer
 from rlanything.learning.shares import arrange
 from rlanything.learning.trained_tokens import trained_tokens
 from rlanything.progress import Progress
-from rlanything.records import JudgedTrajectory, Sample, Task, Trajectory
+from rlanything.records import Sample, Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
+from rlanything.roles.judges.base import NullJudge
 from rlanything.roles.judges.oracle import OracleJudge
-from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_policy, trained_source
@@ -109,36 +109,29 @@ class Study:
     ) -> list[Trajectory]:
         """Plays every task as often as a rollout group has members; the seeds are the same
         whatever plays."""
-        recipe = self.recipe
+        recipe, settings = self.recipe, self.recipe.environment
         chat_model = LocalChatModel(model.model, model.engine)
-        policy = build_policy(chat_model, self.domain, recipe.policy, temperature)
-        requests = [
-            RolloutRequest(f"{task.id}/{g}", task, derive(recipe.seed, "carry over", task.id, g))
-            for task in tasks
-            for g in range(recipe.loop.rollouts_per_task)
-        ]
         model.engine.sync_weights()
-        settings = recipe.environment
-        with self.progress.phase("rollouts", len(requests), "episodes") as advance:
-            played = rollout(
-                policy,
-                self._environments,
-                requests,
-                recipe.loop.max_steps,
-                settings.parallel_episodes,
-                advance,
-                settings.lockstep,
-            )
+        played = evaluate(
+            build_policy(chat_model, self.domain, recipe.policy, temperature),
+            self._environments,
+            tasks,
+            "train",
+            max_steps=recipe.loop.max_steps,
+            parallel_episodes=settings.parallel_episodes,
+            seed=derive(recipe.seed, "carry over"),
+            progress=self.progress,
+            rollouts=recipe.loop.rollouts_per_task,
+            lockstep=settings.lockstep,
+        )
         return list(played.trajectories)
 
     def groups(self, played: Sequence[Trajectory], lesson: Lesson) -> list[RolloutGroup]:
         """Returns what the episodes teach."""
-        own = self.recipe.feedback.settings()
-        settings: FeedbackSettings = replace(own, policy_reward=lesson.policy_reward)
-        judged = [JudgedTrajectory(each, tuple(() for _ in each.steps)) for each in played]
-        judge = OracleJudge(self.domain, 1)
-        if lesson.policy_reward != "outcome":
-            judged = judge.judge(played, 0)
+        settings = replace(self.recipe.feedback.settings(), policy_reward=lesson.policy_reward)
+        outcomes_alone = lesson.policy_reward == "outcome"
+        judge = NullJudge() if outcomes_alone else OracleJudge(self.domain, 1)
+        judged = judge.judge(played, 0)
         tasks = {each.task.id: each.task for each in played}
         scheduled = [ScheduledTask(name, task, False) for name, task in tasks.items()]
         return grouped(scheduled, judged, lambda group: judge.signals(group, settings))
@@ -178,22 +171,16 @@ class Study:
         ]
 
 
-def by_task(values: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Returns the mean of each task's values."""
-    found: defaultdict[str, list[float]] = defaultdict(list)
-    for task, value in values:
-        found[task].append(value)
-    return {task: statistics.fmean(each) for task, each in found.items()}
-
-
 def estimated(episodes: Sequence[Weighed]) -> Interval | None:
     """Returns what would be won more, over tasks."""
-    gains = [(e.task, (math.exp(min(e.change, LARGEST)) - 1) * e.won) for e in episodes]
-    return mean_of_few([*by_task(gains).values()])
+    gains: defaultdict[str, list[float]] = defaultdict(list)
+    for each in episodes:
+        gains[each.task].append((math.exp(min(each.change, LARGEST)) - 1) * each.won)
+    return mean_of_few([statistics.fmean(of_task) for of_task in gains.values()])
 
 
 def won(played: Sequence[Trajectory]) -> dict[str, float]:
-    return by_task([(each.task.id, each.outcome == 1) for each in played])
+    return won_shares([each.task.id for each in played], [each.outcome for each in played])
 
 
 def row(
@@ -223,7 +210,8 @@ def section(study: Study, title: str, count: int, plays: bool, command: str) -> 
     recipe = study.recipe
     tasks = study.domain.tasks("train", count, derive(recipe.seed, "roots"))
     temperature = recipe.policy.temperature
-    before = study.play(study.policy(), tasks, temperature)
+    untaught = study.policy()
+    before = study.play(untaught, tasks, temperature)
     share = won(before)
     lines = [
         title,
@@ -239,8 +227,8 @@ def section(study: Study, title: str, count: int, plays: bool, command: str) -> 
         "|---|---|---|---|---|",
     ]
     for lower in TEMPERATURES:
-        again = study.play(study.policy(), tasks, lower) if plays else []
-        episodes = study.weighed(study.policy(), before, lower)
+        again = study.play(untaught, tasks, lower) if plays else []
+        episodes = study.weighed(untaught, before, lower)
         lines.append(row(f"no update, temperature {lower:g}", episodes, share, won(again)))
     for lesson in LESSONS:
         study.progress.log(lesson.name)
