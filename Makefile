@@ -99,9 +99,9 @@ lambda: setup ## rewrite benchmarks/lambda.md and comparison.md: three seeds (un
 	  --out runs/evidence --page benchmarks/comparison.md
 
 # Four times the quickstart's iterations.
-at-length: setup ## rewrite benchmarks/at-length.md, judges-at-length.md: 28 iterations, four arms, three seeds (over two hours)
+at-length: setup ## rewrite benchmarks/at-length.md, judges-at-length.md: 28 iterations, five arms, three seeds (over two hours)
 	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 3 \
-	  --arms outcome_only,policy,policy_judge,policy_judge_env loop.iterations=28 checkpoints.every=14 \
+	  --arms components loop.iterations=28 checkpoints.every=14 \
 	  --out runs/length --page benchmarks/at-length.md
 	$(BIN)/python benchmarks/judges.py at-length
 

@@ -38,8 +38,10 @@ Shares = Mapping[tuple[str, str], float]
 """What a judge was right on, by measure and source of labels."""
 
 
-def shares(judge: Path | str, run: Path, iteration: int, labellers: Sequence[Path | str]) -> Shares:
-    """Has the judge judge a run's rollouts of an iteration."""
+def shares(
+    judge: Path | str, run: Path, iteration: int | None, labellers: Sequence[Path | str]
+) -> Shares:
+    """Has the judge judge a run's rollouts of an iteration, or the episodes kept for its judge."""
     sources = [str(each) for each in labellers]
     request = JudgeEvalRequest(str(judge), run, iteration=iteration, labellers=sources)
     result = run_judge_eval(request, Progress(Terminal(stderr=True)))
@@ -99,22 +101,26 @@ def elsewhere(evidence: Path) -> list[str]:
 def at_length(length: Path) -> list[str]:
     """The current policy's rollouts, early and late."""
     lines = [
-        "# Judges on the current policy's steps, early and late",
+        "# Judges at length, on the current policy's steps and on those of the one before training",
         "",
         command("at-length", "make at-length"),
         "",
-        "On 96 rollouts of the iteration after, from which it has not learned yet, labels of the "
-        "oracle: the judge as it was after so many iterations, against the one before training.",
+        "The judge as it was after so many iterations, against the one before training, labels of "
+        "the oracle. The current policy's steps: 96 rollouts of the iteration after, from which "
+        "the judge has not learned yet. Those before training: the 96 episodes that a run keeps "
+        "for its judge.",
     ]
-    for arm, iterations in product(("policy_judge", WHOLE), (14, 27)):
+    asked = ((14, 15), (27, 28), (14, None), (28, None))
+    for arm, (iterations, fresh) in product(("policy_judge", WHOLE), asked):
         pairs: list[tuple[Shares, Shares]] = []
         for run in seeds_of(length / arm):
-            after, fresh = run / CHECKPOINTS / checkpoint_name(iterations), iterations + 1
+            after = run / CHECKPOINTS / checkpoint_name(iterations)
             before, trained = (shares(each, run, fresh, [ORACLE]) for each in (BEFORE, after))
             pairs.append((before, trained))
+        whose = "the policy before training" if fresh is None else "the current policy"
         lines += [
             "",
-            f"`{arm}`, after {iterations} iterations, {len(pairs)} seeds:",
+            f"`{arm}`, after {iterations} iterations, on {whose}, {len(pairs)} seeds:",
             "",
             *HEAD,
             *rows(pairs),
