@@ -99,11 +99,14 @@ lambda: setup ## rewrite benchmarks/lambda.md and comparison.md: three seeds (un
 	  --out runs/evidence --page benchmarks/comparison.md
 
 # Four times the quickstart's iterations.
-at-length: setup ## rewrite benchmarks/at-length.md, judges-at-length.md: 28 iterations, five arms, three seeds (over two hours)
+at-length: setup ## rewrite benchmarks/at-length*.md, judges-at-length.md: 28 iterations, five arms, three seeds (over two hours)
 	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 3 \
 	  --arms components loop.iterations=28 checkpoints.every=14 \
 	  --out runs/length --page benchmarks/at-length.md
 	$(BIN)/python benchmarks/judges.py at-length
+	$(BIN)/python benchmarks/signals.py runs/length/outcome_only runs/length/policy \
+	  runs/length/policy_judge runs/length/judge_only runs/length/policy_judge_env \
+	  --iterations 22 28 --out benchmarks/at-length-signals.md
 
 judges: setup ## rewrite benchmarks/judges.md, from the runs of judge-alone (half an hour)
 	$(BIN)/python benchmarks/judges.py elsewhere

@@ -1,7 +1,7 @@
 """How well advantages tell good steps, under the settings that trained and under others: writes
 benchmarks/signals.md.
 
-    python benchmarks/signals.py ARM [ARM ...] [--out PAGE]
+    python benchmarks/signals.py ARM [ARM ...] [--iterations FIRST LAST] [--out PAGE]
 
 ARM: a folder of runs of one arm, `seed-0`, `seed-1` and so on, as `rlanything ablate` leaves them.
 Reads only their stores: what trained in each arm, and what the rollouts and judgements of the last
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import random
 import shlex
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -57,6 +58,8 @@ JUDGE = {
 RIGHT = (0.6, 0.7, 0.8, 0.9, 1.0)
 """How often judges that are made up for the comparison give a step its label as score."""
 OPEN = (0.0, 1.0)
+EVERY = (1, sys.maxsize)
+"""All iterations of a run."""
 Found = dict[str, dict[str, float]]
 """Measures by settings."""
 
@@ -80,11 +83,12 @@ class Rollouts:
         )
 
 
-def read(run: Path) -> list[Rollouts]:
-    """Returns the rollout groups of all iterations."""
+def read(run: Path, iterations: tuple[int, int] = EVERY) -> list[Rollouts]:
+    """Returns the rollout groups of these iterations, first to last."""
     groups: defaultdict[tuple[int, str], list[StoredTrajectory]] = defaultdict(list)
+    wanted = "SELECT id FROM trajectories WHERE iteration BETWEEN ? AND ? ORDER BY number"
     with closing(Store(run / "run.sqlite")) as store:
-        for (trajectory,) in store.query("SELECT id FROM trajectories ORDER BY number"):
+        for (trajectory,) in store.query(wanted, *iterations):
             episode = store.trajectory(trajectory)
             groups[episode.iteration, episode.task].append(episode)
     return [Rollouts(tuple(members)) for members in groups.values()]
@@ -238,7 +242,7 @@ An advantage is worth what it tells of a step. Here it is compared with the labe
 oracle gives the step, which nobody trains on: +1 where it brings the task nearer to its end. Only
 what was done otherwise in another rollout of the task at the same step counts: advantage, label and
 outcome are taken less their means over those rollouts. Correlations are over all steps that train,
-in all iterations; means over seeds with Student's 95% intervals, differences paired by seed. Seeds:
+in {iterations}; means over seeds with Student's 95% intervals, differences paired by seed. Seeds:
 {seeds}.
 
 ## What trained the policy, arm by arm
@@ -262,7 +266,9 @@ mean of advantage times score: above 0 it is taught to say +1 more often, below 
 """
 
 
-def page(arms: Sequence[Path], options: Sequence[str] = ()) -> str:
+def page(
+    arms: Sequence[Path], iterations: tuple[int, int] = EVERY, options: Sequence[str] = ()
+) -> str:
     """Returns the page about the seeds whose runs all arms have finished."""
     seeds = sorted(set.intersection(*({run.name for run in finished(arm)} for arm in arms)))
     if not seeds:
@@ -272,7 +278,7 @@ def page(arms: Sequence[Path], options: Sequence[str] = ()) -> str:
     accuracy: list[Found] = []
     judge: list[Found] = []
     for seed in seeds:
-        groups = {arm.name: read(arm / seed) for arm in arms}
+        groups = {arm.name: read(arm / seed, iterations) for arm in arms}
         recorded.append({arm: trained(own) for arm, own in groups.items()})
         feedback = load_recipe(arms[-1] / seed / "recipe.yaml").feedback
         settings = replace(feedback.settings(), **RECIPE)
@@ -282,6 +288,9 @@ def page(arms: Sequence[Path], options: Sequence[str] = ()) -> str:
     return PAGE.format(
         command=shlex.join(["python", "benchmarks/signals.py", *map(str, arms), *options]),
         seeds=", ".join(seeds),
+        iterations=(
+            "all iterations" if iterations == EVERY else "iterations {} to {}".format(*iterations)
+        ),
         arms="\n".join(table(recorded)),
         last=arms[-1].name,
         policy="\n".join(table(policy)),
@@ -303,10 +312,13 @@ def finished(arm: Path) -> list[Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("arms", nargs="+", type=Path)
+    parser.add_argument("--iterations", nargs=2, type=int, metavar=("FIRST", "LAST"), default=EVERY)
     parser.add_argument("--out", type=Path, default=OWN_PAGE)
     asked = parser.parse_args()
-    options = ["--out", str(asked.out)] if asked.out != OWN_PAGE else []
-    asked.out.write_text(page(asked.arms, options), encoding="utf-8")
+    iterations: tuple[int, int] = tuple(asked.iterations)
+    options = [] if iterations == EVERY else ["--iterations", *map(str, iterations)]
+    options += ["--out", str(asked.out)] if asked.out != OWN_PAGE else []
+    asked.out.write_text(page(asked.arms, iterations, options), encoding="utf-8")
 
 
 if __name__ == "__main__":

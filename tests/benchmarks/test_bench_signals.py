@@ -46,6 +46,13 @@ def test_the_page_has_every_arm_and_every_setting(signals: ModuleType, tmp_path:
     assert float(with_outcome.split()[0]) > 0.9
 
 
+def test_only_the_iterations_asked_for_are_read(signals: ModuleType, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 3)
+    later = {m.iteration for group in signals.read(run, (2, 3)) for m in group.members}
+    assert later == {2, 3}
+    assert len(signals.read(run, (1, 1))) < len(signals.read(run))
+
+
 def test_a_judge_that_is_made_up_is_right_as_often_as_it_says(
     signals: ModuleType, tmp_path: Path
 ) -> None:
