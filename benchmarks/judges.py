@@ -99,7 +99,7 @@ def elsewhere(evidence: Path) -> list[str]:
 
 
 def at_length(length: Path) -> list[str]:
-    """The current policy's rollouts, early and late."""
+    """The current policy's rollouts and those before training, early and late."""
     lines = [
         "# Judges at length, on the current policy's steps and on those of the one before training",
         "",
