@@ -142,8 +142,9 @@ lint: setup ## ruff and pyright
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 
+# Three processes on two cores: many tests wait, for seats, browsers and time outs.
 test: lint ## every check that CI runs
-	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not slow" --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # TRL, which benchmarks compare with: large, and of no use otherwise.
 RIVALS := $(VENV)/.rivals

@@ -14,8 +14,9 @@ from helpers.fake_endpoint import KEY, FakeEndpoint, fake_endpoint
 # Tiny models are slower on many threads than on one.
 torch.set_num_threads(1)
 
-# Test processes side by side have cores of their own, which what they start inherits: threads of
-# several processes that wait for one another on the same cores take many times as long.
+# Test processes side by side have cores of their own, as far as there are cores, which what they
+# start inherits: threads of several processes that wait for one another on the same cores take many
+# times as long.
 if "PYTEST_XDIST_WORKER" in os.environ:
     number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
     own = sorted(os.sched_getaffinity(0))[number :: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])]
