@@ -12,6 +12,7 @@ import argparse
 import platform
 import statistics
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -38,8 +39,9 @@ Shares = Mapping[tuple[str, str], float]
 """What a judge was right on, by measure and source of labels."""
 
 
+@cache
 def shares(
-    judge: Path | str, run: Path, iteration: int | None, labellers: Sequence[Path | str]
+    judge: Path | str, run: Path, iteration: int | None, labellers: tuple[Path | str, ...]
 ) -> Shares:
     """Has the judge judge a run's rollouts of an iteration, or the episodes kept for its judge."""
     sources = [str(each) for each in labellers]
@@ -81,7 +83,7 @@ def elsewhere(evidence: Path) -> list[str]:
     pairs: list[tuple[Shares, Shares]] = []
     for i, (trained, other) in enumerate(zip(judges, others, strict=True)):
         labels = judges[(i + 1) % len(judges)] / CHECKPOINTS / checkpoint_name(7) / "judge"
-        before, after = (shares(each, other, 7, [ORACLE, labels]) for each in (BEFORE, trained))
+        before, after = (shares(each, other, 7, (ORACLE, labels)) for each in (BEFORE, trained))
         pairs.append((before, after))
     return [
         "# Judges, before and after training, on another policy's steps",
@@ -115,7 +117,7 @@ def at_length(length: Path) -> list[str]:
         pairs: list[tuple[Shares, Shares]] = []
         for run in seeds_of(length / arm):
             after = run / CHECKPOINTS / checkpoint_name(iterations)
-            before, trained = (shares(each, run, fresh, [ORACLE]) for each in (BEFORE, after))
+            before, trained = (shares(each, run, fresh, (ORACLE,)) for each in (BEFORE, after))
             pairs.append((before, trained))
         whose = "the policy before training" if fresh is None else "the current policy"
         lines += [

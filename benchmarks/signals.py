@@ -279,6 +279,8 @@ def page(
     judge: list[Found] = []
     for seed in seeds:
         groups = {arm.name: read(arm / seed, iterations) for arm in arms}
+        if not all(groups.values()):
+            raise SystemExit("--iterations: some of these runs have no rollouts in them")
         recorded.append({arm: trained(own) for arm, own in groups.items()})
         feedback = load_recipe(arms[-1] / seed / "recipe.yaml").feedback
         settings = replace(feedback.settings(), **RECIPE)

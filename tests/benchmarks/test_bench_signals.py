@@ -53,6 +53,15 @@ def test_only_the_iterations_asked_for_are_read(signals: ModuleType, tmp_path: P
     assert len(signals.read(run, (1, 1))) < len(signals.read(run))
 
 
+def test_iterations_that_no_run_has_are_refused_in_one_line(
+    signals: ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "arm").mkdir()
+    make_run(tmp_path / "arm" / "seed-0", 3)
+    with pytest.raises(SystemExit, match="--iterations: some of these runs have no rollouts"):
+        signals.page([tmp_path / "arm"], (9, 12))
+
+
 def test_a_judge_that_is_made_up_is_right_as_often_as_it_says(
     signals: ModuleType, tmp_path: Path
 ) -> None:
