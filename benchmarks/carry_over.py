@@ -33,7 +33,6 @@ from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
-from rlanything.evaluation.intervals import Interval
 from rlanything.evaluation.success import evaluate, won_shares
 from rlanything.learning.scorer import TokenScorer
 from rlanything.learning.shares import arrange
@@ -171,12 +170,12 @@ class Study:
         ]
 
 
-def estimated(episodes: Sequence[Weighed]) -> Interval | None:
-    """Returns what would be won more, over tasks."""
+def estimated(episodes: Sequence[Weighed]) -> list[float]:
+    """Returns what would be won more, by task."""
     gains: defaultdict[str, list[float]] = defaultdict(list)
     for each in episodes:
         gains[each.task].append((math.exp(min(each.change, LARGEST)) - 1) * each.won)
-    return mean_of_few([statistics.fmean(of_task) for of_task in gains.values()])
+    return [statistics.fmean(of_task) for of_task in gains.values()]
 
 
 def won(played: Sequence[Trajectory]) -> dict[str, float]:
@@ -189,21 +188,23 @@ def row(
     """`after`: what was won by playing; empty: it was not played."""
 
     def change(outcome: bool) -> str:
-        return f"{statistics.fmean(e.change for e in episodes if e.won == outcome):+.2f}"
+        changes = [each.change for each in episodes if each.won == outcome]
+        return f"{statistics.fmean(changes):+.2f}" if changes else "-"
 
     both = [after[task] - before[task] for task in before if task in after]
     cells = [
         name,
         said(estimated(episodes)),
-        said(mean_of_few(both)) if both else "-",
+        said(both) if both else "-",
         change(True),
         change(False),
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def said(interval: Interval | None) -> str:
-    return points(interval) if interval else "+0.0 points"
+def said(gains: Sequence[float]) -> str:
+    interval = mean_of_few(gains)
+    return points(interval) if interval else f"{100 * statistics.fmean(gains):+.1f} points"
 
 
 def section(study: Study, title: str, count: int, plays: bool, command: str) -> str:

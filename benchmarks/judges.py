@@ -74,12 +74,15 @@ def rows(pairs: Sequence[tuple[Shares, Shares]]) -> list[str]:
 
 
 def seeds_of(folder: Path) -> list[Path]:
-    return sorted(folder.glob("seed-[0-9]"))
+    return sorted(folder.glob("seed-*/"), key=lambda run: int(run.name.removeprefix("seed-")))
 
 
 def elsewhere(evidence: Path) -> list[str]:
     """Another policy's rollouts, by two sources of labels."""
     judges, others = (seeds_of(evidence / arm) for arm in (WHOLE, "outcome_only"))
+    names = [[run.name for run in runs] for runs in (judges, others)]
+    if names[0] != names[1] or len(judges) < 2:
+        raise SystemExit(f"{evidence}: both arms need the same seeds, two or more: each labels one")
     pairs: list[tuple[Shares, Shares]] = []
     for i, (trained, other) in enumerate(zip(judges, others, strict=True)):
         labels = judges[(i + 1) % len(judges)] / CHECKPOINTS / checkpoint_name(7) / "judge"

@@ -29,15 +29,16 @@ import torch
 import transformers
 from few import mean_of_few
 
-from rlanything.config.recipe import Recipe, load_recipe
+from rlanything.config.recipe import Recipe, first_difference, load_recipe
 from rlanything.engines import shipped
 from rlanything.evaluation.counts import Counts, gain, pooled
-from rlanything.evaluation.intervals import Interval, paired_difference
-from rlanything.evaluation.success import success_interval, won_shares
+from rlanything.evaluation.intervals import Interval
 from rlanything.roles.judges.unit_test import DETECT, UT
+from rlanything.runs.gains import Gain, first_and_last, policy_gains, success
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent, points
 from rlanything.studies.ablation.curves import metric, write_curves
+from rlanything.studies.ablation.grid import MAY_DIFFER
 
 HERE = Path(__file__).parent
 EVENTS = ("proposed", "accepted", "rejected")
@@ -65,20 +66,13 @@ class Finished:
         query = "SELECT SUM(value) FROM metrics WHERE name LIKE 'seconds/%'"
         return self.store.query(query)[0][0] / 60
 
-    def outcomes(self, split: str, iteration: int) -> dict[str, float]:
-        """The share of episodes won, by task."""
-        played = self.store.outcomes(iteration, split)
-        return won_shares([task for task, _ in played], [outcome for _, outcome in played])
-
-    def gain(self, split: str, iteration: int) -> Interval | None:
-        one, two = self.outcomes(split, 0), self.outcomes(split, iteration)
-        shared = sorted(one.keys() & two.keys())
-        return paired_difference([one[t] for t in shared], [two[t] for t in shared])
-
-    def judge(self, name: str) -> tuple[float, float]:
-        """Before and after, on recorded held-out episodes."""
-        values = list(metric(self.store, f"evaluation/judge/{name}").values())
-        return values[0], values[-1]
+    def judge(self, name: str) -> tuple[float, float] | None:
+        """Before and after, on recorded held-out episodes; None where either was not measured."""
+        values = metric(self.store, f"evaluation/judge/{name}")
+        ends = first_and_last(self.store)
+        if ends is None or not values.keys() >= set(ends):
+            return None
+        return values[ends[0]], values[ends[1]]
 
     def judge_counts(self, measure: str, split: str, iteration: int) -> dict[str, Counts]:
         """Returns the hits of a judge that writes tests, on the tasks of a split."""
@@ -106,6 +100,8 @@ def run(recipe: Path, folder: Path, overrides: list[str]) -> bool:
     """Trains or resumes, unless that was done before. Returns whether it ended well."""
     if not (folder / "run.sqlite").exists():
         what = ["train", str(recipe), f"run_dir={folder}", *overrides]
+    elif other := other_recipe(recipe, folder, overrides):
+        sys.exit(f"{folder} is a run of another recipe ({other} differs): give another --keep")
     elif not ended(folder):
         what = ["resume", str(folder)]
     else:
@@ -113,6 +109,12 @@ def run(recipe: Path, folder: Path, overrides: list[str]) -> bool:
     with log_of(folder).open("a") as log:
         command = [sys.executable, "-m", "rlanything.cli", *what]
         return subprocess.run(command, check=False, stdout=log, stderr=log).returncode == 0
+
+
+def other_recipe(recipe: Path, folder: Path, overrides: list[str]) -> str | None:
+    """Returns a setting that the run there has otherwise; None: there is none."""
+    wanted, there = load_recipe(recipe, overrides), load_recipe(folder / "recipe.yaml")
+    return first_difference(*(each.model_dump(exclude=MAY_DIFFER) for each in (there, wanted)))
 
 
 def log_of(folder: Path) -> Path:
@@ -124,17 +126,24 @@ def ended(folder: Path) -> bool:
         return bool(store.query("SELECT value FROM run WHERE key = 'closing'"))
 
 
+def change(before: float | None, after: float | None, gain: Interval | None) -> list[str]:
+    """Two cells: the levels, and the gain."""
+    if before is None or after is None:
+        return ["-", "-"]
+    return [f"{before:.1%} -> {after:.1%}", points(gain) if gain else "-"]
+
+
+def won_more(each: Gain) -> list[str]:
+    ends = (end and end.estimate for end in (each.before, each.after))
+    return change(*ends, each.change)
+
+
 def row(finished: Finished, splits: tuple[str, ...]) -> str:
-    last = finished.store.evaluated_iterations()[-1]
     cells = [finished.name, f"{finished.minutes:.1f}"]
-    for split in splits:
-        before, after = (finished.outcomes(split, i).values() for i in (0, last))
-        gain = finished.gain(split, last)
-        cells.append(f"{sum(before) / len(before):.1%} -> {sum(after) / len(after):.1%}")
-        cells.append(points(gain) if gain else "-")
+    for each in policy_gains(finished.store, splits):
+        cells += won_more(each)
     for name in (PROCESS, POSITIVE, UNREADABLE):
-        before, after = finished.judge(name)
-        cells.append(f"{before:.1%} -> {after:.1%}")
+        cells += change(*(finished.judge(name) or (None, None)), None)[:1]
     cells.append(finished.events())
     return f"| {' | '.join(cells)} |"
 
@@ -159,16 +168,12 @@ def tests_table(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     ]
     for run in runs:
         last = run.store.evaluated_iterations()[-1]
-        for split in splits:
-            before, after = (run.outcomes(split, i).values() for i in (0, last))
-            cells = [run.name, split]
-            cells.append(f"{sum(before) / len(before):.1%} -> {sum(after) / len(after):.1%}")
-            cells.append(points(change) if (change := run.gain(split, last)) else "-")
+        for each in policy_gains(run.store, splits):
+            cells = [run.name, each.name, *won_more(each)]
             for measure in (UT, DETECT):
-                one, two = (run.judge_counts(measure, split, i) for i in (0, last))
-                change = gain(one, two, (measure,))
-                cells.append(f"{pooled(one)[measure]:.1%} -> {pooled(two)[measure]:.1%}")
-                cells.append(points(change) if change else "-")
+                one, two = (run.judge_counts(measure, each.name, i) for i in (0, last))
+                levels = (pooled(end).get(measure) for end in (one, two))
+                cells += change(*levels, gain(one, two, (measure,)))
             lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "| run | minutes | proposed/accepted/rejected |", "|---|---|---|"]
     return lines + [f"| {run.name} | {run.minutes:.1f} | {run.events()} |" for run in runs]
@@ -189,14 +194,10 @@ def selected(run: Finished, folder: Path, split: str, way: str) -> str:
 
 def over_seeds(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     """The mean gains, with Student's interval: seeds are what varies independently."""
-    gains = {
-        split: [
-            g.estimate
-            for run in runs
-            if (g := run.gain(split, run.store.evaluated_iterations()[-1]))
-        ]
-        for split in splits
-    }
+    gains: dict[str, list[float]] = {split: [] for split in splits}
+    for run in runs:
+        for each in policy_gains(run.store, splits):
+            gains[each.name] += [each.change.estimate] if each.change else []
     if runs[0].writes_tests:
         for measure, split in product((UT, DETECT), splits):
             changes = [
@@ -209,7 +210,7 @@ def over_seeds(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
             ]
             gains[f"{measure}, {split}"] = [change.estimate for change in changes if change]
     else:
-        judged = [run.judge(PROCESS) for run in runs]
+        judged = [ends for run in runs if (ends := run.judge(PROCESS))]
         gains["judge, balanced Process Acc"] = [after - before for before, after in judged]
     return [
         f"- {name}: {points(interval)}"
@@ -226,12 +227,9 @@ def curves(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
     for run in runs:
         judged = [metric(run.store, f"evaluation/judge/{measure}") for measure in measures]
         for iteration in run.store.evaluated_iterations():
-            rates = [
-                percent(success_interval([task for task, _ in won], [o for _, o in won]))
-                for split in splits
-                if (won := run.store.outcomes(iteration, split))
-            ]
-            judge = [f"{found[iteration]:.1%}" for found in judged]
+            won = [success(run.store.outcomes(iteration, split)) for split in splits]
+            rates = [percent(each) if each else "-" for each in won]
+            judge = [f"{each[iteration]:.1%}" if iteration in each else "-" for each in judged]
             cells = [run.name, str(iteration), *rates, *judge]
             lines.append(f"| {' | '.join(cells)} |")
     return lines
@@ -268,9 +266,9 @@ def page(
         "",
         f"`{command()}`, python {platform.python_version()}, torch "
         f"{torch.__version__}, transformers {transformers.__version__}, {platform.machine()}, "
-        f"{os.cpu_count()} cores{at_once}. Minutes include evaluation, not set-up, "
-        f"and whatever else the machine did meanwhile. Held-out success over {played} of each "
-        f"split, gains paired by task with 95% intervals over tasks.{built}",
+        f"{os.cpu_count()} cores{at_once}. Minutes leave out set-up and the last "
+        f"evaluation, and include whatever else the machine did meanwhile. Held-out success over "
+        f"{played} of each split, gains paired by task with 95% intervals over tasks.{built}",
         "",
         *write(seeds, splits),
     ]

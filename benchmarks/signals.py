@@ -60,6 +60,12 @@ RIGHT = (0.6, 0.7, 0.8, 0.9, 1.0)
 OPEN = (0.0, 1.0)
 EVERY = (1, sys.maxsize)
 """All iterations of a run."""
+MAY_TRAIN = """
+SELECT t.id FROM trajectories t JOIN groups g USING (iteration, task)
+WHERE iteration BETWEEN ? AND ? AND (NOT g.candidate OR EXISTS (
+  SELECT 1 FROM slot_events e WHERE e.slot = g.slot AND e.task = task
+  AND e.iteration = t.iteration AND e.kind = 'accepted'))
+ORDER BY t.number"""
 Found = dict[str, dict[str, float]]
 """Measures by settings."""
 
@@ -84,11 +90,11 @@ class Rollouts:
 
 
 def read(run: Path, iterations: tuple[int, int] = EVERY) -> list[Rollouts]:
-    """Returns the rollout groups of these iterations, first to last."""
+    """Returns the rollout groups of these iterations, first to last, but for those of rejected
+    rewrites, on which nobody trains."""
     groups: defaultdict[tuple[int, str], list[StoredTrajectory]] = defaultdict(list)
-    wanted = "SELECT id FROM trajectories WHERE iteration BETWEEN ? AND ? ORDER BY number"
     with closing(Store(run / "run.sqlite")) as store:
-        for (trajectory,) in store.query(wanted, *iterations):
+        for (trajectory,) in store.query(MAY_TRAIN, *iterations):
             episode = store.trajectory(trajectory)
             groups[episode.iteration, episode.task].append(episode)
     return [Rollouts(tuple(members)) for members in groups.values()]
@@ -111,10 +117,11 @@ def within(pairs: Sequence[tuple[float, float]], places: Sequence[tuple[int, ...
 
 
 def of_judge(pairs: Sequence[tuple[float, int, int]], count: int) -> dict[str, float]:
-    """`pairs`: of every judgement that trains its advantage, score and label."""
+    """`pairs`: of every judgement that trains its advantage, score and label; `count`: how many
+    there were, of which an arm may have none."""
     advantages, scores, _ = np.array(pairs, dtype=np.float64).reshape(-1, 3).T
     return {
-        "judgements that train": len(pairs) / count,
+        "judgements that train": len(pairs) / count if count else np.nan,
         "advantage with being right": correlation([(a, s * label) for a, s, label in pairs]),
         "pull toward +1": float((advantages * scores).mean()) if len(pairs) else np.nan,
     }
@@ -270,6 +277,8 @@ def page(
     arms: Sequence[Path], iterations: tuple[int, int] = EVERY, options: Sequence[str] = ()
 ) -> str:
     """Returns the page about the seeds whose runs all arms have finished."""
+    if len({arm.name for arm in arms}) < len(arms):
+        raise SystemExit("two of these folders have the same name, by which a row goes")
     seeds = sorted(set.intersection(*({run.name for run in finished(arm)} for arm in arms)))
     if not seeds:
         raise SystemExit("these folders have no finished run of one seed in common")

@@ -19,14 +19,18 @@ def test_an_estimate_counts_won_episodes_by_their_weight_and_tasks_alike() -> No
         BENCH.Weighed("b", True, half),
         BENCH.Weighed("c", True, 0.0),
     ]
-    gain = BENCH.estimated(episodes)
-    assert gain.estimate == pytest.approx((0.5 - 0.5 + 0.0) / 3)
-    assert gain.low < 0 < gain.high
+    gains = BENCH.estimated(episodes)
+    assert gains == pytest.approx([0.5, -0.5, 0.0])
+    assert BENCH.said(gains).startswith("+0.0 points [-")
+
+
+def test_a_gain_that_all_tasks_share_is_said_as_it_is() -> None:
+    assert BENCH.said([0.125, 0.125]) == "+12.5 points"
 
 
 def test_one_episode_that_has_become_very_likely_does_not_decide() -> None:
     episodes = [BENCH.Weighed("a", True, 50.0), BENCH.Weighed("b", True, 0.0)]
-    assert BENCH.estimated(episodes).estimate == pytest.approx((math.e**3 - 1) / 2)
+    assert BENCH.estimated(episodes) == pytest.approx([math.e**3 - 1, 0.0])
 
 
 def test_a_recipe_measured_again_has_one_section_and_others_stay() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +15,8 @@ import pytest
 from helpers.benchmark_module import load_benchmark
 from helpers.paths import ROOT
 from helpers.report_runs import make_run
+
+CANDIDATES = "SELECT task, iteration, slot FROM groups WHERE candidate"
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +55,31 @@ def test_only_the_iterations_asked_for_are_read(signals: ModuleType, tmp_path: P
     later = {m.iteration for group in signals.read(run, (2, 3)) for m in group.members}
     assert later == {2, 3}
     assert len(signals.read(run, (1, 1))) < len(signals.read(run))
+
+
+def test_rollouts_of_rejected_rewrites_train_nobody_and_are_left_out(
+    signals: ModuleType, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", 3)
+    with closing(sqlite3.connect(run / "run.sqlite")) as db:
+        met = [(task, at) for task, at, _ in db.execute(CANDIDATES)]
+        assert met
+        db.execute("UPDATE slot_events SET kind = 'rejected' WHERE kind = 'accepted'")
+        db.commit()
+
+    def read() -> set[tuple[str, int]]:
+        return {(m.task, m.iteration) for group in signals.read(run) for m in group.members}
+
+    assert not read() & {*met}
+    with closing(sqlite3.connect(run / "run.sqlite")) as db:
+        db.execute("UPDATE slot_events SET kind = 'accepted' WHERE kind = 'rejected'")
+        db.commit()
+    assert {*met} <= read()
+
+
+def test_two_arms_of_one_name_are_refused(signals: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="the same name"):
+        signals.page([tmp_path / "one" / "arm", tmp_path / "two" / "arm"])
 
 
 def test_iterations_that_no_run_has_are_refused_in_one_line(

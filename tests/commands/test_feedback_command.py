@@ -117,6 +117,9 @@ def test_a_reward_wins_from_the_mark_on(tmp_path):
     for reward in ("0.9", None, True, float("nan")):
         with pytest.raises(RolloutsError, match=r"line 1: 'reward' is .*, no number"):
             run(tmp_path, line(reward=reward), overwrite=True, win_at=0.5)
+    for mark in (float("nan"), float("inf")):
+        with pytest.raises(RolloutsError, match="--win-at is"):
+            run(tmp_path, *lines, overwrite=True, win_at=mark)
 
 
 def test_packed_files_are_read_and_written(tmp_path):

@@ -117,7 +117,7 @@ def test_an_episode_is_scored_at_its_horizon_and_lost_at_the_loops_limit() -> No
     lost = played(Dice(horizon=1), "> roll").trajectories[0]
     assert (lost.outcome, lost.reward) == (-1, 0.25)
     cut = played(Dice(), "> roll", max_steps=4).trajectories[0]
-    assert (len(cut.steps), cut.outcome, cut.reward) == (4, -1, None)
+    assert (len(cut.steps), cut.outcome, cut.reward) == (4, -1, 1.0)
     for horizon in (0, -1, 1.5, "long", True):
         with pytest.raises(DomainError, match="horizon"):
             Dice(horizon=horizon)  # pyright: ignore[reportArgumentType]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -122,6 +123,14 @@ def test_without_an_oracle_there_is_no_gain_to_report() -> None:
     assert evaluated.diagnostics.outcome_accuracy is not None
     assert gain(evaluated.counts, evaluated.counts, (GOOD, BAD)) is None
     assert pooled(evaluated.counts) == {AGREEING: evaluated.diagnostics.outcome_accuracy}
+
+
+def test_rollouts_of_one_task_are_counted_together() -> None:
+    played = [replace(each, task=Task("one", "")) for each in episodes(3, 4)]
+    evaluated = evaluate(eval_set(LabelledDomain(), played), 3)
+    apart = evaluate(eval_set(LabelledDomain(), episodes(3, 4)), 3)
+    assert [*evaluated.counts] == ["one"]
+    assert pooled(evaluated.counts) == pooled(apart.counts)
 
 
 def test_what_is_counted_by_episode_adds_up_to_the_accuracies() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,6 +56,9 @@ def judge_that_says(*tests: str) -> tuple[UnitTestJudge, ScriptedEngine]:
         ([1, -1, -1, -1], 0.0),  # a correct program fails it
         ([-1, -1, 1, 1], -1.0),
         ([0, 0, 0, 0], -1.0),  # nobody can read it
+        ([1, 0, -1, -1], 1.0),  # where the sandbox failed, nothing is known
+        ([1, 1, 1, 0], 0.0),
+        ([1, 1, 0, 0], 1.0),
     ],
 )
 def test_a_generated_test_earns_what_it_tells_apart(scores: list[int], earned: float) -> None:
@@ -96,8 +100,8 @@ def test_no_unreadable_or_wrong_test_earns_more_than_a_readable_correct_one(
         assert not earned.any()
         return
     right, unreadable = (correct == 1).all(axis=0), (table == 0).all(axis=0)
-    best_of_the_others = max(earned[~right], default=-1.0)
-    assert all(earned[right] >= best_of_the_others)
+    best_of_the_wrong = max(earned[unreadable | (correct == -1).any(axis=0)], default=-1.0)
+    assert all(earned[right] >= best_of_the_wrong)
     assert (earned[unreadable] == -1).all()
 
 
@@ -171,3 +175,32 @@ def test_ut_and_detect_are_shares_of_the_tests_of_solved_tasks() -> None:
     assert judge.counts(judged) == {"a": {"UT": (passed, 4), "Detect": (detected, 4)}}
     assert judge.counts(judged[2:]) == {}
     assert judge.counts(judged[1:]) == {"a": {"UT": (passed, 4)}}
+
+
+def test_a_test_is_not_counted_where_the_sandbox_failed_for_some_program() -> None:
+    judge, _ = judge_that_says("3", "7", "6")
+    judged = judge.judge([wrote("a/0", "a", "5", -1, 0), wrote("a/1", "a", "6", 1, 1)], 0)
+    whole = judge.counts(judged)["a"]["UT"]
+    for place, score in enumerate(judged[1].scores[0]):
+        row = list(judged[1].judgements[0])
+        row[place] = replace(row[place], score=0)
+        known = judge.counts([judged[0], replace(judged[1], judgements=(tuple(row),))])
+        assert known["a"]["UT"] == (whole[0] - (score == 1), 3)
+
+
+def test_a_task_that_no_test_says_anything_of_has_no_judgements_and_counts_for_nothing() -> None:
+    class Untestable(Compared):
+        def run_tests(
+            self, task: Task, responses: Sequence[str], tests: Sequence[str]
+        ) -> list[list[int]]:
+            return [[] for _ in responses]
+
+    model = tiny_model(0)
+    engine = ScriptedEngine(model, lambda prompt, seed: "3")
+    judge = UnitTestJudge(LocalChatModel(model, engine), Untestable(), Sampling(1.0, 8), 4)
+    judged = judge.judge([wrote("a/0", "a", "5", -1, 0.0), wrote("a/1", "a", "6", 1, 1.0)], 0)
+    assert [each.judgements for each in judged] == [((),), ((),)]
+    assert judge.counts(judged) == {}
+    signals = judge.signals(judged, replace(WIDE, policy_reward="outcome"))
+    assert [each.tolist() for each in signals.policy] == [[-1.0], [1.0]]
+    assert not any(len(step) for program in signals.judge for step in program)

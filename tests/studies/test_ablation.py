@@ -8,10 +8,12 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from rich.console import Console
 from helpers.command import call
 from helpers.paths import TESTS, TINY
 from rlanything.config.recipe import RecipeError, load_recipe
+from rlanything.evaluation.intervals import Interval
 from rlanything.progress import Progress
 from rlanything.runs.stopping import Stopped
 from rlanything.studies.ablation import grid
@@ -97,6 +100,28 @@ def test_every_arm_runs_with_every_seed_and_is_compared_with_the_one_before(reci
     assert balanced.estimate == pytest.approx((0.7 + 0.5) / 2)
     assert sum("finished in" in line for line in said) == 4
     assert "(4 of 4 runs)" in said[-1]
+
+
+def test_episodes_that_could_not_be_played_are_neither_lost_nor_won(recipe: Path) -> None:
+    def in_domain(found: Ablation) -> tuple[Interval, Interval]:
+        [row] = [row for row in found.results.rows if row.name == "seven7"]
+        assert row.differences is not None
+        value, change = row.values["in_domain"], row.differences["in_domain"]
+        assert value is not None
+        assert change is not None
+        return value, change
+
+    before, change = in_domain(run(recipe)[0])
+    with closing(sqlite3.connect(recipe.parent / "out" / "seven7" / "seed-0" / "run.sqlite")) as db:
+        lost = "SELECT task FROM evaluations WHERE iteration = 1 AND outcome = -1 LIMIT 2"
+        query = f"UPDATE evaluations SET outcome = 0 WHERE iteration = 1 AND task IN ({lost})"
+        assert db.execute(query).rowcount == 2
+        db.commit()
+    after, change_after = in_domain(run(recipe)[0])
+    assert after.estimate == pytest.approx((7 / 8 + 7 / 10) / 2)
+    assert after.low <= before.low
+    assert change_after.estimate > change.estimate
+    assert change_after.low <= change.low
 
 
 def test_the_arms_that_a_group_names_are_compared_as_it_says(recipe: Path) -> None:
@@ -218,6 +243,16 @@ def test_another_recipe_in_the_folder_is_refused_before_anything_runs(recipe: Pa
 def test_what_the_grid_decides_is_not_for_overrides(recipe: Path, override: str) -> None:
     with pytest.raises(GridError, match="leave it out"):
         run(recipe, override)
+
+    with pytest.raises(GridError, match="leave it out"):
+        run(recipe, arms=(f"late4:{override}",))
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_anything_runs(recipe: Path) -> None:
+    for page in (recipe.parent / "curves.csv", recipe.parent):
+        with pytest.raises(GridError, match=r"--page .*: name a Markdown file"):
+            run(recipe, page=page)
+    assert not (recipe.parent / "out").exists()
 
 
 def test_a_grid_that_would_measure_nothing_is_refused(recipe: Path) -> None:

@@ -296,7 +296,8 @@ class UnitTestDomain(Domain, Protocol):
         self, task: Task, responses: Sequence[str], tests: Sequence[str]
     ) -> list[list[int]]:
         """Returns scores [responses][tests]: +1 where the response passes the test that the judge
-        wrote, -1 where it fails, 0 for a test that cannot be read."""
+        wrote, -1 where it fails, 0 for a test that cannot be read or run; [responses][0] where
+        no test says anything of the task."""
         ...
 
 

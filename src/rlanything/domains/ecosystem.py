@@ -110,8 +110,8 @@ class EcosystemEnvironment:
         except BadReward as fault:  # a response may have brought it about
             raise EpisodeError(self._task.id, str(fault), lost=True) from None
         seen = Observation(turn.text, turn.choices)
-        total = None if outcome is None else self._total
-        return StepResult(seen, action, turn.valid, outcome, total)
+        # The total so far: where `loop.max_steps` cuts the episode off, no other comes.
+        return StepResult(seen, action, turn.valid, outcome, self._total)
 
     def action_in(self, response: str) -> str | None:
         """Returns the action in a response; None where there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ class JudgeEvaluation:
 
     diagnostics: Diagnostics
     counts: dict[str, Counts]
-    """By item: an episode, or a task where judgements are tests."""
+    """By task: its episodes stand or fall together."""
 
 
 class JudgeEvalSet:
@@ -56,12 +57,22 @@ def evaluation_of(
     """Returns what a judge's answers are worth against one source of labels. `labels` by
     trajectory; `weight` is the judge's lambda."""
     # A judge that writes tests is counted by what they are; one of steps by its verdicts.
-    counts: dict[str, Counts] = {**judge.counts(judged)} or {
-        episode.trajectory.id: _recognised(episode, labels.get(episode.trajectory.id))
-        for episode in judged
-        if episode.scores
-    }
+    counts: dict[str, Counts] = {**judge.counts(judged)} or _counts_of_steps(judged, labels)
     return JudgeEvaluation(diagnose_judged(judged, labels, weight), counts)
+
+
+def _counts_of_steps(
+    judged: Sequence[JudgedTrajectory], labels: Mapping[str, Sequence[int]]
+) -> dict[str, Counts]:
+    counts: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+    for episode in judged:
+        if episode.scores:
+            own = counts[episode.trajectory.task.id]
+            known = labels.get(episode.trajectory.id)
+            for measure, (hits, total) in _recognised(episode, known).items():
+                before = own.get(measure, (0, 0))
+                own[measure] = (before[0] + hits, before[1] + total)
+    return {**counts}
 
 
 def _recognised(judged: JudgedTrajectory, known: Sequence[int] | None) -> Counts:

@@ -153,6 +153,8 @@ def read_entries(
     `progress` is called with the bytes read, about once per MiB; `win_at`: the outcome is whether
     the line's `reward` reaches it; `line_format`: the lines are another framework's. Raises
     RolloutsError at the first line that is none."""
+    if win_at is not None and not math.isfinite(win_at):
+        raise RolloutsError(f"--win-at is {win_at}: give the reward from which on it is won")
     done = told = 0
     for number, line in enumerate(file, start=1):
         done += len(line)

@@ -106,7 +106,7 @@ class JudgeEvalResult:
             where = f"episodes of iteration {self.request.iteration}"
         table = Table(
             title=f"{self.request.judge} on {self.episodes} {where} of {self.request.run}",
-            caption="95% intervals, over episodes or, for tests, over tasks.",
+            caption="95% intervals, over tasks.",
         )
         table.add_column("measure")
         table.add_column("labels")

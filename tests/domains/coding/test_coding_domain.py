@@ -357,6 +357,13 @@ def test_options_without_meaning_are_refused(options: dict, said: str) -> None:
         Coding(**options)
 
 
+def test_a_generated_test_says_nothing_of_a_function(domain: Coding) -> None:
+    function = Problem("Double n.", (), 3.0, check="check(f)\n", entry_point="f")
+    task = Task("f", function.question, "function", function.to_data())
+    tests = [written_test("2\n", "4")]
+    assert domain.run_tests(task, [fenced(RIGHT), "no program"], tests) == [[], []]
+
+
 def test_problems_from_files_drop_in(tmp_path: Path) -> None:
     entry = {
         "question": DOUBLE.question,

@@ -265,6 +265,8 @@ class Coding:
     def run_tests(
         self, task: Task, responses: Sequence[str], tests: Sequence[str]
     ) -> list[list[int]]:
+        if "check" in task.data:
+            return [[] for _ in responses]  # a test of stdin and stdout says nothing of a function
         table = [[0] * len(tests) for _ in responses]
         readable, runs = self._runs(task, responses, tests)
         examples = list(readable.values())
@@ -309,7 +311,7 @@ class Coding:
             except InvalidTest:
                 continue
         if problem.check is not None or not readable:
-            return {}, {}  # a test of stdin and stdout says nothing of a function
+            return {}, {}
         rows = {
             row: program
             for row, program in enumerate(map(program_in, responses))

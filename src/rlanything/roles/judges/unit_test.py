@@ -45,9 +45,9 @@ class UnitTestJudge:
             responses = [trajectories[i].steps[0].response for i in members]
             table = self._domain.run_tests(tasks[name], responses, [each.answer for each in tests])
             for i, scores in zip(members, table, strict=True):
-                row = tuple(
-                    Judgement(test, score) for test, score in zip(tests, scores, strict=True)
-                )
+                # Without scores where a test says nothing of the task.
+                written = tests if scores else ()
+                row = tuple(Judgement(*each) for each in zip(written, scores, strict=True))
                 judged[i] = JudgedTrajectory(trajectories[i], (row,))
             if on_judgements is not None:
                 on_judgements(len(members) * self.samples)
@@ -80,12 +80,14 @@ class UnitTestJudge:
     def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
         """Returns by task, of its m tests: UT, those that all correct programs pass; Detect, those
         among them that all wrong ones fail. A task without a correct program says nothing of its
-        tests, and Detect needs a wrong one."""
+        tests, and Detect needs a wrong one; a test is left out of both where the sandbox failed for
+        some program."""
         counts: dict[str, dict[str, tuple[int, int]]] = {}
         for name, members in _by_task([each.trajectory for each in judged]).items():
             group = [judged[i] for i in members]
             outcomes, table = np.array([each.trajectory.outcome for each in group]), _table(group)
-            if not (outcomes == 1).any():
+            table = table[:, (table != 0).all(axis=0) | (table == 0).all(axis=0)]
+            if not (outcomes == 1).any() or not table.size:
                 continue
             valid = (table[outcomes == 1] == 1).all(axis=0)
             counts[name] = {UT: (int(valid.sum()), len(valid))}

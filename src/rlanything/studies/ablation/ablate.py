@@ -90,6 +90,8 @@ def _check_paths(request: AblationRequest) -> None:
     for option, path in (("--page", request.page), ("--figure", request.figure)):
         if path is not None and not path.parent.is_dir():
             raise GridError(f"{option}: there is no folder {path.parent}; create it first")
+    if request.page is not None and (request.page.suffix != ".md" or request.page.is_dir()):
+        raise GridError(f"--page {request.page}: name a Markdown file, as page.md")
     if request.figure is not None:
         check_figure(request.figure)
 

@@ -133,7 +133,7 @@ def make_cells(
     A run has one seat and one thread unless an override says otherwise: its results then do not
     depend on how many run at once. Raises `RecipeError`, and `GridError` for an override that the
     grid sets or a judge that no run trains."""
-    for override in overrides:
+    for override in (*overrides, *(own for arm in arms for own in arm.overrides)):
         if override.startswith(("seed=", "run_dir=")):
             raise GridError(f"override {override!r}: --seeds and --out set that; leave it out")
     cells: list[Cell] = []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
 from rlanything.evaluation.crossed import (
@@ -16,6 +17,7 @@ from rlanything.evaluation.crossed import (
 )
 from rlanything.evaluation.intervals import Interval
 from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD
+from rlanything.evaluation.success import widened
 from rlanything.roles.judges.unit_test import DETECT, UT
 from rlanything.runs.store.store import Store
 from rlanything.studies.ablation.arms import Arm
@@ -23,8 +25,28 @@ from rlanything.studies.ablation.grid import Cell
 
 BEFORE = "before optimization"
 
-Reader: TypeAlias = Callable[[Store, int], dict[str, Hits]]
-"""Reads from a store, at the iteration of an evaluation: hits and totals of each kind, by item."""
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one evaluation counted."""
+
+    hits: dict[str, Hits]
+    """Hits and totals of each kind, by item."""
+    unplayable: dict[str, int] = field(default_factory=dict)
+    """Episodes that could not be played, by item, where there are any: neither won nor lost."""
+
+    def with_fate(self, fate: int) -> dict[str, Hits]:
+        """Returns the hits with unplayable episodes left out (0), lost (-1) or won (+1)."""
+        missing = {item: count for item, count in self.unplayable.items() if fate}
+        more = {
+            item: [(hits + count * (fate == 1), total + count) for hits, total in self.hits[item]]
+            for item, count in missing.items()
+        }
+        return self.hits | more
+
+
+Reader: TypeAlias = Callable[[Store, int], Reading]
+"""Reads what a store has of the evaluation at an iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +106,14 @@ def measures_of(store: Store, splits: Sequence[str]) -> list[Measure]:
 
 
 def _success(split: str) -> Reader:
-    def read(store: Store, iteration: int) -> dict[str, Hits]:
-        counts: dict[str, tuple[int, int]] = {}
+    def read(store: Store, iteration: int) -> Reading:
+        counts: dict[str, Counter[int]] = defaultdict(Counter)
         for task, outcome in store.outcomes(iteration, split):
-            won, played = counts.get(task, (0, 0))
-            counts[task] = (won + (outcome == 1), played + 1)
-        return {task: [pair] for task, pair in counts.items()}
+            counts[task][outcome] += 1
+        return Reading(
+            {task: [(own[1], own[1] + own[-1])] for task, own in counts.items()},
+            {task: own[0] for task, own in counts.items() if own[0]},
+        )
 
     return read
 
@@ -97,20 +121,22 @@ def _success(split: str) -> Reader:
 def _judge(*kinds: Sequence[str]) -> Reader:
     """Returns a reader of the judge's evaluation; each kind adds up the counts of some names."""
 
-    def read(store: Store, iteration: int) -> dict[str, Hits]:
-        return {
-            item: [_added(counts, names) for names in kinds]
-            for item, counts in store.judge_eval_counts(iteration).items()
-        }
+    def read(store: Store, iteration: int) -> Reading:
+        return Reading(
+            {
+                item: [_added(counts, names) for names in kinds]
+                for item, counts in store.judge_eval_counts(iteration).items()
+            }
+        )
 
     return read
 
 
 def _tests(split: str, measure: str) -> Reader:
-    def read(store: Store, iteration: int) -> dict[str, Hits]:
+    def read(store: Store, iteration: int) -> Reading:
         tasks = {task for task, _ in store.outcomes(0, split)}
-        counts = _judge((measure,))(store, iteration)
-        return {task: hits for task, hits in counts.items() if task in tasks}
+        counts = _judge((measure,))(store, iteration).hits
+        return Reading({task: hits for task, hits in counts.items() if task in tasks})
 
     return read
 
@@ -120,12 +146,16 @@ def _added(counts: Mapping[str, tuple[int, int]], names: Sequence[str]) -> tuple
     return sum(hits for hits, _ in pairs), sum(total for _, total in pairs)
 
 
+_Readings: TypeAlias = Mapping[int, list[Reading]]
+"""By seed, one for each measure."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The counts of one arm, by seed and measure."""
+    """The readings of one arm."""
 
-    before: dict[int, list[dict[str, Hits]]]
-    after: dict[int, list[dict[str, Hits]]]
+    before: dict[int, list[Reading]]
+    after: dict[int, list[Reading]]
 
 
 def results_of(arms: Sequence[Arm], cells: Sequence[Cell]) -> Results:
@@ -145,7 +175,7 @@ def results_of(arms: Sequence[Arm], cells: Sequence[Cell]) -> Results:
     present = [arm for arm in arms if arm.name in measured]
     if not present or not measures:
         return Results((), ())
-    begun: dict[int, list[dict[str, Hits]]] = {}
+    begun: dict[int, list[Reading]] = {}
     for arm in present:
         begun = measured[arm.name].before | begun
     rows = [_row(BEFORE, begun, measures)]
@@ -165,43 +195,62 @@ def results_of(arms: Sequence[Arm], cells: Sequence[Cell]) -> Results:
 
 def _row(
     name: str,
-    after: Mapping[int, list[dict[str, Hits]]],
+    after: _Readings,
     measures: Sequence[Measure],
     against: str | None = None,
-    to: Mapping[int, list[dict[str, Hits]]] | None = None,
-    before: Mapping[int, list[dict[str, Hits]]] | None = None,
+    to: _Readings | None = None,
+    before: _Readings | None = None,
 ) -> Row:
     return Row(
         name,
         tuple(sorted(after)),
-        {
-            m.name: crossed_mean(_table([after], sorted(after), i, m)[0])
-            for i, m in enumerate(measures)
-        },
+        {m.name: _level(after, i, m) for i, m in enumerate(measures)},
         against,
         None if to is None else _differences(to, after, measures),
         None if before is None else _differences(before, after, measures),
     )
 
 
+def _level(after: _Readings, index: int, measure: Measure) -> Interval | None:
+    def under(fate: int) -> Interval | None:
+        return crossed_mean(_table([(after, fate)], sorted(after), index, measure)[0])
+
+    return _whatever_fate(under, [after], index)
+
+
 def _differences(
-    one: Mapping[int, list[dict[str, Hits]]],
-    two: Mapping[int, list[dict[str, Hits]]],
-    measures: Sequence[Measure],
+    one: _Readings, two: _Readings, measures: Sequence[Measure]
 ) -> dict[str, Interval | None]:
     """Returns the differences over the seeds that both have, paired by seed and item."""
     seeds = sorted(one.keys() & two.keys())
-    return {
-        m.name: crossed_difference(*_table([one, two], seeds, i, m)) for i, m in enumerate(measures)
-    }
+
+    def difference(index: int, measure: Measure) -> Interval | None:
+        def under(fate: int) -> Interval | None:
+            return crossed_difference(*_table([(one, -fate), (two, fate)], seeds, index, measure))
+
+        return _whatever_fate(under, [one, two], index)
+
+    return {m.name: difference(i, m) for i, m in enumerate(measures)}
+
+
+def _whatever_fate(
+    under: Callable[[int], Interval | None], sides: Sequence[_Readings], index: int
+) -> Interval | None:
+    """Returns what was measured, with an interval that holds whatever unplayable episodes might
+    have been: no verdict rests on them."""
+    measured = under(0)
+    if measured is None or not any(
+        own[index].unplayable for side in sides for own in side.values()
+    ):
+        return measured
+    return widened(measured, under(-1), under(1))
 
 
 def _table(
-    sides: Sequence[Mapping[int, list[dict[str, Hits]]]],
-    seeds: Sequence[int],
-    index: int,
-    measure: Measure,
+    sides: Sequence[tuple[_Readings, int]], seeds: Sequence[int], index: int, measure: Measure
 ) -> list[Counted]:
-    """Returns the counts of each side over the same seeds and items: all that any of them has."""
-    items = sorted({item for side in sides for seed in seeds for item in side[seed][index]})
-    return [counted([side[seed][index] for seed in seeds], items, measure.kinds) for side in sides]
+    """Returns the counts of each side, with a fate for its unplayable episodes, over the same seeds
+    and items: all that any of them has."""
+    found = [[side[seed][index].with_fate(fate) for seed in seeds] for side, fate in sides]
+    items = sorted({item for side in found for hits in side for item in hits})
+    return [counted(side, items, measure.kinds) for side in found]
