@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from rlanything.evaluation.crossed import counted, crossed_difference, crossed_mean
-from rlanything.evaluation.intervals import mean_over_tasks, paired_difference
+from rlanything.evaluation.intervals import mean_over_tasks, paired_difference, student_quantile
 
 ITEMS = [f"t{i}" for i in range(40)]
 
@@ -58,8 +59,32 @@ def test_the_width_has_a_share_of_seeds_and_a_share_of_tasks():
     interval = crossed_mean(found)
     assert interval is not None
     values = hits / 1000
-    variance = values.mean(axis=1).var(ddof=1) / 5 + values.mean(axis=0).var() / 200
-    assert interval.high - interval.low == pytest.approx(2 * 1.96 * variance**0.5, rel=0.1)
+    of_seeds, of_tasks = values.mean(axis=1).var(ddof=1) / 5, values.mean(axis=0).var() / 200
+    whole = of_seeds + of_tasks
+    width = 2 * stats.t.ppf(0.975, 4 * (whole / of_seeds) ** 2) * whole**0.5
+    assert interval.high - interval.low == pytest.approx(width, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "apart"), [(3, 0.0), (3, 0.06), (5, 0.03), (5, 0.1), (10, 0.06), (20, 0.0)]
+)
+def test_a_difference_holds_the_truth_as_often_as_it_says(seeds: int, apart: float) -> None:
+    rng = np.random.default_rng(seeds)
+
+    def one() -> bool:
+        chances = rng.random(100)
+        later = np.clip(chances + rng.normal(0, apart, (seeds, 1)), 0, 1)
+        before, after = (rng.random((seeds, 100)) < each for each in (chances, later))
+        change = crossed_difference(won(*before.astype(int)), won(*after.astype(int)))
+        assert change is not None
+        return change.low <= 0 <= change.high
+
+    assert sum(one() for _ in range(300)) / 300 >= 0.93
+
+
+@pytest.mark.parametrize("freedom", [1.0, 2.0, 4.7, 19.0, 300.0, 2e4])
+def test_the_quantile_is_students(freedom: float) -> None:
+    assert student_quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=2e-4)
 
 
 def test_what_every_seed_and_task_gains_alike_is_no_certainty():

@@ -1,18 +1,19 @@
 """Intervals where two things vary independently: seeds of training, and items measured.
 
-Every seed of an arm is measured on the same items: held-out tasks, or episodes and tasks of the
-judge's evaluation. So the variance of a value has two parts: that of the items, each taken with its
-mean over the seeds, and that of the seeds, each taken with its own value. Their sum is rather too
-large, since chance within an item and a seed is in both (Owen 2007 finds the same of the bootstrap
-that draws both anew). What is compared is paired: a difference is taken first, seed by seed and
-item by item.
+Every seed of an arm is measured on the same items: held-out tasks, or tasks of the judge's
+evaluation. So the variance of a value has two parts: that of the items, each taken with its mean
+over the seeds, and that of the seeds, each taken with its own value. Chance within an item and a
+seed is in both, and is taken away once, as in an analysis of variance of two crossed random
+factors. What is compared is paired: a difference is taken first, seed by seed and item by item.
 
-With few seeds their part is uncertain and no interval makes up for it: where seeds differ by more
-than items do, those of two or three seeds are on the narrow side.
+Few seeds say little of how seeds differ: the quantile is Student's, with the degrees of freedom
+that Satterthwaite (1946) gives for the part that they have in the variance. Two or three seeds that
+differ by more than items do therefore have wide intervals.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -56,7 +57,10 @@ def crossed_mean(measured: Counted) -> Interval | None:
         return None
     values, influence, weights = _shares(measured, seeds)
     return interval_over_tasks(
-        float(values.mean()), influence.mean(axis=0), weights.mean(axis=0), _between(values)
+        float(values.mean()),
+        influence.mean(axis=0),
+        weights.mean(axis=0),
+        *_of_seeds(values, influence),
     )
 
 
@@ -72,7 +76,10 @@ def crossed_difference(before: Counted, after: Counted) -> Interval | None:
     values, influence = two[0] - one[0], two[1] - one[1]
     weights = (one[2] + two[2]) / 2
     return difference_over_tasks(
-        float(values.mean()), influence.mean(axis=0), weights.mean(axis=0), _between(values)
+        float(values.mean()),
+        influence.mean(axis=0),
+        weights.mean(axis=0),
+        *_of_seeds(values, influence),
     )
 
 
@@ -91,6 +98,16 @@ def _shares(measured: Counted, seeds: npt.NDArray[np.bool_]) -> tuple[Floats, Fl
     return shares.mean(axis=(1, 2)), influence.mean(axis=2), (totals / whole).mean(axis=2)
 
 
-def _between(values: Floats) -> float:
-    """Returns the variance of the mean of values [seeds]; 0 for one seed, which tells nothing."""
-    return float(values.var(ddof=1)) / len(values) if len(values) > 1 else 0.0
+def _of_seeds(values: Floats, influence: Floats) -> tuple[float, float]:
+    """Returns the variance of the mean of values [seeds] beyond what items leave uncertain, and the
+    degrees of freedom of both together; none and infinitely many for one seed, which tells nothing.
+    `influence` [seeds, items]."""
+    seeds = len(values)
+    between = float(values.var(ddof=1)) / seeds if seeds > 1 else 0.0
+    if not between:
+        return 0.0, math.inf
+    items = influence.mean(axis=0)
+    chance = float(((influence - items) ** 2).sum()) / (seeds * (seeds - 1))
+    beyond = max(between - chance, 0.0)
+    whole = max(between, float(items @ items) + beyond)
+    return beyond, (seeds - 1) * (whole / between) ** 2

@@ -74,11 +74,16 @@ def paired_difference(before: npt.ArrayLike, after: npt.ArrayLike) -> Interval |
 
 
 def interval_over_tasks(
-    estimate: float, influence: Floats, weights: Floats, other_variance: float = 0.0
+    estimate: float,
+    influence: Floats,
+    weights: Floats,
+    other_variance: float = 0.0,
+    freedom: float = math.inf,
 ) -> Interval:
     """Returns the interval of a share that is estimated from tasks, by how much each of them moves
     it up or down, `influence` [tasks], and how much each counts, `weights` [tasks], whose sum is 1.
-    `other_variance`: of the estimate, for reasons other than the choice of tasks."""
+    `other_variance`: of the estimate, for reasons other than the choice of tasks; `freedom`: the
+    degrees of freedom that the whole variance was measured with."""
     tasks = 1 / float(weights @ weights)  # as many equally weighty ones would tell as much
     # With two tasks more, one always won and one always lost: for a spread seen in few tasks may
     # be 0, and the rare task that differs from all others may not be among them.
@@ -86,27 +91,45 @@ def interval_over_tasks(
     moved = influence + (estimate - shrunk) * weights
     added = (shrunk**2 + (1 - shrunk) ** 2) / tasks**2
     variance = (float(moved @ moved) + added) * tasks / (tasks + 2) + other_variance
-    return _score_interval(estimate, shrunk * (1 - shrunk) / variance)
+    return _score_interval(estimate, shrunk * (1 - shrunk) / variance, student_quantile(freedom))
 
 
 def difference_over_tasks(
-    estimate: float, influence: Floats, weights: Floats, other_variance: float = 0.0
+    estimate: float,
+    influence: Floats,
+    weights: Floats,
+    other_variance: float = 0.0,
+    freedom: float = math.inf,
 ) -> Interval:
     """Does as `interval_over_tasks` for a difference of shares, from -1 to 1: as a share it is the
     middle between 0 and 1 where nothing changes."""
-    share = interval_over_tasks((1 + estimate) / 2, influence / 2, weights, other_variance / 4)
+    share = interval_over_tasks(
+        (1 + estimate) / 2, influence / 2, weights, other_variance / 4, freedom
+    )
     low, high = 2 * share.low - 1, 2 * share.high - 1
     return Interval(estimate, min(estimate, low), max(estimate, high))
 
 
-def _score_interval(share: float, trials: float) -> Interval:
+def student_quantile(freedom: float) -> float:
+    """Returns the 97.5% quantile of Student's t: of its density, put as that of an angle between
+    -90 and 90 degrees whose tangent is t / sqrt(freedom), the middle 95%."""
+    if freedom > 10_000:  # it differs by a ten-thousandth
+        return Z_95
+    angles = np.linspace(0, math.pi / 2, 100_001)
+    heights = np.cos(angles) ** (freedom - 1)
+    below = np.cumsum(heights[1:] + heights[:-1])
+    angle = float(np.interp(0.95 * below[-1], below, angles[1:]))
+    return math.sqrt(freedom) * math.tan(angle)
+
+
+def _score_interval(share: float, trials: float, quantile: float = Z_95) -> Interval:
     """Returns Wilson's interval with continuity correction; `trials` need not be whole."""
 
     def end(side: int) -> float:
         seen = min(max(share + side / (2 * trials), 0.0), 1.0)
-        centre = seen + Z_95**2 / (2 * trials)
-        half = Z_95 * math.sqrt(seen * (1 - seen) / trials + Z_95**2 / (4 * trials**2))
-        return (centre + side * half) / (1 + Z_95**2 / trials)
+        centre = seen + quantile**2 / (2 * trials)
+        half = quantile * math.sqrt(seen * (1 - seen) / trials + quantile**2 / (4 * trials**2))
+        return (centre + side * half) / (1 + quantile**2 / trials)
 
     # At the ends the formula gives 0 and 1 up to rounding; an estimate never leaves its interval.
     return Interval(share, max(0.0, min(share, end(-1))), min(1.0, max(share, end(1))))

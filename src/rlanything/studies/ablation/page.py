@@ -80,10 +80,10 @@ def _lines(
         f"({recipe.evaluation.episodes} of each split) and the same recorded episodes "
         f"({recipe.evaluation.judged_episodes}, of the policy before training, for the judge).",
         "",
-        "Intervals are 95%, over held-out tasks (for the judge's columns: the episodes or tasks of "
-        "its evaluation) and over seeds: the variance of either is measured, and their sum gives "
-        "the interval. Differences are paired, the same seeds on the same tasks. With few seeds "
-        "such intervals are on the narrow side.",
+        "Intervals are 95%, over held-out tasks (for the judge's columns: the tasks of its "
+        "evaluation) and over seeds: the variance of either is measured, the quantile is "
+        "Student's with the degrees of freedom that so many seeds leave. Differences are paired, "
+        "the same seeds on the same tasks.",
         "",
         *markdown(value_lines(results)),
         "",
