@@ -28,7 +28,7 @@ BEFORE = "before optimization"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one evaluation counted."""
+    """The counts of one evaluation."""
 
     hits: dict[str, Hits]
     """Hits and totals of each kind, by item."""
@@ -251,6 +251,6 @@ def _table(
 ) -> list[Counted]:
     """Returns the counts of each side, with a fate for its unplayable episodes, over the same seeds
     and items: all that any of them has."""
-    found = [[side[seed][index].with_fate(fate) for seed in seeds] for side, fate in sides]
-    items = sorted({item for side in found for hits in side for item in hits})
-    return [counted(side, items, measure.kinds) for side in found]
+    counts = [[side[seed][index].with_fate(fate) for seed in seeds] for side, fate in sides]
+    items = sorted({item for side in counts for hits in side for item in hits})
+    return [counted(side, items, measure.kinds) for side in counts]
