@@ -256,7 +256,8 @@ def page(
     card = models / "card.json"
     built = f" Nano models: `{json.loads(card.read_text())['command']}`." if card.exists() else ""
     at_once = f", {arguments.parallel} runs at once" if arguments.parallel > 1 else ""
-    tests = seeds[0].writes_tests
+    first = (seeds or controls)[0]
+    tests = first.writes_tests
     write = tests_table if tests else table
     played = f"{recipe.evaluation.episodes} tasks"
     if recipe.evaluation.rollouts_per_task > 1:
@@ -269,9 +270,9 @@ def page(
         f"{os.cpu_count()} cores{at_once}. Minutes leave out set-up and the last "
         f"evaluation, and include whatever else the machine did meanwhile. Held-out success over "
         f"{played} of each split, gains paired by task with 95% intervals over tasks.{built}",
-        "",
-        *write(seeds, splits),
     ]
+    if seeds:
+        lines += ["", *write(seeds, splits)]
     if len(seeds) > 1:
         lines += ["", f"Mean gain over the {len(seeds)} seeds, 95% interval over seeds:", ""]
         lines += over_seeds(seeds, splits)
@@ -284,12 +285,12 @@ def page(
             "|---" * 6 + "|",
             *choices,
         ]
-    if not tests:
+    if seeds and not tests:
         lines += ["", "Each run's own judge line:", ""]
         lines += [f"- {each.name}: {each.closing('judge')}" for each in seeds]
     if controls:
         lines += ["", "Controls, in which nothing can be learned:", "", *write(controls, splits)]
-    if len(seeds[0].store.evaluated_iterations()) > 2:
+    if seeds and len(first.store.evaluated_iterations()) > 2:
         lines += ["", "Along the way:", "", *curves(seeds, splits)]
     name = arguments.page or recipe.name
     return [*lines, "", f"Every iteration's figures: [{name}.csv]({name}.csv).", ""]
@@ -298,19 +299,21 @@ def page(
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("recipe", type=Path)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--controls", action="store_true", help="with the first seed")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--controls", action="store_true", help="with the first seed, or 0")
     parser.add_argument("--parallel", type=int, default=1, help="runs at once, sharing the cores")
     parser.add_argument("--keep", type=Path, help="keep the runs in this folder")
     parser.add_argument("--page", help="what to call the page; left out, the recipe's name")
     parser.add_argument("--select", metavar="best-of-N", help="also choose at test time")
     arguments = parser.parse_args()
+    if not (arguments.seeds or arguments.controls):
+        parser.error("nothing to run: name --seeds, or say --controls")
     recipe = load_recipe(arguments.recipe)
     folder = arguments.keep or Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
     wanted = {f"seed {seed}": [f"seed={seed}"] for seed in arguments.seeds}
     if arguments.controls:
-        first = f"seed={arguments.seeds[0]}"
+        first = f"seed={(arguments.seeds or [0])[0]}"
         wanted |= {name: [first, *overrides] for name, overrides in CONTROLS.items()}
     share: list[str] = []
     if arguments.parallel > 1:

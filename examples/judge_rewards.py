@@ -3,6 +3,8 @@
     rlanything serve --judge runs/mine
     RLANYTHING_JUDGE=http://127.0.0.1:8000 python your_training.py
 
+`RLANYTHING_JUDGE_KEY`: the server's key, where `--key-variable` has given it one.
+
 An answer is an episode of one step here: a prompt, and what the model said.
 """
 
@@ -28,11 +30,11 @@ def scores(prompts: Sequence[str], answers: Sequence[str]) -> list[float]:
         for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
     ]
     url = os.environ.get("RLANYTHING_JUDGE", "http://127.0.0.1:8000")
-    request = urllib.request.Request(
-        f"{url}/judge",
-        json.dumps({"trajectories": episodes}).encode(),
-        {"Content-Type": "application/json"},
-    )
+    headers = {"Content-Type": "application/json"}
+    if key := os.environ.get("RLANYTHING_JUDGE_KEY"):
+        headers["Authorization"] = f"Bearer {key}"
+    body = json.dumps({"trajectories": episodes}).encode()
+    request = urllib.request.Request(f"{url}/judge", body, headers)
     with urllib.request.urlopen(request, timeout=600) as answer:
         judged = json.load(answer)["trajectories"]
     return [episode["steps"][0]["reward"] for episode in judged]

@@ -16,6 +16,7 @@ import rlanything as rl
 from helpers.command import call
 from helpers.notebook import CELLS
 from helpers.paths import TINY
+from helpers.scripted import Counting
 from rlanything.config.recipe import RecipeError
 from rlanything.roles.judges.base import JudgeError
 from rlanything.runs.export import ExportError, export_run
@@ -202,6 +203,28 @@ def test_a_bare_function_is_told_how_it_becomes_a_judge(tmp_path: Path) -> None:
     function: Any = lambda trajectory, i: 1  # noqa: E731
     with pytest.raises(RecipeError, match=r"hand a function over as rlanything\.FunctionJudge"):
         rl.Trainer(TINY, judge=function, run_dir=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"domain": Counting}, r"domain: object\(.*Counting\) is a class: hand over an object"),
+        ({"domain": Path()}, "is no domain, it lacks action_marker"),
+        ({"adapter": object()}, "is no adapter, it lacks propose"),
+        ({"loss": 3}, "is no loss, it lacks __call__"),
+    ],
+)
+def test_an_object_that_is_no_such_part_is_refused_before_anything_is_built(
+    part: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError, match=said):
+        rl.Trainer(TINY, run_dir=tmp_path / "run", **part)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_no_function_makes_no_judge() -> None:
+    with pytest.raises(JudgeError, match="3 is no function"):
+        rl.FunctionJudge(3)  # pyright: ignore[reportArgumentType]
 
 
 def test_public_names_are_all_there_and_an_unknown_one_is_an_attribute_error() -> None:

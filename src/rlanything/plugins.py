@@ -63,9 +63,14 @@ def make_plugin(
         known = ", ".join(p for p in parameters if p not in provided) or "none"
         raise PluginError(f"{kind} {name}: {fault}; its options are: {known}") from fault
     made = make(**given, **options)
-    if lacking := _lacking(made, _members(protocol)):
+    if lacking := missing_members(made, protocol):
         raise PluginError(f"{kind} {name} gives no {kind}: it lacks {lacking}")
     return made
+
+
+def missing_members(part: object, protocol: type) -> str:
+    """Returns what an object lacks of a protocol, in words; "" where it has all."""
+    return _lacking(part, _members(protocol))
 
 
 def _check_maker(kind: str, name: str, make: object, protocol: type) -> None:

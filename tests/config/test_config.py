@@ -178,6 +178,7 @@ def test_a_bad_override_is_one_line_that_names_it(recipe, override, expected):
         ("", "YAML mapping"),
         ("just text", "YAML mapping"),
         ("name: mine\x00", "YAML"),
+        (MINIMAL + "evaluation: {splits: ood}", "evaluation.splits: write a list, as [ood]"),
         (MINIMAL + "seed: 2026-99-99", "seed: input should be a valid integer"),
         ("name: !!python/object:os.system {}", "line 1"),
     ],

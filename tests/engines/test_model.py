@@ -66,10 +66,11 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_float32_weights_and_logits(fold
     assert not torch.equal(logits, exact)
 
 
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(ModelError) as error:
-        load_model(tmp_path / "missing", "float32")
-    assert_one_line_that_names(error, "missing", "config.json")
+def test_a_missing_folder_is_named_and_taken_for_no_id_of_a_hub(tmp_path):
+    for name in (tmp_path / "missing", "./models/missing", "models/missing/policy"):
+        with pytest.raises(ModelError) as error:
+            load_model(name, "float32")
+        assert_one_line_that_names(error, "missing", "there is no such folder; check the path")
 
 
 def test_a_folder_without_a_model_is_named(tmp_path):

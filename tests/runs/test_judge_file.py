@@ -179,6 +179,10 @@ def test_a_dump_of_verl_becomes_what_feedback_reads(tmp_path: Path) -> None:
     assert len({each["task"] for each in read(tmp_path / "signals.jsonl")}) == 2
 
 
+def test_prompts_of_a_domain_that_one_names_are_code_that_one_trusts() -> None:
+    assert JudgeSource("nano", domain="my_domain:Words").recipe().code == ["my_domain:Words"]
+
+
 def test_requests_that_cannot_be_met_are_one_line(tmp_path: Path) -> None:
     asked = request(tmp_path)
     with pytest.raises(RolloutsError, match="there is no such file"):
@@ -195,6 +199,8 @@ def test_requests_that_cannot_be_met_are_one_line(tmp_path: Path) -> None:
         other = replace(asked, line_format=name, win_at=win_at)
         with pytest.raises(RolloutsError, match=said):
             run_judge_file(other, QUIET)
+    with pytest.raises(RolloutsError, match=r"choose a name without \.gz"):
+        run_judge_file(request(tmp_path, out=tmp_path / "out.jsonl.gz"), QUIET)
     asked.out.touch()
     with pytest.raises(RolloutsError, match="exists already"):
         run_judge_file(asked, QUIET)

@@ -112,6 +112,7 @@ def test_a_judge_that_writes_tests_is_spoken_of_by_what_they_are_counted_by(tmp_
         store.record_evaluation(evaluation_record(iteration, rows, judged, {}))
     lines = closing_lines(tmp_path, store, ["in_domain"], Pool([Task("r", "")], 0.2, 0.8), 60.0)
     store.close()
+    assert lines[-1].endswith("--split in_domain` plays fresh episodes")
     assert lines[1:3] == [
         "judge, UT: 25.0% -> 75.0%: +50.0 points [+33.8, +63.4], improved",
         "judge, Detect: 12.5% -> 12.5%: +0.0 points [-13.5, +13.5], "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import re
 import subprocess
@@ -49,6 +50,23 @@ def rewards(url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     spec.loader.exec_module(module)
     monkeypatch.setenv("RLANYTHING_JUDGE", url)
     return module
+
+
+def test_a_reward_function_sends_the_key_of_the_server(
+    rewards: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str | None] = []
+
+    def urlopen(request: urllib.request.Request, timeout: float) -> io.BytesIO:
+        del timeout
+        sent.append(request.get_header("Authorization"))
+        return io.BytesIO(b'{"trajectories": [{"steps": [{"reward": 1.0}]}]}')
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    assert rewards.scores(["q"], ["a"]) == [1.0]
+    monkeypatch.setenv("RLANYTHING_JUDGE_KEY", "secret")
+    assert rewards.scores(["q"], ["a"]) == [1.0]
+    assert sent == [None, "Bearer secret"]
 
 
 def asked(url: str, given: Any = None) -> Any:

@@ -68,6 +68,8 @@ def check_run(directory: Path, allow_code: bool = False) -> list[Finding]:
     links in it."""
     from rlanything.runs.inside import RunDirectoryError, check_plain
 
+    if not directory.is_dir():
+        return [Finding("run", False, f"{directory}: there is no such directory; check the path")]
     try:
         check_plain(directory)
     except RunDirectoryError as error:

@@ -25,7 +25,10 @@ OVERRIDES = Annotated[
 ]
 DOMAIN = Annotated[
     str | None,
-    typer.Option(help="Whose prompts a model is asked with; default: plain ones for any text."),
+    typer.Option(
+        help="Whose prompts a model is asked with; default: those that a shipped one was made for, "
+        "plain ones for others."
+    ),
 ]
 
 

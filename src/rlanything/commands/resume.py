@@ -17,7 +17,8 @@ def resume(
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
-            help="environment.*, checkpoints.*, store.*, tracker.* or loop.iterations=value"
+            help="environment.*, cluster.*, checkpoints.*, store.*, tracker.* or "
+            "loop.iterations=value"
         ),
     ] = None,
     allow_code: ALLOW_CODE = False,

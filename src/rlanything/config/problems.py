@@ -61,6 +61,8 @@ def first_problem(error: ValidationError, data: object) -> str:
         message = "missing; add it"
     elif problem["type"] == "union_tag_not_found":
         message = "missing its name; say which one it is, such as {name: embedded}"
+    elif problem["type"] == "tuple_type":
+        message = f"write a list, as [{visible(str(given)):.80}]"
     elif problem["type"] != "unknown_key":
         message = f"{message[0].lower()}{message[1:]}"
         if key[-1:] not in [[name] for name in _SECRET] and not isinstance(given, dict):

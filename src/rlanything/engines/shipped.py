@@ -16,6 +16,17 @@ NAMES = {
 """`nano` (AlfWorld), `nano-coding`, `nano-miniwob`, ..."""
 
 
+def is_path(model: str) -> bool:
+    """Whether a name is meant to be a folder of this machine, and no id of a model hub."""
+    path, first = Path(model), model.partition("/")[0]
+    return (
+        model.startswith((".", "/", "~"))
+        or path.suffix == ".gguf"
+        or len(path.parts) > 2
+        or (len(path.parts) == 2 and Path(first).is_dir())
+    )
+
+
 def resolve(model: str, role: str) -> str:
     """Returns the folder of a shipped model's role; any other name as it is."""
     return str(NAMES[model] / role) if model in NAMES else model

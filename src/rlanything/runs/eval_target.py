@@ -17,9 +17,10 @@ from rich.table import Table
 
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
-from rlanything.config.shipped import SUFFIXES, near_recipes, shipped_files
+from rlanything.config.shipped import SUFFIXES, near_recipes, see_shipped, shipped_files
 from rlanything.domains.base import Domain, ProgramDomain
 from rlanything.domains.registry import load_domain
+from rlanything.engines.shipped import is_path
 from rlanything.evaluation.choosing import (
     METHODS,
     Cost,
@@ -251,6 +252,7 @@ def _recipe(request: EvalRequest) -> Recipe:
         recipe = load_recipe(target / RECIPE, request.overrides, allow_code=request.allow_code)
     else:
         refuse_mistyped(request.target)
+        see_shipped(request.domain or "")
         # The environment's own list of actions, where it has one, is what any model can play with.
         policy = {"model": request.target, "decoding": "choices", "max_tokens": 64}
         data = {"name": "eval", "domain": {"name": "alfworld"}, "policy": policy}
@@ -281,12 +283,7 @@ def refuse_mistyped(target: str) -> None:
     path, first = Path(target), target.partition("/")[0]
     if target in ("nano", "expert", "random") or path.exists() or ":" in target:
         return
-    local = (
-        target.startswith((".", "/", "~"))
-        or path.suffix in (*SUFFIXES, ".gguf")
-        or len(path.parts) > 2
-        or (len(path.parts) == 2 and Path(first).is_dir())
-    )
+    local = path.suffix in SUFFIXES or is_path(target)
     runs = [str(file.parent) for at in ("*", "*/*") for file in Path().glob(f"{at}/{RECIPE}")]
     near = [*near_recipes(target), *get_close_matches(target, runs, cutoff=0.8)]
     if local or near or get_close_matches(first, ["runs"], cutoff=0.75):

@@ -96,6 +96,11 @@ def _check_places(request: JudgeFileRequest) -> None:
         raise RolloutsError(
             f"{request.out}: its folder does not exist; create {request.out.parent} first"
         )
+    if request.out.suffix == ".gz":
+        raise RolloutsError(
+            f"{request.out}: these lines are written plain, to go on from after a stop; choose "
+            "a name without .gz"
+        )
     if os.path.lexists(request.out):
         raise RolloutsError(f"{request.out}: exists already; remove it, or choose another output")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.shipped import see_shipped
 from rlanything.domains.base import Domain, UnitTestDomain
 from rlanything.domains.registry import load_domain
 from rlanything.engines.shipped import NAMES
@@ -53,13 +54,15 @@ class JudgeSource:
             return recipe
         if self.name not in NAMES:
             refuse_mistyped(self.name)
+        see_shipped(self.domain or "")
         made = {
             "name": "judge",
-            "domain": {"name": self.domain or _made_for(self.name)},
+            "domain": {"name": _made_for(self.name)},
             "judge": {"model": self.name},
         }
-        place = "the command line"
-        return load_recipe(made, self.overrides, allow_code=self.allow_code, place=place)
+        own = [f"domain.name={json.dumps(self.domain)}"] if self.domain else []
+        overrides, place = [*own, *self.overrides], "the command line"
+        return load_recipe(made, overrides, allow_code=self.allow_code, place=place)
 
     def prompts(self, recipe: Recipe) -> Domain:
         """Returns the domain whose prompts the judge is asked with. Raises `DomainError`, and

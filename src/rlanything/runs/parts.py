@@ -8,7 +8,7 @@ from typing import Any
 from rlanything.algorithm.losses.base import Loss
 from rlanything.config.recipe import Recipe, RecipeError
 from rlanything.domains.base import Domain
-from rlanything.plugins import is_object, object_name
+from rlanything.plugins import is_object, missing_members, object_name
 from rlanything.roles.adapter import Adapter
 from rlanything.roles.judges.base import Judge
 
@@ -19,6 +19,8 @@ KEYS = {
     "loss": ("policy", "loss"),
 }
 """Where a recipe names each part."""
+PROTOCOLS: dict[str, type] = {"domain": Domain, "judge": Judge, "adapter": Adapter}
+"""What an object in the place of each part has; a loss can be called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,23 @@ class Parts:
     """The policy's; the judge's is named by `judge.loss`."""
 
     def __post_init__(self) -> None:
-        """Raises `RecipeError` for a judge that has not the methods of one."""
-        if self.judge is not None and not isinstance(self.judge, Judge):
-            raise RecipeError(
-                f"judge: {object_name(self.judge)} is no judge: hand a function over as "
-                "rlanything.FunctionJudge(function), or an object with the methods of a Judge"
-            )
+        """Raises `RecipeError` for a part that is none of its kind."""
+        for part in fields(self):
+            given: Any = getattr(self, part.name)
+            if given is None:
+                continue
+            place = f"{part.name}: {object_name(given)}"
+            if isinstance(given, type):
+                raise RecipeError(f"{place} is a class: hand over an object of it")
+            if part.name not in PROTOCOLS:
+                lacking = "" if callable(given) else "__call__"
+            else:
+                lacking = missing_members(given, PROTOCOLS[part.name])
+            if lacking:
+                remedy = "hand over an object that has them"
+                if part.name == "judge":
+                    remedy = "hand a function over as rlanything.FunctionJudge(function)"
+                raise RecipeError(f"{place} is no {part.name}, it lacks {lacking}: {remedy}")
 
     def named_in(self, recipe: Recipe) -> Recipe:
         """Returns the recipe with `object(...)` for the name of each part that is here, so that it

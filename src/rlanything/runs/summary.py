@@ -151,10 +151,9 @@ def closing_lines(
         )
     lines += [check.line() for check in run_checks(store.history())]
     lines.append(f"run: {directory} ({seconds / 60:.1f} min)")
-    lines.append(
-        f"next: `rlanything tasks {directory}` shows the rewritten tasks; "
-        f"`rlanything eval {directory} --split ood` plays fresh episodes"
-    )
+    lines.append(f"next: `rlanything tasks {directory}` shows the rewritten tasks")
+    if splits:
+        lines[-1] += f"; `rlanything eval {directory} --split {splits[-1]}` plays fresh episodes"
     return lines
 
 

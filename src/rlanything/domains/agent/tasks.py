@@ -38,7 +38,8 @@ class TaskSet:
         if not tasks:
             known = ", ".join(name for name, members in self.by_split.items() if members)
             raise DomainError(
-                f"{self.place}: split {split!r} has no tasks; those with some: {known}"
+                f"{self.place}: split {split!r} has no tasks; those with some: {known}; for "
+                "held-out ones set evaluation.splits"
             )
         random.Random(derive(seed, "agent", split)).shuffle(tasks)
         return tasks[:count]

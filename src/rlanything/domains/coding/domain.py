@@ -164,7 +164,10 @@ class Coding:
         if self._data is not None:
             if split not in self._data:
                 known = ", ".join([*self._data, HUMANEVAL])
-                raise DomainError(f"unknown split {split!r}: `data` has {known}")
+                raise DomainError(
+                    f"unknown split {split!r}: `data` has {known}; for held-out ones set "
+                    "evaluation.splits"
+                )
             sampled = sample_problems(self._data[split], count, drawn, self._tests)
             return [_task(*each) for each in sampled]
         if split not in EMBEDDED:

@@ -32,7 +32,7 @@ def reading(doing: str, remedy: str) -> Iterator[None]:
         panic = type(error).__name__ == "PanicException"
         if not isinstance(error, Exception | _Overtime) and not panic:
             raise
-        raise ModelError(f"{doing}: {reason_of(error)}. {remedy}") from error
+        raise ModelError(f"{doing}: {reason_of(error).rstrip('.')}. {remedy}") from error
 
 
 def reason_of(error: BaseException) -> str:

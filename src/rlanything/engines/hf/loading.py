@@ -27,6 +27,7 @@ from rlanything.engines.base import ModelError
 from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.gguf import find_gguf, unpacked
 from rlanything.engines.hf.images import FAMILIES
+from rlanything.engines.shipped import is_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ def open_files(source: str) -> Opened:
     `ModelError`."""
     # Their bars would break into ours.
     logging.disable_progress_bar()
+    if is_path(source) and not Path(source).exists():
+        raise ModelError(f"cannot load model {source!r}: there is no such folder; check the path")
     with reading(
         f"cannot load model {source!r}",
         "Give a folder with config.json, model.safetensors and a tokenizer (`rlanything nano "

@@ -97,6 +97,9 @@ class FunctionJudge(StepJudge):
     samples = 1
 
     def __init__(self, function: ScoreFunction) -> None:
+        """Raises `JudgeError` for what cannot be called."""
+        if not callable(function):
+            raise JudgeError(f"{function!r:.80} is no function: give one of (trajectory, i)")
         self.__wrapped__ = function
 
     @property
