@@ -62,7 +62,7 @@ class Finished:
 
     @property
     def minutes(self) -> float:
-        """What was measured of it, evaluation and what was resumed included."""
+        """What was measured of it, all but the last evaluation; what was resumed is included."""
         query = "SELECT SUM(value) FROM metrics WHERE name LIKE 'seconds/%'"
         return self.store.query(query)[0][0] / 60
 
@@ -100,8 +100,6 @@ def run(recipe: Path, folder: Path, overrides: list[str]) -> bool:
     """Trains or resumes, unless that was done before. Returns whether it ended well."""
     if not (folder / "run.sqlite").exists():
         what = ["train", str(recipe), f"run_dir={folder}", *overrides]
-    elif other := other_recipe(recipe, folder, overrides):
-        sys.exit(f"{folder} is a run of another recipe ({other} differs): give another --keep")
     elif not ended(folder):
         what = ["resume", str(folder)]
     else:
@@ -112,9 +110,13 @@ def run(recipe: Path, folder: Path, overrides: list[str]) -> bool:
 
 
 def other_recipe(recipe: Path, folder: Path, overrides: list[str]) -> str | None:
-    """Returns a setting that the run there has otherwise; None: there is none."""
+    """Returns a setting that the run there has otherwise and on which results depend; None where
+    there is none, or no run."""
+    if not (folder / "recipe.yaml").exists():
+        return None
     wanted, there = load_recipe(recipe, overrides), load_recipe(folder / "recipe.yaml")
-    return first_difference(*(each.model_dump(exclude=MAY_DIFFER) for each in (there, wanted)))
+    ways = {**dict(MAY_DIFFER), "threads": True, "cluster": True}
+    return first_difference(*(each.model_dump(exclude=ways) for each in (there, wanted)))
 
 
 def log_of(folder: Path) -> Path:
@@ -320,6 +322,9 @@ def main() -> None:
         threads = max(1, (os.cpu_count() or 1) // arguments.parallel)
         share = [f"threads={threads}", "cluster.seats=1"]
     places = {name: folder / name.replace(" ", "-") for name in wanted}
+    for name, place in places.items():
+        if other := other_recipe(arguments.recipe, place, wanted[name]):
+            sys.exit(f"{place} is a run of another recipe ({other} differs): give another --keep")
     with ThreadPoolExecutor(arguments.parallel) as executor:
         ended_well = executor.map(
             lambda name: run(arguments.recipe, places[name], wanted[name] + share), wanted

@@ -63,7 +63,7 @@ EVERY = (1, sys.maxsize)
 MAY_TRAIN = """
 SELECT t.id FROM trajectories t JOIN groups g USING (iteration, task)
 WHERE iteration BETWEEN ? AND ? AND (NOT g.candidate OR EXISTS (
-  SELECT 1 FROM slot_events e WHERE e.slot = g.slot AND e.task = task
+  SELECT 1 FROM slot_events e WHERE e.slot = g.slot AND e.task = t.task
   AND e.iteration = t.iteration AND e.kind = 'accepted'))
 ORDER BY t.number"""
 Found = dict[str, dict[str, float]]

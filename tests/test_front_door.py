@@ -201,7 +201,7 @@ def test_a_judge_that_returns_no_score_is_one_line(tmp_path: Path) -> None:
 
 def test_a_bare_function_is_told_how_it_becomes_a_judge(tmp_path: Path) -> None:
     function: Any = lambda trajectory, i: 1  # noqa: E731
-    with pytest.raises(RecipeError, match=r"hand a function over as rlanything\.FunctionJudge"):
+    with pytest.raises(RecipeError, match=r"or a function as rlanything\.FunctionJudge"):
         rl.Trainer(TINY, judge=function, run_dir=tmp_path / "run")
 
 

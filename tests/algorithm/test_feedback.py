@@ -260,16 +260,17 @@ def test_without_the_outcome_the_policy_learns_the_same_whoever_won(rollouts, we
         assert np.array_equal(a, b)
 
 
-def test_an_episode_without_a_reward_among_others_that_have_one_stands_at_their_end():
+def test_where_an_episode_broke_off_without_a_reward_all_of_its_task_learn_from_outcomes():
     settings = FeedbackSettings(policy_reward="outcome", policy_window=(0, 1))
 
     def learned(*rewards: float | None):
         scores = [[[1]]] * 4
         return [*task_signals([1, 1, -1, -1], scores, settings, rewards).policy]
 
-    assert learned(-110.0, -120.0, None, None) == learned(-110.0, -120.0, -120.0, -120.0)
-    assert learned(None, 2.0, 0.5, None) == learned(2.0, 2.0, 0.5, 0.5)
-    assert learned(None, None, None, None) == learned(1.0, 1.0, -1.0, -1.0)
+    by_outcome = learned(None, None, None, None)
+    assert by_outcome == learned(1.0, 1.0, -1.0, -1.0)
+    assert learned(-110.0, -120.0, None, None) == learned(1.0, 1.0, None, None) == by_outcome
+    assert learned(1.0, 0.5, 0.0, 0.0) != by_outcome
 
 
 def test_the_share_of_generated_tests_passed_is_what_a_program_learns_from_without_its_outcome():

@@ -106,11 +106,7 @@ def one_by_one(outcomes, scores, settings, rewards, states):
     means = [np.array([mean_score(step) for step in steps]) for steps in scores]
     policy = [[0.0] * len(steps) for steps in scores]
     if in_window(accuracy, settings.policy_window):
-        known = [reward for reward in rewards if reward is not None]
-        measured = [
-            (max(known) if outcome == 1 else min(known)) if reward is None and known else reward
-            for outcome, reward in zip(outcomes, rewards, strict=True)
-        ]
+        measured = [None] * len(outcomes) if None in rewards else rewards
         feedback = [
             policy_feedback(outcome, mean, settings, reward)
             for outcome, mean, reward in zip(outcomes, means, measured, strict=True)

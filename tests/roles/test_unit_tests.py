@@ -58,6 +58,7 @@ def judge_that_says(*tests: str) -> tuple[UnitTestJudge, ScriptedEngine]:
         ([0, 0, 0, 0], -1.0),  # nobody can read it
         ([1, 0, -1, -1], 1.0),  # where the sandbox failed, nothing is known
         ([1, 1, 1, 0], 0.0),
+        ([0, 0, 1, -1], 0.0),
         ([1, 1, 0, 0], 1.0),
     ],
 )

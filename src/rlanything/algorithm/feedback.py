@@ -164,7 +164,8 @@ def unit_test_feedback(outcomes: npt.ArrayLike, scores: npt.ArrayLike) -> Floats
 
     Without wrong programs it is 1 or -1, as if a wrong one passed what the correct ones do not.
     Without correct ones nothing tells a good test from a bad one: all 0. A score of 0 of a test
-    that other programs were run on is unknown, and counts for nothing."""
+    that other programs were run on is unknown, and counts for nothing: unknown of all correct ones,
+    the test earns 0."""
     outcome, score = np.asarray(outcomes), np.asarray(scores)
     correct, wrong = score[outcome == 1], score[outcome == -1]
     if not len(correct):
@@ -174,7 +175,8 @@ def unit_test_feedback(outcomes: npt.ArrayLike, scores: npt.ArrayLike) -> Floats
     passed = (wrong == 1).sum(axis=0)
     passed_by_wrong = np.where(known, passed / np.maximum(known, 1), 1.0 - valid)
     # The paper's -p would be 0 for a test that no program can pass, because none can read it.
-    return np.where((score == 0).all(axis=0), UNREADABLE_TEST, valid - passed_by_wrong)
+    earned = np.where((correct != 0).any(axis=0), valid - passed_by_wrong, 0.0)
+    return np.where((score == 0).all(axis=0), UNREADABLE_TEST, earned)
 
 
 def moments(values: npt.ArrayLike) -> Moments:
@@ -314,10 +316,10 @@ def task_signals(
     """Everything the rollout group of one task teaches, from O [G] and S_ij [G][steps][m].
 
     rewards [G]: what the environment measured, which stands for O where `policy_reward` is
-    "outcome"; None: nothing beyond O (where others have one: the most of theirs if won, else the
-    least). states [G][steps]: as in `policy_advantages`, only needed there. A step without
-    judgements (m = 0) has R_i = O. Raises ValueError where outcomes, scores and states disagree in
-    length, where an outcome is not -1 or +1, or where a score is not -1, 0 or +1."""
+    "outcome" and all G have one; None: nothing beyond O. states [G][steps]: as in
+    `policy_advantages`, only needed there. A step without judgements (m = 0) has R_i = O. Raises
+    ValueError where outcomes, scores and states disagree in length, where an outcome is not -1 or
+    +1, or where a score is not -1, 0 or +1."""
     # Python's numbers, which are read one by one faster than numpy's.
     scores = [steps.tolist() if isinstance(steps, np.ndarray) else steps for steps in scores]
     check_rollouts(outcomes, scores)
@@ -325,7 +327,9 @@ def task_signals(
     mean_scores = [np.array([mean_score(step) for step in steps]) for steps in scores]
 
     if in_window(accuracy, settings.policy_window):
-        measured = _comparable(outcomes, rewards or [None] * len(outcomes))
+        # On one scale: an episode that broke off before its reward has its outcome alone.
+        known = rewards is not None and None not in rewards
+        measured = rewards if rewards and known else [None] * len(outcomes)
         policy = policy_advantages(
             [
                 policy_feedback(int(outcome), mean, settings, reward)
@@ -356,18 +360,6 @@ def task_signals(
     else:
         judge = np.zeros(counts.sum())
     return TaskSignals(accuracy, policy, _nested(judge, counts, scores))
-
-
-def _comparable(
-    outcomes: Sequence[int] | npt.NDArray[np.integer], rewards: Sequence[float | None]
-) -> Sequence[float | None]:
-    """Returns rewards of one task on one scale, also where an episode broke off without one."""
-    known = [reward for reward in rewards if reward is not None]
-    ends = {1: max(known, default=None), -1: min(known, default=None)}
-    return [
-        ends[int(outcome)] if reward is None else reward
-        for outcome, reward in zip(outcomes, rewards, strict=True)
-    ]
 
 
 def _nested(

@@ -17,14 +17,12 @@ NAMES = {
 
 
 def is_path(model: str) -> bool:
-    """Whether a name is meant to be a folder of this machine, and no id of a model hub."""
-    path, first = Path(model), model.partition("/")[0]
-    return (
-        model.startswith((".", "/", "~"))
-        or path.suffix == ".gguf"
-        or len(path.parts) > 2
-        or (len(path.parts) == 2 and Path(first).is_dir())
-    )
+    """Whether a name can only be a place on this machine, and no id of a model hub; a file of a
+    package, as `package:FILE`, is none."""
+    if ":" in model:
+        return False
+    path = Path(model)
+    return model.startswith((".", "/", "~")) or path.suffix == ".gguf" or len(path.parts) > 2
 
 
 def resolve(model: str, role: str) -> str:

@@ -1,4 +1,4 @@
-"""Counts of what a judge got right, item by item (an episode, a task), and their change between two
+"""Counts of what a judge got right, item by item (a task), and their change between two
 evaluations."""
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def _counts_of_steps(
 ) -> dict[str, Counts]:
     counts: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     for episode in judged:
-        if episode.scores:
+        if episode.scores and all(episode.scores):  # others were not judged
             own = counts[episode.trajectory.task.id]
             known = labels.get(episode.trajectory.id)
             for measure, (hits, total) in _recognised(episode, known).items():

@@ -244,7 +244,8 @@ class UnitTestDomainBuilder:
             scores = Counter[int]()
             for task, (answer,) in zip(tasks, answers, strict=True):
                 right = self._domain.expert(task, ()) or ""
-                scores[self._domain.run_tests(task, [right], [answer.text])[0][0]] += 1
+                [row] = self._domain.run_tests(task, [right], [answer.text])
+                scores.update(row)
             right_share = wilson(scores[1], len(tasks))
             measured[f"{split} right tests at temperature 0.8"] = (
                 asdict(right_share) if right_share else None

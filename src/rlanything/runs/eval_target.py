@@ -283,7 +283,8 @@ def refuse_mistyped(target: str) -> None:
     path, first = Path(target), target.partition("/")[0]
     if target in ("nano", "expert", "random") or path.exists() or ":" in target:
         return
-    local = path.suffix in SUFFIXES or is_path(target)
+    inside = len(path.parts) == 2 and Path(first).is_dir()
+    local = inside or path.suffix in SUFFIXES or is_path(target)
     runs = [str(file.parent) for at in ("*", "*/*") for file in Path().glob(f"{at}/{RECIPE}")]
     near = [*near_recipes(target), *get_close_matches(target, runs, cutoff=0.8)]
     if local or near or get_close_matches(first, ["runs"], cutoff=0.75):

@@ -75,7 +75,7 @@ class JudgeMeasure:
     count: int
     """Steps, or tests, that were counted."""
     share: Interval
-    """With its 95% interval over episodes; over tasks for tests."""
+    """With its 95% interval over tasks."""
 
 
 @dataclass(frozen=True, slots=True)

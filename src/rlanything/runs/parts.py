@@ -49,7 +49,7 @@ class Parts:
             if lacking:
                 remedy = "hand over an object that has them"
                 if part.name == "judge":
-                    remedy = "hand a function over as rlanything.FunctionJudge(function)"
+                    remedy += ", or a function as rlanything.FunctionJudge(function)"
                 raise RecipeError(f"{place} is no {part.name}, it lacks {lacking}: {remedy}")
 
     def named_in(self, recipe: Recipe) -> Recipe:

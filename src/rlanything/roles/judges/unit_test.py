@@ -81,7 +81,7 @@ class UnitTestJudge:
         """Returns by task, of its m tests: UT, those that all correct programs pass; Detect, those
         among them that all wrong ones fail. A task without a correct program says nothing of its
         tests, and Detect needs a wrong one; a test is left out of both where the sandbox failed for
-        some program."""
+        some program, but not for all: it then is as one that cannot be read."""
         counts: dict[str, dict[str, tuple[int, int]]] = {}
         for name, members in _by_task([each.trajectory for each in judged]).items():
             group = [judged[i] for i in members]

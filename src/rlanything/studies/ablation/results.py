@@ -250,7 +250,17 @@ def _table(
     sides: Sequence[tuple[_Readings, int]], seeds: Sequence[int], index: int, measure: Measure
 ) -> list[Counted]:
     """Returns the counts of each side, with a fate for its unplayable episodes, over the same seeds
-    and items: all that any of them has."""
+    and items: of a seed those of which every side has something."""
     counts = [[side[seed][index].with_fate(fate) for seed in seeds] for side, fate in sides]
-    items = sorted({item for side in counts for hits in side for item in hits})
-    return [counted(side, items, measure.kinds) for side in counts]
+    shared = [set.intersection(*map(_counted, of_seed)) for of_seed in zip(*counts, strict=True)]
+    items = sorted(set[str]().union(*shared))
+    paired = [
+        [{i: own[i] for i in of_seed} for own, of_seed in zip(side, shared, strict=True)]
+        for side in counts
+    ]
+    return [counted(side, items, measure.kinds) for side in paired]
+
+
+def _counted(hits: Mapping[str, Hits]) -> set[str]:
+    """Returns the items of which something was counted."""
+    return {item for item, own in hits.items() if any(total for _, total in own)}
