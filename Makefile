@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence remedies judge-alone lambda at-length judges judge-pays smollm2 lint test test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence remedies judge-alone lambda at-length coding-arms judges judge-pays smollm2 lint test test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -107,6 +107,14 @@ at-length: setup ## rewrite benchmarks/at-length*.md, judges-at-length.md: 28 it
 	$(BIN)/python benchmarks/signals.py runs/length/outcome_only runs/length/policy \
 	  runs/length/policy_judge runs/length/judge_only runs/length/policy_judge_env \
 	  --iterations 22 28 --out benchmarks/at-length-signals.md
+
+# Outcomes as all tests or nothing stand beside the share of them: Eq. 1 has the former.
+coding-arms: setup ## rewrite benchmarks/coding-arms.md: what each part brings in coding, three seeds (some two hours)
+	$(BIN)/rlanything ablate recipes/coding-nano.yaml --seeds 3 --arms outcome_only \
+	  --arms "all_or_nothing:feedback.policy_reward=integrated,feedback.policy_lambda=0,judge.train=false,curriculum.adapt_tasks=false" \
+	  --arms policy,policy_judge,policy_judge_env \
+	  --arms as_in_the_paper:feedback.policy_reward=outcome --arms judge_only \
+	  --out runs/coding --page benchmarks/coding-arms.md
 
 judges: setup ## rewrite benchmarks/judges.md, from the runs of judge-alone (half an hour)
 	$(BIN)/python benchmarks/judges.py elsewhere

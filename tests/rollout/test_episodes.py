@@ -141,6 +141,15 @@ def test_what_no_response_brought_about_could_not_be_played(
     assert [failure.task_id for failure in rollouts.failures] == ["1"]
     assert [task.id for task in rollouts.unplayable] == ["1"]
     assert not rollouts.crashes
+    [failure] = rollouts.failures
+    assert rollouts.warning == f"1 episode could not be played: {failure.reason}"
+
+
+def test_what_could_not_be_played_is_said_with_the_commonest_reason() -> None:
+    faults = [EpisodeError("t", reason) for reason in ("none", "no display", "no display")]
+    rollouts = Rollouts((), tuple(faults), (Task("t", ""),) * 3)
+    assert rollouts.warning == "3 episodes could not be played: 2 of them: no display"
+    assert Rollouts((), (), ()).warning is None
 
 
 class SaysItsSeed:

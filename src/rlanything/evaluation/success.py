@@ -129,4 +129,6 @@ def evaluate(
             agent, environments, attempts, max_steps, parallel_episodes, advance, lockstep
         )
     seconds = time.perf_counter() - begun
+    if played.warning:
+        progress.warn(played.warning)
     return Evaluation(split, played.trajectories, played.unplayable, seconds)
