@@ -37,12 +37,12 @@ class Reading:
 
     def with_fate(self, fate: int) -> dict[str, Hits]:
         """Returns the hits with unplayable episodes left out (0), lost (-1) or won (+1)."""
-        missing = {item: count for item, count in self.unplayable.items() if fate}
-        more = {
+        if not fate:
+            return self.hits
+        return self.hits | {
             item: [(hits + count * (fate == 1), total + count) for hits, total in self.hits[item]]
-            for item, count in missing.items()
+            for item, count in self.unplayable.items()
         }
-        return self.hits | more
 
 
 Reader: TypeAlias = Callable[[Store, int], Reading]
