@@ -116,8 +116,6 @@ class Loop:
                 self.recipe.environment.lockstep,
             )
         result.failures, result.crashes = played.failures, played.crashes
-        if played.warning:
-            self.progress.warn(played.warning)
         steps = sum(len(trajectory.steps) for trajectory in played.trajectories)
         count = steps * self.judge.samples
         with self.progress.phase("judgements", count, "judgements") as advance:

@@ -17,7 +17,7 @@ from helpers.delayed import delayed, spoken
 from rlanything.domains.base import DomainError, Episode, EpisodeError, Observation, StepResult
 from rlanything.domains.text import TextDomain
 from rlanything.records import Completion, Task
-from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout
+from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout, why_unplayable
 from rlanything.rollout.workers import EnvironmentPool
 
 
@@ -142,14 +142,13 @@ def test_what_no_response_brought_about_could_not_be_played(
     assert [task.id for task in rollouts.unplayable] == ["1"]
     assert not rollouts.crashes
     [failure] = rollouts.failures
-    assert rollouts.warning == f"1 episode could not be played: {failure.reason}"
+    assert why_unplayable([failure]) == f"1 episode could not be played: {failure.reason}"
 
 
 def test_what_could_not_be_played_is_said_with_the_commonest_reason() -> None:
     faults = [EpisodeError("t", reason) for reason in ("none", "no display", "no display")]
-    rollouts = Rollouts((), tuple(faults), (Task("t", ""),) * 3)
-    assert rollouts.warning == "3 episodes could not be played: 2 of them: no display"
-    assert Rollouts((), (), ()).warning is None
+    assert why_unplayable(faults) == "3 episodes could not be played: 2 of them: no display"
+    assert why_unplayable([]) is None
 
 
 class SaysItsSeed:

@@ -53,15 +53,15 @@ class Rollouts:
     crashes: tuple[EpisodeError, ...] = ()
     """Of those that a response ended by a fault: they are lost, and among the trajectories."""
 
-    @property
-    def warning(self) -> str | None:
-        """Says how many could not be played, and the commonest reason; None: all were."""
-        if not self.failures:
-            return None
-        [(reason, count)] = Counter(each.reason for each in self.failures).most_common(1)
-        of_them = "" if count == len(self.failures) else f"{count} of them: "
-        episodes = "episode" if len(self.failures) == 1 else "episodes"
-        return f"{len(self.failures)} {episodes} could not be played: {of_them}{reason:.500}"
+
+def why_unplayable(failures: Sequence[EpisodeError]) -> str | None:
+    """Says how many episodes could not be played, and the commonest reason; None: all were."""
+    if not failures:
+        return None
+    [(reason, count)] = Counter(each.reason for each in failures).most_common(1)
+    of_them = "" if count == len(failures) else f"{count} of them: "
+    episodes = "episode" if len(failures) == 1 else "episodes"
+    return f"{len(failures)} {episodes} could not be played: {of_them}{reason:.500}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from rlanything.loop import IterationResult, Loop
 from rlanything.progress import Progress, progress_of
 from rlanything.roles.adapter import Adapter
 from rlanything.roles.judges.base import Judge, NullJudge
+from rlanything.rollout.episodes import why_unplayable
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.baseline import open_baseline, take_baseline
 from rlanything.runs.build import RunComponents, build_components
@@ -384,6 +385,8 @@ class Trainer:
         self._track(iteration, record.metrics)
         self._retain(iteration)
         self._progress.log(iteration_line(record, recipe.loop.iterations, seconds_left))
+        if why := why_unplayable(result.failures):
+            self._progress.warn(why)
         for check in run_checks(self._store.history()):
             if check.iteration == iteration:
                 self._progress.warn(check.line())
