@@ -110,4 +110,5 @@ def _of_seeds(values: Floats, influence: Floats) -> tuple[float, float]:
     chance = float(((influence - items) ** 2).sum()) / (seeds * (seeds - 1))
     beyond = max(between - chance, 0.0)
     whole = max(between, float(items @ items) + beyond)
-    return beyond, (seeds - 1) * (whole / between) ** 2
+    part = between / whole
+    return beyond, (seeds - 1) / part / part
