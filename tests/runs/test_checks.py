@@ -86,6 +86,11 @@ def test_a_bad_state_is_called_once_it_has_lasted(
     assert raised(*[{}] * start, *[change] * (iterations - 1), {}) == {}
 
 
+def test_where_nothing_could_be_played_tasks_are_not_called_too_easy() -> None:
+    nothing = {"judge/weight_ratio": None, "rollouts/success": None}
+    assert "weight ratio" not in raised(*[nothing] * 10)
+
+
 @pytest.mark.parametrize("role", ["policy", "judge"])
 def test_a_first_iteration_in_which_nothing_trains_is_called_at_once(role: str) -> None:
     nothing = {f"{role}/window_share": 0.0}

@@ -179,8 +179,12 @@ def _mu(past: Past) -> str | None:
 
 def _weights(past: Past) -> str | None:
     rows = past[-LOPSIDED_ITERATIONS:]
-    # None: |f-| is 0, nothing was lost.
-    ratios = [read(row, WEIGHT_RATIO) for row in rows if WEIGHT_RATIO in row]
+    # None: |f-| is 0, nothing was lost; where nothing was played, that says nothing.
+    ratios = [
+        read(row, WEIGHT_RATIO)
+        for row in rows
+        if WEIGHT_RATIO in row and read(row, "rollouts/success") is not None
+    ]
     if len(ratios) < LOPSIDED_ITERATIONS:
         return None
     heavy = all(ratio is None or ratio > LOPSIDED for ratio in ratios)
