@@ -45,14 +45,16 @@ def open_files(source: str) -> Opened:
     `ModelError`."""
     # Their bars would break into ours.
     logging.disable_progress_bar()
-    if is_path(source) and not Path(source).exists():
-        raise ModelError(f"cannot load model {source!r}: there is no such folder; check the path")
     with reading(
         f"cannot load model {source!r}",
         "Give a folder with config.json, model.safetensors and a tokenizer (`rlanything nano "
         "build` makes those in models/), a Hugging Face id, a GGUF file, or `nano`.",
     ):
         packed = find_gguf(source)
+        if packed is None and is_path(source) and not Path(source).exists():
+            raise ModelError(
+                f"cannot load model {source!r}: there is no such folder; check the path"
+            )
         folder = str(unpacked(packed) if packed is not None else source)
         base = _base_of(folder)
         config = AutoConfig.from_pretrained(base, trust_remote_code=False)
