@@ -16,7 +16,7 @@ from helpers.benchmark_module import load_benchmark
 from helpers.paths import ROOT
 from helpers.report_runs import make_run
 
-CANDIDATES = "SELECT task, iteration, slot FROM groups WHERE candidate"
+CANDIDATES = "SELECT task, iteration FROM groups WHERE candidate"
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_rollouts_of_rejected_rewrites_train_nobody_and_are_left_out(
 ) -> None:
     run = make_run(tmp_path / "run", 3)
     with closing(sqlite3.connect(run / "run.sqlite")) as db:
-        met = [(task, at) for task, at, _ in db.execute(CANDIDATES)]
+        met = db.execute(CANDIDATES).fetchall()
         assert met
         db.execute("UPDATE slot_events SET kind = 'rejected' WHERE kind = 'accepted'")
         db.commit()

@@ -252,12 +252,10 @@ def _recipe(request: EvalRequest) -> Recipe:
         recipe = load_recipe(target / RECIPE, request.overrides, allow_code=request.allow_code)
     else:
         refuse_mistyped(request.target)
-        see_shipped(request.domain or "")
         # The environment's own list of actions, where it has one, is what any model can play with.
         policy = {"model": request.target, "decoding": "choices", "max_tokens": 64}
         data = {"name": "eval", "domain": {"name": "alfworld"}, "policy": policy}
-        own = [f"domain.name={json.dumps(request.domain)}"] if request.domain else []
-        overrides = [*own, *request.overrides]
+        overrides = [*typed_domain(request.domain), *request.overrides]
         return load_recipe(data, overrides, allow_code=request.allow_code, place=request.target)
     if request.domain not in (None, recipe.domain.name):
         raise RecipeError(
@@ -275,6 +273,15 @@ def is_recipe(target: str) -> bool:
     if Path(target).suffix in SUFFIXES:
         return Path(target).is_file()
     return target in shipped_files() and not Path(target).exists()
+
+
+def typed_domain(name: str | None) -> list[str]:
+    """Returns the override that says of a domain that its user typed it, found where the examples
+    lie too; none without a name."""
+    if not name:
+        return []
+    see_shipped(name)
+    return [f"domain.name={json.dumps(name)}"]
 
 
 def refuse_mistyped(target: str) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
-from rlanything.config.shipped import see_shipped
 from rlanything.domains.base import Domain, UnitTestDomain
 from rlanything.domains.registry import load_domain
 from rlanything.engines.shipped import NAMES
@@ -17,7 +16,13 @@ from rlanything.progress import Progress
 from rlanything.roles.judges.base import Judge
 from rlanything.runs.build import build_chat_model, build_judge
 from rlanything.runs.directory import check_run
-from rlanything.runs.eval_target import checkpoint_of, is_recipe, is_run, refuse_mistyped
+from rlanything.runs.eval_target import (
+    checkpoint_of,
+    is_recipe,
+    is_run,
+    refuse_mistyped,
+    typed_domain,
+)
 from rlanything.runs.inside import RECIPE
 
 
@@ -54,14 +59,12 @@ class JudgeSource:
             return recipe
         if self.name not in NAMES:
             refuse_mistyped(self.name)
-        see_shipped(self.domain or "")
         made = {
             "name": "judge",
             "domain": {"name": _made_for(self.name)},
             "judge": {"model": self.name},
         }
-        own = [f"domain.name={json.dumps(self.domain)}"] if self.domain else []
-        overrides, place = [*own, *self.overrides], "the command line"
+        overrides, place = [*typed_domain(self.domain), *self.overrides], "the command line"
         return load_recipe(made, overrides, allow_code=self.allow_code, place=place)
 
     def prompts(self, recipe: Recipe) -> Domain:
