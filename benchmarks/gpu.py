@@ -20,7 +20,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -30,10 +30,12 @@ from gpu_stages import exactness, running, speed
 from gpu_stages.checks import Bench, Check, Outcome, run
 from gpu_stages.made_up import SHAPES
 
+from rlanything.cluster.models import prepare_torch
+
 PAGE = Path(__file__).parent / "gpu.md"
 LIMIT = 540
 """Seconds of a stage, after which it is ended wherever it is."""
-STAGES: Mapping[str, Callable[[Bench], list[Check]]] = {
+STAGES: Mapping[str, Callable[[Bench], Iterable[Check]]] = {
     "sharding": exactness.sharding,
     "trie": exactness.trie,
     "tiles": exactness.tiles,
@@ -121,8 +123,9 @@ def main(words: Sequence[str]) -> None:
     # Hugging Face's libraries must not look for a network that is not there.
     os.environ["HF_HUB_OFFLINE"] = "1"
     names = list(STAGES) if options.all else options.stage
+    # As in a run. On one thread where sizes are tiny: more of them would wait for one another.
+    prepare_torch(1 if options.dry else 0)
     if options.dry:
-        torch.set_num_threads(1)  # more of them would wait for one another
         good = run_here(names, True, options.out)
     elif options.all:
         # All of them, also after one that failed.

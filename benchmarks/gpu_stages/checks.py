@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -86,19 +86,19 @@ class Bench:
         return 2 * size**3 / seconds, f"measured: no data sheet of {name}"
 
 
-def run(stage: Callable[[Bench], list[Check]], bench: Bench) -> Outcome:
-    """Runs a stage to its end, whatever that is."""
-    begun = time.perf_counter()
+def run(stage: Callable[[Bench], Iterable[Check]], bench: Bench) -> Outcome:
+    """Runs a stage to its end, whatever that is; what it found until then is kept."""
+    begun, checks = time.perf_counter(), list[Check]()
     try:
-        checks = tuple(stage(bench))
+        checks.extend(stage(bench))
     except Missing as missing:
         return Outcome("SKIP", time.perf_counter() - begun, reason=str(missing))
     except Exception as error:  # a stage that breaks must not take the others with it
         said = (str(error).strip() or "no message").splitlines()[0]
         reason = f"{type(error).__name__}: {said}"
-        return Outcome("FAIL", time.perf_counter() - begun, reason=reason)
+        return Outcome("FAIL", time.perf_counter() - begun, tuple(checks), reason)
     failed = any(check.passed is False for check in checks)
-    return Outcome("FAIL" if failed else "PASS", time.perf_counter() - begun, checks)
+    return Outcome("FAIL" if failed else "PASS", time.perf_counter() - begun, tuple(checks))
 
 
 def at_most(name: str, value: float, bound: float) -> Check:

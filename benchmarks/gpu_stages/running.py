@@ -113,7 +113,7 @@ def tokens_of(engine: Engine, bench: Bench, sampling: Sampling) -> list[tuple[in
 
 def quickstart(bench: Bench) -> list[Check]:
     """An iteration of the quickstart, every role on the device; `recipes/tiny.yaml` where dry."""
-    given: list[str] = [f"run_dir={bench.folder}/run", "loop.iterations=1"]
+    given: list[str] = [f"run_dir={bench.folder}/run", "loop.iterations=1", "cluster.seats=1"]
     given += [f"{role}.device={bench.device}" for role in ("policy", "judge", "adapter")]
     given += ["tracker.tensorboard=false"]
     if bench.dry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -36,15 +37,14 @@ class Update:
     """Bytes at its peak."""
 
 
-def update_mfu(bench: Bench, shape: str) -> list[Check]:
+def update_mfu(bench: Bench, shape: str) -> Iterator[Check]:
     """Updates of policy and judge with random weights of a shape, alone and as a sharded seat."""
     peak, source = bench.peak_flops()
-    checks = [Check("peak in bfloat16", f"{peak / 1e12:.4g} TFLOP/s ({source})")]
+    yield Check("peak in bfloat16", f"{peak / 1e12:.4g} TFLOP/s ({source})")
     for tokens in (150,) if bench.dry else PACKS:
         for judge in (False, True):
             for sharded in (False, True):
-                checks += _measured(bench, shape, tokens, judge, sharded, peak)
-    return checks
+                yield from _measured(bench, shape, tokens, judge, sharded, peak)
 
 
 def _measured(

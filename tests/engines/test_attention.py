@@ -37,7 +37,7 @@ def random_inputs(nodes: int, seed: int, heads: int, shared: int) -> tuple[Tenso
 
 def dense(query: Tensor, key: Tensor, value: Tensor, ends: np.ndarray) -> Tensor:
     nodes = np.arange(len(ends))
-    mask = torch.from_numpy(visible(ends, nodes, nodes))
+    mask = torch.from_numpy(visible(ends, nodes, nodes)).to(query.device)
     seen = functional.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, scale=0.3, enable_gqa=True
     )
@@ -79,9 +79,36 @@ def test_flex_attention_sees_what_tiles_see(nodes):
     torch.testing.assert_close(found, dense(query, key, value, ends), rtol=1e-10, atol=1e-12)
 
 
+def stem_and_branches(stem: int, *branches: int) -> np.ndarray:
+    starts = np.cumsum([stem, *branches])
+    own = [np.full(size, start + size) for size, start in zip(branches, starts, strict=False)]
+    return np.concatenate([np.full(stem, starts[-1]), *own])
+
+
+@pytest.mark.parametrize(
+    "ends", [stem_and_branches(3 * TILE + 5, 2 * TILE, 300, 7), random_ends(4 * TILE + 1, 3)]
+)
+def test_flex_attention_asks_key_by_key_only_where_some_are_seen(ends):
+    mask = FlexLayout(ends, CPU)._mask
+    nodes = np.arange(-(-len(ends) // TILE) * TILE)
+    reach = np.concatenate([ends, nodes[len(ends) :] + 1])
+    blocks = visible(reach, nodes, nodes).reshape(len(nodes) // TILE, TILE, -1, TILE)
+    partly, whole = blocks.any((1, 3)) & ~blocks.all((1, 3)), blocks.all((1, 3))
+    for wanted, counts, lists in (
+        (partly, mask.kv_num_blocks, mask.kv_indices),
+        (whole, mask.full_kv_num_blocks, mask.full_kv_indices),
+    ):
+        assert counts is not None
+        assert lists is not None
+        found = [row[:count].tolist() for row, count in zip(lists[0, 0], counts[0, 0], strict=True)]
+        assert found == [np.flatnonzero(row).tolist() for row in wanted]
+
+
+@pytest.mark.parametrize(
+    "ends", [random_ends(3 * TILE + 7, 0), stem_and_branches(3 * TILE + 5, 2 * TILE, 300, 7)]
+)
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu_flex_attention_and_its_gradients_are_those_of_a_dense_mask():
-    ends = random_ends(3 * TILE + 7, 0)
+def test_on_a_gpu_flex_attention_and_its_gradients_are_those_of_a_dense_mask(ends):
     device = torch.device("cuda")
     query, key, value = inputs = [
         each.detach().float().to(device).requires_grad_()

@@ -39,6 +39,7 @@ from rlanything.plugins import PluginError
 from rlanything.records import Sample
 from rlanything.runs.build import build_components
 
+ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 KINDS = {
     "qwen2, tied, grouped heads": ("qwen2", 4, 2),
     "llama, one key head": ("llama", 4, 1),
@@ -442,9 +443,13 @@ def test_adamw_remembers_its_moments_between_updates():
     assert (weights(ours) - weights(reference)).norm() < 0.01 * moved
 
 
-def test_a_learner_continues_from_its_saved_state(tmp_path):
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
+def test_a_learner_continues_from_its_saved_state(tmp_path: Path, device: str):
     samples = random_samples(6)
-    straight, resumed = tiny_model(), tiny_model()
+    # Heads of 16 dimensions: FlexAttention, which GPUs have, knows no smaller ones.
+    straight, resumed = (tiny_model(heads=2, key_value_heads=1) for _ in range(2))
+    for model in (straight, resumed):
+        model.network.to(device)
     learner = Learner(straight, role())
     first = Learner(resumed, role())
     for each in (learner, first):

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import torch
+
 from rlanything.cluster.base import Seats
 from rlanything.cluster.fleet import OnSeats
 from rlanything.cluster.local import LocalSeats
@@ -95,6 +97,12 @@ def environment_workers(environment: EnvironmentConfig) -> int | Sequence[Launch
 
 def _seats(config: ClusterConfig, device: str, threads: int) -> Seats:
     if config.launcher == "local":
+        gpus = torch.cuda.device_count()
+        if device != "cpu" and config.seats > gpus:
+            raise ModelError(
+                f"cluster.seats: each of {config.seats} seats needs a GPU of its own, and this "
+                f"machine has {gpus}; set cluster.seats={max(1, gpus)}"
+            )
         return LocalSeats(config, device, threads)
     _need_ray()
     from rlanything.cluster.on_ray import RaySeats

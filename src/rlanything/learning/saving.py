@@ -68,7 +68,10 @@ def load_optimizer(
     optimizer.state.clear()
     for name in remembered:
         memory = {moment: tensors[f"{name}.{moment}"] for moment in MOMENTS}
-        optimizer.state[weights[name]] = {STEP: tensors[f"{name}.{STEP}"][0].clone()} | memory
+        # Where its kernel is fused it counts steps on the device.
+        device = weights[name].device if optimizer.defaults["fused"] else "cpu"
+        step = tensors[f"{name}.{STEP}"][0].clone().to(device)
+        optimizer.state[weights[name]] = {STEP: step} | memory
     return int(tensors[SKIPPED])
 
 

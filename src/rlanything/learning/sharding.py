@@ -129,5 +129,5 @@ def move(
         module.to(device)
     for memory in optimizer.state.values():
         values: dict[str, Any] = memory
-        # Steps are counted on the CPU.
+        # Counts of steps stay where they are.
         memory.update({name: value.to(device) for name, value in values.items() if value.dim()})

@@ -150,25 +150,30 @@ def _rows(table: Tensor, rows: Tensor) -> Tensor:
 
 
 class FlexLayout:
-    """FlexAttention with a block mask: blocks that no query of a tile sees are skipped."""
+    """FlexAttention with a block mask: blocks that no query of a tile sees are skipped, and of
+    those that all of its queries see whole, none is asked key by key."""
 
     def __init__(self, ends: np.ndarray, device: torch.device) -> None:
         starts = range(0, len(ends), TILE)
         seen = [np.unique(tile_keys(ends, start) // TILE) for start in starts]
-        blocks = np.zeros((1, 1, len(seen), len(seen)), dtype=np.int32)
-        for row, tiles in enumerate(seen):
-            blocks[0, 0, row, : len(tiles)] = tiles
-        counts = np.array([[[len(each) for each in seen]]], dtype=np.int32)
         # Padding to whole tiles sees itself: a query that sees nothing has no defined attention.
         padding = np.arange(len(ends), len(seen) * TILE) + 1
-        reach = torch.from_numpy(np.concatenate([ends, padding])).to(device)
+        reach = np.concatenate([ends, padding])
+        # How far all keys of a block reach.
+        common = reach.reshape(-1, TILE).min(1)
+        whole = [
+            tiles[(common[tiles] >= (row + 1) * TILE) & (tiles < row)]
+            for row, tiles in enumerate(seen)
+        ]
+        partly = [np.setdiff1d(*pair, assume_unique=True) for pair in zip(seen, whole, strict=True)]
+        reaches = torch.from_numpy(reach).to(device)
 
         def sees(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            return (key <= query) & (query < reach[key])
+            return (key <= query) & (query < reaches[key])
 
         self._mask = BlockMask.from_kv_blocks(
-            torch.from_numpy(counts).to(device),
-            torch.from_numpy(blocks).to(device),
+            *_block_lists(partly, device),
+            *_block_lists(whole, device),
             BLOCK_SIZE=TILE,
             mask_mod=sees,
             seq_lengths=(len(reach), len(reach)),
@@ -184,6 +189,15 @@ class FlexLayout:
             query, key, value, block_mask=self._mask, scale=scaling, enable_gqa=True
         )
         return seen[:, :, :nodes].transpose(1, 2)
+
+
+def _block_lists(rows: list[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Returns how many blocks each row has, [1, 1, rows], and which, [1, 1, rows, rows]."""
+    blocks = np.zeros((1, 1, len(rows), len(rows)), dtype=np.int32)
+    for row, tiles in enumerate(rows):
+        blocks[0, 0, row, : len(tiles)] = tiles
+    counts = np.array([[[len(tiles) for tiles in rows]]], dtype=np.int32)
+    return torch.from_numpy(counts).to(device), torch.from_numpy(blocks).to(device)
 
 
 # Whole: where it cannot be compiled it fails, rather than fall back to a dense mask in silence.
@@ -234,8 +248,9 @@ def _grouped(
         attn_mask=mask.expand(-1, -1, width, -1).repeat(1, 1, heads // shared, 1),
         scale=scaling,
     )
-    # Values may be narrower than keys, and what is seen is as wide as they are.
-    return seen.view(rows, heads, width, -1).transpose(1, 2)
+    # Values may be narrower than keys, and what is seen is as wide as they are. Some kernels of GPUs
+    # give it with positions before heads, where `view` would not do.
+    return seen.reshape(rows, heads, width, -1).transpose(1, 2)
 
 
 AttentionInterface.register(ATTENTION, attend)

@@ -34,6 +34,8 @@ class RaggedCache:
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
         self._rows: slice | Tensor = slice(0, 0)
         self._columns = torch.zeros(1, 1, dtype=torch.long)
+        self._targets: tuple[Tensor, Tensor] | None = None
+        """Where in storage the pass writes, rows and columns, on the storage's device."""
         self._written = 0
         """Columns that passes wrote to since rows were assigned."""
 
@@ -145,6 +147,7 @@ class RaggedCache:
     def _place(self, columns: Tensor) -> None:
         """Says to which columns [rows, width] the next pass writes."""
         self._columns = columns
+        self._targets = None
         self._written = max(self._written, int(columns.max()) + 1)
 
     def _keys(self) -> Tensor:
@@ -155,13 +158,18 @@ class RaggedCache:
         """Stores new keys and values [rows, heads, width, head_dim]; returns all of them so far."""
         end = int(self._columns.max()) + 1
         store_k, store_v = self._reserve(layer_idx, keys, values, end)
-        rows = self._rows
-        if isinstance(rows, slice):
-            rows = torch.arange(rows.start, rows.stop)
+        if self._targets is None:
+            # Moved once a pass: every layer writes to the same places.
+            rows = self._rows
+            if isinstance(rows, slice):
+                rows = torch.arange(rows.start, rows.stop)
+            self._targets = rows[:, None].to(keys.device), self._columns.to(keys.device)
+        rows, columns = self._targets
         # Indices on dimensions 0 and 2 address [rows, width, heads, head_dim].
-        store_k[rows[:, None], :, self._columns] = keys.transpose(1, 2)
-        store_v[rows[:, None], :, self._columns] = values.transpose(1, 2)
-        return store_k[self._rows, :, :end], store_v[self._rows, :, :end]
+        store_k[rows, :, columns] = keys.transpose(1, 2)
+        store_v[rows, :, columns] = values.transpose(1, 2)
+        chosen = self._rows if isinstance(self._rows, slice) else rows[:, 0]
+        return store_k[chosen, :, :end], store_v[chosen, :, :end]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Decoders ask this to number tokens where position_ids are absent; ours never are."""

@@ -60,15 +60,16 @@ def own_cache_works(network: PreTrainedModel) -> bool:
     training = network.training
     network.eval()
     prompt = torch.arange(_PROMPT, device=network.device)[None]
-    settings = GenerationConfig(do_sample=False, max_new_tokens=_DRAWN, use_cache=True)
+    settings = GenerationConfig(
+        do_sample=False,
+        max_new_tokens=_DRAWN,
+        use_cache=True,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
     try:
         with own_settings_aside(network):
-            drawn = stand_in.generate(
-                prompt,
-                generation_config=settings,
-                return_dict_in_generate=True,
-                output_logits=True,
-            )
+            drawn = stand_in.generate(prompt, generation_config=settings)
         alone = stand_in(input_ids=drawn.sequences[:, :-1], use_cache=False).logits
     except Exception:
         # Whatever it is that its cache cannot do, it is not used.
