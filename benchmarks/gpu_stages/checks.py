@@ -104,5 +104,5 @@ def run(stage: Callable[[Bench], Iterable[Check]], bench: Bench) -> Outcome:
 def at_most(name: str, value: float, bound: float) -> Check:
     """Returns a check that a number is finite and within its bound."""
     return Check(
-        name, f"{value:.2e} (at most {bound:.0e})", math.isfinite(value) and value <= bound
+        name, f"{value:.2e} (at most {bound:.1e})", math.isfinite(value) and value <= bound
     )

@@ -6,6 +6,7 @@ import importlib.util
 from typing import Any
 
 import pytest
+import torch
 from pydantic import ValidationError
 
 from rlanything.cluster.open import open_models
@@ -17,6 +18,17 @@ def test_without_ray_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=r"pip install 'rlanything\[cluster\]'"):
         open_models(ClusterConfig(seats=2, launcher="ray"), ["cpu"], 1)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "remedy"), [(0, "choose device: cpu"), (1, "set cluster.seats=1")]
+)
+def test_seats_without_a_gpu_each_are_refused(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, remedy: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with pytest.raises(ModelError, match=f"this machine has {gpus}; {remedy}"):
+        open_models(ClusterConfig(seats=2), ["cpu", "cuda"], 1)
 
 
 @pytest.mark.parametrize(

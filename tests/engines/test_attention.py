@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rlanything.engines.hf import attention
 from rlanything.engines.hf.attention import TILE, FlexLayout, TileLayout, layout_of, visible
 
 CPU = torch.device("cpu")
@@ -25,6 +26,12 @@ def random_ends(nodes: int, seed: int) -> np.ndarray:
             ends[closed] = node
         path = [*path[:keep], node]
     return ends
+
+
+def stem_and_branches(stem: int, *branches: int) -> np.ndarray:
+    starts = np.cumsum([stem, *branches])
+    own = [np.full(size, start + size) for size, start in zip(branches, starts, strict=False)]
+    return np.concatenate([np.full(stem, starts[-1]), *own])
 
 
 def random_inputs(nodes: int, seed: int, heads: int, shared: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -79,10 +86,13 @@ def test_flex_attention_sees_what_tiles_see(nodes):
     torch.testing.assert_close(found, dense(query, key, value, ends), rtol=1e-10, atol=1e-12)
 
 
-def stem_and_branches(stem: int, *branches: int) -> np.ndarray:
-    starts = np.cumsum([stem, *branches])
-    own = [np.full(size, start + size) for size, start in zip(branches, starts, strict=False)]
-    return np.concatenate([np.full(stem, starts[-1]), *own])
+def test_compiled_it_skips_blocks_and_sees_the_same(monkeypatch: pytest.MonkeyPatch):
+    ends = stem_and_branches(3 * TILE + 5, 2 * TILE, 300, 7)
+    query, key, value = (each.detach().float() for each in random_inputs(len(ends), 0, 4, 2))
+    layout = FlexLayout(ends, CPU)
+    monkeypatch.setattr(layout, "_kernel", attention._compiled_flex)
+    found = layout.attend(query, key, value, 0.3)
+    torch.testing.assert_close(found, dense(query, key, value, ends), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

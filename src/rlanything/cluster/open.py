@@ -99,9 +99,10 @@ def _seats(config: ClusterConfig, device: str, threads: int) -> Seats:
     if config.launcher == "local":
         gpus = torch.cuda.device_count()
         if device != "cpu" and config.seats > gpus:
+            remedy = f"set cluster.seats={gpus}" if gpus else "choose device: cpu"
             raise ModelError(
                 f"cluster.seats: each of {config.seats} seats needs a GPU of its own, and this "
-                f"machine has {gpus}; set cluster.seats={max(1, gpus)}"
+                f"machine has {gpus}; {remedy}"
             )
         return LocalSeats(config, device, threads)
     _need_ray()

@@ -248,8 +248,8 @@ def _grouped(
         attn_mask=mask.expand(-1, -1, width, -1).repeat(1, 1, heads // shared, 1),
         scale=scaling,
     )
-    # Values may be narrower than keys, and what is seen is as wide as they are. Some kernels of GPUs
-    # give it with positions before heads, where `view` would not do.
+    # Values may be narrower than keys, and what is seen is as wide as they are. Not `view`: kernels
+    # of GPUs lay it out with positions before heads.
     return seen.reshape(rows, heads, width, -1).transpose(1, 2)
 
 
