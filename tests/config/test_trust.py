@@ -393,7 +393,7 @@ def test_an_ablation_hands_on_what_it_was_allowed(monkeypatch: pytest.MonkeyPatc
     told: dict[str, tuple[list[str], dict[str, str]]] = {}
     for allowed in (True, False):
         said = [key, *([] if allowed else ["domain.name=own:Mine"])]
-        [cell] = grid.make_cells(path, said, [Arm("mine", ())], 1, Path("out"), allowed)
+        [cell] = grid.make_cells(path, said, [Arm("mine", ())], [0], Path("out"), allowed)
         for command in ("train", "resume"):
             grid._start(path, cell, [cell]).process.wait()
             told[f"{command} {allowed}"] = json.loads(Path(command).read_text())

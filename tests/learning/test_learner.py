@@ -33,6 +33,7 @@ from rlanything.config.roles import TrainedRoleConfig
 from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
+from rlanything.engines.hf.loading import put
 from rlanything.engines.hf.model import LanguageModel, ModelError
 from rlanything.learning.learner import Learner
 from rlanything.plugins import PluginError
@@ -449,7 +450,7 @@ def test_a_learner_continues_from_its_saved_state(tmp_path: Path, device: str):
     # Heads of 16 dimensions: FlexAttention, which GPUs have, knows no smaller ones.
     straight, resumed = (tiny_model(heads=2, key_value_heads=1) for _ in range(2))
     for model in (straight, resumed):
-        model.network.to(device)
+        put(model.network, "tiny", device)
     learner = Learner(straight, role())
     first = Learner(resumed, role())
     for each in (learner, first):

@@ -67,7 +67,9 @@ def run(
     progress = Listener()
     out = recipe.parent / "out"
     command = "rlanything ablate ..."
-    request = AblationRequest(recipe, overrides, arms, 2, out, parallel, page, figure, command)
+    request = AblationRequest(
+        recipe, overrides, arms, range(2), out, parallel, page, figure, command
+    )
     return ablate(request, progress), progress.said
 
 
@@ -268,7 +270,7 @@ def test_as_many_run_at_once_as_their_threads_leave_cores_for(
 
     def at_once(*overrides: str) -> int:
         arms = [Arm("any", ())]
-        return runs_at_once(make_cells(recipe, overrides, arms, 2, recipe.parent / "out"))
+        return runs_at_once(make_cells(recipe, overrides, arms, range(2), recipe.parent / "out"))
 
     assert at_once() == 8
     assert at_once("threads=3") == 2
@@ -357,7 +359,7 @@ def test_seconds_of_interrupted_processes_count_too(recipe: Path) -> None:
         file.write('{"arm": "four4", "seed": 1, "seconds": 1000.0, "exit_code": 130}\n')
     entries = [json.loads(line) for line in ledger.read_text().splitlines()]
     arms = find_arms(ARMS[:1])
-    cells = make_cells(recipe, (), arms, 2, recipe.parent / "out")
+    cells = make_cells(recipe, (), arms, range(2), recipe.parent / "out")
     expected = sum(each["seconds"] for each in entries if each["arm"] == "four4")
     assert spent_seconds(recipe.parent / "out", cells) == pytest.approx(expected)
     assert expected > 1000
@@ -399,12 +401,14 @@ def test_the_judge_of_a_whole_run_trains_a_policy_alone(tmp_path: Path) -> None:
 
 def test_a_miniature_grid_of_real_runs_begins_with_the_same_models(tmp_path: Path) -> None:
     target = [sys.executable, "-m", "rlanything.cli", "ablate", str(TINY), *SMALLEST]
-    options = ["--arms", "outcome_only,policy_judge", "--seeds", "2", "--parallel", "2", "--json"]
-    command = [*target, *options, "--out", str(tmp_path / "out")]
+    options = ["--arms", "outcome_only,policy_judge", "--seeds", "2", "--first-seed", "3"]
+    command = [*target, *options, "--parallel", "2", "--json", "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [row["name"] for row in found["rows"]] == [BEFORE, "outcome_only", "policy_judge"]
     assert found["begins_apart"] == []
+    folders = (tmp_path / "out" / "policy_judge").glob("*/")
+    assert {folder.name for folder in folders} == {"seed-3", "seed-4"}
     assert found["measures"][0] == "in_domain"
     assert "judge Outcome Acc" in found["measures"]

@@ -27,6 +27,9 @@ def ablate(
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm: seeds 0, 1, ...")] = 5,
+    first_seed: Annotated[
+        int, typer.Option(min=0, help="Where seeds begin, to divide them over machines or days.")
+    ] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Where the runs are kept; default: runs/ablation-RECIPE.")
     ] = None,
@@ -59,7 +62,7 @@ def ablate(
             file,
             overrides or [],
             arms or ["components"],
-            seeds,
+            range(first_seed, first_seed + seeds),
             out or Path("runs") / f"ablation-{file.stem}",
             parallel,
             page,

@@ -32,7 +32,7 @@ class AblationRequest:
     recipe: Path
     overrides: Sequence[str]
     arms: Sequence[str]
-    seeds: int
+    seeds: Sequence[int]
     out: Path
     parallel: int | None
     """None: as many as there are cores for."""
@@ -67,10 +67,8 @@ def ablate(request: AblationRequest, progress: Progress) -> Ablation:
     )
     _check_paths(request)
     parallel = request.parallel or runs_at_once(cells)
-    progress.log(
-        f"{len(arms)} arms x {request.seeds} seeds = {len(cells)} runs, {parallel} at once, in "
-        f"{request.out}"
-    )
+    runs = f"{len(arms)} arms x {len(request.seeds)} seeds = {len(cells)} runs"
+    progress.log(f"{runs}, {parallel} at once, in {request.out}")
     failed = run_grid(request.recipe, cells, request.out, parallel, progress)
     # Only now: it loads torch, for which a grid has no use as long as it runs.
     from rlanything.studies.ablation.results import results_of

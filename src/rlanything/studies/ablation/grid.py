@@ -122,7 +122,7 @@ def make_cells(
     recipe: Path,
     overrides: Sequence[str],
     arms: Sequence[Arm],
-    seeds: int,
+    seeds: Sequence[int],
     out: Path,
     allow_code: bool = False,
 ) -> list[Cell]:
@@ -137,7 +137,7 @@ def make_cells(
         if override.startswith(("seed=", "run_dir=")):
             raise GridError(f"override {override!r}: --seeds and --out set that; leave it out")
     cells: list[Cell] = []
-    for seed in range(seeds):
+    for seed in seeds:
         first = {arm.judge_of for arm in arms}
         made: dict[str, Cell] = {}
         for arm in sorted(arms, key=lambda arm: arm.name not in first):
