@@ -90,6 +90,8 @@ def sections_of(text: str) -> dict[str, str]:
 
 def run_here(names: Sequence[str], dry: bool, out: Path | None) -> bool:
     """Runs stages in this process and writes each to the page. Returns whether none failed."""
+    # As in a run. On one thread where sizes are tiny: more of them would wait for one another.
+    prepare_torch(1 if dry else 0)
     sections = sections_of(out.read_text(encoding="utf-8")) if out and out.exists() else {}
     marks = list[str]()
 
@@ -124,8 +126,6 @@ def main(words: Sequence[str]) -> None:
     # Hugging Face's libraries must not look for a network that is not there.
     os.environ["HF_HUB_OFFLINE"] = "1"
     names = list(STAGES) if options.all else options.stage
-    # As in a run. On one thread where sizes are tiny: more of them would wait for one another.
-    prepare_torch(1 if options.dry else 0)
     if options.dry:
         good = run_here(names, True, options.out)
     elif options.all:

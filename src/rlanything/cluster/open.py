@@ -97,8 +97,7 @@ def environment_workers(environment: EnvironmentConfig) -> int | Sequence[Launch
 
 def _seats(config: ClusterConfig, device: str, threads: int) -> Seats:
     if config.launcher == "local":
-        gpus = torch.cuda.device_count()
-        if device != "cpu" and config.seats > gpus:
+        if device != "cpu" and config.seats > (gpus := torch.cuda.device_count()):
             remedy = f"set cluster.seats={gpus}" if gpus else "choose device: cpu"
             raise ModelError(
                 f"cluster.seats: each of {config.seats} seats needs a GPU of its own, and this "
