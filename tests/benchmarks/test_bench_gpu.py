@@ -45,7 +45,8 @@ def test_every_stage_runs_in_tiny_sizes(tmp_path):
 
 
 def test_a_stage_that_breaks_or_misses_its_mark_fails(bench, monkeypatch, tmp_path):
-    def broken(_bench: Any) -> list[Any]:
+    def broken(_bench: Any) -> Iterator[Any]:
+        yield checks.Check("begun", "1")
         raise RuntimeError("out of memory\nand more")
 
     def poor(_bench: Any) -> list[Any]:
@@ -58,7 +59,9 @@ def test_a_stage_that_breaks_or_misses_its_mark_fails(bench, monkeypatch, tmp_pa
 
     page, seen = tmp_path / "page.md", list[str]()
 
-    assert checks.run(broken, bench).reason == "RuntimeError: out of memory"
+    found = checks.run(broken, bench)
+    assert found.reason == "RuntimeError: out of memory"
+    assert [check.name for check in found.checks] == ["begun"]
     assert [checks.run(stage, bench).mark for stage in (broken, poor, lacking)] == [
         "FAIL",
         "FAIL",
@@ -71,7 +74,7 @@ def test_a_stage_that_breaks_or_misses_its_mark_fails(bench, monkeypatch, tmp_pa
         assert ended.value.code == code
     # What was there stays, in the order of the stages.
     assert list(script.sections_of(page.read_text())) == ["poor", "lacking"]
-    assert "| other | nan (at most 1e+00) | FAIL |" in page.read_text()
+    assert "| other | nan (at most 1.0e+00) | FAIL |" in page.read_text()
     assert "install it" in page.read_text()
     assert "## lacking: FAIL\n\n0 s. It did not come to its end." in seen[-1]
 
