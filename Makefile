@@ -278,7 +278,7 @@ test-ecosystems: $(ECOSYSTEMS)/.installed $(VERIFIERS)/.installed ## environment
 	RLANYTHING_VERIFIERS=$(CURDIR)/$(VERIFIERS)/bin/python $(ECOSYSTEMS)/bin/python -m pytest \
 	  tests/with_ecosystems
 
-bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about seven hours)
+bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about nine hours)
 	$(BIN)/python benchmarks/learner.py --out benchmarks/learner.md
 	$(BIN)/python benchmarks/peers.py --out benchmarks/peers.md
 	$(BIN)/python benchmarks/generation.py
@@ -292,7 +292,7 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about s
 	$(BIN)/python benchmarks/miniwob_pages.py
 	$(BIN)/python benchmarks/learning.py recipes/miniwob-nano.yaml --controls --parallel 2 --page miniwob
 	$(BIN)/python benchmarks/miniwob_speed.py
-	$(BIN)/python benchmarks/learning.py recipes/osworld-nano.yaml --seeds 0 1 2 --controls --page osworld-nano
+	$(BIN)/python benchmarks/learning.py recipes/osworld-nano.yaml --controls --page osworld-nano
 	$(BIN)/python benchmarks/osworld_speed.py
 	$(BIN)/rlanything nano build --domain guess:Guess
 	$(BIN)/python benchmarks/learning.py examples/guess-nano.yaml --controls
