@@ -34,6 +34,9 @@ def stem_and_branches(stem: int, *branches: int) -> np.ndarray:
     return np.concatenate([np.full(stem, starts[-1]), *own])
 
 
+WITH_WHOLE_BLOCKS = stem_and_branches(3 * TILE + 5, 2 * TILE, 300, 7)
+
+
 def random_inputs(nodes: int, seed: int, heads: int, shared: int) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return tuple(  # pyright: ignore[reportReturnType]
@@ -87,7 +90,7 @@ def test_flex_attention_sees_what_tiles_see(nodes):
 
 
 def test_compiled_it_skips_blocks_and_sees_the_same(monkeypatch: pytest.MonkeyPatch):
-    ends = stem_and_branches(3 * TILE + 5, 2 * TILE, 300, 7)
+    ends = WITH_WHOLE_BLOCKS
     query, key, value = (each.detach().float() for each in random_inputs(len(ends), 0, 4, 2))
     layout = FlexLayout(ends, CPU)
     monkeypatch.setattr(layout, "_kernel", attention._compiled_flex)
@@ -95,9 +98,7 @@ def test_compiled_it_skips_blocks_and_sees_the_same(monkeypatch: pytest.MonkeyPa
     torch.testing.assert_close(found, dense(query, key, value, ends), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "ends", [stem_and_branches(3 * TILE + 5, 2 * TILE, 300, 7), random_ends(4 * TILE + 1, 3)]
-)
+@pytest.mark.parametrize("ends", [WITH_WHOLE_BLOCKS, random_ends(4 * TILE + 1, 3)])
 def test_flex_attention_asks_key_by_key_only_where_some_are_seen(ends):
     mask = FlexLayout(ends, CPU)._mask
     nodes = np.arange(-(-len(ends) // TILE) * TILE)
@@ -115,9 +116,7 @@ def test_flex_attention_asks_key_by_key_only_where_some_are_seen(ends):
         assert found == [np.flatnonzero(row).tolist() for row in wanted]
 
 
-@pytest.mark.parametrize(
-    "ends", [random_ends(3 * TILE + 7, 0), stem_and_branches(3 * TILE + 5, 2 * TILE, 300, 7)]
-)
+@pytest.mark.parametrize("ends", [random_ends(3 * TILE + 7, 0), WITH_WHOLE_BLOCKS])
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu_flex_attention_and_its_gradients_are_those_of_a_dense_mask(ends):
     device = torch.device("cuda")

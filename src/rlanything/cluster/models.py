@@ -112,7 +112,7 @@ def prepare_torch(threads: int) -> None:
     warn_of_spinning(threads)
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # Its attention is planned anew for every length, and a cache has another at each token.
+    # cuDNN plans attention anew for every length, and with a cache each token has another.
     torch.backends.cuda.enable_cudnn_sdp(False)
     # Filling fresh memory first would cost time and guard against nothing here.
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010

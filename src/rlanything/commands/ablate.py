@@ -26,9 +26,9 @@ def ablate(
             "single arms, or NAME:section.key=value,... Repeat, or separate names by commas."
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm: seeds 0, 1, ...")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm, one a seed.")] = 5,
     first_seed: Annotated[
-        int, typer.Option(min=0, help="Where seeds begin, to divide them over machines or days.")
+        int, typer.Option(min=0, help="The first of them, to divide seeds over machines or days.")
     ] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Where the runs are kept; default: runs/ablation-RECIPE.")

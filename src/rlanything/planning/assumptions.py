@@ -169,7 +169,7 @@ def _usual(recipe: Recipe, writes_tests: bool) -> Known:
         "candidates": (0.05, source),
         "environment_seconds": (0.0004, source),
         "test_seconds": (0.005, "small programs, benchmarks/sandbox.md; yours may take longer"),
-        "utilisation": (0.3, "updates on an H200: 0.25 to 0.37 at 7B, 0.07 to 0.14 at 0.5B"),
+        "utilisation": (0.3, "updates on an H200: 0.26 to 0.37 at 7B, 0.07 to 0.14 at 0.5B"),
         "decoding_utilisation": (0.05, "a guess for vLLM; the embedded engine, at 0.5B: 0.002"),
         "machine_bandwidth": (450e9, "NVLink of an H100 or H200, data sheet: 900 GB/s, half a way"),
         "network_bandwidth": (50e9, "InfiniBand NDR, a port of 400 Gb/s a GPU, as a DGX H200 has"),

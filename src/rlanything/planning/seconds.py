@@ -38,8 +38,8 @@ UPDATES = {"policy": "policy update", "judge": "judge update"}
 # As measured (benchmarks/plan.md).
 CAVEAT = (
     "Seconds are rough: the two iterations of recipes/tiny.yaml took 1.3 and 3.5 times their plan "
-    "on a quiet CPU, and 5 to 9 times on a busy one; no plan was compared with a run on a GPU or "
-    "on several seats."
+    "on a quiet CPU, and 5 to 9 times on a busy one; no plan's seconds were compared with a run on "
+    "a GPU, or on several seats."
 )
 
 

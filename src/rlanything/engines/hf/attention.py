@@ -150,8 +150,8 @@ def _rows(table: Tensor, rows: Tensor) -> Tensor:
 
 
 class FlexLayout:
-    """FlexAttention with a block mask: blocks that no query of a tile sees are skipped, and of
-    those that all of its queries see whole, none is asked key by key."""
+    """FlexAttention with a block mask: blocks that no query of a tile sees are skipped, and blocks
+    that all of them see whole are not asked key by key."""
 
     def __init__(self, ends: np.ndarray, device: torch.device) -> None:
         starts = range(0, len(ends), TILE)

@@ -135,7 +135,9 @@ def make_cells(
     grid sets or a judge that no run trains."""
     for override in (*overrides, *(own for arm in arms for own in arm.overrides)):
         if override.startswith(("seed=", "run_dir=")):
-            raise GridError(f"override {override!r}: --seeds and --out set that; leave it out")
+            raise GridError(
+                f"override {override!r}: --seeds, --first-seed and --out set that; leave it out"
+            )
     cells: list[Cell] = []
     for seed in seeds:
         first = {arm.judge_of for arm in arms}
