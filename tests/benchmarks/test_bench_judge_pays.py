@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple
 
+import numpy as np
 import pytest
 
 from helpers.benchmark_module import load_benchmark
@@ -21,6 +22,21 @@ def test_the_same_runs_in_another_setting_say_nothing_new() -> None:
     once, twice = (dict.fromkeys(names, DIFFERENCES) for names in ("a", "ab"))
     expected = astuple(PAYS.over_settings(once))
     assert astuple(PAYS.over_settings(twice)) == pytest.approx(expected)
+
+
+def test_intervals_hold_the_truth_where_few_seeds_are_in_every_setting() -> None:
+    rng = np.random.default_rng(0)
+
+    def drawn(seeds: np.ndarray) -> dict[str, float]:
+        return {str(seed): common[seed] + rng.normal() for seed in seeds}
+
+    held = 0
+    for _ in range(400):
+        common, every, first = rng.normal(size=20), np.arange(20), np.arange(5)
+        settings = {"few": drawn(every)} | {name: drawn(first) for name in "abcd"}
+        found = PAYS.over_settings(settings)
+        held += found.low <= 0 <= found.high
+    assert held >= 0.93 * 400
 
 
 @pytest.mark.parametrize("split", PAYS.SPLITS)
