@@ -89,6 +89,7 @@ def test_flex_attention_sees_what_tiles_see(nodes):
     torch.testing.assert_close(found, dense(query, key, value, ends), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")  # torch's own
 def test_compiled_it_skips_blocks_and_sees_the_same(monkeypatch: pytest.MonkeyPatch):
     ends = WITH_WHOLE_BLOCKS
     query, key, value = (each.detach().float() for each in random_inputs(len(ends), 0, 4, 2))
