@@ -127,11 +127,11 @@ STUDY := $(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 20 --arms outc
   --arms policy_judge
 # A judge that is made up, so often right: what the loop's own judge could bring at best.
 FROZEN := judge.samples_per_step=1,judge.train=false,curriculum.adapt_tasks=false,feedback.policy_reward=integrated
-judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, small groups, flawed outcomes (about eleven hours)
+judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, small groups, flawed outcomes (about twelve hours)
 	$(STUDY) --out runs/hard --page benchmarks/judge-pays-hard.md $(HARD)
 	$(BIN)/python benchmarks/signals.py runs/hard/outcome_only runs/hard/policy \
 	  runs/hard/policy_open_window runs/hard/policy_judge --out benchmarks/judge-pays-signals.md
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 8 --arms outcome_only,policy \
+	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 20 --arms outcome_only,policy \
 	  --arms "right_80:judge.name=oracle,judge.options={noise: 0.2},$(FROZEN)" \
 	  --arms "right_100:judge.name=oracle,judge.options={noise: 0},$(FROZEN)" \
 	  --out runs/hard --page benchmarks/judge-pays-ceiling.md $(HARD)
