@@ -28,7 +28,7 @@ def test_intervals_hold_the_truth_where_few_seeds_are_in_every_setting() -> None
     rng = np.random.default_rng(0)
 
     def drawn(seeds: np.ndarray) -> dict[str, float]:
-        return {str(seed): common[seed] + rng.normal() for seed in seeds}
+        return {str(seed): float(common[seed] + rng.normal()) for seed in seeds}
 
     held = 0
     for _ in range(400):
