@@ -73,8 +73,7 @@ def test_tiles_and_their_gradients_are_those_of_a_dense_mask(nodes, heads, share
 
 def test_a_wide_trie_costs_its_depth_not_its_size():
     # 40 branches of 100 nodes on a stem of 100: a tile sees at most stem, branch and itself.
-    starts = range(100, 4100, 100)
-    ends = np.concatenate([np.full(100, 4100), *(np.full(100, start + 100) for start in starts)])
+    ends = stem_and_branches(100, *[100] * 40)
     work = sum(bucket.sees.numel() for bucket in TileLayout(ends, CPU)._buckets)
     assert work <= 4224 * (100 + 100 + TILE + TILE)
     assert work < len(ends) ** 2 / 8

@@ -161,11 +161,11 @@ class FlexLayout:
         reach = np.concatenate([ends, padding])
         # How far all keys of a block reach.
         common = reach.reshape(-1, TILE).min(1)
-        whole = [
-            tiles[(common[tiles] >= (row + 1) * TILE) & (tiles < row)]
-            for row, tiles in enumerate(seen)
-        ]
-        partly = [np.setdiff1d(*pair, assume_unique=True) for pair in zip(seen, whole, strict=True)]
+        whole, partly = list[np.ndarray](), list[np.ndarray]()
+        for row, tiles in enumerate(seen):
+            all_of_it = (tiles < row) & (common[tiles] >= (row + 1) * TILE)
+            whole.append(tiles[all_of_it])
+            partly.append(tiles[~all_of_it])
         reaches = torch.from_numpy(reach).to(device)
 
         def sees(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
