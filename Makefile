@@ -139,7 +139,7 @@ judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes
 	  runs/hard/policy_open_window runs/hard/policy_judge --out benchmarks/judge-pays-signals.md
 	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 20 --arms outcome_only,policy \
 	  $(RIGHT_80) $(RIGHT_100) --out runs/hard --page benchmarks/judge-pays-ceiling.md $(HARD)
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 3 --arms outcome_only \
+	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 5 --arms outcome_only \
 	  $(RIGHT_100) --arms policy --out runs/long --page benchmarks/judge-pays-long.md $(LONG)
 	$(BIN)/python benchmarks/signals.py runs/long/outcome_only runs/long/right_100 \
 	  runs/long/policy --out benchmarks/judge-pays-long-signals.md
