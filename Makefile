@@ -129,7 +129,7 @@ STUDY := $(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 20 --arms outc
 FROZEN := judge.samples_per_step=1,judge.train=false,curriculum.adapt_tasks=false,feedback.policy_reward=integrated
 RIGHT_80 := --arms "right_80:judge.name=oracle,judge.options={noise: 0.2},$(FROZEN)"
 RIGHT_100 := --arms "right_100:judge.name=oracle,judge.options={noise: 0},$(FROZEN)"
-# Longer episodes in larger rooms, which no game out of domain is won in.
+# Longer episodes in larger rooms, where no game out of domain is won.
 LONG := loop.max_steps=40 loop.iterations=6 policy.learning_rate=1e-4 \
   "domain.options={receptacles: [10, 14], objects: [10, 16]}" \
   "evaluation.splits=[in_domain]" evaluation.episodes=480

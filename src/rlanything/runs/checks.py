@@ -55,8 +55,8 @@ MISMATCH_OUTSIDE = 0.05
 CLIPPED = 0.2
 """Share of the tokens: so many gradients are thrown away."""
 LEAP = 0.3
-"""Nats a token that one iteration moves a role: above it a few tokens, of which it has become all
-but sure, weigh more in its loss than all others. Policies of short text games keep below 0.14."""
+"""Nats a token that one iteration moves a role: above it a few tokens, which it has all but given
+up, weigh more in its loss than all others. Policies of short text games keep below 0.14."""
 FUNNEL_ITERATIONS = 5
 FUNNEL_ASKED = 16
 """Slots asked (or candidates settled) in those iterations before a blocked funnel is called so."""
