@@ -103,7 +103,7 @@ class FewShotAlfWorld(AlfWorld):
         seen, _ = without_commands(steps[-1].next_observation)
         # Where it arrives was said by the command.
         seen = seen.partition("You arrive at ")[2].partition(". ")[2] or seen
-        before = ", ".join(f"{s.action}" for s in steps[-1 - REMEMBERED : -1]) or "nothing"
+        before = ", ".join(str(s.action) for s in steps[-1 - REMEMBERED : -1]) or "nothing"
         step = f"Goal: {task.instruction}\nBefore: {before}\n> {steps[-1].action}\n{seen}"
         return shown(RULE, JUDGED, step)
 
