@@ -3,6 +3,8 @@
 make smollm2 && rlanything train alfworld-smollm2
 """
 
+from guess_few_shot import shown
+
 from rlanything.domains.alfworld.commands import without_commands
 from rlanything.domains.alfworld.domain import AlfWorld
 from rlanything.domains.alfworld.scene_goals import scene_inventory
@@ -117,11 +119,3 @@ class FewShotAlfWorld(AlfWorld):
         objects = [o for o in scene_inventory(load_game(root.data)).objects if o != "desklamp"]
         asked = f"Goal: {root.instruction}\nObjects: {', '.join(objects)}"
         return shown(CHANGE, CHANGED, asked)
-
-
-def shown(rule, examples, question):
-    """Returns a chat in which like questions were answered before."""
-    chat = [Message("system", rule)]
-    for asked, answer in examples:
-        chat += [Message("user", asked), Message("assistant", answer)]
-    return (*chat, Message("user", question))

@@ -19,8 +19,13 @@ SHOWN = (
 
 class FewShotGuess(Guess):
     def judge_prompt(self, task, steps):
-        messages = [Message("system", RULE)]
-        for game, judgement in SHOWN:
-            messages += [Message("user", game), Message("assistant", judgement)]
         lines = [line for s in steps for line in (s.response.strip(), s.next_observation)]
-        return (*messages, Message("user", "\n".join(lines)))
+        return shown(RULE, SHOWN, "\n".join(lines))
+
+
+def shown(rule, examples, question):
+    """Returns a chat in which like questions were answered before."""
+    chat = [Message("system", rule)]
+    for asked, answer in examples:
+        chat += [Message("user", asked), Message("assistant", answer)]
+    return (*chat, Message("user", question))
