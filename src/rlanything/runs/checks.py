@@ -349,8 +349,8 @@ RULES: Mapping[str, Rule] = {
     "mismatch": Rule(
         _mismatch,
         "sampler and learner disagree on what was sampled",
-        "set old_logprobs: recomputed with an importance_cap in the role's section, or the same "
-        "dtype for sampler and learner",
+        "set old_logprobs: recomputed with an importance_cap in the role's section, or give "
+        "sampler and learner one dtype (float32 where bfloat16 on both still differs)",
     ),
     "clipping": Rule(
         _clipping,
