@@ -156,6 +156,9 @@ class RaggedCache:
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """Stores new keys and values [rows, heads, width, head_dim]; returns all of them so far."""
+        # With autocast keys leave RoPE in float32, and attention would round all of them anew for
+        # every token that is drawn.
+        keys = keys.to(values.dtype)
         end = int(self._columns.max()) + 1
         store_k, store_v = self._reserve(layer_idx, keys, values, end)
         if self._targets is None:
@@ -178,9 +181,7 @@ class RaggedCache:
     def _reserve(
         self, layer: int, keys: Tensor, values: Tensor, columns: int
     ) -> tuple[Tensor, Tensor]:
-        """Returns storage of a layer that holds every row and at least `columns`.
-
-        Keys and values may differ in type: with autocast only values leave a matrix product."""
+        """Returns storage of a layer that holds every row and at least `columns`."""
         rows = len(self.tokens)
         old = self._layers.get(layer)
         if old is None:
