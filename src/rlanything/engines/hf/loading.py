@@ -91,6 +91,11 @@ def put(network: nn.Module, source: str, device: str) -> None:
         _own_memory(network)
 
 
+def is_adapters(source: str) -> bool:
+    """Whether a source is adapters of another model, and no model of its own."""
+    return find_gguf(source) is None and find_adapter_config_file(source) is not None
+
+
 def _base_of(folder: str) -> str:
     """Returns where the model lies that the adapters in a folder belong to; any other folder as it
     is."""
