@@ -43,9 +43,8 @@ class RoleMemory(NamedTuple):
 
 
 def cache_bytes_per_token(model: Architecture, role: RoleConfig) -> int:
-    """Returns the bytes of keys and values: with autocast keys leave RoPE in float32, values a
-    matrix product in bfloat16."""
-    return model.layers * model.key_width * (FLOAT32 + SIZES[role.dtype])
+    """Returns the bytes of keys and values, in the type computed in."""
+    return 2 * model.layers * model.key_width * SIZES[role.dtype]
 
 
 def activations(
