@@ -91,6 +91,7 @@ def test_a_folder_of_prompts_beside_a_recipe_is_found(elsewhere):
 def test_a_module_beside_a_recipe_is_found_also_from_what_a_run_wrote():
     recipe = load_recipe("guess")
     assert recipe.domain.module_folder == ROOT / "examples"
+    assert recipe.foreign_code == set()
     load_domain(recipe.domain.name, {}).tasks("train", 1, 0)
     written = recipe.model_dump_json()
     Path("recipe.yaml").write_text(written)

@@ -9,6 +9,7 @@ import pytest
 
 from helpers.results import evaluation_record
 from rlanything.algorithm.curriculum import Pool
+from rlanything.config.recipe import load_recipe
 from rlanything.records import Task
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import closing_lines
@@ -16,6 +17,11 @@ from rlanything.runs.summary import closing_lines
 HALF = {"good steps": (5, 10), "bad steps": (5, 10)}
 WELL = {"good steps": (9, 10), "bad steps": (9, 10)}
 """Of one episode: balanced Process Acc 50% and 90%."""
+
+
+RECIPE = load_recipe(
+    {"name": "r", "domain": {"name": "alfworld"}, "evaluation": {"splits": ["in_domain"]}}
+)
 
 
 def closing(
@@ -38,7 +44,7 @@ def closing(
         judged = {str(i): counts for i in range(20) if counts is not None}
         store.record_evaluation(evaluation_record(iteration, {"in_domain": rows}, judged, metrics))
     pool = Pool([Task("root", "", "", {})], 0.2, 0.8)
-    lines = closing_lines(folder, store, ["in_domain"], pool, 60.0)
+    lines = closing_lines(folder, store, RECIPE, pool, 60.0)
     store.close()
     return lines
 
@@ -110,7 +116,7 @@ def test_a_judge_that_writes_tests_is_spoken_of_by_what_they_are_counted_by(tmp_
         judged = {str(i): {"UT": (passed, 8), "Detect": (1, 8)} for i in range(20)}
         rows = {"in_domain": [("a", "", 1, 1)]}
         store.record_evaluation(evaluation_record(iteration, rows, judged, {}))
-    lines = closing_lines(tmp_path, store, ["in_domain"], Pool([Task("r", "")], 0.2, 0.8), 60.0)
+    lines = closing_lines(tmp_path, store, RECIPE, Pool([Task("r", "")], 0.2, 0.8), 60.0)
     store.close()
     assert lines[-1].endswith("--split in_domain` plays fresh episodes")
     assert lines[1:3] == [
@@ -118,3 +124,11 @@ def test_a_judge_that_writes_tests_is_spoken_of_by_what_they_are_counted_by(tmp_
         "judge, Detect: 12.5% -> 12.5%: +0.0 points [-13.5, +13.5], "
         "not clearly improved (the 95% interval holds 0)",
     ]
+
+
+def test_who_brings_code_is_told_to_allow_it_again(tmp_path):
+    own = load_recipe({"name": "r", "domain": {"name": "games.own:Game"}}, allow_code=True)
+    store = Store.create(tmp_path / "run.sqlite")
+    line = closing_lines(tmp_path, store, own, Pool([Task("r", "")], 0.2, 0.8), 60.0)[-1]
+    store.close()
+    assert f"eval {tmp_path} --split ood --allow-code` plays" in line

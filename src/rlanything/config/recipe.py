@@ -139,6 +139,11 @@ class Recipe(ConfigSection):
         return [*own, *(name for name in names if is_code(name))]
 
     @property
+    def foreign_code(self) -> set[str]:
+        """What of it does not ship with the library: `allow_code` must be said for it."""
+        return set(self.code) - set(ships_module(self.domain.model_dump(), None))
+
+    @property
     def directory(self) -> Path:
         return self.run_dir or Path("runs") / self.name
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 from rlanything.algorithm.curriculum import Pool
+from rlanything.config.recipe import Recipe
 from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.intervals import Interval
 from rlanything.evaluation.success import Evaluation
@@ -128,10 +128,11 @@ def share(value: float | None) -> str:
 
 
 def closing_lines(
-    directory: Path, store: Store, splits: Sequence[str], pool: Pool, seconds: float
+    directory: Path, store: Store, recipe: Recipe, pool: Pool, seconds: float
 ) -> list[str]:
     """Says what improved, by how much, where the run lies and what to try next: the first
     evaluation against the latest, as the store has them."""
+    splits = recipe.evaluation.splits
     lines = [_policy_line(gain) for gain in policy_gains(store, splits)]
     before, after = (store.metrics(iteration) for iteration in first_and_last(store) or (0, 0))
     lines += [
@@ -153,7 +154,9 @@ def closing_lines(
     lines.append(f"run: {directory} ({seconds / 60:.1f} min)")
     lines.append(f"next: `rlanything tasks {directory}` shows the rewritten tasks")
     if splits:
-        lines[-1] += f"; `rlanything eval {directory} --split {splits[-1]}` plays fresh episodes"
+        allow = " --allow-code" if recipe.foreign_code else ""
+        again = f"rlanything eval {directory} --split {splits[-1]}{allow}"
+        lines[-1] += f"; `{again}` plays fresh episodes"
     return lines
 
 

@@ -331,8 +331,7 @@ class Trainer:
 
     def _close(self, seconds: float) -> None:
         """Writes down the closing lines, and that the run is finished."""
-        splits = self._recipe.evaluation.splits
-        self._lines = closing_lines(self._directory, self._store, splits, self._pool, seconds)
+        self._lines = closing_lines(self._directory, self._store, self._recipe, self._pool, seconds)
         self._store.describe({"closing": json.dumps(self._lines), "finished": now()})
 
     def _evaluate_all(self, iteration: int) -> None:
