@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -512,6 +514,24 @@ def test_the_model_is_left_ready_to_generate():
     model = tiny_model()
     Learner(model, role()).update(in_one_task(random_samples(1)), seed=0)
     assert not model.network.training
+
+
+def resident() -> float:
+    """The memory of this process that is the machine's, in MB."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1e3
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
+def test_what_generation_freed_is_the_systems_again_when_an_update_begins():
+    torch.ones(4_000_000)  # once so much was freed, blocks of 1 MB come from the heap
+    blocks = [torch.ones(250_000) for _ in range(400)]
+    kept = blocks[::20]
+    del blocks
+    before = resident()
+    Learner(tiny_model(), role()).update([], 0)
+    assert resident() < before - 200
+    del kept
 
 
 def test_each_minibatch_is_one_optimizer_step():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -115,6 +116,7 @@ class Learner:
         An update whose loss or gradient is not finite at any seat is skipped by all and counted.
         Raises `DivergedError` after `max_skipped_updates` of them in a row, with the weights as
         the last good update left them."""
+        _trim_heap()
         totals = Totals()
         # Not in training mode: dropout would make the ratio to the sampler noise.
         self._model.network.eval()
@@ -140,6 +142,7 @@ class Learner:
             else:
                 self._skip(totals)
         totals.merge(self._group)
+        _trim_heap()
         return totals.statistics()
 
     def _skip(self, totals: Totals) -> None:
@@ -243,3 +246,11 @@ class Learner:
             self._skipped_in_a_row = load_optimizer(
                 folder, self._weights, self._optimizer, self._group
             )
+
+
+def _trim_heap() -> None:
+    """Gives back to the system what was freed and the C library keeps (glibc): an update finds
+    little use for the gaps that generation leaves, and generation for an update's."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
