@@ -23,7 +23,7 @@ from rlanything.progress import Progress
 from rlanything.runs.trainer import Trainer
 from runs.test_survival import TINIER, fingerprint
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 FEWER = ("evaluation.episodes=2", "evaluation.judged_episodes=1", "loop.iterations=4")
 QUIET = Progress(Console(quiet=True))
 PHASES = (

@@ -140,7 +140,7 @@ class Recipe(ConfigSection):
 
     @property
     def foreign_code(self) -> set[str]:
-        """What of it does not ship with the library: `allow_code` must be said for it."""
+        """The code that does not ship with the library: `allow_code` must be said for it."""
         return set(self.code) - set(ships_module(self.domain.model_dump(), None))
 
     @property
