@@ -171,7 +171,7 @@ def role_memory(work: RoleWorkload, model: Architecture, cpu: bool, seats: int) 
     parts = [*always, *passing, *generating]
     lines = [Quantity(part.name, part.bytes, "bytes", part.how) for part in parts]
     bound, speaking, learning = map(_sum, (always, generating, passing))
-    how = "all of it: nothing is given back in between"
+    how = "all of it: the room that one leaves may be of no use to the other"
     if engine is None:
         how = "without the engine, whose memory is not known"
         lines.append(Quantity("engine", None, "bytes", "its config class gives no `memory`"))
