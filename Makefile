@@ -305,7 +305,9 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about n
 	$(BIN)/rlanything nano build --domain guess:Guess
 	$(BIN)/python benchmarks/learning.py examples/guess-nano.yaml --controls
 	$(BIN)/python benchmarks/learning.py examples/guess-smollm2.yaml --seeds 0 1 2 --controls --parallel 2
-	$(BIN)/python benchmarks/learning.py examples/alfworld-smollm2.yaml --seeds 3 4 5 --controls --parallel 2
+	$(BIN)/python benchmarks/learning.py examples/alfworld-smollm2.yaml --seeds 3 4 5 6 7 --controls --parallel 2 \
+	  --keep runs/alfworld-smollm2
+	$(BIN)/python benchmarks/signals.py runs/alfworld-smollm2 --out benchmarks/alfworld-smollm2-signals.md
 	$(BIN)/python benchmarks/checkpointing.py src/rlanything/nano/models/policy
 	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls
