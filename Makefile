@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence remedies judge-alone lambda at-length coding-arms judges judge-pays smollm2 lint test test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence remedies judge-alone lambda at-length coding-arms web-arms judges judge-pays smollm2 lint test test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -115,6 +115,13 @@ coding-arms: setup ## rewrite benchmarks/coding-arms.md: what each part brings i
 	  --arms policy,policy_judge,policy_judge_env \
 	  --arms as_in_the_paper:feedback.policy_reward=outcome --arms judge_only \
 	  --out runs/coding --page benchmarks/coding-arms.md
+
+web-arms: setup ## rewrite benchmarks/miniwob-arms*.md: what each part brings on web pages, five seeds (some three hours)
+	$(BIN)/rlanything ablate recipes/miniwob-nano.yaml --seeds 5 \
+	  --arms outcome_only,policy,policy_judge,policy_judge_env \
+	  --out runs/web --page benchmarks/miniwob-arms.md
+	$(BIN)/python benchmarks/signals.py runs/web/outcome_only runs/web/policy runs/web/policy_judge \
+	  runs/web/policy_judge_env --out benchmarks/miniwob-arms-signals.md
 
 judges: setup ## rewrite benchmarks/judges.md, from the runs of judge-alone (half an hour)
 	$(BIN)/python benchmarks/judges.py elsewhere
@@ -300,7 +307,9 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about n
 	$(BIN)/python benchmarks/miniwob_pages.py
 	$(BIN)/python benchmarks/learning.py recipes/miniwob-nano.yaml --controls --parallel 2 --page miniwob
 	$(BIN)/python benchmarks/miniwob_speed.py
-	$(BIN)/python benchmarks/learning.py recipes/osworld-nano.yaml --controls --page osworld-nano
+	$(BIN)/python benchmarks/learning.py recipes/osworld-nano.yaml --controls --page osworld-nano \
+	  --keep runs/osworld
+	$(BIN)/python benchmarks/signals.py runs/osworld --out benchmarks/osworld-signals.md
 	$(BIN)/python benchmarks/osworld_speed.py
 	$(BIN)/rlanything nano build --domain guess:Guess
 	$(BIN)/python benchmarks/learning.py examples/guess-nano.yaml --controls
