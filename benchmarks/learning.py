@@ -34,6 +34,7 @@ from rlanything.engines import shipped
 from rlanything.evaluation.counts import Counts, gain, pooled
 from rlanything.evaluation.intervals import Interval
 from rlanything.roles.judges.unit_test import DETECT, UT
+from rlanything.runs.eval_target import selection_rule
 from rlanything.runs.gains import Gain, first_and_last, policy_gains, success
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent, points
@@ -308,6 +309,9 @@ def main() -> None:
     parser.add_argument("--page", help="what to call the page; left out, the recipe's name")
     parser.add_argument("--select", metavar="best-of-N", help="also choose at test time")
     arguments = parser.parse_args()
+    arguments.seeds = list(dict.fromkeys(arguments.seeds))
+    if arguments.select:
+        selection_rule(arguments.select)  # refused now and not after hours
     if not (arguments.seeds or arguments.controls):
         parser.error("nothing to run: name --seeds, or say --controls")
     recipe = load_recipe(arguments.recipe)

@@ -193,10 +193,12 @@ def test_a_recipe_may_be_data_and_an_adapter_and_a_loss_objects(tmp_path: Path) 
 
 
 def test_a_judge_that_returns_no_score_is_one_line(tmp_path: Path) -> None:
-    judge = rl.FunctionJudge(lambda trajectory, i: 2)
-    trainer = rl.Trainer(TINY, judge=judge, overrides=SMALL, run_dir=tmp_path / "run")
-    with pytest.raises(JudgeError, match=r"returned 2 for step 0 .*return \+1, -1, or 0"):
-        trainer.train()
+    for value in (2, False):
+        judge = rl.FunctionJudge(lambda trajectory, i, value=value: value)
+        trainer = rl.Trainer(TINY, judge=judge, overrides=SMALL, run_dir=tmp_path / f"{value}")
+        said = rf"returned {value} for step 0 .*return \+1, -1, or 0"
+        with pytest.raises(JudgeError, match=said):
+            trainer.train()
 
 
 def test_a_bare_function_is_told_how_it_becomes_a_judge(tmp_path: Path) -> None:

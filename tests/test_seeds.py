@@ -21,6 +21,10 @@ def test_seeds_fit_in_63_bits(seed: int, purpose: list[int | str]):
     assert 0 <= derive(seed, *purpose) < 2**63
 
 
+def test_half_a_character_in_a_name_is_no_fault() -> None:
+    assert derive(0, "cut \ud83d") != derive(0, "cut ")
+
+
 def test_seed_purpose_and_order_all_matter():
     seeds = [
         derive(0, "a", "b"),

@@ -16,7 +16,9 @@ T = TypeVar("T")
 def derive(seed: int, *purpose: str | int) -> int:
     """Returns a 63-bit seed; the same arguments give the same one on every machine."""
     text = "\x1f".join([str(seed), *(str(part) for part in purpose)])
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+    # Names that others give may hold half a character.
+    data = text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") >> 1
 
 
 def dealt(items: Sequence[T], count: int, rng: Random) -> list[T]:

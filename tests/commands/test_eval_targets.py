@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,23 @@ def test_an_id_of_a_hub_and_a_shipped_recipe_are_taken_as_such(
         run_eval(request(target, "soon"), Progress(Console(quiet=True)))
 
 
-CODING = ["threads=1", "judge.samples_per_step=3", "cluster.seats=1"]
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("evaluation.episodes=7", "evaluation.episodes: say --episodes"),
+        ("evaluation.seed=9", "evaluation.seed: say --seed"),
+        ("policy.temperature=0.3", "policy.temperature: say --temperature"),
+        ("cluster.offload=false", "cluster.offload: models run in this process; leave it out"),
+    ],
+)
+def test_what_an_evaluation_does_not_follow_is_refused(override: str, said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        run_eval(replace(request("tiny"), overrides=[override]), Progress(Console(quiet=True)))
+    with pytest.raises(RecipeError, match="--temperature: random samples from no model"):
+        run_eval(replace(request("random"), temperature=0.5), Progress(Console(quiet=True)))
+
+
+CODING = ["threads=1", "judge.samples_per_step=3"]
 
 
 @pytest.mark.parametrize("method", ["best-of", "mpsc", "alphacodium", "s-star"])

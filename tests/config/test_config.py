@@ -233,3 +233,9 @@ def test_recipes_cannot_be_changed_after_loading(recipe):
     loaded = load_recipe(recipe(MINIMAL))
     with pytest.raises(ValueError, match="frozen"):
         loaded.seed = 3
+
+
+def test_offload_without_seats_is_refused() -> None:
+    data = {"name": "r", "domain": {"name": "alfworld"}, "cluster": {"offload": True}}
+    with pytest.raises(RecipeError, match="offload: only learners on several seats rest"):
+        load_recipe(data)

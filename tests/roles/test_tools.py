@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from helpers.scripted import ScriptedEngine
 from helpers.tiny import tiny_model
 from rlanything.domains.requests import RequestsRefused
-from rlanything.engines.base import Sampling
+from rlanything.engines.base import PromptsTooLong, Request, Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Message, ToolCall
-from rlanything.roles.chat_model import ChatRequest, LocalChatModel
+from rlanything.roles.chat_model import Actions, ChatRequest, LocalChatModel
 from rlanything.roles.chat_template import Chat
 
 # As Qwen2.5's, without its preamble.
@@ -147,3 +149,22 @@ def test_what_the_template_cannot_render_is_refused_before_anything_is_generated
     assert list(refused.value.reasons) == [1]
     assert "system comes first" in refused.value.reasons[1]
     assert engine.calls == []
+
+
+def test_requests_that_are_too_long_or_whose_actions_would_be_cut_are_refused_alone() -> None:
+    model = tiny_model()
+    long = ChatRequest((Message("user", "Go."),), (0,), refusable=True)
+
+    class Short(ScriptedEngine):
+        def generate(self, requests: Sequence[Request], sampling: Sampling) -> Any:
+            raise PromptsTooLong("policy: too long; raise it", [len(requests) - 1])
+
+    chat_model = LocalChatModel(model, Short(model, lambda prompt, seed: "fine"))
+    with pytest.raises(RequestsRefused) as refused:
+        chat_model.answer([long, long], Sampling(1.0, 8))
+    assert refused.value.reasons == {1: "policy: too long; raise it"}
+    with pytest.raises(PromptsTooLong):
+        chat_model.answer([replace(long, refusable=False)], Sampling(1.0, 8))
+    cut = replace(long, actions=Actions(">", ("a very long action that is cut",), 0))
+    with pytest.raises(RequestsRefused, match=""):
+        chat_model.answer([cut], Sampling(1.0, 3))

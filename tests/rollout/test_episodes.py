@@ -249,3 +249,10 @@ def test_a_worker_that_dies_while_others_go_on_changes_no_result(tmp_path: Path)
     assert (tmp_path / "died").exists()
     assert spoken(rollouts) == spoken(expected)
     assert not rollouts.crashes
+
+
+def test_a_step_of_a_domain_that_computes_with_numpy_is_kept_as_pythons_numbers() -> None:
+    result = StepResult(Observation(""), "go", np.bool_(False), np.int64(1), np.float32(0.5))  # type: ignore[arg-type]
+    assert [type(each) for each in (result.valid, result.outcome, result.reward)] == [
+        *(bool, int, float)
+    ]

@@ -29,6 +29,10 @@ class ToyEnvironment:
             raise EpisodeError(task.id, "broken")
         if task.data.get("deadly"):
             os.kill(os.getpid(), signal.SIGKILL)
+        if mark := task.data.get("once"):
+            if Path(mark).exists():
+                raise EpisodeError(task.id, "its server is busy")
+            Path(mark).touch()
         return Observation(f"{self._greeting} {task.id}")
 
     def step(self, response: str) -> StepResult:
@@ -52,6 +56,11 @@ class ToyEnvironment:
         outcome = {"win": 1, "lose": -1}.get(word)
         text = f"{self._greeting} {self._task.id}: {' '.join(self._heard)}"
         return StepResult(Observation(text), response, True, outcome)
+
+    def close(self) -> None:
+        if mark := self._task.data.get("slow to close"):
+            time.sleep(1.5)
+            Path(mark).touch()
 
 
 class Toy(TextDomain):
@@ -316,3 +325,28 @@ def test_a_domain_that_cannot_be_set_up_is_an_error(workers: int):
         EnvironmentPool(TOY, {"colour": "red"}, workers, 20.0) as pool,
     ):
         pool.reset(tasks(1))
+
+
+def test_an_episode_that_cannot_be_played_again_counts_neither_way(tmp_path: Path) -> None:
+    first = Task("first", "", data={"once": str(tmp_path / "began")})
+    with toy_pool(1) as pool:
+        pool.reset([first, Task("second", "")])
+        said = {0: "go", 1: f"die-once {tmp_path / 'died'}"}
+        assert all(isinstance(result, StepResult) for result in pool.step(said).values())
+        assert pool.restarts == 1
+        failed = pool.step({0: "go"})[0]
+    assert isinstance(failed, EpisodeError)
+    assert failed.reason == "its server is busy"
+    assert not failed.lost
+
+
+def test_environments_are_given_the_time_to_close(tmp_path: Path) -> None:
+    marks = [tmp_path / f"closed-{i}" for i in range(2)]
+    with toy_pool(1) as pool:
+        pool.reset([Task(mark.name, "", data={"slow to close": str(mark)}) for mark in marks])
+    assert all(mark.exists() for mark in marks), "two of them take longer than one is waited for"
+
+
+def test_a_limit_may_be_longer_than_the_system_can_wait() -> None:
+    with toy_pool(1, timeout_seconds=1e9) as pool:
+        assert len(pool.reset(tasks(2))) == 2

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from helpers.paths import TINY
 from helpers.tiny import model_here
 from rlanything.config.recipe import RecipeError, load_recipe
+from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.roles.adapter import RewriteRequest
-from rlanything.runs.build import build_components, build_judge
+from rlanything.runs.build import build_components, build_judge, new_pool
 
 
 def cast_of(*overrides: str):
@@ -66,3 +68,12 @@ def test_no_judges_model_to_share_is_one_line_with_the_remedy() -> None:
         RecipeError, match=r"adapter\.model: no judge's model .*adapter.model=policy"
     ):
         cast_of("adapter.model=judge", "judge.name=oracle")
+
+
+def test_fewer_tasks_than_an_iteration_plays_are_refused_before_anything_is_played() -> None:
+    recipe = load_recipe(TINY)
+    domain = load_domain(recipe.domain.name, recipe.domain.options)
+    few = [*domain.tasks("train", recipe.loop.tasks_per_iteration - 1, 0)]
+    scarce = SimpleNamespace(tasks=lambda split, count, seed: few[:count])
+    with pytest.raises(RecipeError, match=r"loop\.tasks_per_iteration: \d+, but alfworld has"):
+        new_pool(recipe, cast(Domain, scarce))

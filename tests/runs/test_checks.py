@@ -90,9 +90,10 @@ def test_a_bad_state_is_called_once_it_has_lasted(
     assert raised(*[{}] * start, *[change] * (iterations - 1), {}) == {}
 
 
-def test_where_nothing_could_be_played_tasks_are_not_called_too_easy() -> None:
-    nothing = {"judge/weight_ratio": None, "rollouts/success": None}
-    assert "weight ratio" not in raised(*[nothing] * 10)
+@pytest.mark.parametrize("success", [None, 0.2])
+def test_where_nothing_was_judged_tasks_are_not_called_too_easy(success: float | None) -> None:
+    nothing = {"judge/weight_ratio": None, "judge/commonest_share": None}
+    assert "weight ratio" not in raised(*[{**nothing, "rollouts/success": success}] * 10)
 
 
 @pytest.mark.parametrize("role", ["policy", "judge"])

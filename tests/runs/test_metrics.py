@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from helpers.events import points
@@ -117,6 +118,23 @@ def register_groups() -> object:
         return {"mine/groups": len(record.groups)}
 
     return groups
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_metric_that_numpy_computed_is_a_number_to_the_store() -> None:
+    @metrics(IterationRecord, "Mine", {"mine/most": ("groups", "the most")})
+    def most(record: IterationRecord) -> Numbers:
+        return {"mine/most": np.max([3, 4])}  # type: ignore[dict-item]
+
+    assert most
+    assert type(metrics_of(IterationResult(1))["mine/most"]) is float
+
+
+def test_a_judge_that_does_not_learn_has_no_window() -> None:
+    record = record_of(IterationResult(1, groups=[group("a", [1, 1])]))
+    for learns, share in ((True, 0.0), (False, None)):
+        measured = Meter(refuse).measure(replace(record, judge_learns=learns)).metrics
+        assert measured["judge/window_share"] == share
 
 
 @pytest.mark.usefixtures("registered")

@@ -12,7 +12,8 @@ import time
 import zlib
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -27,11 +28,12 @@ from rlanything.engines.images import noise_png
 from rlanything.progress import Progress
 from rlanything.runs.checks import Check
 from rlanything.runs.report import writing
+from rlanything.runs.report.episode_index import Rewards
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.page import render
 from rlanything.runs.report.payload import TEXT_BYTES, build
 from rlanything.runs.report.pointing import PAGES
-from rlanything.runs.report.sampling import choose, reasons, spread
+from rlanything.runs.report.sampling import Episode, choose, reasons, spread
 from rlanything.runs.report.writing import Reporter, ReportError, write_report
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
@@ -474,3 +476,11 @@ def test_what_is_no_run_or_no_place_is_one_line(
     errors = capsys.readouterr().err
     assert "x.html: cannot be written (No such file or directory)" in errors
     assert len(errors.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("measured", "shown"), [(True, 0.5), (False, -1.0)])
+def test_outcomes_are_shown_where_one_rollout_of_a_task_has_no_reward(
+    measured: bool, shown: float
+) -> None:
+    episode = cast(Episode, SimpleNamespace(outcome=-1, reward=0.5))
+    assert Rewards(1.0, "outcome").of(episode, [1], measured) == shown

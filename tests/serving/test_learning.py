@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,6 +110,17 @@ def test_outcomes_move_the_judge_and_a_stop_changes_nothing(tmp_path: Path) -> N
     assert JudgeSource(str(parts)).open(progress_of(False)).samples == 4
     with pytest.raises(RecipeError, match="rlanything serve --judge"):
         Trainer.resume(parts)
+
+
+def test_a_judge_of_which_nothing_was_kept_does_not_begin_anew_unsaid(tmp_path: Path) -> None:
+    with service("nano", tmp_path / "out"):
+        pass
+    shutil.rmtree(tmp_path / "out" / "checkpoints")
+    with (
+        pytest.raises(RecipeError, match=r"no intact checkpoint of its judge: .*serve nano with"),
+        service(str(tmp_path / "out"), None),
+    ):
+        pass
 
 
 def test_only_what_was_judged_here_has_an_outcome_and_only_once(tmp_path: Path) -> None:

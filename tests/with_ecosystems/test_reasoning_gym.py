@@ -15,6 +15,7 @@ from helpers.playing import play
 from rlanything.domains.base import DomainError, EpisodeError
 from rlanything.domains.reasoning_gym.domain import ReasoningGymDomain
 from rlanything.records import Task
+from rlanything.rollout.workers import EnvironmentPool
 
 SUMS: dict[str, Any] = {
     "dataset": "chain_sum",
@@ -64,6 +65,25 @@ def test_a_question_is_in_one_split_only() -> None:
     }
     assert sum(map(len, questions.values())) == len(set.union(*questions.values())) > 150
     assert [t.id for t in few.tasks("tune", 9, 4)] == [t.id for t in few.tasks("tune", 9, 4)]
+
+
+def test_a_worker_scores_the_question_that_was_asked() -> None:
+    """This dataset makes another question of a seed in every process."""
+    domain = ReasoningGymDomain("polynomial_multiplication")
+    tasks = domain.tasks("train", 8, 0)
+    answers = [domain.expert(task, ()) for task in tasks]
+    with EnvironmentPool("reasoning_gym", {"dataset": "polynomial_multiplication"}, 1, 60) as pool:
+        pool.reset(tasks)
+        results = pool.step({i: answer for i, answer in enumerate(answers) if answer is not None})
+    assert len(results) > 4
+    assert [getattr(result, "outcome", result) for result in results.values()] == [1] * len(results)
+
+
+def test_no_question_of_training_is_out_of_domain() -> None:
+    config = {"min_terms": 2, "max_terms": 3, "max_digits": 1}
+    domain = ReasoningGymDomain("chain_sum", config, ood={"max_terms": 5})
+    trained = {task.instruction for task in domain.tasks("train", 300, 0)}
+    assert not trained & {task.instruction for task in domain.tasks("ood", 100, 0)}
 
 
 def test_out_of_domain_has_its_own_config() -> None:

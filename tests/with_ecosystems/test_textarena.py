@@ -112,6 +112,13 @@ def test_code_of_an_opponent_has_to_be_allowed() -> None:
         TextArenaDomain(**options)
 
 
+def test_others_who_play_need_an_opponent() -> None:
+    with pytest.raises(DomainError, match="players is 2: name an opponent"):
+        TextArenaDomain("TicTacToe-v0", players=2)
+    with pytest.raises(DomainError, match="players is 0"):
+        TextArenaDomain("TicTacToe-v0", players=0)
+
+
 def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nltk.data, "path", [])
     asked: list[Any] = []

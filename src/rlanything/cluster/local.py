@@ -17,6 +17,9 @@ from rlanything.cluster.seat import Done, Failed, SamplesDone
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.child import Child
 
+LONGEST_WAIT = 86_400.0
+"""Seconds; the system takes some 24 days, and who waits longer asks again."""
+
 
 class LocalSeats(Answers):
     """Processes of this machine, each with its own GPU or its own share of the cores."""
@@ -72,7 +75,8 @@ class LocalSeats(Answers):
     def _wait(self, waiting: Collection[int], seconds: float) -> list[int]:
         channels = {self._seats[number].channel.fileno: number for number in waiting}
         # Nothing but file descriptors was given, so nothing else comes back.
-        return [channels[cast(int, ready)] for ready in wait(list(channels), seconds)]
+        heard = wait(list(channels), min(seconds, LONGEST_WAIT))
+        return [channels[cast(int, ready)] for ready in heard]
 
     def _receive(self, number: int, seconds: float) -> SamplesDone | Done | Failed:
         try:

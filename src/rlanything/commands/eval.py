@@ -35,7 +35,9 @@ def evaluate_target(
         float | None, typer.Option(min=0, help="Sampling temperature; a run's own, else 1.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the choice of tasks and of sampling.")] = 1,
-    workers: Annotated[int, typer.Option(min=0, help="Environment processes.")] = 2,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Environment processes; a run's own, else 2.")
+    ] = None,
     select: Annotated[
         str | None,
         typer.Option(

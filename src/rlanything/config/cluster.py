@@ -37,6 +37,12 @@ class ClusterConfig(ConfigSection):
     is repeated."""
 
     @model_validator(mode="after")
+    def _seats_to_offload(self) -> ClusterConfig:
+        if self.offload and self.seats == 1:
+            raise ValueError("offload: only learners on several seats rest; leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _machines_of_ray(self) -> ClusterConfig:
         for name in ("per_machine", "ports"):
             if getattr(self, name) is not None and self.launcher == "local":

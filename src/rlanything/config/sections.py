@@ -56,9 +56,9 @@ class CurriculumConfig(ConfigSection):
     adapt_tasks: bool = True
     """Whether tasks outside the window are rewritten."""
     alpha_low: Share = 0.2
-    """Tasks of at most this accuracy are made easier."""
+    """Tasks of a lower accuracy are made easier."""
     alpha_high: Share = 0.8
-    """Tasks of at least this accuracy are made harder."""
+    """Tasks of a higher accuracy are made harder."""
 
     @model_validator(mode="after")
     def _thresholds_in_order(self) -> CurriculumConfig:

@@ -119,6 +119,12 @@ class StepResult:
                 f"an outcome is 1 (won) or -1 (lost), not {self.outcome!r}: the domain decides "
                 "what a draw or a part of the way is worth"
             )
+        # A domain may compute with numpy, whose numbers neither the store nor JSON takes.
+        object.__setattr__(self, "valid", bool(self.valid))
+        if self.outcome is not None:
+            object.__setattr__(self, "outcome", int(self.outcome))
+        if self.reward is not None:
+            object.__setattr__(self, "reward", float(self.reward))
 
 
 @dataclass(slots=True)

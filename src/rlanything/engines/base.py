@@ -13,6 +13,15 @@ class ModelError(ValueError):
     """A model cannot be used as asked; the message is one line that ends with the remedy."""
 
 
+class PromptsTooLong(ModelError):
+    """Some prompts are longer than the engine takes; others could be answered."""
+
+    def __init__(self, message: str, places: Sequence[int]) -> None:
+        """`places`: theirs among the requests."""
+        super().__init__(message)
+        self.places = tuple(places)
+
+
 @dataclass(frozen=True, slots=True)
 class Choices:
     """Restricts a response to `free text <marker> one of the options`.
@@ -61,7 +70,7 @@ class Engine(Protocol):
     """
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
-        """Returns completions [requests][n]."""
+        """Returns completions [requests][n]. Raises `PromptsTooLong` where some are."""
         ...
 
     def sync_weights(self) -> None:

@@ -9,7 +9,14 @@ from datetime import datetime
 from typing import Protocol
 
 from rlanything.domains.requests import RequestsRefused
-from rlanything.engines.base import Choices, Engine, ModelError, Request, Sampling
+from rlanything.engines.base import (
+    Choices,
+    Engine,
+    ModelError,
+    PromptsTooLong,
+    Request,
+    Sampling,
+)
 from rlanything.engines.hf.text import ModelText
 from rlanything.records import Completion, Messages
 from rlanything.roles.chat_template import Chat, Prompt
@@ -108,22 +115,28 @@ class LocalChatModel:
         that the next can continue it.
 
         Raises `RequestsRefused` for refusable questions that the chat template cannot render,
-        `ModelError` where `max_tokens` would cut an admitted action, and what the engine raises."""
-        prompts = self._rendered(questions)
+        whose admitted actions `max_tokens` would cut or that are too long for the engine;
+        `ModelError` for others of them, and what the engine raises."""
+        posed = self._posed(questions, sampling)
+        prompts = [prompt for prompt, _ in posed]
         for question, prompt in zip(questions, prompts, strict=True):
             if question.conversation:
                 self._prompts[question.conversation] = prompt
         requests = [
-            Request(
-                prompt.ids, chat.seeds, self._choices(chat.actions, sampling), chat.conversation
-            )
-            for chat, prompt in zip(questions, prompts, strict=True)
+            Request(prompt.ids, chat.seeds, choices, chat.conversation)
+            for chat, (prompt, choices) in zip(questions, posed, strict=True)
         ]
-        groups = grouped_by_limit(
-            questions,
-            sampling,
-            lambda places, limited: self.engine.generate([requests[i] for i in places], limited),
-        )
+
+        def generated(places: Sequence[int], limited: Sampling) -> list[list[Completion]]:
+            try:
+                return self.engine.generate([requests[i] for i in places], limited)
+            except PromptsTooLong as error:
+                long = [places[i] for i in error.places]
+                if not all(questions[i].refusable for i in long):
+                    raise
+                raise RequestsRefused(dict.fromkeys(long, str(error))) from None
+
+        groups = grouped_by_limit(questions, sampling, generated)
         for completion in (each for group in groups for each in group):
             self._usage["requests"] += 1
             self._usage["prompt_tokens"] += len(completion.prompt_ids)
@@ -157,19 +170,23 @@ class LocalChatModel:
         taken, self._usage = self._usage, _unused()
         return taken
 
-    def _rendered(self, questions: Sequence[ChatRequest]) -> list[Prompt]:
-        prompts: list[Prompt] = []
+    def _posed(
+        self, questions: Sequence[ChatRequest], sampling: Sampling
+    ) -> list[tuple[Prompt, Choices | None]]:
+        """Returns what the engine is asked: prompts, and what their answers are restricted to."""
+        posed: list[tuple[Prompt, Choices | None]] = []
         refused: dict[int, str] = {}
         for i, question in enumerate(questions):
             try:
-                prompts.append(self._prompt(question))
+                choices = self._choices(question.actions, sampling)
+                posed.append((self._prompt(question), choices))
             except ModelError as error:
                 if not question.refusable:
                     raise
                 refused[i] = str(error)
         if refused:
             raise RequestsRefused(refused)
-        return prompts
+        return posed
 
     def _prompt(self, question: ChatRequest) -> Prompt:
         previous = self._prompts.get(question.conversation)

@@ -112,7 +112,7 @@ def _entry(
 ) -> dict[str, Any]:
     """Returns a line; `turns`: what was shown, said, and shown next. The prompt is the instruction,
     and prompts of other training steps are other tasks: another policy answered."""
-    digest = hashlib.sha256(prompt.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     steps = [
         {"observation": shown if i else "", "response": said, "next_observation": after}
         for i, (shown, said, after) in enumerate(turns)

@@ -192,12 +192,13 @@ class WorkerProcess:
         """Tells the worker to end."""
         self._connection.close()
 
-    def end(self, at_once: bool = False) -> None:
-        """Waits for the end of the worker, not for ever."""
+    def end(self, seconds: float = CLOSE_SECONDS, at_once: bool = False) -> None:
+        """Waits so long for the end of the worker, which closes its environments, then kills it;
+        `at_once`: kills it first."""
         if at_once:
             self.hang_up()
             self._process.kill()
-        if not self._process.wait(CLOSE_SECONDS):
+        if not self._process.wait(seconds):
             self._process.kill()
             self._process.wait(CLOSE_SECONDS)
 

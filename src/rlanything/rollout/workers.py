@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import select
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from rlanything.files import replace_file
 from rlanything.records import Task
 from rlanything.rollout.episode_host import Answer, EpisodeHost, Play, Response
 from rlanything.rollout.worker_process import (
+    CLOSE_SECONDS,
     Launch,
     LocalWorker,
     Owed,
@@ -31,6 +33,8 @@ MAX_DEATHS = 3
 """Deaths in a row at the same episode that make it the culprit."""
 
 CLOSE_BEHIND_SECONDS = 0.02
+LONGEST_POLL = 86_400.0
+"""Seconds; the system takes some 24 days, and what waits longer asks again."""
 """What is waited for another answer where there is one: quick environments' are taken together."""
 
 
@@ -97,8 +101,11 @@ class EnvironmentPool:
         """Ends the workers; none is left running."""
         for process in self._workers:
             process.hang_up()
+        end = time.monotonic() + self._timeout_seconds
         for process in self._workers:
-            process.end()
+            # One that is in the middle of a step does not hear of the end.
+            busy = bool(process.owed)
+            process.end(CLOSE_SECONDS if busy else max(CLOSE_SECONDS, end - time.monotonic()))
         self._workers = []
         if self._host is not None:
             self._host.close()
@@ -238,7 +245,7 @@ class EnvironmentPool:
         for descriptor in owing:
             poll.register(descriptor, select.POLLIN)
         soonest = min(self._workers[number].seconds_left() for number in owing.values())
-        heard = poll.poll(max(0.0, min(seconds, soonest)) * 1000)
+        heard = poll.poll(max(0.0, min(seconds, soonest, LONGEST_POLL)) * 1000)
         for descriptor, _ in heard:
             self._receive(owing.pop(descriptor))
         late = [n for n in owing.values() if self._workers[n].seconds_left() <= 0]
@@ -259,6 +266,8 @@ class EnvironmentPool:
         owed.episode.deaths = self._failed_starts = 0
         if owed.wanted:
             self._settle(owed.episode, answer)
+        elif isinstance(answer, EpisodeError):  # it could not be played again
+            owed.episode.failure = answer
 
     def _blame(self, process: WorkerProcess) -> None:
         """Counts a death against the episode whose answer was next: a worker answers in order."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
+from rlanything.algorithm.curriculum import Pool
 from rlanything.algorithm.losses.base import Loss
 from rlanything.algorithm.losses.registry import load_loss
 from rlanything.cluster.models import RoleSource
@@ -90,6 +91,18 @@ class RunComponents:
             for role, chat_model in self.chat_models.items()
             for quantity, count in chat_model.pop_usage().items()
         }
+
+
+def new_pool(recipe: Recipe, domain: Domain) -> Pool:
+    """Returns the tasks that a run begins with. Raises `RecipeError` where the domain has fewer
+    than an iteration plays."""
+    roots = domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
+    if len(roots) < recipe.loop.tasks_per_iteration:
+        raise RecipeError(
+            f"loop.tasks_per_iteration: {recipe.loop.tasks_per_iteration}, but {recipe.domain.name}"
+            f" has {len(roots)} tasks to train on: ask for no more"
+        )
+    return Pool(roots, recipe.curriculum.alpha_low, recipe.curriculum.alpha_high)
 
 
 def build_components(

@@ -182,11 +182,11 @@ def _mu(past: Past) -> str | None:
 
 def _weights(past: Past) -> str | None:
     rows = past[-LOPSIDED_ITERATIONS:]
-    # None: |f-| is 0, nothing was lost; where nothing was played, that says nothing.
+    # None: |f-| is 0, nothing was lost; where nothing was judged, that says nothing.
     ratios = [
         read(row, WEIGHT_RATIO)
         for row in rows
-        if WEIGHT_RATIO in row and read(row, "rollouts/success") is not None
+        if WEIGHT_RATIO in row and read(row, "judge/commonest_share") is not None
     ]
     if len(ratios) < LOPSIDED_ITERATIONS:
         return None
@@ -257,7 +257,7 @@ def _nothing_trains(past: Past) -> str | None:
         shares = _lately(past, f"{role}/window_share", count)
         if shares is not None and max(shares) == 0:
             lasted = "in the first iteration" if count == 1 else f"for {count} iterations"
-            return f"no task lay in the {role}'s window {lasted}: nothing trains"
+            return f"no task lay in the {role}'s window {lasted}: it does not train"
     return None
 
 

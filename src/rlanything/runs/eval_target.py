@@ -46,6 +46,15 @@ from rlanything.runs.summary import percent, points
 from rlanything.seeds import derive
 
 BEST_OF = "best-of"
+_NOT_FOLLOWED = {
+    "evaluation.episodes": "say --episodes",
+    "evaluation.seed": "say --seed",
+    "evaluation.splits": "say --split",
+    "evaluation.rollouts_per_task": "each task is played once, or as often as --select says",
+    "policy.temperature": "say --temperature",
+    "cluster": "models run in this process; leave it out",
+}
+"""Keys and sections of which an evaluation takes nothing from a recipe, and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +77,7 @@ class EvalRequest:
     max_steps: int | None
     temperature: float | None
     seed: int
-    workers: int
+    workers: int | None
     overrides: Sequence[str] = ()
     """`section.key=value` of the recipe, a bare model's too."""
     select: SelectionRule | None = None
@@ -186,7 +195,7 @@ def _run_eval(request: EvalRequest, progress: Progress, images: Path) -> EvalRes
         EnvironmentPool(
             recipe.domain.name,
             recipe.domain.options,
-            request.workers,
+            recipe.environment.workers if request.workers is None else request.workers,
             recipe.environment.timeout_seconds,
             images if shows_images(domain) else None,
         ) as environments,
@@ -243,7 +252,10 @@ def _bench(
 
 def _recipe(request: EvalRequest) -> Recipe:
     """Returns the target's own recipe if it is a recipe or a run, else one that any model can
-    play."""
+    play. Raises `RecipeError` for overrides that nothing here follows."""
+    for key in (override.partition("=")[0] for override in request.overrides):
+        if remedy := _NOT_FOLLOWED.get(key) or _NOT_FOLLOWED.get(key.partition(".")[0]):
+            raise RecipeError(f"{key}: {remedy}")
     target = Path(request.target)
     if is_recipe(request.target):
         recipe = load_recipe(request.target, request.overrides, allow_code=request.allow_code)
@@ -302,6 +314,8 @@ def refuse_mistyped(target: str) -> None:
 def _agent(
     request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Path | None, images: Path
 ) -> Agent:
+    if request.target in ("expert", "random") and request.temperature is not None:
+        raise RecipeError(f"--temperature: {request.target} samples from no model; leave it out")
     if request.target == "expert":
         return ExpertAgent(domain)
     if request.target == "random":

@@ -127,6 +127,9 @@ def run_judge_eval(request: JudgeEvalRequest, progress: Progress) -> JudgeEvalRe
             "judged with --trajectories RUN"
         )
     check_run(request.run)
+    for override in request.overrides:
+        if override.startswith(OF_LABELLER) and {*request.labellers} <= {RECORDED, ORACLE}:
+            raise RecipeError(f"{override}: no model labels anything; name one with --labeller")
     recipe = load_recipe(request.run / RECIPE, allow_code=request.allow_code)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     if isinstance(domain, UnitTestDomain) and request.labellers:

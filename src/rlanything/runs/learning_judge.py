@@ -7,7 +7,7 @@ reads the judge of a run reads this one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,10 +82,26 @@ def open_learning_judge(
             "serve it without --learn, or set judge.train=true for a model that is here"
         )
     directory = there if out is None else out
-    position = last_position(there, progress.log) if again else _beginning(source, progress)
-    opened = _open(source, recipe, directory, position, begin=not again)
-    with RunLock(directory):
+    with ExitStack() as stack:
+        if again:  # alone before it is read: another process may be about to write
+            stack.enter_context(RunLock(directory))
+        position = _kept(there, progress) if again else _beginning(source, progress)
+        opened = _open(source, recipe, directory, position, begin=not again)
+        if not again:
+            stack.enter_context(RunLock(directory))
         yield opened
+
+
+def _kept(directory: Path, progress: Progress) -> Position:
+    """Returns where a judge stands that was served before. Raises `RecipeError` where nothing of it
+    was kept, or it would begin anew with other weights."""
+    position = last_position(directory, progress.log)
+    if position.checkpoint is None:
+        raise RecipeError(
+            f"{directory} has no intact checkpoint of its judge: delete it, and serve "
+            f"{served_from(directory)} with --out {directory} again"
+        )
+    return position
 
 
 def _beginning(source: JudgeSource, progress: Progress) -> Position:

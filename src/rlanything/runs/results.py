@@ -29,6 +29,7 @@ class IterationRecord:
     pool: Pool
     """As the iteration left it."""
     feedback: FeedbackSettings = field(default_factory=FeedbackSettings)
+    judge_learns: bool = True
     labels: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """The oracle's, of the steps of each trajectory that it can label: [steps] in {-1, 0, +1}."""
     judge_counts: Mapping[str, Counts] = field(default_factory=dict)

@@ -14,7 +14,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
-from rlanything.algorithm.curriculum import Pool
 from rlanything.algorithm.losses.base import Loss
 from rlanything.cluster.base import SeatLost
 from rlanything.cluster.open import environment_workers
@@ -31,7 +30,7 @@ from rlanything.roles.judges.base import Judge, NullJudge
 from rlanything.rollout.episodes import why_unplayable
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.baseline import open_baseline, take_baseline
-from rlanything.runs.build import RunComponents, build_components
+from rlanything.runs.build import RunComponents, build_components, new_pool
 from rlanything.runs.checkpoint import load_pool, prune, save_checkpoint
 from rlanything.runs.checks import run_checks
 from rlanything.runs.directory import (
@@ -55,7 +54,6 @@ from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import closing_lines, iteration_line, judge_line
 from rlanything.runs.trackers import check_trackers, tracking
-from rlanything.seeds import derive
 
 MAX_LOSSES = 3
 """So many losses of seats in a row, without an iteration in between, end the run."""
@@ -193,7 +191,9 @@ class Trainer:
         tasks = self._domain.tasks(split, episodes, seed)
         with ExitStack() as stack:
             environments = self._environments or stack.enter_context(self._open_environments())
-            return self._held_out.play(self._components, environments, split, tasks, seed, 1)
+            evaluation = self._held_out.play(self._components, environments, split, tasks, seed, 1)
+        self._components.pop_usage()  # or it would count as the next iteration's
+        return evaluation
 
     def _set_up(self) -> None:
         """Loads domain and held-out tasks, and pool, models and optimizers as they stand at the
@@ -215,9 +215,7 @@ class Trainer:
             recipe, self._domain, checkpoint, self._parts, self._day, self._directory / IMAGES
         )
         if checkpoint is None:
-            curriculum = recipe.curriculum
-            roots = self._domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
-            self._pool = Pool(roots, curriculum.alpha_low, curriculum.alpha_high)
+            self._pool = new_pool(recipe, self._domain)
         else:
             self._pool = load_pool(checkpoint)
             for role, trained in self._components.trained_models.items():
@@ -369,6 +367,7 @@ class Trainer:
                 result=result,
                 pool=self._pool,
                 feedback=recipe.feedback.settings(),
+                judge_learns="judge" in models,
                 labels=labels,
                 judge_counts=self._components.scorer.counts(judged),
                 usage=self._components.pop_usage(),

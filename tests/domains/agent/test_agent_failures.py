@@ -227,6 +227,21 @@ class Slow(Scripted):
         return super().respond(episodes, seeds)
 
 
+async def gives_up(task: Task, client: Any) -> bool:
+    """Ends before its answer is there."""
+    asked = asyncio.ensure_future(ask(client, "Hello"))
+    await asyncio.wait([asked], timeout=0.3)
+    return False
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_program_that_ends_before_its_answer_loses_its_episode_alone(workers: int) -> None:
+    rollouts = played(agent(gives_up, ["yes"], ["yes"]), workers=workers, policy=Slow())
+    assert [each.outcome for each in rollouts.trajectories] == [-1, -1]
+    assert not rollouts.failures
+    assert not rollouts.crashes
+
+
 async def stubborn(task: Task, client: Any) -> bool:
     for _ in range(100):
         try:

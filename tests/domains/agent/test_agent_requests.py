@@ -312,6 +312,16 @@ def test_images_reach_the_policy_and_the_runs_folder(tmp_path: Path) -> None:
     assert domain.shows_images
 
 
+def test_an_image_that_is_cut_off_is_refused() -> None:
+    buffer = io.BytesIO()
+    PIL.Image.effect_noise((64, 64), 50).save(buffer, "PNG")
+    for kept in (buffer.getvalue()[:-300], buffer.getvalue()[:9]):
+        url = f"data:image/png;base64,{base64.b64encode(kept).decode()}"
+        content = [{"type": "image_url", "image_url": {"url": url}}]
+        with pytest.raises(Denial, match="send images as PNG"):
+            read_request({**BODY, "messages": [{"role": "user", "content": content}]}, images=True)
+
+
 def test_a_request_is_known_again_by_what_decides_its_answer() -> None:
     def asked(**changes: Any) -> Asked:
         return read_request({**BODY, **changes}, images=False)

@@ -47,6 +47,12 @@ class Picture(Odd):
     observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
 
 
+class Doors(Odd):
+    def __init__(self, n: int) -> None:
+        self.action_space = spaces.Discrete(n)
+
+
+gymnasium.register("Doors-v0", entry_point=lambda n: Doors(n), disable_env_checker=True)
 gymnasium.register("Odd-v0", entry_point=lambda **_: Odd(), disable_env_checker=True)
 gymnasium.register("Picture-v0", entry_point=lambda **_: Picture(), disable_env_checker=True)
 
@@ -207,3 +213,8 @@ def test_the_recipe_trains_and_asks_no_adapter(tmp_path: Path) -> None:
     assert run.steps > 0
     assert run.metrics["tasks/asked"] == 0
     assert run.recipe_lines <= 12
+
+
+def test_other_actions_out_of_distribution_are_refused() -> None:
+    with pytest.raises(DomainError, match=r"ood: its actions are Discrete\(4\), .* Discrete\(2\)"):
+        GymnasiumDomain("Doors-v0", {"return": 1}, {"n": 2}, ood={"n": 4})

@@ -176,6 +176,16 @@ def test_a_goal_is_played_once_however_often_it_is_proposed() -> None:
     assert domain.said.count("reset") == 2
 
 
+def test_every_goal_that_a_user_prepared_is_played() -> None:
+    goals = {n: {"instruction": n, "evaluator": {}, "hints": {}} for n in ("a", "b", "c")}
+    chosen = {"goal": "a", "hint": "no"}
+    root = Task("u", "a", data={"example": {}, "goals": goals, "chosen": chosen})
+    domain = Scripted({"untouched": -1})
+    for goal in ("b", "c", "b"):
+        domain.parse_candidate(root, "c1", f"goal: {goal}")
+    assert domain.said.count("reset") == 2, "each once, though their task has one id"
+
+
 def test_steps_are_labelled_by_the_expert_of_generated_tasks_alone() -> None:
     steps: Sequence[Step] = [STEP]
     assert OSWorld().oracle(ROOT, steps) == [-1]

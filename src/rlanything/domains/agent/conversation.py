@@ -119,9 +119,10 @@ class Conversation:
                 self._changed.wait(left)
 
     def settle(self, pending: Pending, result: PolicyAnswer | Denial) -> None:
-        """Answers a request."""
+        """Answers a request. One whose program has ended meanwhile was refused already."""
         with self._changed:
-            self._pending.remove(pending)
+            if pending in self._pending:
+                self._pending.remove(pending)
         pending.settle(result)
 
     def finish(self, ended: Ending) -> None:

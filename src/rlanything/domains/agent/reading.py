@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -236,10 +237,26 @@ def _image(place: str, value: Any, pictures: list[Image] | None) -> Image:
         image = Image(base64.b64decode(data, validate=True))
     except (binascii.Error, ValueError):
         image = Image(b"")
-    if kind != "data:image/png" or not image.data.startswith(_PNG):
+    if kind != "data:image/png" or not _is_png(image.data):
         raise Denial(f"{place}: send images as PNG in a URL data:image/png;base64,...", place)
     pictures.append(image)
     return image
+
+
+def _is_png(data: bytes) -> bool:
+    """Returns whether it is a whole one: a model that is to see it could not say no any more."""
+    if not data.startswith(_PNG):
+        return False
+    try:
+        import PIL.Image  # the extra `vision`, without which no policy sees
+    except ImportError:
+        return True
+    try:
+        with PIL.Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+            image.load()
+    except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError):
+        return False
+    return True
 
 
 def _call(place: str, value: Any) -> ToolCall:

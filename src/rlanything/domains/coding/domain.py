@@ -21,7 +21,7 @@ from rlanything.domains.coding.environment import CodingEnvironment
 from rlanything.domains.coding.humaneval import humaneval_problems
 from rlanything.domains.coding.pass_rates import accuracy, generated_tests, ground_truth_tests
 from rlanything.domains.coding.problem import Example, Problem
-from rlanything.domains.coding.rewriting import rewritten
+from rlanything.domains.coding.rewriting import MOST_TESTS, rewritten
 from rlanything.domains.coding.sandbox.base import (
     MOST,
     Executor,
@@ -106,11 +106,19 @@ class Coding:
     ) -> None:
         self._data = data
         self._difficulty = _difficulties(difficulty)
-        for name, value in (("tests", tests), ("memory_mb", memory_mb)):
+        for name, value, most in (
+            ("tests", tests, None),
+            ("memory_mb", memory_mb, MOST["memory_mb"]),
+            ("rewritten_tests", rewritten_tests, MOST_TESTS),
+        ):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise DomainError(f"{name} is {value!r}: give a whole number, 1 or more")
-        if memory_mb > MOST["memory_mb"]:
-            raise DomainError(f"memory_mb is {memory_mb!r}: give {MOST['memory_mb']} at most")
+            if most is not None and value > most:
+                raise DomainError(f"{name} is {value!r}: give {most} at most")
+        if isinstance(imports, str):
+            raise DomainError(f"imports is {imports!r}: give a list of names")
+        if imports and sandbox is not None:
+            raise DomainError("imports: what a sandbox elsewhere has is its own; leave it out")
         self._tests, self._memory_mb = tests, memory_mb
         self._imports, self._sandbox = tuple(imports), sandbox
         self._rewritten_tests = rewritten_tests

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from rlanything.domains.base import DomainError
 from rlanything.domains.ecosystem import EcosystemDomain, EcosystemEnvironment, EpisodeRules
 from rlanything.domains.gymnasium.actions import ActionReader
 from rlanything.domains.gymnasium.game import GymnasiumGame, make_environment
@@ -46,13 +47,20 @@ class GymnasiumDomain(EcosystemDomain):
         renderer = render
         if isinstance(render, str) and ":" in render:
             renderer = named_function("render", render, "(environment, observation)")
+        readers: list[ActionReader] = []
         for settings in self.all_settings(kwargs):
             environment, rendering = make_environment(self._name, settings, renderer)
             try:
-                self._reader = ActionReader.of(environment.action_space, actions)
+                readers.append(ActionReader.of(environment.action_space, actions))
                 check_observations(environment, rendering)
             finally:
                 environment.close()
+        self._reader = readers[0]
+        if other := [each.space for each in readers if each.space != self._reader.space]:
+            raise DomainError(
+                f"ood: its actions are {other[0]}, those of training {self._reader.space}: choose "
+                "kwargs that leave the actions as they are"
+            )
         self._renderer = renderer
         self._instruction = f"{self._instruction}\n{self._reader.explanation}"
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
@@ -13,7 +14,7 @@ from typing import Any
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
-from rlanything.domains.base import DomainError
+from rlanything.domains.base import DomainError, EpisodeError
 from rlanything.domains.ecosystem import (
     EcosystemDomain,
     EcosystemEnvironment,
@@ -41,8 +42,8 @@ class ReasoningGymDomain(EcosystemDomain):
     `answers`: all possible answers, where there are few; None: any text. `ood`: the config that
     differs in the split `ood`.
 
-    A question is in one split only, whatever seeds lead to it. Raises `DomainError` for a dataset
-    or settings that reasoning-gym does not have."""
+    No question of training is in another split, whatever seeds lead to it. Raises `DomainError` for
+    a dataset or settings that reasoning-gym does not have."""
 
     def __init__(
         self,
@@ -73,7 +74,8 @@ class ReasoningGymDomain(EcosystemDomain):
         tasks: dict[str, Task] = {}
         for number in split_seeds(split, _TRIES * count, seed):
             task = self.task(split, number)
-            if split == "ood" or _split_of(task.instruction) == split:
+            owner = _split_of(task.instruction)
+            if owner == split or (split == "ood" and owner != "train"):
                 tasks.setdefault(task.instruction, task)
             if len(tasks) == count:
                 break
@@ -85,8 +87,10 @@ class ReasoningGymDomain(EcosystemDomain):
         return list(tasks.values())
 
     def task(self, split: str, seed: int) -> Task:
-        data = {"seed": seed, "ood": split == "ood"}
+        data: dict[str, Any] = {"seed": seed, "ood": split == "ood"}
         _, entry = self._question(seed, data)
+        if _as_json(entry):
+            data["entry"] = entry
         return Task(f"{split}-{seed}", str(entry["question"]).strip(), self._name, data)
 
     def environment(self) -> EcosystemEnvironment:
@@ -99,7 +103,7 @@ class ReasoningGymDomain(EcosystemDomain):
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
         """Returns the dataset's own answer; None for one that a response cannot hold, and where the
         dataset has none that it would call right itself."""
-        _, entry = self._question(int(task.data["seed"]), task.data)
+        _, entry = self.asked(task)
         answer = str(entry["answer"]).strip()
         if not answer or self.action_marker in answer:
             return None
@@ -110,9 +114,24 @@ class ReasoningGymDomain(EcosystemDomain):
         """Returns what reasoning-gym gives for an answer, from 0 to 1."""
         if answer is None:
             return 0.0
-        made, entry = self._question(int(task.data["seed"]), task.data)
+        made, entry = self.asked(task)
         with silenced():
             return made.score_answer(answer, entry)
+
+    def asked(self, task: Task) -> tuple[Any, dict[str, Any]]:
+        """Returns the dataset and the question of a task. Raises `EpisodeError` where this process
+        makes another one: some datasets depend on more than their seed, and such a question that
+        JSON cannot hold is known only where it was made."""
+        made, entry = self._question(int(task.data["seed"]), task.data)
+        if "entry" in task.data:
+            return made, task.data["entry"]
+        if str(entry["question"]).strip() != task.instruction:
+            raise EpisodeError(
+                task.id,
+                f"{self._name} makes another question of its seed in every process, which JSON "
+                "cannot hold: set environment.workers=0",
+            )
+        return made, entry
 
     def _right(self, task: Task, answer: str | None) -> bool:
         try:
@@ -141,6 +160,7 @@ class ReasoningGymGame:
 
     def begin(self, task: Task) -> GameTurn:
         self._task = task
+        self._domain.asked(task)
         return GameTurn(_OPENING, self._domain.answers)
 
     def play(self, action: str) -> GameTurn:
@@ -157,6 +177,14 @@ class AnswerEnvironment(EcosystemEnvironment):
     def action_in(self, response: str) -> str | None:
         _, marker, answer = response.rpartition(ReasoningGymDomain.action_marker)
         return answer.strip() or None if marker else None
+
+
+def _as_json(entry: Mapping[str, Any]) -> bool:
+    """Returns whether JSON gives the question back as it is."""
+    try:
+        return json.loads(json.dumps(entry)) == entry
+    except (TypeError, ValueError):
+        return False
 
 
 @lru_cache(maxsize=4096)

@@ -53,7 +53,7 @@ class TextArenaDomain(EcosystemDomain):
     ) -> None:
         super().__init__(str(id), instruction, ood)
         self._rules = EpisodeRules.read(WinRule.at(win_at), None, horizon)
-        players = players or (1 if opponent is None else 2)
+        players = (1 if opponent is None else 2) if players is None else players
         for name, value, least in (
             ("players", players, 1),
             ("seat", seat, 0),
@@ -61,6 +61,8 @@ class TextArenaDomain(EcosystemDomain):
         ):
             if type(value) is not int or value < least:
                 raise DomainError(f"{name} is {value!r:.80}: write a number from {least} on")
+        if players > 1 and opponent is None:
+            raise DomainError(f"players is {players}: name an opponent, who plays the others")
         if seat >= players:
             raise DomainError(f"seat is {seat}, of {players}: seats are counted from 0")
         self._kwargs = kwargs

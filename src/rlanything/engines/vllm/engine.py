@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from rlanything.config.engines import EngineSetting
-from rlanything.engines.base import ModelError, Request, Sampling
+from rlanything.engines.base import ModelError, PromptsTooLong, Request, Sampling
 from rlanything.engines.child import Child
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
@@ -141,11 +141,13 @@ class VLLMEngine:
         return groups
 
     def _check(self, requests: Sequence[Request], sampling: Sampling) -> None:
-        longest = max((len(request.prompt_ids) for request in requests), default=0)
-        if longest + sampling.max_tokens > self._process.context:
-            raise ModelError(
-                f"{self._name}: a prompt of {longest} tokens and {sampling.max_tokens} new ones do "
-                f"not fit into {self._process.context}; raise {self._name}.engine.max_context"
+        lengths, room = [len(r.prompt_ids) for r in requests], self._process.context
+        too_long = [i for i, n in enumerate(lengths) if n + sampling.max_tokens > room]
+        if too_long:
+            raise PromptsTooLong(
+                f"{self._name}: a prompt of {max(lengths)} tokens and {sampling.max_tokens} new "
+                f"ones do not fit into {room}; raise {self._name}.engine.max_context",
+                too_long,
             )
 
     def _draw(self, draws: Draws) -> list[list[Drawn]]:

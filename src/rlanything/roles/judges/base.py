@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
+
 from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals, task_signals
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Trajectory
 
@@ -130,7 +132,8 @@ class FunctionJudge(StepJudge):
     def _score(self, trajectory: Trajectory, i: int) -> Judgement:
         returned = self.__wrapped__(trajectory, i)
         score, reason = returned if isinstance(returned, tuple) else (returned, "")
-        if score not in (-1, 0, 1):
+        # False would pass for 0, no verdict.
+        if score not in (-1, 0, 1) or isinstance(score, (bool, np.bool_)):
             raise JudgeError(
                 f"judge {self.name} returned {score!r:.40} for step {i} of {trajectory.id}: return "
                 "+1, -1, or 0 for no verdict"

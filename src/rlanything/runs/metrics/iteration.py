@@ -205,7 +205,10 @@ def judge(record: IterationRecord) -> Numbers:
             "share",
             "groups whose accuracy lies in `feedback.policy_window`",
         ),
-        "judge/window_share": ("share", "groups whose accuracy lies in `feedback.judge_window`"),
+        "judge/window_share": (
+            "share",
+            "groups whose accuracy lies in `feedback.judge_window`; null: the judge does not learn",
+        ),
         "policy/trained_share": ("share", "steps that train the policy (advantage not 0)"),
         "judge/trained_share": ("share", "judgements that train the judge"),
         "policy/advantage": ("deviations", "mean size of the advantages that train the policy"),
@@ -223,7 +226,9 @@ def trained(record: IterationRecord) -> Numbers:
         "policy/window_share": _window_share(groups, record.feedback.policy_window),
         "policy/trained_share": len(result.policy_samples) / steps if steps else None,
         "policy/advantage": _strength(result.policy_samples),
-        "judge/window_share": _window_share(groups, record.feedback.judge_window),
+        "judge/window_share": _window_share(groups, record.feedback.judge_window)
+        if record.judge_learns
+        else None,
         "judge/trained_share": len(result.judge_samples) / judgements if judgements else None,
         "judge/advantage": _strength(result.judge_samples),
     }

@@ -33,7 +33,9 @@ class Meter:
         for metrics in list(REGISTERED.values()):
             if isinstance(record, metrics.of):
                 try:
-                    measured |= metrics.function(record)
+                    found = metrics.function(record)
+                    # Python's numbers: numpy's are none to the store.
+                    measured |= {k: None if v is None else float(v) for k, v in found.items()}
                 except Exception as error:
                     self._report(metrics.origin, error)
         return replace(record, metrics=measured)

@@ -52,10 +52,12 @@ class Rewards:
     """lambda of Eq. 1."""
     kind: PolicyReward
 
-    def of(self, episode: Episode, scores: Sequence[int]) -> float:
-        """Returns R_i of a step with these scores."""
+    def of(self, episode: Episode, scores: Sequence[int], measured: bool) -> float:
+        """Returns R_i of a step with these scores; `measured`: all rollouts of its task have a
+        reward, without which outcomes are compared."""
         if self.kind == "outcome":
-            return float(episode.outcome) if episode.reward is None else episode.reward
+            known = episode.reward if measured else None
+            return float(episode.outcome) if known is None else known
         outcome = episode.outcome if self.kind == "integrated" else 0
         return float(integrated_feedback(outcome, mean_score(scores), self.weight))
 
@@ -78,7 +80,12 @@ def index_episodes(
     rows: list[list[Any]] = []
     for (iteration, task), members in groups.items():
         shared = _shared_judgements(store, iteration, task)
-        read = [_episode(store, pick.episode, rewards, shared) for pick in members]
+        measured = not store.query(
+            "SELECT 1 FROM trajectories WHERE iteration = ? AND task = ? AND reward IS NULL",
+            iteration,
+            task,
+        )
+        read = [_episode(store, pick.episode, rewards, measured, shared) for pick in members]
         for step in (step for episode in read for step in episode["steps"]):
             action = step["action"] if step["valid"] else None
             step["points"] = pointed_at(action, directory, _known_name(step["image"]), domain)
@@ -106,7 +113,7 @@ def index_episodes(
 
 
 def _episode(
-    store: Store, episode: Episode, rewards: Rewards, shared: list[list[str]]
+    store: Store, episode: Episode, rewards: Rewards, measured: bool, shared: list[list[str]]
 ) -> dict[str, Any]:
     observations, responses, judgements = store.texts(episode.number)
     if shared and len(responses) == 1 and not any(text for row in judgements for text in row):
@@ -125,7 +132,7 @@ def _episode(
         episode.number,
     ):
         said = judgements[i] if i < len(judgements) else []
-        feedback = rewards.of(episode, [score for score, _ in scored[i]])
+        feedback = rewards.of(episode, [score for score, _ in scored[i]], measured)
         steps.append(
             {
                 "said": responses[i],
