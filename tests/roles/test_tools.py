@@ -166,5 +166,6 @@ def test_requests_that_are_too_long_or_whose_actions_would_be_cut_are_refused_al
     with pytest.raises(PromptsTooLong):
         chat_model.answer([replace(long, refusable=False)], Sampling(1.0, 8))
     cut = replace(long, actions=Actions(">", ("a very long action that is cut",), 0))
-    with pytest.raises(RequestsRefused, match=""):
+    with pytest.raises(RequestsRefused) as refused:
         chat_model.answer([cut], Sampling(1.0, 3))
+    assert "policy.max_tokens: 3 would cut the action" in refused.value.reasons[0]

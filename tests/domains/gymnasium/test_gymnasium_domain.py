@@ -52,7 +52,9 @@ class Doors(Odd):
         self.action_space = spaces.Discrete(n)
 
 
-gymnasium.register("Doors-v0", entry_point=lambda n: Doors(n), disable_env_checker=True)
+gymnasium.register(
+    "Doors-v0", entry_point=lambda **kwargs: Doors(**kwargs), disable_env_checker=True
+)
 gymnasium.register("Odd-v0", entry_point=lambda **_: Odd(), disable_env_checker=True)
 gymnasium.register("Picture-v0", entry_point=lambda **_: Picture(), disable_env_checker=True)
 

@@ -158,8 +158,9 @@ class OSWorld(ScreenDomain):
         rollouts of the candidate can tell that it can be done."""
         task = rewritten(root, task_id, completion)
         made = task.data.get("generated")
-        goal = (root.id, task.data["chosen"]["goal"])
-        if made is not None:
+        if made is None:
+            goal = (root.id, task.data["chosen"]["goal"])
+        else:
             goal = (made["family"], made["seed"], made["goal"])
         if goal not in self._playable:  # a hint changes nothing in what can be done
             self._playable[goal] = self._refusal(task)

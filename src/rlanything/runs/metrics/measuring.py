@@ -35,7 +35,10 @@ class Meter:
                 try:
                     found = metrics.function(record)
                     # Python's numbers: numpy's are none to the store.
-                    measured |= {k: None if v is None else float(v) for k, v in found.items()}
+                    measured |= {
+                        name: None if value is None else float(value)
+                        for name, value in found.items()
+                    }
                 except Exception as error:
                     self._report(metrics.origin, error)
         return replace(record, metrics=measured)
