@@ -152,9 +152,12 @@ def test_a_loop_that_is_left_can_be_entered_again_with_the_same_result(tmp_path:
     for iteration in trainer:
         assert iteration.number == 1
         break
+    trainer.evaluate("in_domain", episodes=2)
     assert [iteration.number for iteration in trainer] == [2]
     assert list(trainer) == [], "a finished run has no iterations left"
     assert weights(whole, 2) == weights(left, 2)
+    asked = [rl.open_run(run).metrics()[-1]["policy/requests"] for run in (whole, left)]
+    assert asked[0] == asked[1], "an evaluation in between is none of the iteration's"
 
 
 def test_a_recipe_may_be_data_and_an_adapter_and_a_loss_objects(tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ class Meter:
         for metrics in list(REGISTERED.values()):
             if isinstance(record, metrics.of):
                 try:
-                    found = metrics.function(record)
+                    numbers = metrics.function(record)
                     # Python's numbers: numpy's are none to the store.
                     measured |= {
                         name: None if value is None else float(value)
-                        for name, value in found.items()
+                        for name, value in numbers.items()
                     }
                 except Exception as error:
                     self._report(metrics.origin, error)
