@@ -119,9 +119,6 @@ class LocalChatModel:
         `ModelError` for others of them, and what the engine raises."""
         posed = self._posed(questions, sampling)
         prompts = [prompt for prompt, _ in posed]
-        for question, prompt in zip(questions, prompts, strict=True):
-            if question.conversation:
-                self._prompts[question.conversation] = prompt
         requests = [
             Request(prompt.ids, chat.seeds, choices, chat.conversation)
             for chat, (prompt, choices) in zip(questions, posed, strict=True)
@@ -137,6 +134,10 @@ class LocalChatModel:
                 raise RequestsRefused(dict.fromkeys(long, str(error))) from None
 
         groups = grouped_by_limit(questions, sampling, generated)
+        # Not before: those that were not refused are asked again.
+        for question, prompt in zip(questions, prompts, strict=True):
+            if question.conversation:
+                self._prompts[question.conversation] = prompt
         for completion in (each for group in groups for each in group):
             self._usage["requests"] += 1
             self._usage["prompt_tokens"] += len(completion.prompt_ids)
