@@ -219,6 +219,21 @@ def test_half_a_character_loses_no_iteration(store: Store) -> None:
     assert store.query("SELECT instruction FROM tasks WHERE id = 't0@1'") == [("go ?",)]
 
 
+def test_scores_of_a_judge_that_computes_with_numpy_are_kept_as_numbers(store: Store) -> None:
+    def change(given: dict[str, Any]) -> None:
+        group, *others = given["groups"]
+        first, *rest = group.judged
+        steps = tuple(
+            tuple(replace(each, score=np.int64(each.score)) for each in step)
+            for step in first.judgements
+        )
+        first = replace(first, judgements=steps)
+        given["groups"] = [replace(group, judged=(first, *rest)), *others]
+
+    record(store, 1, new_pool(), change)
+    assert store.query("SELECT DISTINCT typeof(score) FROM judgements") == [("integer",)]
+
+
 def test_an_observation_is_kept_once_and_one_that_jumps_is_refused() -> None:
     judged = episode("e", ROOTS[0], 1, 0)
     assert decode_episode(encode_episode(judged)).observations == tuple(

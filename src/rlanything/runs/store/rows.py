@@ -185,7 +185,7 @@ def write_trajectory(
                 number,
                 i,
                 j,
-                judgement.score,
+                int(judgement.score),  # numpy's numbers are none to the store
                 samples.advantage("judge", f"{name}/{i}/{j}", judgement.completion),
             )
             for i, judgements in enumerate(judged.judgements)
