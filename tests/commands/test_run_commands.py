@@ -146,6 +146,7 @@ def test_labels_of_two_sources_are_two_rows_and_the_outcome_is_one(
         (["runz/nothing", "--trajectories", "RUN"], "there is no such run, recipe or folder"),
         (["RUN", "--labeller", "./nowhere"], "there is no such run, recipe or folder"),
         (["RUN", "--labeller", "nano"], "name one that is stronger"),
+        (["RUN", "evaluation.labeller.samples_per_step=3"], "no model labels anything; name one"),
     ],
 )
 def test_what_cannot_be_judged_or_labelled_is_one_line(

@@ -65,6 +65,7 @@ def test_verl_has_an_answer_in_a_line_and_its_rollouts_of_a_prompt_are_a_task() 
     assert first["task"] == second["task"]
     assert [first["trajectory"], second["trajectory"]] == ["0", "1"]
     assert len({first["task"], other["task"], later["task"]}) == 3
+    assert read(verl(input="cut \ud83d"))["task"] != first["task"]
 
 
 @pytest.mark.parametrize("name", ["trl", "prime-rl"])

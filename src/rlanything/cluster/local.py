@@ -16,9 +16,7 @@ from rlanything.cluster.gathering import Answers
 from rlanything.cluster.seat import Done, Failed, SamplesDone
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.child import Child
-
-LONGEST_WAIT = 86_400.0
-"""Seconds; the system takes some 24 days, and who waits longer asks again."""
+from rlanything.rollout.worker_process import LONGEST_WAIT
 
 
 class LocalSeats(Answers):

@@ -31,6 +31,8 @@ START_SECONDS = 120.0
 """What a worker may take to import its domain, on a busy machine."""
 
 CLOSE_SECONDS = 2.0
+LONGEST_WAIT = 86_400.0
+"""Seconds; the system takes some 24 days, and who waits longer asks again."""
 
 
 @dataclass(slots=True)

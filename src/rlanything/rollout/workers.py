@@ -22,6 +22,7 @@ from rlanything.records import Task
 from rlanything.rollout.episode_host import Answer, EpisodeHost, Play, Response
 from rlanything.rollout.worker_process import (
     CLOSE_SECONDS,
+    LONGEST_WAIT,
     Launch,
     LocalWorker,
     Owed,
@@ -33,8 +34,6 @@ MAX_DEATHS = 3
 """Deaths in a row at the same episode that make it the culprit."""
 
 CLOSE_BEHIND_SECONDS = 0.02
-LONGEST_POLL = 86_400.0
-"""Seconds; the system takes some 24 days, and what waits longer asks again."""
 """What is waited for another answer where there is one: quick environments' are taken together."""
 
 
@@ -245,7 +244,7 @@ class EnvironmentPool:
         for descriptor in owing:
             poll.register(descriptor, select.POLLIN)
         soonest = min(self._workers[number].seconds_left() for number in owing.values())
-        heard = poll.poll(max(0.0, min(seconds, soonest, LONGEST_POLL)) * 1000)
+        heard = poll.poll(max(0.0, min(seconds, soonest, LONGEST_WAIT)) * 1000)
         for descriptor, _ in heard:
             self._receive(owing.pop(descriptor))
         late = [n for n in owing.values() if self._workers[n].seconds_left() <= 0]

@@ -7,7 +7,7 @@ reads the judge of a run reads this one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,14 +82,13 @@ def open_learning_judge(
             "serve it without --learn, or set judge.train=true for a model that is here"
         )
     directory = there if out is None else out
-    with ExitStack() as stack:
-        if again:  # alone before it is read: another process may be about to write
-            stack.enter_context(RunLock(directory))
-        position = _kept(there, progress) if again else _beginning(source, progress)
-        opened = _open(source, recipe, directory, position, begin=not again)
-        if not again:
-            stack.enter_context(RunLock(directory))
-        yield opened
+    if again:
+        with RunLock(directory):  # alone before it is read: another process may be about to write
+            yield _open(source, recipe, directory, _kept(there, progress), begin=False)
+    else:
+        opened = _open(source, recipe, directory, _beginning(source, progress), begin=True)
+        with RunLock(directory):
+            yield opened
 
 
 def _kept(directory: Path, progress: Progress) -> Position:
