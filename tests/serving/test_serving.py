@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -145,10 +147,12 @@ def test_too_many_who_wait_are_sent_away(client: TestClient, judge: Opinionated)
         {"trajectories": [episode(steps=[{"observation": "a"}])]},
         {"trajectories": [episode(task=None)]},
         {"trajectories": [episode()], "seed": "x"},
+        {"trajectories": [episode()], "seed": math.nan},
+        {"trajectories": [episode(task="\ud800")]},
     ],
 )
 def test_what_is_no_request_is_refused_with_its_place(client: TestClient, given: Any) -> None:
-    answer = client.post("/judge", json=given)
+    answer = client.post("/judge", content=json.dumps(given))
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"][0] == "body"
 

@@ -6,7 +6,9 @@ import asyncio
 import hmac
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, Header, HTTPException
+from fastapi import Depends, FastAPI, Header, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlanything.serving.batching import BatchingJudge, BusyError
@@ -38,6 +40,12 @@ def judge_app(
         version=__version__,
         description="Scores every step of an episode with reasons (RLAnything, arXiv 2602.02488).",
     )
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse(_: Request, fault: RequestValidationError) -> JSONResponse:
+        # without what was sent: it may be a number or half a character that JSON has no form for
+        detail = [{key: error[key] for key in ("type", "loc", "msg")} for error in fault.errors()]
+        return JSONResponse({"detail": detail}, 422)
 
     def known(authorization: Annotated[str | None, Header()] = None) -> None:
         if key is not None and not hmac.compare_digest(

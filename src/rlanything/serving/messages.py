@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.rollout.lines import trajectory_id, trajectory_of
+from rlanything.surrogates import whole_characters
 
 MOST_TRAJECTORIES, MOST_STEPS = 1024, 1024
 UNKNOWN = -1
 """The outcome of an episode that is to be judged: a judge is not told it."""
-Name = Annotated[str, Field(coerce_numbers_to_str=True)]
+
+
+def _sendable(name: str) -> str:
+    if whole_characters(name) != name:
+        raise ValueError("an answer repeats this name, and cannot with half of a surrogate pair")
+    return name
+
+
+Name = Annotated[str, Field(coerce_numbers_to_str=True), AfterValidator(_sendable)]
 
 
 class StepText(BaseModel):
