@@ -13,9 +13,9 @@ from rlanything.domains.alfworld.dataset import dataset_tasks, read_game
 from rlanything.domains.alfworld.expert import plan
 from rlanything.domains.alfworld.goal import KINDS, SIMPLE
 from rlanything.domains.alfworld.scene_goals import rewrite, valid_goals
-from rlanything.domains.alfworld.tasks import load_game, with_goal
+from rlanything.domains.alfworld.tasks import candidate_goals, load_game, with_goal
 from rlanything.domains.alfworld.world import World
-from rlanything.domains.base import DomainError
+from rlanything.domains.base import DomainError, InvalidTask
 from rlanything.records import Task
 
 MUG_ON_SHELF = "(objectType ?o MugType) (receptacleType ?r ShelfType)"
@@ -63,6 +63,32 @@ def test_splits_come_from_the_folders_of_the_download(downloaded):
             assert Path(task.data["path"]).is_relative_to(downloaded / folder)
             assert task.data["goal"] is None
     assert len(dataset_tasks(downloaded, "in_domain", 1000, 0)) == 12
+
+
+def test_no_rewrite_of_a_training_game_is_a_task_of_another_split(downloaded, tmp_path):
+    source = Path(dataset_tasks(downloaded, "train", 1, 0)[0].data["path"]).parent
+    folder = tmp_path / "json_2.1.1"
+    room = source.parent.name.rpartition("-")[2]
+
+    def copied(name: str) -> Path:
+        return Path(shutil.copytree(source, folder / name / source.name)) / "game.tw-pddl"
+
+    game = copied(f"train/{source.parent.name}")
+    root = Task("root", "", data={"path": str(game), "goal": None})
+    goals = {
+        f"{goal.kind}-{goal.object}-None-{goal.receptacle}-{room}": goal
+        for goal in valid_goals(load_game(root.data))
+    }
+    free = [name for name, goal in goals.items() if goal in candidate_goals(root)]
+    for name in goals:
+        copied(f"train/{name}")
+    trained = {Path(task.data["path"]).parts[-3] for task in dataset_tasks(folder, "train", 99, 0)}
+    assert trained - {source.parent.name} == set(free) != set(goals)
+
+    copied(f"valid_seen/{free[0]}")
+    assert goals[free[0]] not in candidate_goals(root)
+    with pytest.raises(InvalidTask, match="held out"):
+        with_goal(root, "candidate", goals[free[0]])
 
 
 def test_tune_is_the_part_of_training_that_train_leaves_out(downloaded):

@@ -63,11 +63,25 @@ def _trials(folder: Path, split: str) -> list[Path]:
         name = trial.relative_to(place).as_posix()
         if "movable" in name or "Sliced" in name or not (trial / "game.tw-pddl").exists():
             return False
-        held_out = hashlib.sha256(trial.parent.name.encode()).digest()[0] % 10 == 0
-        return FOLDERS[split] != "train" or held_out == (split == "tune")
+        return FOLDERS[split] != "train" or _of_tune(trial.parent.name) == (split == "tune")
 
     trials = [path.parent for path in sorted(place.glob("**/traj_data.json"))]
     return [trial for trial in trials if wanted(trial)]
+
+
+def _of_tune(name: str) -> bool:
+    return hashlib.sha256(name.encode()).digest()[0] % 10 == 0
+
+
+def held_out(path: str, goal: Goal) -> bool:
+    """Returns whether a goal, asked in the room of a downloaded game of `train`, makes a task of
+    another split: of `tune` by its name, or one that `in_domain` has."""
+    folder = Path(path).parent.parent
+    room = folder.name.rpartition("-")[2]
+    name = f"{goal.kind}-{goal.object}-None-{goal.receptacle}-{room}"
+    if folder.parent.name != FOLDERS["train"] or _of_tune(folder.name):
+        return False
+    return _of_tune(name) or (folder.parent.parent / FOLDERS["in_domain"] / name).is_dir()
 
 
 def _task(trial: Path, kinds: Sequence[str]) -> Task | None:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from rlanything.domains.alfworld import assets
-from rlanything.domains.alfworld.dataset import read_game
+from rlanything.domains.alfworld.dataset import held_out, read_game
 from rlanything.domains.alfworld.game import Game
 from rlanything.domains.alfworld.generator import game_of
 from rlanything.domains.alfworld.goal import KINDS, Goal
@@ -153,8 +153,8 @@ def candidate_goals(root: Task) -> tuple[Goal, ...]:
 def _held_out(root: Task, goal: Goal) -> bool:
     """Returns whether a goal belongs to another split: rewrites of training tasks must not bring
     those in."""
-    if "scene" not in root.data:
-        return False
+    if "path" in root.data:
+        return held_out(str(root.data["path"]), goal)
     return goal_split(Goal.from_json(root.data["goal"])) == "train" != goal_split(goal)
 
 
