@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tensorboardX.record_writer import RecordWriter
 
 from helpers.events import points
 from helpers.results import evaluation_record
@@ -38,7 +39,7 @@ def record(store: Store, iteration: int, **metrics: float | None) -> dict[str, f
 
 
 def test_tensorboard_gets_the_names_of_the_store(store: Store, tmp_path: Path) -> None:
-    with tracking(recipe({}), tmp_path, store) as track:
+    with tracking(recipe({}), tmp_path, store, print) as track:
         track(1, record(store, 1, kl=0.5, none=None))
         track(2, record(store, 2, kl=0.25, loss=-1.0))
     assert points(tmp_path / "tensorboard") == [
@@ -49,12 +50,12 @@ def test_tensorboard_gets_the_names_of_the_store(store: Store, tmp_path: Path) -
 
 
 def test_a_run_that_goes_on_has_every_point_once(store: Store, tmp_path: Path) -> None:
-    with tracking(recipe({}), tmp_path, store) as track:
+    with tracking(recipe({}), tmp_path, store, print) as track:
         track(0, record(store, 0, success=0.5))
         track(1, record(store, 1, kl=0.5))
         track(2, {"room/kl": 9.0})  # an iteration that was undone
     record(store, 2, kl=0.25)  # one that was stored when the process was killed
-    with tracking(recipe({}), tmp_path, store) as track:
+    with tracking(recipe({}), tmp_path, store, print) as track:
         track(3, record(store, 3, kl=0.125))
     assert points(tmp_path / "tensorboard") == [
         ("room/success", 0, 0.5),
@@ -64,8 +65,35 @@ def test_a_run_that_goes_on_has_every_point_once(store: Store, tmp_path: Path) -
     ]
 
 
+def test_a_tracker_that_fails_is_told_no_more_and_the_run_goes_on(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings = list[str]()
+    with monkeypatch.context() as full, tracking(recipe({}), tmp_path, store, warnings.append) as t:
+        t(1, record(store, 1, kl=0.5))
+        full.setattr(RecordWriter, "write", no_space)
+        for iteration in range(2, 40):
+            t(iteration, record(store, iteration, kl=0.5, loss=0.25))
+    [warning] = warnings
+    assert warning.startswith("tracker.tensorboard: [Errno 28] No space left on device; ")
+
+    with monkeypatch.context() as full:
+        full.setattr(RecordWriter, "write", no_space)
+        with tracking(recipe({}), tmp_path, store, warnings.append) as t:
+            t(40, record(store, 40, kl=0.5))
+    assert len(warnings) == 2
+    with tracking(recipe({}), tmp_path, store, warnings.append):
+        pass
+    assert len(points(tmp_path / "tensorboard")) == 1 + 2 * 38 + 1
+    assert len(warnings) == 2
+
+
+def no_space(writer: RecordWriter, data: bytes) -> None:
+    raise OSError(28, "No space left on device")
+
+
 def test_no_tracker_leaves_nothing(store: Store, tmp_path: Path) -> None:
-    with tracking(recipe({"tensorboard": False}), tmp_path, store) as track:
+    with tracking(recipe({"tensorboard": False}), tmp_path, store, print) as track:
         track(1, {"room/kl": 0.5})
     assert not (tmp_path / "tensorboard").exists()
 
@@ -105,7 +133,7 @@ def test_wandb_gets_the_same_names_and_goes_on_with_the_same_run(
     monkeypatch.setitem(sys.modules, "wandb", fake)
     settings = recipe({"tensorboard": False, "wandb": {"mode": "offline"}})
     for iteration in (1, 2):
-        with tracking(settings, tmp_path, store) as track:
+        with tracking(settings, tmp_path, store, print) as track:
             track(iteration, record(store, iteration, kl=0.5, none=None))
     assert fake.logged == [{"iteration": i, "room/kl": 0.5} for i in (1, 2)]
     assert fake.finished == 2
@@ -114,11 +142,36 @@ def test_wandb_gets_the_same_names_and_goes_on_with_the_same_run(
     assert (first["mode"], first["resume"], first["name"]) == ("offline", "allow", "r")
 
 
+def test_wandb_keeps_runs_apart_that_begin_at_once_and_says_in_one_line_that_it_cannot_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    settings = recipe({"tensorboard": False, "wandb": {}})
+    for name in ("a", "b"):
+        opened = Store.create(tmp_path / name)
+        opened.describe({"begun": "2026-01-01T00:00:00+00:00"})
+        with tracking(settings, tmp_path, opened, print):
+            pass
+        opened.close()
+    assert fake.begun[0]["id"] != fake.begun[1]["id"]
+
+    def refuse(**settings: Any) -> SimpleNamespace:
+        raise RuntimeError("api_key not configured\n(no-tty)")
+
+    monkeypatch.setattr(fake, "init", refuse)
+    with (
+        pytest.raises(TrackerError, match=r"wandb: api_key not configured\\n.*mode=offline"),
+        tracking(settings, tmp_path, Store(tmp_path / "a"), print),
+    ):
+        pass
+
+
 def test_without_a_mode_wandb_itself_decides(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    with tracking(recipe({"tensorboard": False, "wandb": {}}), tmp_path, store):
+    with tracking(recipe({"tensorboard": False, "wandb": {}}), tmp_path, store, print):
         pass
     assert fake.begun[0]["mode"] is None  # by WANDB_MODE

@@ -5,12 +5,12 @@ The store is what counts: a tracker only repeats it, and is told after the store
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from rlanything.config.recipe import Recipe
 from rlanything.config.sections import TrackerConfig, WandbConfig
 from rlanything.runs.store.store import Store
+from rlanything.terminal import one_line
 
 Metrics: TypeAlias = Mapping[str, float | None]
 Track: TypeAlias = Callable[[int, Metrics], None]
@@ -38,49 +39,81 @@ def check_trackers(config: TrackerConfig) -> None:
 
 
 @contextmanager
-def tracking(recipe: Recipe, directory: Path, store: Store) -> Iterator[Track]:
-    """Tells all trackers that the recipe names; yields what to call with each set of metrics.
+def tracking(
+    recipe: Recipe, directory: Path, store: Store, warn: Callable[[str], None]
+) -> Iterator[Track]:
+    """Tells all trackers that the recipe names; yields what to call with each set of metrics. One
+    that fails is told no more, and `warn` says so once: the store has everything.
 
-    `store`: rolled back to where the run continues, if it was stopped."""
+    `store`: rolled back to where the run continues, if it was stopped. Raises `TrackerError` where
+    a tracker cannot begin."""
     with ExitStack() as stack:
-        tracks: list[Track] = []
+        tracks: dict[str, Track] = {}
         if recipe.tracker.tensorboard:
-            tracks.append(stack.enter_context(_tensorboard(directory / "tensorboard", store)))
+            try:
+                opened = _tensorboard(directory / "tensorboard", store)
+                tracks["tensorboard"] = stack.enter_context(opened)
+            except OSError as fault:
+                warn(_failed("tensorboard", fault))
         if recipe.tracker.wandb is not None:
             opened = _wandb(recipe.tracker.wandb, recipe, directory, store)
-            tracks.append(stack.enter_context(opened))
+            tracks["wandb"] = stack.enter_context(opened)
 
         def track(iteration: int, metrics: Metrics) -> None:
-            for tell in tracks:
-                tell(iteration, metrics)
+            for name, tell in list(tracks.items()):
+                try:
+                    tell(iteration, metrics)
+                except Exception as fault:  # a disk's, or whatever the tracker's client raises
+                    del tracks[name]
+                    warn(_failed(name, fault))
 
         yield track
+
+
+def _failed(name: str, fault: Exception) -> str:
+    return (
+        f"tracker.{name}: {one_line(str(fault)) or type(fault).__name__}; it is told no more until "
+        "the run is resumed (the run's own store and report have everything)"
+    )
 
 
 @contextmanager
 def _tensorboard(folder: Path, store: Store) -> Iterator[Track]:
     """Written anew from the store when a run is resumed, so that it has every point once, even if
     the process before was killed."""
-    from tensorboardX import SummaryWriter
+    # Not its SummaryWriter: that writes in a thread, and once the disk is full the queue to it is
+    # never emptied again.
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto.event_pb2 import (
+        Event,  # pyright: ignore[reportAttributeAccessIssue]
+        SessionLog,  # pyright: ignore[reportAttributeAccessIssue]
+    )
+    from tensorboardX.summary import scalar
 
     shutil.rmtree(folder, ignore_errors=True)
-    # A TensorBoard that is open forgets what it read before.
-    writer = SummaryWriter(str(folder), purge_step=0)
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = EventsWriter(str(folder / "events"))
+
+    def write(iteration: int, at: float | None = None, **what: Any) -> None:
+        writer.write_event(Event(step=iteration, wall_time=at or time.time(), **what))
 
     def track(iteration: int, metrics: Metrics, at: float | None = None) -> None:
         for name, value in sorted(metrics.items()):
             if value is not None:
-                writer.add_scalar(name, value, iteration, walltime=at or time.time())
+                write(iteration, at, summary=scalar(name, value))
         writer.flush()
 
     finished = dict(store.query("SELECT iteration, finished FROM iterations"))
     try:
+        # A TensorBoard that is open forgets what it read before.
+        write(0, session_log=SessionLog(status=SessionLog.START))
         for iteration, metrics in store.history().items():
             said = finished.get(iteration)
             track(iteration, metrics, datetime.fromisoformat(said).timestamp() if said else None)
         yield track
     finally:
-        writer.close()
+        with suppress(OSError):  # a disk's that is full still
+            writer.close()
 
 
 @contextmanager
@@ -88,17 +121,25 @@ def _wandb(config: WandbConfig, recipe: Recipe, directory: Path, store: Store) -
     """A resumed run keeps its id; what was sent before is not sent again."""
     import wandb  # pyright: ignore[reportMissingImports]
 
-    [(begun,)] = store.query("SELECT value FROM run WHERE key = 'begun'")
-    identity = hashlib.blake2b(f"{recipe.name} {begun}".encode(), digest_size=8).hexdigest()
-    run: Any = wandb.init(
-        project=config.project,
-        name=recipe.name,
-        id=identity,
-        resume="allow",
-        mode=config.mode,
-        dir=str(directory),
-        config=recipe.model_dump(mode="json"),
-    )
+    kept = store.query("SELECT value FROM run WHERE key = 'wandb'")
+    # By chance: runs of one recipe, begun at once, are two.
+    identity = kept[0][0] if kept else secrets.token_hex(8)
+    store.describe({"wandb": identity})
+    try:
+        run: Any = wandb.init(
+            project=config.project,
+            name=recipe.name,
+            id=identity,
+            resume="allow",
+            mode=config.mode,
+            dir=str(directory),
+            config=recipe.model_dump(mode="json"),
+        )
+    except Exception as fault:  # of whatever kind its client has
+        reason = one_line(str(fault)) or type(fault).__name__
+        raise TrackerError(
+            f"tracker.wandb: {reason}; mend it, or set tracker.wandb.mode=offline"
+        ) from fault
     # Their own counter of steps never goes back, and an iteration has up to two sets of metrics.
     run.define_metric("iteration")
     run.define_metric("*", step_metric="iteration")

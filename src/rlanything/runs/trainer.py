@@ -250,7 +250,8 @@ class Trainer:
             if not fresh:
                 self._load_last()
             stack.enter_context(self._progress.live())
-            self._track = stack.enter_context(tracking(self._recipe, self._directory, self._store))
+            told = tracking(self._recipe, self._directory, self._store, self._progress.warn)
+            self._track = stack.enter_context(told)
             with self._open_environments(self._directory / IMAGES) as environments:
                 self._environments = environments
                 try:
@@ -311,7 +312,7 @@ class Trainer:
         self._evaluate_all(done)
         self._report()
         begun = time.perf_counter()
-        with self._progress.phase("iterations", iterations, "iterations") as advance:
+        with self._progress.phase("iterations", iterations, "iterations", whole=True) as advance:
             advance(done)
             for iteration in range(done + 1, iterations + 1):
                 result = loop.iterate(iteration)
