@@ -391,6 +391,11 @@ def test_impossible_input_is_refused_with_its_place(outcomes, scores, place):
         task_signals(outcomes, scores, EVERYTHING)
 
 
+def test_a_reward_that_is_not_finite_is_refused():
+    with pytest.raises(ValueError, match=r"a reward is a finite number or None: \[0\.5, nan\]"):
+        task_signals([1, -1], [[[1]], [[1]]], EVERYTHING, rewards=[0.5, math.nan])
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

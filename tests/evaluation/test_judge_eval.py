@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from rlanything.domains.base import Domain
+from rlanything.domains.base import Domain, DomainError
 from rlanything.evaluation.counts import gain, pooled
 from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD, JudgeEvalSet
 from rlanything.evaluation.labels import Labeller, oracle_labels
@@ -92,6 +95,34 @@ def test_a_label_is_the_majority_and_even_votes_are_none() -> None:
     assert labels == {"0": [1, 0, -1], "1": [1, 0, -1]}
     counted = evaluate(JudgeEvalSet(played, labels), 3).counts["0"]
     assert (counted[GOOD][1], counted[BAD][1]) == (1, 1), "a step without a label is not counted"
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[1], [1, -1, 1, -1], [1, None, 1], [True, False, True], [1, 2, 1], [np.True_] * 3, "ab1"],
+)
+def test_an_oracle_that_labels_with_something_else_is_told_so(labels: Any) -> None:
+    domain = SimpleNamespace(oracle=lambda task, steps: labels)
+    with pytest.raises(DomainError, match=r"the 3 step\(s\) of task '0' with .*, or None in"):
+        eval_set(domain, episodes(1, 3))
+
+
+def test_an_oracle_may_compute_with_numpy() -> None:
+    domain = SimpleNamespace(oracle=lambda task, steps: np.array([1, -1, 0]))
+    labels = oracle_labels(cast(Domain, domain), episodes(1, 3))
+    assert json.dumps(labels) == '{"0": [1, -1, 0]}'
+
+
+def test_a_judge_of_steps_may_count_measures_of_its_own_beside_the_usual() -> None:
+    class Counting(ScriptedJudge):
+        def counts(self, judged: Any) -> dict[str, dict[str, tuple[int, int]]]:
+            return {each.trajectory.task.id: {"mine": (1, 2)} for each in judged}
+
+    judge_eval = eval_set(LabelledDomain(), episodes(2, 4))
+    counted = judge_eval.evaluate(
+        cast(LLMJudge, Counting(2)), 1.0, 0, Progress(Console(quiet=True))
+    ).counts
+    assert pooled(counted) == {GOOD: 0.5, BAD: 0.5, AGREEING: 0.5, "mine": 0.5}
 
 
 def test_balanced_accuracy_gain_is_the_difference_of_two_evaluations() -> None:

@@ -84,7 +84,7 @@ def played(said: Sequence[dict[str, str]], workers: int, timeout_seconds: float 
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
-    "response", ["int x", "int 2e", "divide", "recurse", "int " + "9" * 9999, "draw"]
+    "response", ["int x", "int 2e", "divide", "recurse", "int " + "9" * 9999, "draw", "part nan"]
 )
 def test_an_error_that_a_response_brings_about_loses_the_episode(
     response: str, workers: int
@@ -102,6 +102,8 @@ def test_an_error_that_a_response_brings_about_loses_the_episode(
 def test_what_an_outcome_may_be_is_said() -> None:
     [crash] = played([{"says": "draw"}], 0).crashes
     assert "an outcome is 1 (won) or -1 (lost), not 0" in crash.reason
+    [crash] = played([{"says": "part inf"}], 0).crashes
+    assert "a reward is a finite number or None, not inf" in crash.reason
 
 
 def test_an_episode_at_its_step_limit_earns_what_the_environment_gave_last() -> None:

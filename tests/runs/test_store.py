@@ -296,7 +296,7 @@ def test_an_evaluation_is_read_back(store: Store) -> None:
     assert store.evaluated_iterations() == []
     held_out = episode("e1", ROOTS[0], 1, 0).trajectory
     metrics = {"evaluation/ood/success": 0.5}
-    counted = {"good steps": (1, 2), "bad steps": (3, 4)}
+    counted = {"good steps": (1, 2), "bad steps": (np.int64(3), np.int64(4))}
     more = episode("e2", ROOTS[0], 1, 0).trajectory
     labels = {"e1": [1] * len(held_out.steps)}
     episodes = [held_out, more]

@@ -319,7 +319,7 @@ def task_signals(
     "outcome" and all G have one; None: nothing beyond O. states [G][steps]: as in
     `policy_advantages`, only needed there. A step without judgements (m = 0) has R_i = O. Raises
     ValueError where outcomes, scores and states disagree in length, where an outcome is not -1 or
-    +1, or where a score is not -1, 0 or +1."""
+    +1, a score not -1, 0 or +1, or a reward not finite."""
     # Python's numbers, which are read one by one faster than numpy's.
     scores = [steps.tolist() if isinstance(steps, np.ndarray) else steps for steps in scores]
     check_rollouts(outcomes, scores)
@@ -329,6 +329,8 @@ def task_signals(
     if in_window(accuracy, settings.policy_window):
         # On one scale: an episode that broke off before its reward has its outcome alone.
         known = rewards is not None and None not in rewards
+        if rewards and not all(reward is None or math.isfinite(reward) for reward in rewards):
+            raise ValueError(f"a reward is a finite number or None: {list(rewards)}")
         measured = rewards if rewards and known else [None] * len(outcomes)
         policy = policy_advantages(
             [

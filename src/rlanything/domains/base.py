@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -125,6 +126,8 @@ class StepResult:
             object.__setattr__(self, "outcome", int(self.outcome))
         if self.reward is not None:
             object.__setattr__(self, "reward", float(self.reward))
+            if not isfinite(self.reward):
+                raise ValueError(f"a reward is a finite number or None, not {self.reward}")
 
 
 @dataclass(slots=True)
@@ -247,8 +250,8 @@ class Domain(Protocol):
         ...
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
-        """Returns the ground-truth label (+1 or -1) of each step; None where the domain has
-        none."""
+        """Returns the ground-truth label of each step (+1 or -1, 0 where it is not known); None
+        where the domain has none."""
         ...
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:

@@ -13,6 +13,7 @@ from rlanything.evaluation.diagnostics import Diagnostics, diagnose, majority
 from rlanything.progress import Progress
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judges.base import Judge
+from rlanything.roles.judges.unit_test import UnitTestJudge
 
 GOOD, BAD = "good steps", "bad steps"
 """The counts of a judge of steps against their labels: those of each kind that it recognised."""
@@ -56,8 +57,10 @@ def evaluation_of(
 ) -> JudgeEvaluation:
     """Returns what a judge's answers are worth against one source of labels. `labels` by
     trajectory; `weight` is the judge's lambda."""
-    # A judge that writes tests is counted by what they are; one of steps by its verdicts.
-    counts: dict[str, Counts] = {**judge.counts(judged)} or _counts_of_steps(judged, labels)
+    counts: dict[str, Counts] = {**judge.counts(judged)}
+    if not isinstance(judge, UnitTestJudge):  # whose tests are counted by what they are
+        for item, of_steps in _counts_of_steps(judged, labels).items():
+            counts[item] = {**of_steps, **counts.get(item, {})}
     return JudgeEvaluation(diagnose_judged(judged, labels, weight), counts)
 
 
@@ -82,7 +85,7 @@ def _recognised(judged: JudgedTrajectory, known: Sequence[int] | None) -> Counts
     if known is None:
         return agreeing
     labels = np.array(known)
-    right = verdict[: len(labels)] == labels
+    right = verdict == labels
     return agreeing | {
         name: (int((right & of_kind).sum()), int(of_kind.sum()))
         for name, of_kind in ((GOOD, labels == 1), (BAD, labels == -1))
@@ -98,5 +101,5 @@ def diagnose_judged(
     outcomes = [episode.trajectory.outcome for episode in judged for _ in episode.scores]
     truth: list[int] = []
     for episode in judged:
-        truth += labels.get(episode.trajectory.id, [0] * len(episode.scores))
+        truth.extend(labels.get(episode.trajectory.id, [0] * len(episode.scores)))
     return diagnose(scores, outcomes, truth, weight)

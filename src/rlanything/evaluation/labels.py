@@ -7,22 +7,37 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlanything.domains.base import Domain
+from rlanything.domains.base import Domain, DomainError
 from rlanything.evaluation.diagnostics import majority
 from rlanything.progress import Progress
 from rlanything.records import Trajectory
 from rlanything.roles.chat_model import ChatModel
 from rlanything.roles.judges.llm import LLMJudge
 
+SIGNS = (-1, 0, 1)
+
 
 def oracle_labels(domain: Domain, trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:
-    """Returns the oracle's step labels by trajectory; those it cannot label are missing."""
+    """Returns the oracle's step labels by trajectory; those it cannot label are missing. Raises
+    `DomainError` for what are no labels."""
     labels: dict[str, list[int]] = {}
     for trajectory in trajectories:
         of_steps = domain.oracle(trajectory.task, trajectory.steps)
         if of_steps is not None:
-            labels[trajectory.id] = of_steps
+            labels[trajectory.id] = _checked(of_steps, trajectory)
     return labels
+
+
+def _checked(labels: Sequence[int], trajectory: Trajectory) -> list[int]:
+    """Returns the labels as Python's numbers: the store takes none of numpy's."""
+    known = [label for label in labels if not isinstance(label, bool | np.bool_) and label in SIGNS]
+    if len(known) == len(labels) == len(trajectory.steps):
+        return [int(label) for label in known]
+    raise DomainError(
+        f"the oracle labels the {len(trajectory.steps)} step(s) of task {trajectory.task.id!r} "
+        f"with {list(labels)!r:.200}: return one number a step, 1 (good), -1 (bad) or 0 (not "
+        "known), or None in the place of all"
+    )
 
 
 class Labeller:

@@ -224,9 +224,9 @@ def write_evaluation(db: sqlite3.Connection, record: EvaluationRecord) -> None:
     db.executemany(
         "INSERT INTO judge_eval_counts VALUES (?, ?, ?, ?, ?)",
         [
-            (record.number, item, measure, *hits_and_total)
+            (record.number, item, measure, int(hits), int(total))
             for item, counts in record.judge.counts.items()
-            for measure, hits_and_total in counts.items()
+            for measure, (hits, total) in counts.items()
         ],
     )
     labels = record.labels
