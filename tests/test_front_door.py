@@ -158,6 +158,7 @@ def test_a_loop_that_is_left_can_be_entered_again_with_the_same_result(tmp_path:
     assert weights(whole, 2) == weights(left, 2)
     asked = [rl.open_run(run).metrics()[-1]["policy/requests"] for run in (whole, left)]
     assert asked[0] == asked[1], "an evaluation in between is none of the iteration's"
+    assert "seconds/iterations" not in rl.open_run(left).metrics()[-1]
 
 
 def test_a_recipe_may_be_data_and_an_adapter_and_a_loss_objects(tmp_path: Path) -> None:

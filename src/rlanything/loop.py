@@ -11,7 +11,7 @@ from rlanything.algorithm.curriculum import Candidate, Pool, direction
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain, EpisodeError
 from rlanything.engines.base import Engine
-from rlanything.learning.base import Updates
+from rlanything.learning.base import Statistics, Updates
 from rlanything.progress import Progress
 from rlanything.records import Sample
 from rlanything.roles.adapter import Adapter, NullAdapter, Proposal, RewriteRequest
@@ -41,8 +41,8 @@ class IterationResult:
     proposals: list[Proposal] = field(default_factory=list)
     policy_samples: list[Sample] = field(default_factory=list)
     judge_samples: list[Sample] = field(default_factory=list)
-    policy_statistics: dict[str, float] = field(default_factory=dict)
-    judge_statistics: dict[str, float] = field(default_factory=dict)
+    policy_statistics: Statistics = field(default_factory=dict)
+    judge_statistics: Statistics = field(default_factory=dict)
 
     @property
     def trainable_groups(self) -> list[RolloutGroup]:

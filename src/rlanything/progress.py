@@ -50,12 +50,8 @@ class Progress:
             yield
 
     @contextmanager
-    def phase(
-        self, name: str, total: int, unit: str, *, whole: bool = False
-    ) -> Iterator[Callable[[int], None]]:
-        """Shows a phase of `total` units; yields what to call with each number of units done.
-
-        `whole`: it holds other phases, and is not measured beside them."""
+    def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+        """Shows a phase of `total` units; yields what to call with each number of units done."""
         begun = time.perf_counter()
         task = self._bars.add_task(one_line(name), total=total, unit=one_line(unit), rate="")
         done = 0
@@ -71,8 +67,7 @@ class Progress:
         finally:
             self._bars.remove_task(task)
             seconds = time.perf_counter() - begun
-            if not whole:
-                self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
             if seconds > LONG_SECONDS and not self.console.is_terminal:
                 self.log(f"{name}: {done} {unit} in {seconds:.0f} s")
 

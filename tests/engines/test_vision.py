@@ -298,7 +298,7 @@ def test_updates_move_the_tower_only_where_they_are_asked_to(packing: Any, train
     chosen = TrainedRoleConfig(packing=packing, learning_rate=1e-2, train_vision=trains)
     samples = [("task", sample) for sample in samples_of(conversations(model, names))]
     statistics = Learner(model, chosen).update(samples, 0)
-    assert np.isfinite(statistics["loss"])
+    assert np.isfinite(statistics["loss"] or np.nan)
     moved = {n for n, weights in model.network.named_parameters() if not weights.equal(before[n])}
     assert moved - tower.keys()
     assert bool(moved & tower.keys()) is trains

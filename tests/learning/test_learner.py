@@ -379,7 +379,7 @@ def test_statistics_describe_the_update():
     assert statistics["ratio_mean"] == pytest.approx(ratio.mean().item(), rel=1e-4)
     assert statistics["ratio_max"] == pytest.approx(ratio.max().item(), rel=1e-4)
     assert statistics["clip_share"] == pytest.approx((ratio > 1.2).float().mean().item())
-    assert 0 < statistics["entropy"] < np.log(320)
+    assert 0 < (statistics["entropy"] or 0) < np.log(320)
     assert statistics["grad_norm"] == pytest.approx(gradient(model).norm().item(), rel=1e-4)
 
 
@@ -426,7 +426,7 @@ def test_the_gradient_norm_is_clipped_for_each_update_and_reported_unclipped():
     statistics = Learner(model, role(max_grad_norm=0.01, learning_rate=0)).update(
         in_one_task(samples), seed=0
     )
-    assert statistics["grad_norm"] > 0.02
+    assert (statistics["grad_norm"] or 0) > 0.02
     assert gradient(model).norm().item() == pytest.approx(0.01, rel=1e-3)
 
 
@@ -553,7 +553,7 @@ def test_epochs_train_on_the_same_minibatches_again(packing: str):
     again = one.update(samples, seed=0)
     found = two.update(samples, seed=0, on_samples=told.append)
     assert found["updates"] == 6
-    assert found["samples"] == sum(told) == 2 * again["samples"]
+    assert found["samples"] == sum(told) == 2 * (again["samples"] or 0)
     torch.testing.assert_close(weights(twice), weights(once))
 
 
@@ -565,7 +565,7 @@ def test_recomputed_ratios_of_later_epochs_compare_with_the_weights_before_the_f
         for epochs in (1, 4)
     ]
     assert kl[0] == pytest.approx(0, abs=1e-6)
-    assert kl[1] > 0.01
+    assert (kl[1] or 0) > 0.01
 
 
 def off_by(samples: Sequence[Sample], shift: float) -> list[Sample]:
@@ -608,7 +608,7 @@ def test_the_mismatch_is_that_of_the_weights_that_sampled(old_logprobs):
     clean = exactly_sampled(model, random_samples(3))
     settings = role(old_logprobs=old_logprobs, learning_rate=0)
     found = Learner(model, settings).update([("t", sample) for sample in clean], seed=0)
-    assert found["mismatch_max"] < 1e-4
+    assert found["mismatch_max"] == pytest.approx(0, abs=1e-4)
     assert found["mismatch_outside"] == 0
 
 

@@ -71,7 +71,7 @@ def test_a_model_held_to_another_moves_toward_it():
     first, *_, last = [trained.update(given, seed) for seed in range(20)]
     distance = (plain_logprobs(moved, completion).detach() - goal).abs().mean()
     assert distance < 0.5 * start
-    assert 0 < last["reference_kl"] < first["reference_kl"]
+    assert 0 < (last["reference_kl"] or 0) < (first["reference_kl"] or 0)
 
 
 def test_the_measured_divergence_is_that_from_the_reference_model():
@@ -110,7 +110,7 @@ def test_adapters_are_held_to_their_model_without_them_and_go_on_training():
     assert third["reference_kl"] == pytest.approx(
         sum(k3(n, o) for n, o in zip(new, before, strict=True)) / len(new), rel=1e-3
     )
-    assert third["reference_kl"] > 0
+    assert (third["reference_kl"] or 0) > 0
     trains = [name for name, w in model.network.named_parameters() if w.requires_grad]
     assert trains
     assert all(".lora_" in name for name in trains)

@@ -23,6 +23,19 @@ def add(totals: Totals, new: torch.Tensor) -> None:
     totals.add(batch, outputs.loss.mean(), outputs, -new)
 
 
+def test_what_nothing_was_measured_on_is_no_number():
+    nothing, skipped = Totals(), Totals()
+    add(skipped, torch.tensor([math.nan, -0.5]))
+    skipped.skip_update()
+    for totals in (nothing, skipped):
+        statistics = totals.statistics()
+        names = ("ratio_mean", "ratio_max", "clip_share", "kl", "entropy", "loss", "grad_norm")
+        assert {statistics[name] for name in names} == {None}
+        assert statistics["updates"] == statistics["chosen_tokens"] == 0
+    mismatch = nothing.statistics()
+    assert {value for name, value in mismatch.items() if name.startswith("mismatch")} == {None}
+
+
 def test_a_skipped_update_leaves_the_means_of_the_others_as_they_were():
     alone, beside = Totals(), Totals()
     for totals in (alone, beside):
@@ -32,6 +45,6 @@ def test_a_skipped_update_leaves_the_means_of_the_others_as_they_were():
     beside.skip_update()
     expected, statistics = alone.statistics(), beside.statistics()
     assert statistics["skipped_updates"] == 1
-    assert all(math.isfinite(value) for value in statistics.values())
+    assert all(math.isfinite(value or 0) for value in statistics.values())
     for name in ("ratio_mean", "ratio_max", "clip_share", "kl", "entropy", "loss"):
         assert statistics[name] == expected[name]

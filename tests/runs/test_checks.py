@@ -116,6 +116,17 @@ def test_entropy_that_is_gone_is_called() -> None:
     assert raised(*[{"policy/entropy": each} for each in entropies]) == {"entropy": 7}
 
 
+def test_iterations_without_an_update_are_no_fall_of_entropy() -> None:
+    nothing = {"policy/entropy": None, "policy/window_share": 0.0}
+    assert raised(*[{}] * 4, *[nothing] * 4) == {"nothing trains": 7}
+
+
+def test_a_funnel_that_is_blocked_at_once_is_said_of_one_iteration() -> None:
+    blocked = {**WELL, "tasks/asked": 16.0, "tasks/valid": 3.0, "tasks/proposed": 0.0}
+    [check] = run_checks({1: blocked})
+    assert "asked for 16 tasks in the first iteration: " in check.message
+
+
 def test_a_judge_that_gets_worse_is_called() -> None:
     falling = [{"judge/balanced_process_accuracy": 0.7 - 0.02 * i} for i in range(12)]
     assert raised(*falling) == {"judge accuracy": 10}

@@ -67,7 +67,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_the_others_are_made():
     mixed, alone = tiny_model(), tiny_model()
     statistics = Learner(mixed, settings).update([*good, *bad], 0)
     assert (statistics["updates"], statistics["skipped_updates"]) == (1, 1)
-    assert all(math.isfinite(value) for name, value in statistics.items() if name == "loss")
+    assert math.isfinite(statistics["loss"] or math.nan)
     Learner(alone, TrainedRoleConfig(learning_rate=0.1)).update(good, 0)
     torch.testing.assert_close(parameters(mixed), parameters(alone), rtol=0, atol=0)
 

@@ -17,6 +17,7 @@ from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.deadline import GRACE_SECONDS
 from rlanything.engines.hf.text import ModelText
+from rlanything.learning.base import Statistics
 from rlanything.learning.shares import arrange, share
 from rlanything.records import Completion, Sample
 
@@ -95,7 +96,7 @@ class SeatsLearner:
         samples: Sequence[tuple[str, Sample]],
         seed: int,
         on_samples: Callable[[int], None] | None = None,
-    ) -> dict[str, float]:
+    ) -> Statistics:
         """Trains on all samples; see `Learner.update`."""
         shares = share(arrange(samples, self._settings, seed), self._seats.size)
         calls = {

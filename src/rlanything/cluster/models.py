@@ -20,6 +20,7 @@ from rlanything.engines.hf.loading import is_adapters
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.hf.shards import whole
+from rlanything.learning.base import Statistics
 from rlanything.learning.learner import Learner
 from rlanything.learning.reference import ReferenceModel
 from rlanything.learning.sharding import ALONE, SeatGroup
@@ -69,7 +70,7 @@ class TrainedModel(ServedModel):
 
     def learn(
         self, minibatches: Sequence[Minibatch], on_samples: Callable[[int], None]
-    ) -> dict[str, float]:
+    ) -> Statistics:
         """Trains on this seat's passes, and hands the engine's model the new weights."""
         if self.offload:
             self.learner.wake()

@@ -30,6 +30,7 @@ from rlanything.cluster.models import (
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.channel import Channel
 from rlanything.engines.hf.text import ModelText
+from rlanything.learning.base import Statistics
 from rlanything.learning.sharding import seats_of_world
 from rlanything.learning.shares import Minibatch
 from rlanything.records import Completion
@@ -100,7 +101,7 @@ class Seat:
         """Gives an engine's memory back that others may need."""
         self._models[role].engine.release_cache()
 
-    def learn_shared(self, role: str, minibatches: Sequence[Minibatch]) -> dict[str, float]:
+    def learn_shared(self, role: str, minibatches: Sequence[Minibatch]) -> Statistics:
         """Trains on this seat's passes, hands the new weights to the engine, and returns the
         statistics of all seats."""
         return self._shared(role).learn(minibatches, self._report)

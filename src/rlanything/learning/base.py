@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 from rlanything.records import Sample
+
+Statistics: TypeAlias = Mapping[str, float | None]
+"""Of an update, under the names of docs/metrics.md; None: there was nothing to measure it on."""
 
 
 class Updates(Protocol):
@@ -16,7 +19,7 @@ class Updates(Protocol):
         samples: Sequence[tuple[str, Sample]],
         seed: int,
         on_samples: Callable[[int], None] | None = None,
-    ) -> dict[str, float]:
+    ) -> Statistics:
         """Trains once on (task id, sample) pairs and returns statistics of the update.
 
         `on_samples`: called with each number of samples that are done, for a progress bar."""

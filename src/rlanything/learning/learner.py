@@ -18,6 +18,7 @@ from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.shards import whole
 from rlanything.engines.hf.sharing import stretched_positions
+from rlanything.learning.base import Statistics
 from rlanything.learning.recomputing import recomputable_layers, recomputed
 from rlanything.learning.reference import ReferenceModel
 from rlanything.learning.saving import load_optimizer, save_optimizer
@@ -98,7 +99,7 @@ class Learner:
         samples: Sequence[tuple[str, Sample]],
         seed: int,
         on_samples: Callable[[int], None] | None = None,
-    ) -> dict[str, float]:
+    ) -> Statistics:
         """Trains once on (task id, sample) pairs and returns statistics of the update.
 
         Every seat is given all samples, and trains on its share of them. Raises ValueError as
@@ -108,7 +109,7 @@ class Learner:
 
     def learn(
         self, minibatches: Sequence[Minibatch], on_samples: Callable[[int], None] | None = None
-    ) -> dict[str, float]:
+    ) -> Statistics:
         """Takes an optimizer step for each minibatch, of which these are this seat's passes, in
         each epoch, and returns the statistics of all seats. `on_samples` is told of this seat's
         samples only, once an epoch.

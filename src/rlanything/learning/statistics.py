@@ -9,11 +9,16 @@ from typing import Any
 from torch import Tensor
 
 from rlanything.algorithm.losses.base import LossOutputs
+from rlanything.learning.base import Statistics
 from rlanything.learning.sharding import SeatGroup
 from rlanything.learning.trained_tokens import Batch
 
 ALIKE = (0.9, 1.1)
 """Ratios of two computations of one probability that pass for rounding."""
+
+
+def _mean(total: float, count: int) -> float | None:
+    return total / count if count else None
 
 
 @dataclass(slots=True)
@@ -42,13 +47,12 @@ class Mismatch:
         # k3 again: tokens are the sampler's, so this is its divergence from the learner.
         self.kl += float((log_ratio.expm1() - log_ratio).sum())
 
-    def statistics(self) -> dict[str, float]:
-        tokens = max(self.tokens, 1)
+    def statistics(self) -> Statistics:
         return {
-            "mismatch_mean": self.difference / tokens,
-            "mismatch_max": self.largest,
-            "mismatch_outside": self.outside / tokens,
-            "mismatch_kl": self.kl / tokens,
+            "mismatch_mean": _mean(self.difference, self.tokens),
+            "mismatch_max": self.largest if self.tokens else None,
+            "mismatch_outside": _mean(self.outside, self.tokens),
+            "mismatch_kl": _mean(self.kl, self.tokens),
         }
 
 
@@ -121,23 +125,22 @@ class Totals:
         mismatch = ("tokens", "difference", "largest", "outside", "kl")
         return (self, (*counts, "ratio", "max_ratio", "kl", "entropy")), (self.mismatch, mismatch)
 
-    def statistics(self) -> dict[str, float]:
-        tokens = max(self.tokens, 1)
-        updates = max(len(self.losses), 1)
+    def statistics(self) -> Statistics:
+        reference = {} if self.reference_kl is None else {"reference_kl": self.reference_kl}
         return {
             "updates": len(self.losses),
             "skipped_updates": self.skipped,
             "samples": self.samples,
-            "loss": sum(self.losses) / updates,
-            "grad_norm": sum(self.norms) / updates,
-            "ratio_mean": self.ratio / tokens,
-            "ratio_max": self.max_ratio,
-            "clip_share": self.clipped / tokens,
-            "kl": self.kl / tokens,
-            "entropy": self.entropy / tokens,
+            "loss": _mean(sum(self.losses), len(self.losses)),
+            "grad_norm": _mean(sum(self.norms), len(self.losses)),
+            "ratio_mean": _mean(self.ratio, self.tokens),
+            "ratio_max": self.max_ratio if self.tokens else None,
+            "clip_share": _mean(self.clipped, self.tokens),
+            "kl": _mean(self.kl, self.tokens),
+            "entropy": _mean(self.entropy, self.tokens),
             "chosen_tokens": self.tokens,
             "sample_tokens": self.sample_tokens,
             "computed_tokens": self.computed_tokens,
-            **({} if self.reference_kl is None else {"reference_kl": self.reference_kl / tokens}),
+            **{name: _mean(total, self.tokens) for name, total in reference.items()},
             **self.mismatch.statistics(),
         }

@@ -266,13 +266,15 @@ def _funnel(past: Past) -> str | None:
         sum(read(row, f"tasks/{stage}") or 0 for row in past[-FUNNEL_ITERATIONS:])
         for stage in ("asked", "parsed", "valid", "proposed", "accepted", "rejected")
     )
+    count = min(len(past), FUNNEL_ITERATIONS)
+    lasted = "the first iteration" if count == 1 else f"{count} iterations"
     if asked >= FUNNEL_ASKED and not proposed:
         return (
-            f"the adapter was asked for {asked:.0f} tasks in {FUNNEL_ITERATIONS} iterations: "
+            f"the adapter was asked for {asked:.0f} tasks in {lasted}: "
             f"{parsed:.0f} could be read, {valid:.0f} were valid, none became a candidate"
         )
     if accepted + rejected >= FUNNEL_ASKED and not accepted:
-        return f"{rejected:.0f} candidates in {FUNNEL_ITERATIONS} iterations and none was accepted"
+        return f"{rejected:.0f} candidates in {lasted} and none was accepted"
     return None
 
 
@@ -359,7 +361,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "large updates": Rule(
         _leap,
-        "the KL of a role to what it was before the iteration is large",
+        "before a later step of an iteration, a role's KL to what sampled is large",
         "try the role's learning_rate lower, or fewer minibatches or epochs",
     ),
     "skipped updates": Rule(

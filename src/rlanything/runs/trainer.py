@@ -312,7 +312,8 @@ class Trainer:
         self._evaluate_all(done)
         self._report()
         begun = time.perf_counter()
-        with self._progress.phase("iterations", iterations, "iterations", whole=True) as advance:
+        self._progress.seconds.pop("iterations", None)  # of a loop that was left
+        with self._progress.phase("iterations", iterations, "iterations") as advance:
             advance(done)
             for iteration in range(done + 1, iterations + 1):
                 result = loop.iterate(iteration)

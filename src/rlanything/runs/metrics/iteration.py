@@ -28,7 +28,11 @@ UPDATE = {
         "share",
         "tokens whose gradient the clip range cuts off; 0 for a loss without a clip",
     ),
-    "kl": ("nats a token", "k3 estimate of the KL to the weights that sampled"),
+    "kl": (
+        "nats a token",
+        "k3 estimate of the KL to the weights that sampled, before each step of an iteration: 0 "
+        "where it takes one (a minibatch, an epoch)",
+    ),
     "reference_kl": (
         "nats a token",
         "k3 estimate of the KL to the recipe's own model, where `reference_kl_weight` holds the "
