@@ -116,8 +116,8 @@ coding-arms: setup ## rewrite benchmarks/coding-arms.md: what each part brings i
 	  --arms as_in_the_paper:feedback.policy_reward=outcome --arms judge_only \
 	  --out runs/coding --page benchmarks/coding-arms.md
 
-web-arms: setup ## rewrite benchmarks/miniwob-arms*.md: what each part brings on web pages, three seeds (an hour and a half)
-	$(BIN)/rlanything ablate recipes/miniwob-nano.yaml --seeds 3 \
+web-arms: setup ## rewrite benchmarks/miniwob-arms*.md: what each part brings on web pages, five seeds (two hours and a half)
+	$(BIN)/rlanything ablate recipes/miniwob-nano.yaml --seeds 5 \
 	  --arms outcome_only,policy,policy_judge,policy_judge_env \
 	  --out runs/web --page benchmarks/miniwob-arms.md
 	$(BIN)/python benchmarks/signals.py runs/web/outcome_only runs/web/policy runs/web/policy_judge \
