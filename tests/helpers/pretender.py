@@ -7,6 +7,8 @@ beside the recipe, the runs of seed 1 end with an error.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -57,6 +59,8 @@ def main(command: str, what: str, *overrides: str) -> None:
         if recipe.name == "hangs" and (folder.parent.name, recipe.seed) == ("seven7", 1):
             print("waiting", flush=True)
             time.sleep(60)
+        if recipe.name == "killed" and (folder.parent.name, recipe.seed) == ("seven7", 1):
+            os.kill(os.getpid(), signal.SIGKILL)
     else:
         folder = Path(what)
         recipe = load_recipe(folder / "recipe.yaml")

@@ -21,12 +21,12 @@ from helpers.tiny import sample_of, tiny_model, tiny_recurrent_model
 from rlanything.algorithm.losses.base import LossInputs, LossOutputs
 from rlanything.algorithm.losses.registry import load_loss
 from rlanything.config.roles import LoraSettings, TrainedRoleConfig
-from rlanything.engines.base import ModelError
+from rlanything.engines.base import DivergedError, ModelError
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.shards import whole
 from rlanything.learning import scorer
-from rlanything.learning.learner import DivergedError, Learner
+from rlanything.learning.learner import Learner
 from rlanything.learning.reference import ReferenceModel
 from rlanything.learning.sharding import ALONE, SeatGroup, seats_of_world
 from rlanything.records import Sample

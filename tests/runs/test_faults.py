@@ -20,13 +20,15 @@ from helpers.tiny import completion_of, tiny_model
 from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import TrainedRoleConfig
-from rlanything.engines.base import ModelError, Request, Sampling
+from rlanything.engines.base import DivergedError, ModelError, Request, Sampling
 from rlanything.engines.deadline import GenerationTimeout, TimedEngine
 from rlanything.engines.hf.engine import HFEngine
-from rlanything.learning.learner import DivergedError, Learner
+from rlanything.engines.hf.model import LanguageModel
+from rlanything.learning.learner import Learner
 from rlanything.progress import Progress
 from rlanything.records import Completion, Sample, Task
 from rlanything.runs.checkpoint import CheckpointError
+from rlanything.runs.directory import explain
 from rlanything.runs.lineage import read_lineage
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
@@ -85,6 +87,19 @@ def test_a_model_without_probabilities_is_named_instead_of_sampled():
     for temperature in (0.0, 1.0):
         with pytest.raises(ModelError, match="logits are not numbers"):
             HFEngine(model).generate([Request((7, 1, 2), (0,))], Sampling(temperature, 4))
+
+
+def test_weights_that_diverged_are_called_so_and_not_resumed(tmp_path: Path) -> None:
+    model = tiny_model()
+    plant_nan(model)
+    with pytest.raises(DivergedError, match="Begin a new run with its learning_rate lower"):
+        LanguageModel(model.network, model.tokenizer)
+    (tmp_path / "run.sqlite").touch()
+    fault, diverged = ValueError("full"), DivergedError()
+    for error in (fault, diverged):
+        explain(error, tmp_path)
+    assert fault.__notes__ == [f"continue with `rlanything resume {tmp_path}`"]
+    assert not hasattr(diverged, "__notes__")
 
 
 class SleepingEngine:

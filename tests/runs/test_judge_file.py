@@ -114,6 +114,15 @@ def test_interrupted_it_goes_on_and_ends_with_the_same_bytes(
     assert asked.out.read_bytes() == scored.read_bytes()
 
 
+def test_lines_that_a_stop_may_cut_are_not_written_to_a_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RolloutsError, match="--out -: these lines go to a file"):
+        run_judge_file(replace(request(tmp_path), out=Path("-")), QUIET)
+    assert not Path("-").exists()
+
+
 def test_other_rollouts_under_the_same_name_are_not_taken_for_those_judged(tmp_path: Path) -> None:
     asked = request(tmp_path)
     asked.partial.write_text(json.dumps(line("z", 0)) + "\n")

@@ -298,6 +298,19 @@ def test_runs_stand_side_by_side(chromium: Any, tmp_path: Path) -> None:
     opened.page.close()
 
 
+def test_runs_whose_folders_end_alike_are_told_apart_by_those_above(
+    chromium: Any, tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    runs = [make_run(tmp_path / name / "seed-0", 3) for name in ("one", "two")]
+    opened = open_report(chromium, report_of(tmp_path, *runs))
+    head = opened.text("#summary thead")
+    assert "(one/seed-0)" in head
+    assert "(two/seed-0)" in head
+    opened.page.close()
+
+
 def assert_quick(chromium: Any, folder: Path, run: Path, limit: float) -> None:
     opened = open_report(chromium, report_of(folder, run))
     page = opened.page

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from rlanything.roles.adapter import Proposal, Refusal
 from rlanything.roles.judges.base import StepJudge
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped
 from rlanything.runs.lineage import lineage_table, read_lineage
+from rlanything.runs.open import open_run
 from rlanything.runs.store import database
 from rlanything.runs.store.codec import (
     decode_episode,
@@ -567,6 +569,24 @@ def test_forgotten_texts_leave_what_was_counted(store: Store) -> None:
     with pytest.raises(StoreError, match="keep_iterations"):
         store.trajectory("2/t0/0")
     assert store.check() == []
+
+
+def test_a_reader_of_a_run_that_forgets_meanwhile_leaves_out_what_is_gone(store: Store) -> None:
+    pool = new_pool()
+    for iteration in (1, 2):
+        record(store, iteration, pool)
+    folder = Path(store.query("PRAGMA database_list")[0][2]).parent
+    (folder / "recipe.yaml").touch()
+    whole = open_run(folder).trajectories()
+    reading = open_run(folder).iterate_trajectories()
+    first = next(reading)
+    store.forget_texts(before=2)
+    assert [first, *reading] == [whole[0], *(each for each in whole if each.iteration == 2)]
+
+    with closing(Store(folder / "run.sqlite")) as reader, reader.snapshot():
+        before = counts(reader)
+        store.forget_texts(before=3)
+        assert counts(reader) == before != counts(store)
 
 
 def test_forgotten_space_is_written_into_again(store: Store) -> None:

@@ -352,6 +352,26 @@ def test_a_figure_that_cannot_be_drawn_is_refused_before_anything_runs(
     assert not (recipe.parent / "out").exists()
 
 
+def test_a_run_that_the_system_ends_is_said_to_have_been(recipe: Path) -> None:
+    recipe.write_text(recipe.read_text().replace("mine", "killed"))
+    found, _ = run(recipe)
+    assert found.failed == {
+        "seven7, seed 1": "failed: ended by signal 9 (as the system does where memory runs out); "
+        "the same command resumes it"
+    }
+
+
+def test_an_entry_of_the_ledger_that_was_cut_costs_only_itself(recipe: Path) -> None:
+    out = recipe.parent / "out"
+    out.mkdir()
+    (out / "ledger.jsonl").write_text('{"arm": "four4", "se')
+    run(recipe)
+    entries = (out / "ledger.jsonl").read_text().splitlines()[1:]
+    cells = make_cells(recipe, (), find_arms(ARMS), range(2), out)
+    assert spent_seconds(out, cells) == sum(json.loads(each)["seconds"] for each in entries)
+    assert len(entries) == 4
+
+
 def test_seconds_of_interrupted_processes_count_too(recipe: Path) -> None:
     run(recipe)
     ledger = recipe.parent / "out" / "ledger.jsonl"

@@ -138,7 +138,7 @@ _SAVED = TypeAdapter(_Saved)
 
 
 class PoolError(ValueError):
-    """A saved pool cannot be used; the message is one line with the remedy."""
+    """A pool cannot be used; the message is one line with the remedy."""
 
 
 class Pool:
@@ -153,13 +153,13 @@ class Pool:
                 "give 0 <= alpha_low < alpha_high <= 1"
             )
         if not roots:
-            raise ValueError("a pool needs at least one task")
+            raise PoolError("a pool needs at least one task")
         self.alpha_low = alpha_low
         self.alpha_high = alpha_high
         self._slots: dict[str, Slot] = {}
         for root in roots:
             if root.id in self._slots:
-                raise ValueError(f"task {root.id} occurs twice: give every task an id of its own")
+                raise PoolError(f"task {root.id} occurs twice: give every task an id of its own")
             self._slots[root.id] = Slot(root, active=root)
 
     @property
@@ -184,7 +184,7 @@ class Pool:
             )
         slots = [slot for slot in self._slots.values() if slot.usable and slot.pending is None]
         if count and not slots and not self.pending():
-            raise ValueError("every task is quarantined: mend the environment, then start anew")
+            raise PoolError("every task is quarantined: mend the environment, then start anew")
         count = min(count, len(slots))
         return [slots[i] for i in rng.choice(len(slots), size=count, replace=False)]
 

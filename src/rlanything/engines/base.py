@@ -13,6 +13,19 @@ class ModelError(ValueError):
     """A model cannot be used as asked; the message is one line that ends with the remedy."""
 
 
+class DivergedError(ModelError):
+    """A model, or an update of one, computes no numbers: to go on with it would be no use."""
+
+    def __init__(
+        self,
+        what: str = "the model's logits are not numbers: its weights are damaged, or it diverged",
+    ) -> None:
+        super().__init__(
+            f"{what}. Begin a new run with its learning_rate lower; models may be those of an "
+            "earlier checkpoint (policy.model=RUN/checkpoints/iter-00001/policy)"
+        )
+
+
 class PromptsTooLong(ModelError):
     """Some prompts are longer than the engine takes; others could be answered."""
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from rlanything.algorithm.losses.base import Loss, LossInputs, LossOutputs, LossSettings
 from rlanything.algorithm.losses.registry import load_loss
 from rlanything.config.roles import TrainedRoleConfig
-from rlanything.engines.base import ModelError
+from rlanything.engines.base import DivergedError, ModelError
 from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.shards import whole
@@ -28,10 +28,6 @@ from rlanything.learning.shares import Minibatch, Pass, arrange, share
 from rlanything.learning.statistics import Totals
 from rlanything.learning.trained_tokens import Batch, TrainedTokens, trained_tokens
 from rlanything.records import Sample
-
-
-class DivergedError(ValueError):
-    """Several updates in a row were not finite; the message is one line with the remedy."""
 
 
 class Learner:
@@ -153,8 +149,7 @@ class Learner:
             self._optimizer.zero_grad(set_to_none=True)
             raise DivergedError(
                 f"model {self._model.name!r}: the loss or gradient of {self._skipped_in_a_row} "
-                "updates in a row was not finite; its weights are those of the last good update. "
-                "Lower its learning_rate, or resume from an earlier checkpoint"
+                "updates in a row was not finite; its weights are those of the last good update"
             )
 
     @torch.no_grad()

@@ -18,8 +18,9 @@ import yaml
 
 from rlanything.config.recipe import Overrides, Recipe, RecipeError
 from rlanything.config.yaml import visible
+from rlanything.engines.base import DivergedError
 from rlanything.files import new_folder, replace_file
-from rlanything.runs.inside import RECIPE, STORE, check_plain
+from rlanything.runs.inside import RECIPE, STORE, check_plain, lost
 from rlanything.runs.store.store import Store
 from rlanything.version import __version__
 
@@ -135,6 +136,15 @@ def check_resumable(directory: Path) -> None:
             f"{directory} has a judge that was served, and no run: it goes on with "
             f"`rlanything serve --judge {directory} --learn`"
         )
+
+
+def explain(error: BaseException, directory: Path) -> None:
+    """Adds to the error that ended a run how to continue it, unless that would end as before.
+    Raises `RunDirectoryError` where the directory went away meanwhile."""
+    if gone := lost(directory):
+        raise gone from error
+    if not isinstance(error, DivergedError):
+        error.add_note(f"continue with `rlanything resume {directory}`")
 
 
 def sync(path: Path) -> None:

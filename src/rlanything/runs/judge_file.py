@@ -96,6 +96,10 @@ def _check_places(request: JudgeFileRequest) -> None:
         raise RolloutsError(
             f"{request.out}: its folder does not exist; create {request.out.parent} first"
         )
+    if request.out == Path("-"):
+        raise RolloutsError(
+            "--out -: these lines go to a file, to go on from after a stop; name it"
+        )
     if request.out.suffix == ".gz":
         raise RolloutsError(
             f"{request.out}: these lines are written plain, to go on from after a stop; choose "

@@ -12,7 +12,7 @@ from rlanything.runs.directory import check_run
 from rlanything.runs.inside import STORE
 from rlanything.runs.lineage import read_lineage
 from rlanything.runs.store.store import Store
-from rlanything.runs.store.stored import StoredTrajectory
+from rlanything.runs.store.stored import ForgottenError, StoredTrajectory
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -80,7 +80,11 @@ class RecordedRun:
                 iteration,
             )
             for (name,) in rows:
-                yield store.trajectory(name)
+                try:
+                    trajectory = store.trajectory(name)
+                except ForgottenError:  # meanwhile, by a run that goes on
+                    continue
+                yield trajectory
 
     def trajectory_count(self) -> int:
         """Returns how many episodes are kept with their texts."""

@@ -40,10 +40,11 @@ from rlanything.runs.directory import (
     create_run,
     day_begun,
     existing,
+    explain,
     now,
 )
 from rlanything.runs.held_out import HeldOut
-from rlanything.runs.inside import CHECKPOINTS, IMAGES, RECIPE, STORE, lost
+from rlanything.runs.inside import CHECKPOINTS, IMAGES, RECIPE, STORE
 from rlanything.runs.lock import RunLock, find_holder
 from rlanything.runs.metrics.measuring import Meter
 from rlanything.runs.parts import Parts
@@ -175,9 +176,7 @@ class Trainer:
             with self._session(fresh) as environments:
                 yield from self._iterations(environments)
         except (Exception, Stopped) as error:
-            if gone := lost(self._directory):
-                raise gone from error
-            error.add_note(f"continue with `rlanything resume {self._directory}`")
+            explain(error, self._directory)
             raise
 
     def evaluate(self, split: str, episodes: int = 240, seed: int = 1) -> Evaluation:

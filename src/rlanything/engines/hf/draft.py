@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlanything.engines.base import ModelError, Request, Sampling
+from rlanything.engines.base import DivergedError, Request, Sampling
 from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion
@@ -109,26 +109,19 @@ def draw(
     sampling: Sampling,
 ) -> tuple[list[int], list[float]]:
     """Draws one token for each row of logits [rows, vocab] by inverting the cumulative
-    distribution, and its log-prob. Raises `ModelError` where the model gives no probabilities."""
+    distribution, and its log-prob. Raises `DivergedError` where there are no probabilities."""
     logprobs = restricted_logprobs(logits, allowed, sampling.temperature or 1.0)
     if sampling.temperature == 0:
         tokens = logprobs.argmax(-1)
     else:
         cumulative = logprobs.double().exp().cumsum(-1)
         if not cumulative[:, -1].isfinite().all():
-            raise _no_probabilities()
+            raise DivergedError
         # Scaled by the total, so that rounding never selects a token beyond the last possible one.
         drawn = torch.tensor(uniforms, dtype=torch.double, device=cumulative.device)
         target = drawn[:, None] * cumulative[:, -1:]
         tokens = torch.searchsorted(cumulative, target, right=True)[:, 0]
     picked = logprobs.gather(-1, tokens[:, None])[:, 0]
     if picked.isnan().any():
-        raise _no_probabilities()
+        raise DivergedError
     return tokens.tolist(), picked.tolist()
-
-
-def _no_probabilities() -> ModelError:
-    return ModelError(
-        "the model's logits are not numbers: its weights are damaged, or it diverged. Resume from "
-        "an earlier checkpoint with a lower learning_rate"
-    )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from rlanything.engines.base import DivergedError
 from rlanything.engines.hf.attention import ATTENTION, trie_arguments
 from rlanything.engines.hf.cache import RaggedCache
 from rlanything.engines.hf.images import Sight
@@ -62,10 +63,14 @@ def _measured_problem(network: PreTrainedModel, decoder: Any) -> str | None:
     doing = "compute a trie"
     try:
         alone: Tensor = decoder(input_ids=ids[None, second], use_cache=False).last_hidden_state[0]
+        if not alone.isfinite().all():
+            raise DivergedError
         _set_attention(network, ATTENTION)
         problem = _difference("as a trie", _as_trie(decoder, ids)[second], alone)
         doing = "go on from a cache"
         problem = problem or _difference("from a cache", _from_cache(decoder, ids), alone)
+    except DivergedError:
+        raise
     except Exception as error:
         # Whatever a model does that does not fit a trie, it cannot share, and says why.
         problem = f"it cannot {doing} ({reason_of(error)})"

@@ -28,9 +28,11 @@ def write_report(runs: Sequence[Path], out: Path) -> None:
     Raises `StoreError` where one is not a run directory, and `ReportError` where `out` cannot be
     written."""
     with ExitStack() as stack:
-        readers = [
-            Reader(stack.enter_context(closing(Store(run / "run.sqlite"))), run) for run in runs
-        ]
+        readers = list[Reader]()
+        for run in runs:
+            store = stack.enter_context(closing(Store(run / "run.sqlite")))
+            stack.enter_context(store.snapshot())
+            readers.append(Reader(store, run))
         _write(readers, out)
 
 

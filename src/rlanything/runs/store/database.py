@@ -85,6 +85,16 @@ class Database:
                     self._connection.execute("ROLLBACK")
                 raise
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All reads inside see one state, whatever another process writes meanwhile."""
+        with self._in_plain_words():
+            self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.execute("ROLLBACK")
+
     def check(self) -> list[str]:
         """Returns the faults of the file, in plain words; empty if it is sound. Reads all of it."""
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,10 @@ class Store:
 
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._db.query(sql, *values)
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """All reads inside see one state, whatever a run that goes on writes meanwhile."""
+        return self._db.snapshot()
 
     def check(self) -> list[str]:
         """Returns the faults of the file, in plain words; empty if it is sound. Reads all of it."""
@@ -163,8 +167,8 @@ class Store:
         return bool(self.query("SELECT value FROM run WHERE key = 'finished'"))
 
     def trajectory(self, trajectory_id: str) -> StoredTrajectory:
-        """Returns an episode with its texts. Raises `StoreError` if there is none of this id, or if
-        its texts were forgotten."""
+        """Returns an episode with its texts. Raises `StoreError` if there is none of this id, and
+        `ForgottenError` if its texts were forgotten."""
         return read_trajectory(self._db, trajectory_id)
 
     def texts(self, number: int) -> Texts:

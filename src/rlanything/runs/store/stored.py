@@ -65,9 +65,13 @@ class StoredTrajectory:
     steps: tuple[StoredStep, ...]
 
 
+class ForgottenError(StoreError):
+    """The texts of an episode were let go, as the recipe's `store.keep_iterations` says."""
+
+
 def read_trajectory(db: Database, trajectory_id: str) -> StoredTrajectory:
-    """Returns an episode with its texts. Raises `StoreError` if there is none of this id, or if its
-    texts were forgotten."""
+    """Returns an episode with its texts. Raises `StoreError` if there is none of this id, and
+    `ForgottenError` if its texts were forgotten."""
     rows = db.query(
         "SELECT number, iteration, task, outcome, reward FROM trajectories WHERE id = ?",
         trajectory_id,
@@ -77,7 +81,7 @@ def read_trajectory(db: Database, trajectory_id: str) -> StoredTrajectory:
     number, iteration, task, outcome, reward = rows[0]
     written = _transcript(db, number)
     if written is None:
-        raise StoreError(
+        raise ForgottenError(
             f"{db.path}: the texts of {trajectory_id} were forgotten; "
             "`store.keep_iterations` in the recipe says how many iterations keep theirs"
         )

@@ -14,7 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -231,7 +231,7 @@ def run_grid(
                         continue
                     del running[name]
                     seconds = _note(out, cell, run)
-                    problem = None if run.process.returncode == 0 else _last_line(cell.log)
+                    problem = _failure(run.process.returncode, cell.log)
                     if problem is not None:
                         failed[name] = problem
                     finished += problem is None
@@ -337,8 +337,11 @@ def _note(out: Path, cell: Cell, run: _Running) -> float:
         "seconds": round(seconds, 1),
         "exit_code": run.process.returncode,
     }
-    with (out / LEDGER).open("a", encoding="utf-8") as ledger:
-        ledger.write(json.dumps(entry) + "\n")
+    path = out / LEDGER
+    # A full disk may have cut the entry before.
+    cut = path.is_file() and not path.read_bytes().endswith(b"\n")
+    with path.open("a", encoding="utf-8") as ledger:
+        ledger.write("\n" * cut + json.dumps(entry) + "\n")
     return seconds
 
 
@@ -346,11 +349,21 @@ def spent_seconds(out: Path, cells: Sequence[Cell]) -> float:
     """Returns the seconds that the processes of these runs have taken, the interrupted ones too."""
     wanted = {(cell.arm, cell.seed) for cell in cells}
     path = out / LEDGER
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    entries = [json.loads(line) for line in lines]
-    return sum(e["seconds"] for e in entries if (e["arm"], e["seed"]) in wanted)
+    lines = path.read_bytes().splitlines() if path.is_file() else []
+    seconds = 0.0
+    for line in lines:
+        with suppress(ValueError, TypeError, KeyError):  # of an entry that was cut
+            entry = json.loads(line)
+            seconds += entry["seconds"] if (entry["arm"], entry["seed"]) in wanted else 0.0
+    return seconds
 
 
-def _last_line(log: Path) -> str:
+def _failure(exit_code: int, log: Path) -> str | None:
+    """Returns why a run failed, in words; None if it did not."""
+    if exit_code == 0:
+        return None
+    if exit_code < 0:
+        memory = " (as the system does where memory runs out)" * (exit_code == -signal.SIGKILL)
+        return f"failed: ended by signal {-exit_code}{memory}; the same command resumes it"
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return f"failed: {lines[-1] if lines else 'it said nothing'}"

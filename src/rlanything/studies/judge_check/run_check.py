@@ -133,7 +133,10 @@ def check_judge(
 
 def _check_that_it_reads_steps(run: Path, recipe: Recipe, domain: Domain) -> None:
     if recipe.judge.name != "llm":
-        raise RecipeError(f"{run}: its judge is the oracle, which reads no words to be misled by")
+        raise RecipeError(
+            f"{run}: its judge ({recipe.judge.name}) is no language model, and reads no words to "
+            "be misled by"
+        )
     if isinstance(domain, UnitTestDomain):
         raise RecipeError(
             f"{run}: its judge writes tests and reads no steps, so there are none to corrupt; UT "

@@ -36,7 +36,13 @@ const menu = (sections) => el("nav", { class: "places", "aria-label": "Sections"
 
 function page({ runs, against, meanings }) {
   const main = document.getElementById("main");
-  runs.forEach((run, i) => { run.label = runs.filter((other) => other.name === run.name).length > 1 ? `${run.name} (${run.directory.split("/").at(-1) || i + 1})` : run.name; });
+  runs.forEach((run, i) => {
+    const others = runs.filter((other) => other !== run && other.name === run.name);
+    const parts = run.directory.split("/");
+    const tail = parts.map((_, depth) => parts.slice(-1 - depth).join("/"))
+      .find((end) => others.every((other) => !`/${other.directory}`.endsWith(`/${end}`)));
+    run.label = others.length ? `${run.name} (${tail ?? i + 1})` : run.name;
+  });
   const browser = trajectories(runs);
   if (runs.length > 1) {
     const parts = [...comparison(runs, against), browser.home];
