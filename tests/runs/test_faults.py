@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import shutil
 import signal
 import subprocess
@@ -100,6 +101,7 @@ def test_weights_that_diverged_are_called_so_and_not_resumed(tmp_path: Path) -> 
         explain(error, tmp_path)
     assert fault.__notes__ == [f"continue with `rlanything resume {tmp_path}`"]
     assert not hasattr(diverged, "__notes__")
+    assert str(pickle.loads(pickle.dumps(diverged))) == str(diverged)
 
 
 class SleepingEngine:

@@ -20,9 +20,13 @@ class DivergedError(ModelError):
         self,
         what: str = "the model's logits are not numbers: its weights are damaged, or it diverged",
     ) -> None:
-        super().__init__(
-            f"{what}. Begin a new run with its learning_rate lower; models may be those of an "
-            "earlier checkpoint (policy.model=RUN/checkpoints/iter-00001/policy)"
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        # Not in what it is made from, or it would say so twice where it comes from another process.
+        return (
+            f"{self.args[0]}. Begin a new run with its learning_rate lower; models may be those of "
+            "an earlier checkpoint (policy.model=RUN/checkpoints/iter-00001/policy)"
         )
 
 
