@@ -7,10 +7,11 @@ rlanything train guess-nano
 
 import random
 
-from rlanything.domains.base import InvalidTask, Observation, StepResult
+from rlanything.domains.base import DomainError, InvalidTask, Observation, StepResult
 from rlanything.domains.text import TextDomain
 from rlanything.records import Task
 
+SPLITS = ("train", "tune", "in_domain", "ood")
 NUMBERS = tuple(str(n) for n in range(1, 9))
 
 
@@ -45,6 +46,8 @@ def left_after(steps):
 
 class Guess(TextDomain):
     def tasks(self, split, count, seed):
+        if split not in SPLITS:
+            raise DomainError(f"no split {split!r}: use one of {', '.join(SPLITS)}")
         rng = random.Random(f"{split}/{seed}")
         return [self.task(f"{split}-{i}", rng.randint(1, 8), 4) for i in range(count)]
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 import rlanything as rl
@@ -18,6 +20,7 @@ from helpers.notebook import CELLS
 from helpers.paths import TINY
 from helpers.scripted import Counting
 from rlanything.config.recipe import RecipeError
+from rlanything.domains.base import DomainError
 from rlanything.roles.judges.base import JudgeError
 from rlanything.runs.export import ExportError, export_run
 
@@ -197,12 +200,66 @@ def test_a_recipe_may_be_data_and_an_adapter_and_a_loss_objects(tmp_path: Path) 
 
 
 def test_a_judge_that_returns_no_score_is_one_line(tmp_path: Path) -> None:
-    for value in (2, False):
-        judge = rl.FunctionJudge(lambda trajectory, i, value=value: value)
+    for value in (2, False, (1, "a", 2)):
+        function: Any = lambda trajectory, i, value=value: value  # noqa: E731
+        judge = rl.FunctionJudge(function)
         trainer = rl.Trainer(TINY, judge=judge, overrides=SMALL, run_dir=tmp_path / f"{value}")
-        said = rf"returned {value} for step 0 .*return \+1, -1, or 0"
+        said = rf"returned {re.escape(f'{value!r}')} for step 0 .*return \+1, -1, or 0"
         with pytest.raises(JudgeError, match=said):
             trainer.train()
+
+
+class Tasks(rl.TextDomain):
+    """Has the tasks that a test gives it."""
+
+    def __init__(self, *tasks: Any) -> None:
+        self._tasks = tasks[0] if tasks == (None,) else list(tasks)
+
+    def tasks(self, split: str, count: int, seed: int) -> Any:
+        return self._tasks
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        ((None,), r"Tasks.tasks\('train', ...\) gave None: return a list of rlanything.Task"),
+        (({"id": "a"},), "gave {'id': 'a'}: return a list"),
+        ((rl.Task(cast(str, 3), ""),), "each with a text of its own as id"),
+        ((rl.Task("a", "", data={"x": np.int64(3)}),), r"of task 'a' cannot be kept as JSON \("),
+        ((rl.Task("a", ""), rl.Task("a", "")), "gave 'a' twice: give every task an id of its own"),
+    ],
+)
+def test_what_are_no_tasks_is_said_before_anything_is_written(
+    tmp_path: Path, tasks: Any, said: str
+) -> None:
+    with pytest.raises(DomainError, match=said) as caught:
+        rl.Trainer(TINY, domain=Tasks(*tasks), overrides=SMALL, run_dir=tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_held_out_tasks_that_are_trained_on_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    same = Tasks(*(rl.Task(str(i), "") for i in range(8)))
+    held_out = {**SMALL, "evaluation.episodes": 8}
+    rl.Trainer(TINY, domain=same, overrides=held_out, run_dir=tmp_path / "run", progress=True)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "8 of the 8 held-out tasks of split 'in_domain' are trained on, '0' for one" in said
+
+
+def test_fewer_iterations_than_are_done_are_refused(tmp_path: Path) -> None:
+    rl.Trainer(TINY, overrides=SMALL, run_dir=tmp_path / "run").train()
+    recipe = (tmp_path / "run" / "recipe.yaml").read_text()
+    fewer = rl.Trainer.resume(tmp_path / "run", overrides={"loop.iterations": 1})
+    with pytest.raises(RecipeError, match=r"loop.iterations=1: 2 iterations of .* are done; give"):
+        fewer.train()
+    assert (tmp_path / "run" / "recipe.yaml").read_text() == recipe
+
+
+def test_a_stored_step_is_read_as_one_under_way(script: tuple[Path, str]) -> None:
+    step = rl.open_run(script[0]).trajectories()[0].steps[0]
+    assert step.response == step.completion.text
 
 
 def test_a_bare_function_is_told_how_it_becomes_a_judge(tmp_path: Path) -> None:

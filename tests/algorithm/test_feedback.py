@@ -384,6 +384,7 @@ def test_matrices_and_nested_lists_of_scores_mean_the_same():
         ([], [], "without rollouts"),
         ([1, 0], [[], []], "trajectory 1: outcome 0"),
         ([1, -1], [[[1]], [[1], [2]]], "trajectory 1, step 1"),
+        ([1, -1], [[1], [1]], r"trajectory 0: give \[steps\]\[m\]"),
     ],
 )
 def test_impossible_input_is_refused_with_its_place(outcomes, scores, place):

@@ -94,6 +94,11 @@ def test_later_overrides_win_over_earlier_ones_and_over_the_file(recipe):
     assert load_recipe(path, ["seed=2", "seed=3"]).seed == 3
 
 
+def test_a_name_in_the_place_of_a_section_is_told_its_braces(recipe):
+    said = complaint(recipe("name: mine\ndomain: guess\n"))
+    assert said.endswith("domain: write it in braces, as {name: guess} (got 'guess')")
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -102,8 +107,8 @@ def test_later_overrides_win_over_earlier_ones_and_over_the_file(recipe):
         ("policy: {learning_rate: fast}", ["policy.learning_rate", "number", "'fast'"]),
         ("policy: {learning_rate: -1}", ["policy.learning_rate", "greater than or equal to 0"]),
         ("policy: {dtype: float16}", ["policy.dtype", "'float32' or 'bfloat16'", "'float16'"]),
-        ("policy: 3", ["policy", "dictionary", "3"]),
-        ("policy:", ["policy", "dictionary", "None"]),
+        ("policy: 3", ["policy: write it in braces, as {key: value}", "3"]),
+        ("policy:", ["policy: write it in braces", "None"]),
         ("policy: {clip_range: 1}", ["policy.clip_range", "less than 1"]),
         ("policy: {temperature: 0}", ["policy.temperature", "greater than 0"]),
         ("judge: {samples_per_step: 2.5}", ["judge.samples_per_step", "integer", "2.5"]),

@@ -81,6 +81,15 @@ def test_what_does_not_exist_is_one_line_with_near_matches(elsewhere, source, re
     assert "\n" not in str(caught.value)
 
 
+def test_a_run_in_the_place_of_a_recipe_is_told_apart(tmp_path):
+    for name in ("recipe.yaml", "run.sqlite"):
+        (tmp_path / name).touch()
+    with pytest.raises(
+        RecipeError, match=f"a run's directory; go on with `rlanything resume {tmp_path}`"
+    ):
+        load_recipe(tmp_path)
+
+
 def test_a_folder_of_prompts_beside_a_recipe_is_found(elsewhere):
     (elsewhere / "beside" / "prompts").mkdir(parents=True)
     own = elsewhere / "beside" / "own.yaml"

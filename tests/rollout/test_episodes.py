@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from helpers.delayed import delayed, spoken
 from rlanything.domains.base import DomainError, Episode, EpisodeError, Observation, StepResult
 from rlanything.domains.text import TextDomain
 from rlanything.records import Completion, Task
-from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout, why_unplayable
+from rlanything.rollout.episodes import RolloutRequest, Rollouts, faults, rollout
 from rlanything.rollout.workers import EnvironmentPool
 
 
@@ -144,13 +145,46 @@ def test_what_no_response_brought_about_could_not_be_played(
     assert [task.id for task in rollouts.unplayable] == ["1"]
     assert not rollouts.crashes
     [failure] = rollouts.failures
-    assert why_unplayable([failure]) == f"1 episode could not be played: {failure.reason}"
+    assert faults([failure], []) == [f"1 episode could not be played: {failure.reason}"]
 
 
 def test_what_could_not_be_played_is_said_with_the_commonest_reason() -> None:
-    faults = [EpisodeError("t", reason) for reason in ("none", "no display", "no display")]
-    assert why_unplayable(faults) == "3 episodes could not be played: 2 of them: no display"
-    assert why_unplayable([]) is None
+    errors = [EpisodeError("t", reason) for reason in ("none", "no display", "no display")]
+    assert faults(errors, errors[1:]) == [
+        "3 episodes could not be played: 2 of them: no display",
+        "2 episodes lost where the environment failed at a response: no display",
+    ]
+    assert faults([], []) == []
+
+
+class Gymnast(TextDomain):
+    """Answers as another library would have it."""
+
+    def environment(self) -> Any:
+        return GymnastEnvironment()
+
+
+class GymnastEnvironment:
+    def reset(self, task: Task) -> Any:
+        return "begin" if task.data["harm"] == "reset" else Observation("begin")
+
+    def step(self, response: str) -> Any:
+        return ("an observation", 1.0, True, {})
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_environment_that_answers_with_something_else_is_told_what_is_due(workers: int) -> None:
+    with EnvironmentPool(Gymnast(), {}, workers, 20.0) as pool:
+        requests = [
+            RolloutRequest(harm, Task(harm, "", data={"harm": harm, "says": "go"}), 0)
+            for harm in ("reset", "step")
+        ]
+        rollouts = rollout(Scripted(), pool, requests, 2, 8)
+    [failure], [crash] = rollouts.failures, rollouts.crashes
+    assert failure.reason == (
+        "TypeError: GymnastEnvironment.reset gave 'begin' where an rlanything.Observation is due"
+    )
+    assert "GymnastEnvironment.step gave ('an observation', 1.0," in crash.reason
 
 
 class SaysItsSeed:

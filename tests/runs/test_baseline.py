@@ -88,7 +88,7 @@ def test_a_run_that_began_otherwise_is_refused_before_anything_is_written(
 
 
 def test_what_is_no_run_or_was_not_evaluated_is_refused(first: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"evaluation.baseline: .*no such recipe"):
+    with pytest.raises(RecipeError, match=r"evaluation.baseline: .*nothing is no run; give the"):
         trained(tmp_path / "second", f"evaluation.baseline={tmp_path / 'nothing'}")
     bare = tmp_path / "bare"
     bare.mkdir()

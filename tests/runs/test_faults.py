@@ -98,7 +98,7 @@ def test_weights_that_diverged_are_called_so_and_not_resumed(tmp_path: Path) -> 
     (tmp_path / "run.sqlite").touch()
     fault, diverged = ValueError("full"), DivergedError()
     for error in (fault, diverged):
-        explain(error, tmp_path)
+        explain(error, tmp_path, load_recipe(TINY))
     assert fault.__notes__ == [f"continue with `rlanything resume {tmp_path}`"]
     assert not hasattr(diverged, "__notes__")
     assert str(pickle.loads(pickle.dumps(diverged))) == str(diverged)

@@ -300,7 +300,12 @@ def check_rollouts(
     for row, (outcome, steps) in enumerate(zip(outcomes, scores, strict=True)):
         if outcome not in (-1, 1):
             raise ValueError(f"trajectory {row}: outcome {outcome} is neither -1 nor +1")
-        flat = list(chain.from_iterable(steps))
+        try:
+            flat = list(chain.from_iterable(steps))
+        except TypeError:
+            raise ValueError(
+                f"trajectory {row}: give [steps][m], a list of scores a step"
+            ) from None
         if sum(map(flat.count, (-1, 0, 1))) < len(flat):
             i = next(i for i, step in enumerate(steps) if any(s not in (-1, 0, 1) for s in step))
             raise ValueError(f"trajectory {row}, step {i}: a score is not -1, 0 or +1")

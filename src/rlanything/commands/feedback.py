@@ -37,10 +37,12 @@ def feedback(
         typer.Option(help="Compare a step with those of the same index, or with all of its task."),
     ] = "step",
     policy_window: Annotated[
-        tuple[float, float], typer.Option(help="Accuracies on which the policy trains.")
+        tuple[float, float],
+        typer.Option(metavar="LOW HIGH", help="Accuracies on which the policy trains."),
     ] = (1 / 8, 7 / 8),
     judge_window: Annotated[
-        tuple[float, float], typer.Option(help="Accuracies on which the judge trains.")
+        tuple[float, float],
+        typer.Option(metavar="LOW HIGH", help="Accuracies on which the judge trains."),
     ] = (0.2, 0.8),
     judge_normalization: Annotated[
         Literal["step", "task"],

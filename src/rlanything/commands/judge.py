@@ -73,6 +73,6 @@ def judge(
     if result.unreadable:
         progress.warn(
             f"{result.unreadable} of {result.judgements} judgements have no readable score (0): "
-            "a judge must end with \\boxed{1} or \\boxed{-1}; give it more judge.max_tokens, or a "
-            "judge that was taught to"
+            "a judge must end with \\boxed{1} or \\boxed{-1}; give it more judge.max_tokens, say "
+            "with --domain whose prompts it knows or name its run, or take one that was taught to"
         )

@@ -63,6 +63,10 @@ def first_problem(error: ValidationError, data: object) -> str:
         message = "missing its name; say which one it is, such as {name: embedded}"
     elif problem["type"] == "tuple_type":
         message = f"write a list, as [{visible(str(given)):.80}]"
+    elif problem["type"] in ("model_type", "dict_type"):
+        named = isinstance(given, str) and key[-1:] in (["domain"], ["engine"])
+        example = f"name: {visible(given):.80}" if named else "key: value"
+        message = f"write it in braces, as {{{example}}} (got {reprlib.repr(given)})"
     elif problem["type"] != "unknown_key":
         message = f"{message[0].lower()}{message[1:]}"
         if key[-1:] not in [[name] for name in _SECRET] and not isinstance(given, dict):

@@ -45,6 +45,11 @@ def find_recipe(source: str | Path) -> Path:
     path = Path(source)
     shipped = shipped_files()
     try:
+        if (path / "recipe.yaml").is_file() and (path / "run.sqlite").is_file():
+            raise RecipeError(
+                f"{visible(source)}: a run's directory; go on with `rlanything resume {path}`, or "
+                f"begin another as it did with {path / 'recipe.yaml'} and run_dir=PATH"
+            )
         if path.exists() and not (path.is_dir() and str(source) in shipped):
             return path
     except (OSError, ValueError) as error:  # a path that no file can have

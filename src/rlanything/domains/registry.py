@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +12,7 @@ import cloudpickle
 
 from rlanything.domains.base import Domain, DomainError
 from rlanything.plugins import PluginError, load_plugin, make_plugin
+from rlanything.records import Task
 
 
 def load_domain(name: str, options: Mapping[str, Any]) -> Domain:
@@ -22,6 +25,32 @@ def load_domain(name: str, options: Mapping[str, Any]) -> Domain:
         return make_plugin("domain", name, options, Domain)
     except PluginError as error:
         raise DomainError(str(error)) from error
+
+
+def checked_tasks(domain: Domain, split: str, count: int, seed: int) -> Sequence[Task]:
+    """Returns the domain's tasks of a split. Raises `DomainError` for what are none: a run would
+    end much later, and without saying where."""
+    tasks = domain.tasks(split, count, seed)
+    place = f"{type(domain).__qualname__}.tasks({split!r}, ...)"
+    if not isinstance(tasks, Sequence):
+        raise DomainError(f"{place} gave {tasks!r:.80}: return a list of rlanything.Task")
+    for task in tasks:
+        if not isinstance(task, Task) or not isinstance(task.id, str):
+            raise DomainError(
+                f"{place} gave {task!r:.80}: return a list of rlanything.Task, each with a text of "
+                "its own as id"
+            )
+        try:
+            json.dumps(task.data)
+        except (TypeError, ValueError) as fault:
+            raise DomainError(
+                f"{place}: the data of task {task.id!r} cannot be kept as JSON ({fault}): give "
+                "plain numbers, texts, lists and dictionaries"
+            ) from None
+    if len(tasks) > len({task.id for task in tasks}):
+        twice = Counter(task.id for task in tasks).most_common(1)[0][0]
+        raise DomainError(f"{place} gave {twice!r} twice: give every task an id of its own")
+    return tasks
 
 
 def named_function(option: str, name: str, takes: str) -> Callable[..., Any]:

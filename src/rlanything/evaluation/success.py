@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rlanything.evaluation.intervals import Interval, mean_over_tasks
 from rlanything.progress import Progress
 from rlanything.records import Task, Trajectory
-from rlanything.rollout.episodes import Agent, RolloutRequest, rollout, why_unplayable
+from rlanything.rollout.episodes import Agent, RolloutRequest, faults, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
 
@@ -129,6 +129,6 @@ def evaluate(
             agent, environments, attempts, max_steps, parallel_episodes, advance, lockstep
         )
     seconds = time.perf_counter() - begun
-    if why := why_unplayable(played.failures):
-        progress.warn(why)
+    for fault in faults(played.failures, played.crashes):
+        progress.warn(fault)
     return Evaluation(split, played.trajectories, played.unplayable, seconds)

@@ -27,6 +27,7 @@ from rlanything.learning.sharding import ALONE, SeatGroup, move
 from rlanything.learning.shares import Minibatch, Pass, arrange, share
 from rlanything.learning.statistics import Totals
 from rlanything.learning.trained_tokens import Batch, TrainedTokens, trained_tokens
+from rlanything.plugins import PluginError
 from rlanything.records import Sample
 
 
@@ -198,12 +199,14 @@ class Learner:
 
     def _outputs(self, inputs: LossInputs) -> LossOutputs:
         """Returns what the loss gives. A mean in place of its tokens would be weighed wrongly."""
-        outputs = self._loss(inputs)
+        outputs, name = self._loss(inputs), getattr(self._loss, "__name__", self._loss)
+        if not isinstance(outputs, LossOutputs):
+            raise PluginError(f"loss {name} gave {type(outputs).__name__}: return a LossOutputs")
         if outputs.loss.shape != inputs.new_logprobs.shape:
-            raise ValueError(
-                f"loss {getattr(self._loss, '__name__', self._loss)}: its `loss` has the shape "
-                f"{list(outputs.loss.shape)} for {len(inputs.new_logprobs)} tokens; return one "
-                "number a token and leave the mean to the learner"
+            raise PluginError(
+                f"loss {name}: its `loss` has the shape {list(outputs.loss.shape)} for "
+                f"{len(inputs.new_logprobs)} tokens; return one number a token and leave the mean "
+                "to the learner"
             )
         return outputs
 

@@ -56,7 +56,10 @@ class EpisodeHost:
             if play.slot not in self._environments:
                 self._environments[play.slot] = self._domain.environment()
             environment = self._environments[play.slot]
-            answer: Answer | None = environment.reset(play.task) if play.begin else None
+            answer: Answer | None = None
+            if play.begin:
+                answer = environment.reset(play.task)
+                _check(environment, "reset", answer, Observation)
             for response in play.responses:
                 stepping = True
                 answer = _step(environment, response)
@@ -97,8 +100,26 @@ def _close(environment: Environment | None) -> None:
 def _step(environment: Environment, response: Response) -> StepResult:
     if isinstance(response, Reply):
         assert isinstance(environment, AgentEnvironment)
-        return environment.reply(response)
-    return environment.step(response)
+        result = environment.reply(response)
+    else:
+        result = environment.step(response)
+    _check(environment, "step", result, StepResult)
+    _check(environment, "step", result.observation, Observation)
+    return result
+
+
+def _check(environment: Environment, method: str, answer: object, kind: type) -> None:
+    """Raises TypeError where an environment answers with something else."""
+    if not isinstance(answer, kind):
+        raise TypeError(
+            f"{type(environment).__qualname__}.{method} gave {answer!r:.80} where an "
+            f"rlanything.{kind.__name__} is due"
+        )
+    if isinstance(answer, Observation) and not isinstance(answer.text, str):
+        raise TypeError(
+            f"{type(environment).__qualname__}.{method} gave an observation whose text is "
+            f"{answer.text!r:.80}"
+        )
 
 
 def serve(connection: Connection) -> None:

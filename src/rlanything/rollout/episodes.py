@@ -54,14 +54,20 @@ class Rollouts:
     """Of those that a response ended by a fault: they are lost, and among the trajectories."""
 
 
-def why_unplayable(failures: Sequence[EpisodeError]) -> str | None:
-    """Says how many episodes could not be played, and the commonest reason; None: all were."""
-    if not failures:
-        return None
-    [(reason, count)] = Counter(each.reason for each in failures).most_common(1)
-    of_them = "" if count == len(failures) else f"{count} of them: "
-    episodes = "episode" if len(failures) == 1 else "episodes"
-    return f"{len(failures)} {episodes} could not be played: {of_them}{reason:.500}"
+def faults(failures: Sequence[EpisodeError], crashes: Sequence[EpisodeError]) -> list[str]:
+    """Says how many episodes could not be played and how many a fault at a response lost, each with
+    the commonest reason; nothing where there were none."""
+    said: list[str] = []
+    for errors, became in (
+        (failures, "could not be played"),
+        (crashes, "lost where the environment failed at a response"),
+    ):
+        if errors:
+            [(reason, count)] = Counter(each.reason for each in errors).most_common(1)
+            of_them = "" if count == len(errors) else f"{count} of them: "
+            episodes = "episode" if len(errors) == 1 else "episodes"
+            said.append(f"{len(errors)} {episodes} {became}: {of_them}{reason:.500}")
+    return said
 
 
 @dataclass(frozen=True, slots=True)

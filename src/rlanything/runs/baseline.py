@@ -49,6 +49,8 @@ def open_baseline(folder: Path, recipe: Recipe) -> Store:
     """Returns the store of a run that began as `recipe` does and was evaluated. Raises
     `RecipeError`."""
     key = "evaluation.baseline"
+    if not folder.is_dir():
+        raise RecipeError(f"{key}: {folder} is no run; give the directory of one, or leave it out")
     try:
         there = load_recipe(inside(folder, RECIPE), known=recipe)
     except RecipeError as error:

@@ -30,6 +30,7 @@ from rlanything.domains.base import (
     UnitTestDomain,
     rewrites_tasks,
 )
+from rlanything.domains.registry import checked_tasks
 from rlanything.engines.base import Engine, Sampling
 from rlanything.evaluation.labels import Labeller
 from rlanything.plugins import PluginError, load_plugin, make_plugin
@@ -96,7 +97,7 @@ class RunComponents:
 def new_pool(recipe: Recipe, domain: Domain) -> Pool:
     """Returns the tasks that a run begins with. Raises `RecipeError` where the domain has fewer
     than an iteration plays."""
-    roots = domain.tasks("train", recipe.loop.tasks, derive(recipe.seed, "roots"))
+    roots = checked_tasks(domain, "train", recipe.loop.tasks, derive(recipe.seed, "roots"))
     if len(roots) < recipe.loop.tasks_per_iteration:
         raise RecipeError(
             f"loop.tasks_per_iteration: {recipe.loop.tasks_per_iteration}, but {recipe.domain.name}"

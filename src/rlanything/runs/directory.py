@@ -7,7 +7,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import takewhile
@@ -21,6 +21,7 @@ from rlanything.config.yaml import visible
 from rlanything.engines.base import DivergedError
 from rlanything.files import new_folder, replace_file
 from rlanything.runs.inside import RECIPE, STORE, check_plain, lost
+from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 from rlanything.version import __version__
 
@@ -44,10 +45,13 @@ def check_run(directory: Path) -> None:
 
 def existing(directory: Path) -> RecipeError:
     """Returns the error of a run that should begin where something is already."""
-    return RecipeError(
-        f"run directory {directory} exists already; continue it with `rlanything resume "
-        f"{directory}`, or choose another with run_dir=PATH"
+    remedy = (
+        f"continue it with `rlanything resume {directory}`, or choose another with run_dir=PATH"
     )
+    with suppress(StoreError):
+        if (directory / STORE).is_file() and served_from(directory) is not None:
+            remedy = f"go on with `rlanything serve --judge {directory} --learn`, or choose another"
+    return RecipeError(f"run directory {directory} exists already; {remedy}")
 
 
 def create_run(directory: Path, recipe: Recipe, begun: str) -> None:
@@ -85,10 +89,16 @@ def change_recipe(
     """Writes down the recipe that a run goes on with after an iteration, with the changes that were
     asked for, so that a run resumed without them goes on just so; and that it is not finished, if
     it is not. Raises `RecipeError` or `StoreError` where that cannot be written."""
+    total = recipe.loop.iterations
+    if total < iteration and any(change.startswith("loop.iterations=") for change in changes):
+        raise RecipeError(
+            f"loop.iterations={total}: {iteration} iterations of {directory} are done; give how "
+            "many there are to be in all, or leave it out"
+        )
     settings = recipe.model_dump(mode="json")
     if changes:
         _rewrite_recipe(directory / RECIPE, settings, changes, iteration)
-    goes_on = iteration < recipe.loop.iterations
+    goes_on = iteration < total
     ended = {"finished": None, "closing": None} if goes_on else {}
     store.describe({"recipe": json.dumps(settings), **ended})
 
@@ -138,13 +148,18 @@ def check_resumable(directory: Path) -> None:
         )
 
 
-def explain(error: BaseException, directory: Path) -> None:
+def resumes(directory: Path, recipe: Recipe) -> str:
+    """Returns the command that continues a run."""
+    return f"rlanything resume {directory}{' --allow-code' if recipe.foreign_code else ''}"
+
+
+def explain(error: BaseException, directory: Path, recipe: Recipe) -> None:
     """Adds to the error that ended a run how to continue it, unless that would end as before.
     Raises `RunDirectoryError` where the directory went away meanwhile."""
     if gone := lost(directory):
         raise gone from error
     if not isinstance(error, DivergedError):
-        error.add_note(f"continue with `rlanything resume {directory}`")
+        error.add_note(f"continue with `{resumes(directory, recipe)}`")
 
 
 def sync(path: Path) -> None:

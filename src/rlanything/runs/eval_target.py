@@ -19,7 +19,7 @@ from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.shipped import SUFFIXES, near_recipes, see_shipped, shipped_files
 from rlanything.domains.base import Domain, ProgramDomain
-from rlanything.domains.registry import load_domain
+from rlanything.domains.registry import checked_tasks, load_domain
 from rlanything.engines.shipped import is_path
 from rlanything.evaluation.choosing import (
     METHODS,
@@ -185,7 +185,7 @@ def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
 def _run_eval(request: EvalRequest, progress: Progress, images: Path) -> EvalResult:
     recipe = _recipe(request)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    tasks = domain.tasks(request.split, request.episodes, request.seed)
+    tasks = checked_tasks(domain, request.split, request.episodes, request.seed)
     checkpoint = checkpoint_of(request.target, progress) if is_run(request.target) else None
     agent = _agent(request, recipe, domain, checkpoint, images)
     judge = _judge(request, recipe, domain, checkpoint, images) if request.select else None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlanything.algorithm.curriculum import Pool
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain
+from rlanything.domains.registry import checked_tasks
 from rlanything.evaluation.judge_eval import JudgeEvalSet
 from rlanything.evaluation.labels import Labeller, oracle_labels
 from rlanything.evaluation.success import Evaluation, evaluate
@@ -30,10 +32,20 @@ class HeldOut:
         wanted = recipe.evaluation
         # Not the run's own seed: runs are compared on the same tasks.
         self.tasks: dict[str, Sequence[Task]] = (
-            {s: domain.tasks(s, wanted.episodes, wanted.seed) for s in wanted.splits}
+            {s: checked_tasks(domain, s, wanted.episodes, wanted.seed) for s in wanted.splits}
             if wanted.episodes
             else {}
         )
+
+    def warn_of(self, pool: Pool) -> None:
+        """Warns of tasks that train and are held out."""
+        for split, tasks in self.tasks.items():
+            if shared := {task.id for task in tasks} & {slot.id for slot in pool.slots}:
+                self._progress.warn(
+                    f"{len(shared)} of the {len(tasks)} held-out tasks of split {split!r} are "
+                    f"trained on, {min(shared)!r} for one: what it gains on them is no measure of "
+                    "others (make tasks from the split's name and the seed)"
+                )
 
     def evaluate(
         self,

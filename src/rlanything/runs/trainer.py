@@ -19,7 +19,7 @@ from rlanything.cluster.base import SeatLost
 from rlanything.cluster.open import environment_workers
 from rlanything.config.recipe import Overrides, Recipe, Source, load_recipe
 from rlanything.domains.base import Domain
-from rlanything.domains.registry import load_domain
+from rlanything.domains.registry import checked_tasks, load_domain
 from rlanything.evaluation.drift import find_embedder
 from rlanything.evaluation.labels import oracle_labels
 from rlanything.evaluation.success import Evaluation
@@ -27,7 +27,7 @@ from rlanything.loop import IterationResult, Loop
 from rlanything.progress import Progress, progress_of
 from rlanything.roles.adapter import Adapter
 from rlanything.roles.judges.base import Judge, NullJudge
-from rlanything.rollout.episodes import why_unplayable
+from rlanything.rollout.episodes import faults
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.baseline import open_baseline, take_baseline
 from rlanything.runs.build import RunComponents, build_components, new_pool
@@ -176,7 +176,7 @@ class Trainer:
             with self._session(fresh) as environments:
                 yield from self._iterations(environments)
         except (Exception, Stopped) as error:
-            explain(error, self._directory)
+            explain(error, self._directory, self._recipe)
             raise
 
     def evaluate(self, split: str, episodes: int = 240, seed: int = 1) -> Evaluation:
@@ -187,7 +187,7 @@ class Trainer:
         if not hasattr(self, "_components"):
             self._position = last_position(self._directory, self._progress.log)
             self._set_up()
-        tasks = self._domain.tasks(split, episodes, seed)
+        tasks = checked_tasks(self._domain, split, episodes, seed)
         with ExitStack() as stack:
             environments = self._environments or stack.enter_context(self._open_environments())
             evaluation = self._held_out.play(self._components, environments, split, tasks, seed, 1)
@@ -215,6 +215,7 @@ class Trainer:
         )
         if checkpoint is None:
             self._pool = new_pool(recipe, self._domain)
+            self._held_out.warn_of(self._pool)
         else:
             self._pool = load_pool(checkpoint)
             for role, trained in self._components.trained_models.items():
@@ -384,8 +385,8 @@ class Trainer:
         self._track(iteration, record.metrics)
         self._retain(iteration)
         self._progress.log(iteration_line(record, recipe.loop.iterations, seconds_left))
-        if why := why_unplayable(result.failures):
-            self._progress.warn(why)
+        for fault in faults(result.failures, result.crashes):
+            self._progress.warn(fault)
         for check in run_checks(self._store.history()):
             if check.iteration == iteration:
                 self._progress.warn(check.line())

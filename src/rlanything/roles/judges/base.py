@@ -131,11 +131,12 @@ class FunctionJudge(StepJudge):
 
     def _score(self, trajectory: Trajectory, i: int) -> Judgement:
         returned = self.__wrapped__(trajectory, i)
-        score, reason = returned if isinstance(returned, tuple) else (returned, "")
+        pair = returned if isinstance(returned, tuple) else (returned, "")
+        score, reason = pair if len(pair) == 2 else (pair, "")
         # False would pass for 0, no verdict.
         if score not in (-1, 0, 1) or isinstance(score, (bool, np.bool_)):
             raise JudgeError(
                 f"judge {self.name} returned {score!r:.40} for step {i} of {trajectory.id}: return "
-                "+1, -1, or 0 for no verdict"
+                "+1, -1, or 0 for no verdict, or a pair of that and the reason"
             )
         return Judgement(Completion.unsampled(str(reason)), int(score))

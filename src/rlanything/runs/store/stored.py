@@ -52,6 +52,11 @@ class StoredStep:
     next_image: str | None = None
     """The name of the one after the step; None: there was none."""
 
+    @property
+    def response(self) -> str:
+        """The text of the completion, as steps under way have it."""
+        return self.completion.text
+
 
 @dataclass(frozen=True, slots=True)
 class StoredTrajectory:
