@@ -101,6 +101,9 @@ def test_weights_that_diverged_are_called_so_and_not_resumed(tmp_path: Path) -> 
         explain(error, tmp_path, load_recipe(TINY))
     assert fault.__notes__ == [f"continue with `rlanything resume {tmp_path}`"]
     assert not hasattr(diverged, "__notes__")
+    own = load_recipe({"name": "r", "domain": {"name": "mine:Own"}}, allow_code=True)
+    explain(fault, tmp_path, own)
+    assert fault.__notes__[-1] == f"continue with `rlanything resume {tmp_path} --allow-code`"
     assert str(pickle.loads(pickle.dumps(diverged))) == str(diverged)
 
 

@@ -110,6 +110,11 @@ def test_outcomes_move_the_judge_and_a_stop_changes_nothing(tmp_path: Path) -> N
     assert JudgeSource(str(parts)).open(progress_of(False)).samples == 4
     with pytest.raises(RecipeError, match="rlanything serve --judge"):
         Trainer.resume(parts)
+    with (
+        pytest.raises(RecipeError, match="exists already; go on with `rlanything serve --judge"),
+        service("nano", parts),
+    ):
+        pass
 
 
 def test_a_judge_of_which_nothing_was_kept_does_not_begin_anew_unsaid(tmp_path: Path) -> None:
