@@ -21,6 +21,7 @@ from helpers.paths import TINY
 from helpers.scripted import Counting
 from rlanything.config.recipe import RecipeError
 from rlanything.domains.base import DomainError
+from rlanything.plugins import PluginError
 from rlanything.roles.judges.base import JudgeError
 from rlanything.runs.export import ExportError, export_run
 
@@ -260,6 +261,26 @@ def test_fewer_iterations_than_are_done_are_refused(tmp_path: Path) -> None:
 def test_a_stored_step_is_read_as_one_under_way(script: tuple[Path, str]) -> None:
     step = rl.open_run(script[0]).trajectories()[0].steps[0]
     assert step.response == step.completion.text
+
+
+def test_an_adapter_that_proposes_nothing_at_all_is_told_what_is_due(tmp_path: Path) -> None:
+    class Silent:
+        def propose(self, requests: Sequence[Any], iteration: int, seed: int) -> Any:
+            return []
+
+    changes = {**SMALL, "loop.rollouts_per_task": 1}
+    trainer = rl.Trainer(TINY, adapter=Silent(), overrides=changes, run_dir=tmp_path / "run")
+    with pytest.raises(PluginError, match=r"adapter .*Silent gave \[\] for 2 requests: return a"):
+        trainer.train()
+
+
+def test_a_loss_that_returns_something_else_is_told_what_is_due(tmp_path: Path) -> None:
+    loss: Any = lambda inputs: inputs.new_logprobs  # noqa: E731
+    changes = {**SMALL, "feedback.policy_window": [0, 1]}
+    judge = rl.FunctionJudge(lambda trajectory, i: parity(trajectory))
+    trainer = rl.Trainer(TINY, judge=judge, loss=loss, overrides=changes, run_dir=tmp_path / "run")
+    with pytest.raises(PluginError, match="gave Tensor: return a LossOutputs"):
+        trainer.train()
 
 
 def test_a_bare_function_is_told_how_it_becomes_a_judge(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from rlanything.engines.base import Engine
 from rlanything.learning.base import Statistics, Updates
 from rlanything.progress import Progress
 from rlanything.records import Sample
-from rlanything.roles.adapter import Adapter, NullAdapter, Proposal, RewriteRequest
+from rlanything.roles.adapter import Adapter, NullAdapter, Proposal, RewriteRequest, propose
 from rlanything.roles.judges.base import Judge
 from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped, shuffled
@@ -38,7 +38,7 @@ class IterationResult:
     rejected: list[str] = field(default_factory=list)
     quarantined: dict[str, str] = field(default_factory=dict)
     """Tasks that killed their workers, and how: they are not played again."""
-    proposals: list[Proposal] = field(default_factory=list)
+    proposals: Sequence[Proposal] = field(default_factory=list)
     policy_samples: list[Sample] = field(default_factory=list)
     judge_samples: list[Sample] = field(default_factory=list)
     policy_statistics: Statistics = field(default_factory=dict)
@@ -169,7 +169,7 @@ class Loop:
                 requests.append(request)
         with self.progress.phase("proposals", len(requests), "tasks") as advance:
             seed = derive(self.recipe.seed, result.number, "adapter")
-            result.proposals = self.adapter.propose(requests, result.number, seed)
+            result.proposals = propose(self.adapter, requests, result.number, seed)
             advance(len(requests))
         for request, proposal in zip(requests, result.proposals, strict=True):
             if proposal.task is not None:

@@ -8,6 +8,7 @@ from typing import Literal, Protocol, get_args
 
 from rlanything.domains.base import Domain, InvalidTask, Refused, StagedCriticDomain
 from rlanything.engines.base import Sampling
+from rlanything.plugins import PluginError
 from rlanything.records import Direction, JudgedTrajectory, Messages, Task
 from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.seeds import derive
@@ -70,6 +71,24 @@ class Adapter(Protocol):
         """Returns one proposal per request, in their order; a candidate's id is
         `SLOT@ITERATION`."""
         ...
+
+
+def propose(
+    adapter: Adapter, requests: Sequence[RewriteRequest], iteration: int, seed: int
+) -> Sequence[Proposal]:
+    """Returns what an adapter proposes. Raises `PluginError` where that is not a proposal for each
+    request, in their order."""
+    proposals = adapter.propose(requests, iteration, seed)
+    slots = [request.slot for request in requests]
+    if (
+        not isinstance(proposals, Sequence)
+        or [getattr(p, "slot", None) for p in proposals] != slots
+    ):
+        raise PluginError(
+            f"adapter {type(adapter).__qualname__} gave {proposals!r:.80} for {len(requests)} "
+            "requests: return a Proposal for each, in their order"
+        )
+    return proposals
 
 
 class NullAdapter:
