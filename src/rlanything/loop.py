@@ -38,7 +38,7 @@ class IterationResult:
     rejected: list[str] = field(default_factory=list)
     quarantined: dict[str, str] = field(default_factory=dict)
     """Tasks that killed their workers, and how: they are not played again."""
-    proposals: Sequence[Proposal] = field(default_factory=list)
+    proposals: list[Proposal] = field(default_factory=list)
     policy_samples: list[Sample] = field(default_factory=list)
     judge_samples: list[Sample] = field(default_factory=list)
     policy_statistics: Statistics = field(default_factory=dict)

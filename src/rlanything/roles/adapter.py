@@ -75,20 +75,17 @@ class Adapter(Protocol):
 
 def propose(
     adapter: Adapter, requests: Sequence[RewriteRequest], iteration: int, seed: int
-) -> Sequence[Proposal]:
+) -> list[Proposal]:
     """Returns what an adapter proposes. Raises `PluginError` where that is not a proposal for each
     request, in their order."""
     proposals = adapter.propose(requests, iteration, seed)
-    slots = [request.slot for request in requests]
-    if (
-        not isinstance(proposals, Sequence)
-        or [getattr(p, "slot", None) for p in proposals] != slots
-    ):
+    given = proposals if isinstance(proposals, Sequence) else ()
+    if [getattr(each, "slot", None) for each in given] != [request.slot for request in requests]:
         raise PluginError(
             f"adapter {type(adapter).__qualname__} gave {proposals!r:.80} for {len(requests)} "
             "requests: return a Proposal for each, in their order"
         )
-    return proposals
+    return [*given]
 
 
 class NullAdapter:
