@@ -229,11 +229,11 @@ def test_what_was_changed_stands_in_the_recipe_of_the_run(
     assert open_run(copy).recipe["store"]["keep_iterations"] == 2
 
 
-def test_a_run_that_ends_earlier_than_it_got_is_evaluated_as_it_is(
+def test_a_run_that_is_to_end_where_it_got_is_evaluated_as_it_is(
     undisturbed: Path, tmp_path: Path
 ) -> None:
     copy = cut(undisturbed, 2, tmp_path)  # and iteration 3 is forgotten with its evaluation
-    Trainer.resume(copy, overrides=["loop.iterations=1"], progress=QUIET).train()
+    Trainer.resume(copy, overrides=["loop.iterations=2"], progress=QUIET).train()
     with closing(Store(copy / "run.sqlite")) as store:
         assert store.evaluated_iterations() == [0, 2]
         assert store.finished()

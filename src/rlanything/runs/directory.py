@@ -93,7 +93,7 @@ def change_recipe(
     if total < iteration and any(change.startswith("loop.iterations=") for change in changes):
         raise RecipeError(
             f"loop.iterations={total}: {iteration} iterations of {directory} are done; give how "
-            "many there are to be in all, or leave it out"
+            f"many there are to be in all ({iteration}: it ends as it is), or leave it out"
         )
     settings = recipe.model_dump(mode="json")
     if changes:
