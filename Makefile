@@ -150,7 +150,7 @@ judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes
 	  $(RIGHT_100) --arms policy,policy_judge --out runs/long \
 	  --page benchmarks/judge-pays-long.md $(LONG)
 	$(BIN)/python benchmarks/signals.py runs/long/outcome_only runs/long/right_100 \
-	  runs/long/policy runs/long/policy_judge --out benchmarks/judge-pays-long-signals.md
+	  runs/long/policy_judge runs/long/policy --out benchmarks/judge-pays-long-signals.md
 	$(STUDY) --out runs/wrong --page benchmarks/judge-pays-wrong.md $(HARD) \
 	  $(FLAWED) "domain.options={max_steps: 8, wrong: 0.2}"
 	$(STUDY) --out runs/missing --page benchmarks/judge-pays-missing.md $(HARD) \
