@@ -146,7 +146,8 @@ def damaged_pools(saved: str) -> Iterator[str]:
     yield from ("", "null", "[]", "3", '"pool"', "NaN", "{}", '{"format": null}', "[" * 100_000)
     yield from (saved + saved, saved[1:], saved.replace('"', "'"), "\ufeff" + saved, "\x00" + saved)
     yield "x" * MEGABYTE
-    deep = "[" * 900 + "]" * 900
+    # Deeper than any limit of recursion that something in this process may have set.
+    deep = "[" * 100_000 + "]" * 100_000
     yield saved.replace('{"x": [1]}', f'{{"x": {deep}}}')
     for number in range(POOLS - 16):
         if number % 4 == 0:
