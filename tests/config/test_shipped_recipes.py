@@ -85,7 +85,8 @@ def test_a_run_in_the_place_of_a_recipe_is_told_apart(tmp_path):
     for name in ("recipe.yaml", "run.sqlite"):
         (tmp_path / name).touch()
     with pytest.raises(
-        RecipeError, match=f"a run's directory; go on with `rlanything resume {tmp_path}`"
+        RecipeError,
+        match=f"^{tmp_path}: a run's directory; go on with `rlanything resume {tmp_path}`",
     ):
         load_recipe(tmp_path)
 

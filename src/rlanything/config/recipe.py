@@ -144,6 +144,11 @@ class Recipe(ConfigSection):
         return set(self.code) - set(ships_module(self.domain.model_dump(), None))
 
     @property
+    def allowance(self) -> str:
+        """The option that commands which read the recipe again need for its code; or nothing."""
+        return " --allow-code" if self.foreign_code else ""
+
+    @property
     def directory(self) -> Path:
         return self.run_dir or Path("runs") / self.name
 

@@ -45,15 +45,17 @@ def find_recipe(source: str | Path) -> Path:
     path = Path(source)
     shipped = shipped_files()
     try:
-        if (path / "recipe.yaml").is_file() and (path / "run.sqlite").is_file():
-            raise RecipeError(
-                f"{visible(source)}: a run's directory; go on with `rlanything resume {path}`, or "
-                f"begin another as it did with {path / 'recipe.yaml'} and run_dir=PATH"
-            )
-        if path.exists() and not (path.is_dir() and str(source) in shipped):
-            return path
+        there = path.exists() and not (path.is_dir() and str(source) in shipped)
+        of_run = there and all((path / name).is_file() for name in ("recipe.yaml", "run.sqlite"))
     except (OSError, ValueError) as error:  # a path that no file can have
         raise RecipeError(f"{visible(source)}: cannot be read ({error})") from None
+    if of_run:
+        raise RecipeError(
+            f"{visible(source)}: a run's directory; go on with `rlanything resume {path}`, or "
+            f"begin another as it did with {path / 'recipe.yaml'} and run_dir=PATH"
+        )
+    if there:
+        return path
     if str(source) in shipped:
         return shipped[str(source)]
     raise RecipeError(f"{visible(source)}: no such recipe; {_remedy(path, list(shipped))}")

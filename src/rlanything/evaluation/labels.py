@@ -14,8 +14,6 @@ from rlanything.records import Trajectory
 from rlanything.roles.chat_model import ChatModel
 from rlanything.roles.judges.llm import LLMJudge
 
-SIGNS = (-1, 0, 1)
-
 
 def oracle_labels(domain: Domain, trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:
     """Returns the oracle's step labels by trajectory; those it cannot label are missing. Raises
@@ -30,7 +28,9 @@ def oracle_labels(domain: Domain, trajectories: Sequence[Trajectory]) -> dict[st
 
 def _checked(labels: Sequence[int], trajectory: Trajectory) -> list[int]:
     """Returns the labels as Python's numbers: the store takes none of numpy's."""
-    known = [label for label in labels if not isinstance(label, bool | np.bool_) and label in SIGNS]
+    # True would pass for 1, and False for 0.
+    numbers = [label for label in labels if not isinstance(label, bool | np.bool_)]
+    known = [label for label in numbers if label in (-1, 0, 1)]
     if len(known) == len(labels) == len(trajectory.steps):
         return [int(label) for label in known]
     raise DomainError(

@@ -126,7 +126,7 @@ class Totals:
         return (self, (*counts, "ratio", "max_ratio", "kl", "entropy")), (self.mismatch, mismatch)
 
     def statistics(self) -> Statistics:
-        reference = {} if self.reference_kl is None else {"reference_kl": self.reference_kl}
+        kl = self.reference_kl
         return {
             "updates": len(self.losses),
             "skipped_updates": self.skipped,
@@ -141,6 +141,6 @@ class Totals:
             "chosen_tokens": self.tokens,
             "sample_tokens": self.sample_tokens,
             "computed_tokens": self.computed_tokens,
-            **{name: _mean(total, self.tokens) for name, total in reference.items()},
+            **({} if kl is None else {"reference_kl": _mean(kl, self.tokens)}),
             **self.mismatch.statistics(),
         }

@@ -148,18 +148,13 @@ def check_resumable(directory: Path) -> None:
         )
 
 
-def resumes(directory: Path, recipe: Recipe) -> str:
-    """Returns the command that continues a run."""
-    return f"rlanything resume {directory}{' --allow-code' if recipe.foreign_code else ''}"
-
-
 def explain(error: BaseException, directory: Path, recipe: Recipe) -> None:
     """Adds to the error that ended a run how to continue it, unless that would end as before.
     Raises `RunDirectoryError` where the directory went away meanwhile."""
     if gone := lost(directory):
         raise gone from error
     if not isinstance(error, DivergedError):
-        error.add_note(f"continue with `{resumes(directory, recipe)}`")
+        error.add_note(f"continue with `rlanything resume {directory}{recipe.allowance}`")
 
 
 def sync(path: Path) -> None:

@@ -154,8 +154,7 @@ def closing_lines(
     lines.append(f"run: {directory} ({seconds / 60:.1f} min)")
     lines.append(f"next: `rlanything tasks {directory}` shows the rewritten tasks")
     if splits:
-        allow = " --allow-code" if recipe.foreign_code else ""
-        again = f"rlanything eval {directory} --split {splits[-1]}{allow}"
+        again = f"rlanything eval {directory} --split {splits[-1]}{recipe.allowance}"
         lines[-1] += f"; `{again}` plays fresh episodes"
     return lines
 
