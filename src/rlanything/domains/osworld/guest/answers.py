@@ -198,19 +198,24 @@ def _element(parent: ElementTree.Element, node: accessible.Node) -> ElementTree.
 
 
 def _tree(request: dict[str, Any]) -> dict[str, Any]:
-    """Returns windows and nodes, once looks agree for a while or the time to wait is over."""
+    """Returns windows and nodes, once two looks agree between which nothing was at work for a
+    while, or the time to wait is over.
+
+    A look takes hundreds of calls, and applications work to answer them: none is taken while
+    programs are at work."""
     deadline = time.monotonic() + float(request.get("quiet", 0))
+    state: dict[str, Any] | None = None
+    since = time.monotonic()
     with _reader.lock:
-        state, owners = _look()
-        since = time.monotonic()
         while time.monotonic() < deadline:
-            at_work = busy.busy(owners)
-            after, owners = _look()
-            if at_work or _reader.late or after != state:
+            if busy.at_work():
+                since = time.monotonic()
+            elif state is None or time.monotonic() - since >= SETTLED_SECONDS:
+                after, owners = _look()
+                if after == state and not (_reader.late or busy.starting(owners)):
+                    return {**after, "quiet": True}
                 state, since = after, time.monotonic()
-            elif time.monotonic() - since >= SETTLED_SECONDS:
-                return {**after, "quiet": True}
-    return {**state, "quiet": False}
+        return {**_look()[0], "quiet": False}
 
 
 def _look() -> tuple[dict[str, Any], set[int]]:

@@ -30,11 +30,13 @@ class Process:
 
 
 def busy(owners: set[int]) -> bool:
-    """Looks on for a moment, and returns whether any program but this one is at work.
+    """Looks on for a moment, and returns whether programs are at work or an application starts."""
+    return at_work() or starting(owners)
 
-    At work is what uses the processor; what wants it, or the disk, and has to wait; and an
-    application that is starting. `owners`: the processes that have windows and said what is in
-    them."""
+
+def at_work() -> bool:
+    """Looks on for a moment, and returns whether any program but this one is at work: it uses the
+    processor, or wants it or the disk and has to wait, or has begun or ended."""
     before, waiting = processes(), 0
     after = before
     for _look in range(LOOKS):
@@ -45,9 +47,7 @@ def busy(owners: set[int]) -> bool:
         process.ticks - (before[pid].ticks if pid in before else 0)
         for pid, process in after.items()
     )
-    if waiting > 1 or spent > SHARE * LOOKS * LOOK_SECONDS * TICKS or set(after) != set(before):
-        return True
-    return _starting(after, owners)
+    return waiting > 1 or spent > SHARE * LOOKS * LOOK_SECONDS * TICKS or set(after) != set(before)
 
 
 def processes() -> dict[int, Process]:
@@ -64,8 +64,11 @@ def processes() -> dict[int, Process]:
     return running
 
 
-def _starting(alive: dict[int, Process], owners: set[int]) -> bool:
-    """Returns whether the server or the launcher began an application that shows nothing yet."""
+def starting(owners: set[int]) -> bool:
+    """Returns whether the server or the launcher began an application that shows nothing yet.
+
+    `owners`: the processes that have windows and said what is in them."""
+    alive = processes()
     now = float(Path("/proc/uptime").read_text().split()[0])
     starters = {os.getpid(), *(pid for pid in alive if _is_launcher(pid))}
     shown = set()
