@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence remedies judge-alone lambda at-length coding-arms web-arms judges judge-pays smollm2 lint test test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence remedies judge-alone lambda at-length coding-arms web-arms desktop-arms judges judge-pays smollm2 lint test test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -122,6 +122,12 @@ web-arms: setup ## rewrite benchmarks/miniwob-arms*.md: what each part brings on
 	  --out runs/web --page benchmarks/miniwob-arms.md
 	$(BIN)/python benchmarks/signals.py runs/web/outcome_only runs/web/policy runs/web/policy_judge \
 	  runs/web/policy_judge_env --out benchmarks/miniwob-arms-signals.md
+
+desktop-arms: osworld ## rewrite benchmarks/osworld-arms.md, osworld-signals.md: everything against outcomes on a desktop (two hours and a half)
+	$(BIN)/rlanything ablate recipes/osworld-nano.yaml --seeds 3 \
+	  --arms outcome_only,policy_judge_env --out runs/desktop --page benchmarks/osworld-arms.md
+	$(BIN)/python benchmarks/signals.py runs/desktop/outcome_only runs/desktop/policy_judge_env \
+	  --out benchmarks/osworld-signals.md
 
 judges: setup ## rewrite benchmarks/judges.md, from the runs of judge-alone (half an hour)
 	$(BIN)/python benchmarks/judges.py elsewhere
@@ -308,9 +314,7 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about n
 	$(BIN)/python benchmarks/miniwob_pages.py
 	$(BIN)/python benchmarks/learning.py recipes/miniwob-nano.yaml --controls --parallel 2 --page miniwob
 	$(BIN)/python benchmarks/miniwob_speed.py
-	$(BIN)/python benchmarks/learning.py recipes/osworld-nano.yaml --controls --page osworld-nano \
-	  --keep runs/osworld
-	$(BIN)/python benchmarks/signals.py runs/osworld --out benchmarks/osworld-signals.md
+	$(BIN)/python benchmarks/learning.py recipes/osworld-nano.yaml --controls --page osworld-nano
 	$(BIN)/python benchmarks/osworld_speed.py
 	$(BIN)/rlanything nano build --domain guess:Guess
 	$(BIN)/python benchmarks/learning.py examples/guess-nano.yaml --controls
