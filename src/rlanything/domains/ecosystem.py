@@ -86,6 +86,7 @@ class EcosystemEnvironment:
         self._game, self._rules = game, rules
         self._task, self._steps, self._total = Task("", ""), 0, 0.0
         self._choices: tuple[str, ...] | None = None
+        self._info: Mapping[str, Any] = {}
         self._randomness = OwnRandomness()
 
     def reset(self, task: Task) -> Observation:
@@ -95,7 +96,7 @@ class EcosystemEnvironment:
             turn = self._game.begin(task)
         if turn.over:
             raise EpisodeError(task.id, "its episode is over before it began: mend the environment")
-        self._choices = turn.choices
+        self._choices, self._info = turn.choices, turn.info
         return Observation(turn.text, turn.choices)
 
     def step(self, response: str) -> StepResult:
@@ -103,6 +104,8 @@ class EcosystemEnvironment:
         action = self.action_in(response)
         turn = self._turn(action)
         self._choices = turn.choices
+        if turn.valid or turn.info:  # else nothing was done, and what was known still holds
+            self._info = turn.info
         try:
             reward = reward_of(turn.reward)
             self._total += reward
@@ -133,7 +136,7 @@ class EcosystemEnvironment:
             return None
         self._rules.rewards.check(self._total)
         ended = turn.over and turn.terminated
-        end = EpisodeEnd(self._total, reward, self._steps, ended, turn.info)
+        end = EpisodeEnd(self._total, reward, self._steps, ended, self._info)
         return 1 if self._rules.win.holds(end) else -1
 
 

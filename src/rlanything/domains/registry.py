@@ -15,6 +15,10 @@ from rlanything.plugins import PluginError, load_plugin, make_plugin
 from rlanything.records import Task
 
 
+class NoTask(DomainError):
+    """Something that a domain gave for a task, and which is none."""
+
+
 def load_domain(name: str, options: Mapping[str, Any]) -> Domain:
     """Returns the domain registered under `name` (an entry point of `rlanything.domains`), or the
     class that a `module:Class` string names, made with `options`.
@@ -34,23 +38,30 @@ def checked_tasks(domain: Domain, split: str, count: int, seed: int) -> Sequence
     place = f"{type(domain).__qualname__}.tasks({split!r}, ...)"
     if not isinstance(tasks, Sequence):
         raise DomainError(f"{place} gave {tasks!r:.80}: return a list of rlanything.Task")
-    for task in tasks:
-        if not isinstance(task, Task) or not isinstance(task.id, str):
-            raise DomainError(
-                f"{place} gave {task!r:.80}: return a list of rlanything.Task, each with a text of "
-                "its own as id"
-            )
-        try:
-            json.dumps(task.data)
-        except (TypeError, ValueError) as fault:
-            raise DomainError(
-                f"{place}: the data of task {task.id!r} cannot be kept as JSON ({fault}): give "
-                "plain numbers, texts, lists and dictionaries"
-            ) from None
+    tasks = [checked_task(place, task) for task in tasks]
     if len(tasks) > len({task.id for task in tasks}):
         twice = Counter(task.id for task in tasks).most_common(1)[0][0]
         raise DomainError(f"{place} gave {twice!r} twice: give every task an id of its own")
     return tasks
+
+
+def checked_task(place: str, task: object) -> Task:
+    """Returns a task with its data as JSON keeps it, which a resumed run reads. Raises
+    `NoTask`."""
+    if not isinstance(task, Task) or not all(
+        isinstance(text, str) for text in (task.id, task.instruction, task.kind)
+    ):
+        raise NoTask(
+            f"{place} gave {task!r:.80}: an rlanything.Task is due, each with a text of its own as "
+            "id, and with texts as instruction and kind"
+        )
+    try:
+        return replace(task, data=json.loads(json.dumps(task.data)))
+    except (TypeError, ValueError, RecursionError) as fault:
+        raise NoTask(
+            f"{place}: the data of task {task.id!r} cannot be kept as JSON ({fault}): give "
+            "plain numbers, texts, lists and dictionaries"
+        ) from None
 
 
 def named_function(option: str, name: str, takes: str) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
 from rlanything.domains.base import Domain, InvalidTask, Refused, StagedCriticDomain
+from rlanything.domains.registry import NoTask, checked_task
 from rlanything.engines.base import Sampling
 from rlanything.plugins import PluginError
 from rlanything.records import Direction, JudgedTrajectory, Messages, Task
@@ -197,6 +198,7 @@ class LLMAdapter:
                 task = self._domain.parse_candidate(
                     request.root, f"{request.slot}@{iteration}", answer
                 )
+                task = checked_task(f"{type(self._domain).__qualname__}.parse_candidate", task)
                 if task.instruction == request.active.instruction:
                     raise InvalidTask("the slot's active task already asks for this")
                 if request.active != request.root:
@@ -204,6 +206,8 @@ class LLMAdapter:
                     self._domain.parse_candidate(request.active, task.id, answer)
             except InvalidTask as reason:
                 refused.append(Refusal(reason.stage, f"{answer.strip()!r}: {reason}"))
+            except NoTask as fault:
+                refused.append(Refusal("unreadable", f"{answer.strip()!r}: {fault}"))
             else:
                 return task, tuple(refused)
         return None, tuple(refused)

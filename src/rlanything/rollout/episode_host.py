@@ -105,6 +105,11 @@ def _step(environment: Environment, response: Response) -> StepResult:
         result = environment.step(response)
     _check(environment, "step", result, StepResult)
     _check(environment, "step", result.observation, Observation)
+    if not isinstance(result.action, str | None):
+        raise TypeError(
+            f"{type(environment).__qualname__}.step gave an action that is {result.action!r:.80}, "
+            "no text"
+        )
     return result
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Sequence
 
 from rlanything.algorithm.curriculum import Pool
@@ -38,9 +40,13 @@ class HeldOut:
         )
 
     def warn_of(self, pool: Pool) -> None:
-        """Warns of tasks that train and are held out."""
+        """Warns of tasks that train and are held out, by their ids or by what they ask for."""
+        asked = Counter(_asked(slot.root) for slot in pool.slots)
+        # What several ask for alike does not tell them apart: such tasks are known by their ids.
+        trained = {slot.id for slot in pool.slots} | {key for key, n in asked.items() if n == 1}
         for split, tasks in self.tasks.items():
-            if shared := {task.id for task in tasks} & {slot.id for slot in pool.slots}:
+            shared = [task.id for task in tasks if trained & {task.id, _asked(task)}]
+            if shared:
                 self._progress.warn(
                     f"{len(shared)} of the {len(tasks)} held-out tasks of split {split!r} are "
                     f"trained on, {min(shared)!r} for one: what it gains on them is no measure of "
@@ -119,3 +125,8 @@ class HeldOut:
         if self.labeller is None:
             return oracle_labels(self._domain, played)
         return self.labeller.label(played, derive(self._recipe.seed, "labels"), self._progress)
+
+
+def _asked(task: Task) -> str:
+    """Returns what a task is, whatever it is called."""
+    return json.dumps([task.instruction, task.kind, task.data], sort_keys=True)

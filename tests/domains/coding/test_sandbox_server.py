@@ -269,7 +269,7 @@ UNUSABLE = {
 @pytest.mark.parametrize("answer", UNUSABLE.values(), ids=UNUSABLE)
 def test_an_answer_of_wrong_types_is_broken(hasty: Server, answer: Any) -> None:
     assert outcome(hasty, answer).verdict is Verdict.BROKEN
-    assert len(hasty.bodies) == 2
+    assert len(hasty.bodies) == 3  # the last one with another program
 
 
 def test_what_a_program_prints_never_makes_its_run_broken(hasty: Server) -> None:
@@ -292,7 +292,7 @@ def test_a_redirect_is_refused_and_names_the_place(server: Server, status: int) 
     with pytest.raises(SandboxUnavailable) as caught:
         outcome(server, redirect(status, "http://user:pw@evil.example:8080/run_code?a=b"))
     assert f"answers {status} and points to evil.example:8080, to which" in str(caught.value)
-    assert len(server.bodies) == 1
+    assert len(server.bodies) == 2  # the second with another program
     for location in ("/v2", "http://[::1", "//", "\x1b[31m", "x" * 60_000):
         with pytest.raises(SandboxUnavailable, match="points to another path") as caught:
             outcome(server, redirect(status, location))

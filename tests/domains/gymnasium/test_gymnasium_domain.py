@@ -191,7 +191,8 @@ def test_actions_are_read_in_the_types_of_their_space() -> None:
 
 
 def test_observations_are_described_in_words() -> None:
-    assert described({"at": np.array([0.12345, 2]), "say": "hi"}) == "at: [0.123, 2.   ]\nsay: hi"
+    assert described({"at": np.array([0.12345, 2]), "say": "hi"}) == "at: [0.1235, 2]\nsay: hi"
+    assert described(np.array([1e-4, -0.5])) == "[0.0001, -0.5]"
     assert described((np.int64(3), 4)) == "3, 4"
     assert marked("a\x1b[41mS\x1b[0mb\x1b[1m") == "a[S]b"
 

@@ -68,7 +68,11 @@ class ProgramEnvironment:
         self._answers = self._refused = 0
         options, server = self._options, endpoint()
         door = server.open(self._conversation, options.models, options.helpers, options.images)
-        self._open = (door, self._start(task, self._conversation, server, door))
+        try:
+            self._open = (door, self._start(task, self._conversation, server, door))
+        except BaseException:
+            server.shut(door)
+            raise
         first = self._next()
         if isinstance(first, Ending):
             outcome, _ = self._outcome(first)
@@ -97,6 +101,10 @@ class ProgramEnvironment:
         outcome, reward = self._outcome(following)
         self._stop()
         return StepResult(_END, step.action, step.valid, outcome, reward)
+
+    def close(self) -> None:
+        """Ends the program of the last episode."""
+        self._stop()
 
     def _find(self, wanted: str) -> None:
         """Shows the request with this id, where another was shown: an episode that is played again

@@ -72,7 +72,7 @@ def read_tasks(source: str | Path | Sequence[Row], splits: Mapping[str, float]) 
 
 def _lines(path: Path) -> Iterator[tuple[int, Any]]:
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except OSError as error:
         raise MissingData(f"tasks: {path} cannot be read ({error.strerror}); name a file") from None
     except UnicodeDecodeError:
@@ -81,7 +81,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
         if line.strip():
             try:
                 yield number, json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise DomainError(f"{path}, line {number}: no JSON ({error}); mend it") from None
 
 
@@ -103,7 +103,7 @@ def _task(place: str, row: Any) -> tuple[Task, str | None]:
 
 
 def _dealt(tasks: Sequence[Task], splits: Mapping[str, float]) -> dict[str, list[Task]]:
-    """Returns the tasks of each split: which one a task is in depends on the ids alone."""
+    """Returns the tasks of each split: which one a task is in depends on the ids of all alone."""
     order = sorted(tasks, key=lambda task: hashlib.sha256(task.id.encode()).digest())
     dealt: dict[str, list[Task]] = {}
     start, share = 0, 0.0

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlanything.records import ToolCall
+from rlanything.surrogates import whole_characters
 
 _MARKED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _FENCED = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
@@ -54,7 +55,7 @@ def _call(text: str) -> ToolCall | None:
     given = said.get("arguments", said.get("parameters", {}))
     if isinstance(given, str):
         return call_of(said["name"], given)
-    return ToolCall(said["name"], json.dumps(given, ensure_ascii=False)) if _is(given) else None
+    return _written(said["name"], given)
 
 
 def call_of(name: str, arguments: str) -> ToolCall | None:
@@ -64,8 +65,11 @@ def call_of(name: str, arguments: str) -> ToolCall | None:
         given = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         return None
-    return ToolCall(name, json.dumps(given, ensure_ascii=False)) if _is(given) else None
+    return _written(name, given)
 
 
-def _is(given: Any) -> bool:
-    return isinstance(given, dict)
+def _written(name: str, given: Any) -> ToolCall | None:
+    if not isinstance(given, dict):
+        return None
+    # An escape may stand for half a character, which nobody can be sent.
+    return ToolCall(whole_characters(name), whole_characters(json.dumps(given, ensure_ascii=False)))

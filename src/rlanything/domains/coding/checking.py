@@ -10,6 +10,14 @@ from rlanything.domains.coding.problem import Example, Problem
 from rlanything.domains.coding.sandbox.base import Executor, Job, Limits, RunResult, Verdict
 from rlanything.domains.coding.sandbox.comparison import same_tokens
 
+_CHECKED = """\
+import contextlib, io
+with contextlib.redirect_stdout(io.StringIO()):
+    exec(compile({source!r}, "program.py", "exec"), {{"__name__": "program"}})
+print({proof!r})
+"""
+"""What a program prints, and what it does only when run by itself, is no part of the function that
+is checked."""
 AGREEING = 2
 """Solutions that must print the same before it counts as what the problem asks for."""
 
@@ -22,7 +30,8 @@ def ground_truth_jobs(problem: Problem, program: str, memory_mb: int) -> list[Jo
     # Printed after the check, and not to be guessed: a program that ends early has not passed. (One
     # that looks for the word in its own code could; these problems are for evaluation only.)
     proof = secrets.token_hex(16)
-    return [Job(f"{program}\n\n{problem.check}\nprint('{proof}')\n", b"", proof, limits=limits)]
+    checked = _CHECKED.format(source=f"{program}\n\n{problem.check}\n", proof=proof)
+    return [Job(checked, b"", proof, limits=limits)]
 
 
 def limits_of(problem: Problem, memory_mb: int) -> Limits:

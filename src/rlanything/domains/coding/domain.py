@@ -104,6 +104,10 @@ class Coding:
         style: str = "nano",
         prompts: str | None = None,
     ) -> None:
+        if data is not None and not (
+            isinstance(data, Mapping) and all(isinstance(file, str) for file in data.values())
+        ):
+            raise DomainError(f"data is {data!r:.80}: write {{train: FILE, in_domain: FILE}}")
         self._data = data
         self._difficulty = _difficulties(difficulty)
         for name, value, most in (

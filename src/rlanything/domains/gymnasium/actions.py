@@ -97,6 +97,11 @@ def _fitted(space: Any, value: Any) -> Any:
         return tuple(_fitted(member, part) for member, part in members)
     if isinstance(space, spaces.Dict):
         return {name: _fitted(space[name], part) for name, part in value.items()}
+    if isinstance(space, spaces.Sequence) and not space.stack:
+        return tuple(_fitted(space.feature_space, part) for part in value)
     if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
-        return np.asarray(value, dtype=space.dtype)
+        fitted = np.asarray(value, dtype=space.dtype)
+        if np.issubdtype(space.dtype, np.integer) and not np.array_equal(fitted, value):
+            raise ValueError("a fraction where the space has whole numbers")
+        return fitted
     return value

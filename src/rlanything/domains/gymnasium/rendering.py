@@ -79,13 +79,15 @@ def check_observations(environment: Any, rendering: Rendering) -> None:
 
 
 def described(observation: Any) -> str:
-    """Returns an observation in words: its parts by their names, its numbers as they are."""
+    """Returns an observation in words: its parts by their names, its numbers by four digits."""
     if isinstance(observation, Mapping):
         return "\n".join(f"{name}: {described(part)}" for name, part in observation.items())
     if isinstance(observation, tuple | list):
         return ", ".join(map(described, observation))
     if isinstance(observation, np.ndarray):
-        return np.array2string(observation, precision=3, suppress_small=True, separator=", ")
+        return np.array2string(
+            observation, separator=", ", formatter={"float_kind": "{:.4g}".format}
+        )
     return str(observation)
 
 

@@ -12,6 +12,7 @@ from rlanything.domains.miniwob.actions import ACTION_MARKER, USAGE, USAGE_BY_SI
 from rlanything.domains.miniwob.browser import HEIGHT, WIDTH, Browser
 from rlanything.domains.miniwob.environment import MiniWobEnvironment, open_episode
 from rlanything.domains.miniwob.experts import right_actions
+from rlanything.domains.miniwob.pages import Page
 from rlanything.domains.miniwob.rewriting import family, setting_in
 from rlanything.domains.miniwob.sight import replayed
 from rlanything.domains.miniwob.tasks import (
@@ -129,7 +130,7 @@ class MiniWob(ScreenDomain):
         page = page_of(root)
         numbers = {
             knob.name: f"{knob.name} {knob.least} to {knob.most}"
-            for member in family(page)
+            for member in self._in_place_of(page)
             for knob in member.knobs
         }
         return self._ask_adapter(
@@ -137,14 +138,15 @@ class MiniWob(ScreenDomain):
             direction,
             critics,
             page=page.name,
-            pages=", ".join(each.name for each in family(page)),
+            pages=", ".join(each.name for each in self._in_place_of(page)),
             numbers=", ".join(numbers.values()) or "none",
         )
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         """Returns a task with another page, other numbers or a hint; it was loaded, and solved by
         the expert."""
-        setting = setting_in(completion, page_of(root))
+        page = page_of(root)
+        setting = setting_in(completion, page, self._in_place_of(page))
         spec = changed_spec(root, setting)
         if (spec, setting.hint) == (spec_of_task(root), root.data["hint"]):
             raise InvalidTask("nothing is changed")
@@ -156,6 +158,11 @@ class MiniWob(ScreenDomain):
         except EpisodeError as fault:
             raise InvalidTask(fault.reason, "unsolvable") from fault
         return task
+
+    def _in_place_of(self, page: Page) -> tuple[Page, ...]:
+        """Returns the pages that may take its place, itself first; none that is held out."""
+        held_out = {each.name for each in self.splits["ood"]} - {page.name}
+        return tuple(each for each in family(page) if each.name not in held_out)
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
         del task, trajectories  # an expert solved a candidate when it was proposed

@@ -7,7 +7,7 @@ An answer is a few lines: `page: NAME`, `NUMBER: VALUE` for the numbers that the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rlanything.domains.base import InvalidTask
@@ -31,11 +31,12 @@ def family(page: Page) -> tuple[Page, ...]:
     return (page, *(each for each in PAGES.values() if each.family == page.family != each != page))
 
 
-def setting_in(answer: str, root: Page) -> PageSetting:
-    """Returns the setting that the answer asks for. Raises `InvalidTask` with the reason."""
+def setting_in(answer: str, root: Page, pages: Sequence[Page]) -> PageSetting:
+    """Returns the setting that the answer asks for; `pages`: those that may take the root's place,
+    itself among them. Raises `InvalidTask` with the reason."""
     fields = _fields(answer)
     name = fields.pop("page", root.name)
-    allowed = {page.name: page for page in family(root)}
+    allowed = {page.name: page for page in pages}
     if name not in allowed:
         raise InvalidTask(f"page {name} is none of {', '.join(allowed)}")
     hint = _hint(fields.pop("hint", "none"))

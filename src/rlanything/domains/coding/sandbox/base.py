@@ -32,7 +32,8 @@ class Verdict(StrEnum):
     OUTPUT = "output limit"
     BROKEN = "broken"
     """The executor failed, not the program: nothing is known about it. No program can bring it
-    about: one under which three boxes die, where another program then runs, has failed."""
+    about: one under which boxes die or a server fails, where another program then runs, has
+    failed."""
 
 
 MOST = {
@@ -51,7 +52,8 @@ class Limits:
 
     cpu_seconds: float = 4.0
     wall_seconds: float | None = None
-    """None: 2.5 times the CPU seconds and 1 more, so that a busy machine fails no program."""
+    """None: 2.5 times the CPU seconds and 1 more, so that others' work fails no program
+    on a machine that runs no more than twice as many as it has cores."""
     memory_mb: int = 1024
     """Address space, in MiB, the interpreter's own 40 or so included."""
     output_bytes: int = 8 * 2**20
@@ -87,6 +89,10 @@ class Job:
     tolerance: float | None = None
     """Largest difference of numbers, absolute or relative; None: they must be equal."""
     limits: Limits = DEFAULT_LIMITS
+
+
+CONTROL = Job("print(6 * 7)", expected="42")
+"""A run that tells a program's fault from the executor's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
-from rlanything.domains.coding.sandbox.base import Job, RunResult, Verdict
+from rlanything.domains.coding.sandbox.base import CONTROL, Job, RunResult, Verdict
 from rlanything.domains.coding.sandbox.box import Box, BoxDied, Ended
 from rlanything.domains.coding.sandbox.comparison import verdict_on
 
 TRIES = 3
 """Most tries of a run that somebody kills, or whose box dies."""
-CONTROL = Job("print(6 * 7)", expected="42")
-"""A run that tells the program's fault from the machine's, after that many."""
 
 READY = (
     *("array", "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "fractions"),
