@@ -224,7 +224,7 @@ class Tasks(rl.TextDomain):
     ("tasks", "said"),
     [
         ((None,), r"Tasks.tasks\('train', ...\) gave None: return a list of rlanything.Task"),
-        (({"id": "a"},), "gave {'id': 'a'}: return a list"),
+        (({"id": "a"},), "gave {'id': 'a'}: an rlanything.Task is due"),
         ((rl.Task(cast(str, 3), ""),), "each with a text of its own as id"),
         ((rl.Task("a", "", data={"x": np.int64(3)}),), r"of task 'a' cannot be kept as JSON \("),
         ((rl.Task("a", ""), rl.Task("a", "")), "gave 'a' twice: give every task an id of its own"),
@@ -247,6 +247,19 @@ def test_held_out_tasks_that_are_trained_on_are_warned_of(
     rl.Trainer(TINY, domain=same, overrides=held_out, run_dir=tmp_path / "run", progress=True)
     said = " ".join(capsys.readouterr().out.split())
     assert "8 of the 8 held-out tasks of split 'in_domain' are trained on, '0' for one" in said
+
+
+def test_held_out_tasks_are_known_by_what_they_ask_for_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Named(Tasks):
+        def tasks(self, split: str, count: int, seed: int) -> Any:
+            return [rl.Task(f"{split}-{i}", f"Reach {i}.") for i in range(count)]
+
+    held_out = {**SMALL, "evaluation.episodes": 8}
+    rl.Trainer(TINY, domain=Named(), overrides=held_out, run_dir=tmp_path / "run", progress=True)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "held-out tasks of split 'in_domain' are trained on, 'in_domain-0' for one" in said
 
 
 def test_fewer_iterations_than_are_done_are_refused(tmp_path: Path) -> None:

@@ -202,6 +202,15 @@ def test_no_asks_make_no_proposals_and_no_calls(frozen_model):
     assert engine.calls == []
 
 
+def test_a_candidate_that_is_no_task_is_refused(frozen_model, monkeypatch):
+    adapter, _ = adapter_with(frozen_model, ["count to 2"])
+    candidate = Task("s1@0", "count to 2", data={"to": {2}})
+    monkeypatch.setattr(Counting, "parse_candidate", lambda *_: candidate)
+    [proposal] = adapter.propose([ask()], iteration=0, seed=5)
+    assert proposal.task is None
+    assert "cannot be kept as JSON" in proposal.refused[0].text
+
+
 def test_a_domain_that_breaks_is_not_mistaken_for_an_invalid_task(frozen_model, monkeypatch):
     adapter, _ = adapter_with(frozen_model, ["count to 2"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol
 
@@ -196,6 +196,11 @@ def _advance(
         crash, result = result, StepResult(CRASHED, None, valid=False, outcome=-1)
     if isinstance(said, Completion):
         episode.steps.append(_step(episode.observation, said, result))
+    elif episode.steps:  # what the step before led to was refused, and this came in its place
+        seen = result.observation
+        episode.steps[-1] = replace(
+            episode.steps[-1], next_observation=seen.text, next_image=seen.image_name
+        )
     episode.observation = result.observation
     if result.outcome is None and len(episode.steps) < max_steps:
         return None

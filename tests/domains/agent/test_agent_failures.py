@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import signal
@@ -19,7 +20,8 @@ import rlanything as rl
 from helpers.agents import Scripted, agent, ask, played
 from rlanything.domains.agent.domain import AgentDomain
 from rlanything.domains.base import DomainError
-from rlanything.records import Task
+from rlanything.records import JudgedTrajectory, Task
+from rlanything.runs.store.codec import encode_episode
 
 
 async def fine(task: Task, client: Any) -> bool:
@@ -256,6 +258,39 @@ async def stubborn(task: Task, client: Any) -> bool:
 def test_a_refused_request_is_no_step_and_the_program_goes_on() -> None:
     [trajectory] = played(agent(stubborn, ["refuse: too long", "yes"])).trajectories
     assert (len(trajectory.steps), trajectory.outcome) == (1, 1)
+
+
+async def trimming(task: Task, client: Any) -> bool:
+    await ask(client, "One?")
+    with contextlib.suppress(openai.BadRequestError):
+        await ask(client, "Two, at length?")
+    await ask(client, "Two?")
+    return True
+
+
+def test_a_step_leads_to_the_request_that_came_in_the_place_of_a_refused_one() -> None:
+    rollouts = played(agent(trimming, ["1", "refuse: too long", "2"]))
+    [trajectory] = rollouts.trajectories
+    first, second = trajectory.steps
+    assert first.next_observation == second.observation
+    assert "Two?" in second.observation
+    encode_episode(JudgedTrajectory(trajectory, ((), ())))
+
+
+def test_an_environment_that_is_closed_ends_its_program() -> None:
+    ended = threading.Event()
+
+    async def waiting(task: Task, client: Any) -> bool:
+        try:
+            await ask(client, "Well?")
+        finally:
+            ended.set()
+        return True
+
+    environment = agent(waiting).environment()
+    environment.reset(Task("a", "Ask."))
+    environment.close()
+    assert ended.wait(5)
 
 
 def test_a_program_that_never_stops_asking_what_is_refused_is_ended() -> None:

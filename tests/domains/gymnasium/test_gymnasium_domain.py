@@ -190,6 +190,16 @@ def test_actions_are_read_in_the_types_of_their_space() -> None:
             reader.value(action)
 
 
+def test_whole_numbers_are_asked_for_where_the_space_has_them() -> None:
+    reader = ActionReader.of(spaces.MultiDiscrete([3, 3]), None)
+    assert list(reader.value("[1, 2.0]")) == [1, 2]
+    for action in ("[1.9, 2]", "[-0.5, 2]"):
+        with pytest.raises(NoSuchAction, match="This is no action"):
+            reader.value(action)
+    pairs = ActionReader.of(spaces.Sequence(spaces.Discrete(3)), None)
+    assert pairs.value("[0, 2]") == (0, 2)
+
+
 def test_observations_are_described_in_words() -> None:
     assert described({"at": np.array([0.12345, 2]), "say": "hi"}) == "at: [0.1235, 2]\nsay: hi"
     assert described(np.array([1e-4, -0.5])) == "[0.0001, -0.5]"

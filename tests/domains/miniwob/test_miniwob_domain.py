@@ -226,6 +226,15 @@ def test_all_pages_of_a_family_can_take_each_others_place(miniwob: MiniWob) -> N
             assert spec_of_task(miniwob.parse_candidate(root, "new", f"page: {other.name}")).page
 
 
+def test_no_rewrite_brings_a_held_out_page_of_the_family(miniwob: MiniWob) -> None:
+    domain = MiniWob(pages=["click-test"], held_out=["click-test-transfer"])
+    root = task_on(miniwob, "click-test")
+    with pytest.raises(InvalidTask, match="click-test-transfer is none of click-test, click-tes"):
+        domain.parse_candidate(root, "new", "page: click-test-transfer\nhint: none")
+    [asked] = domain.adapter_prompt(root, "harder", [])
+    assert "click-test-transfer" not in asked.content
+
+
 def test_episodes_are_played_in_workers_with_screenshots_kept_by_name(
     miniwob: MiniWob, tmp_path: Path
 ) -> None:
