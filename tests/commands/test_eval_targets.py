@@ -107,3 +107,11 @@ def test_a_method_that_is_none_is_refused_with_those_there_are(text: str) -> Non
     with pytest.raises(RecipeError, match="write best-of-8 or mpsc-8 or alphacodium-8 or s-star-8"):
         selection_rule(text)
     assert selection_rule("s-star-8") == SelectionRule("s-star", 8)
+
+
+@pytest.mark.parametrize("key", ["policy.model", "judge.model"])
+def test_a_run_is_asked_with_the_models_that_it_trained(tmp_path: Path, key: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(TINY.read_text(), encoding="utf-8")
+    asked = replace(request(str(tmp_path)), overrides=[f"{key}=nano"])
+    with pytest.raises(RecipeError, match=f"{key}: .* is asked with the model that it trained"):
+        run_eval(asked, Progress(Console(quiet=True)))

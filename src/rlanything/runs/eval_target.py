@@ -262,6 +262,7 @@ def _recipe(request: EvalRequest) -> Recipe:
     elif is_run(request.target):
         check_plain(target)
         recipe = load_recipe(target / RECIPE, request.overrides, allow_code=request.allow_code)
+        refuse_models(request.target, recipe, request.overrides)
     else:
         refuse_mistyped(request.target)
         # The environment's own list of actions, where it has one, is what any model can play with.
@@ -348,6 +349,13 @@ def _judge(
 def _day(request: EvalRequest) -> datetime | None:
     """Returns the day on which the target began; None where it is no run."""
     return day_begun(Path(request.target)) if is_run(request.target) else None
+
+
+def refuse_models(run: str, recipe: Recipe, overrides: Sequence[str]) -> None:
+    """Raises `RecipeError` for overrides that name another model than a run's own."""
+    own = {"policy.model", "judge.model"} if recipe.judge.trains else {"policy.model"}
+    for key in own.intersection(override.partition("=")[0] for override in overrides):
+        raise RecipeError(f"{key}: {run} is asked with the model that it trained: leave this out")
 
 
 def checkpoint_of(run: str, progress: Progress) -> Path:

@@ -21,6 +21,7 @@ from rlanything.runs.eval_target import (
     is_recipe,
     is_run,
     refuse_mistyped,
+    refuse_models,
     typed_domain,
 )
 from rlanything.runs.inside import RECIPE
@@ -97,7 +98,10 @@ def recorded_recipe(
     """Returns the recipe in which a judge is described: that of a run, with the model that it
     trained last, or the recipe of that name; None where the name is neither's."""
     recipe = written_recipe(name, overrides, allow_code)
-    if recipe is None or not is_run(name) or not recipe.judge.trains:
+    if recipe is None or not is_run(name):
+        return recipe
+    refuse_models(name, recipe, overrides)
+    if not recipe.judge.trains:
         return recipe
     return load_recipe(recipe, {"judge.model": str(checkpoint_of(name, progress) / "judge")})
 

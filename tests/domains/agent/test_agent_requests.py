@@ -145,7 +145,8 @@ def over_the_network(task: Task, client: Any) -> bool:
     return (text, names) == ("Words", ["policy"])
 
 
-def test_a_plain_function_asks_over_the_network() -> None:
+def test_a_plain_function_asks_over_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # which nobody asks
     assert run(over_the_network, "Words").outcome == 1
 
 
@@ -246,6 +247,8 @@ PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA
         ({"logit_bias": {"3": 1}}, "logit_bias is not supported: leave it out"),
         ({"tools": [{"type": "web_search"}]}, "tools must be a list of functions"),
         ({"tools": 3}, "tools must be a list of functions"),
+        ({"messages": [{"role": ["user"], "content": ""}]}, "role must be one of"),
+        ({"messages": [{"role": "assistant", "tool_calls": 5}]}, "tool_calls must be a list"),
         ({"tool_choice": {"function": {"name": "f"}}}, "names 'f', which is none of tools"),
         ({"tool_choice": "maybe"}, "tool_choice must be auto"),
         ({"structured_outputs": {"regex": "a"}}, "a list of the texts to choose among"),

@@ -74,7 +74,11 @@ class Function:
     def _call(self, solve: Solve, task: Task, place: tuple[str, str]) -> None:
         url, key = place
         try:
-            with openai.OpenAI(base_url=url, api_key=key, timeout=None, max_retries=0) as client:
+            # No proxy of the environment: the endpoint is in this process.
+            direct = openai.DefaultHttpxClient(trust_env=False, timeout=None)
+            with openai.OpenAI(
+                base_url=url, api_key=key, timeout=None, max_retries=0, http_client=direct
+            ) as client:
                 self._conversation.finish(Ending(solve(task, client)))
         except BaseException as fault:
             self._conversation.finish(Ending(fault=fault))

@@ -198,12 +198,16 @@ def _messages(value: Any, pictures: list[Image] | None) -> Messages:
 
 def _message(number: int, value: Any, pictures: list[Image] | None) -> Message:
     place = f"messages[{number}]"
-    if not isinstance(value, Mapping) or value.get("role") not in _ROLES:
+    role = value.get("role") if isinstance(value, Mapping) else None
+    if not isinstance(role, str) or role not in _ROLES:
         known = ", ".join(_ROLES)
         raise Denial(f"{place}: role must be one of {known}", place)
     text, images = _content(place, value.get("content"), pictures)
-    calls = tuple(_call(place, call) for call in value.get("tool_calls") or ())
-    return Message(_ROLES[value["role"]], text, images, calls)
+    called = value.get("tool_calls") or ()
+    if not isinstance(called, Sequence) or isinstance(called, str):
+        raise Denial(f"{place}: tool_calls must be a list", place)
+    calls = tuple(_call(place, call) for call in called)
+    return Message(_ROLES[role], text, images, calls)
 
 
 def _content(place: str, value: Any, pictures: list[Image] | None) -> tuple[str, tuple[str, ...]]:
