@@ -1,7 +1,7 @@
 """The pages that are played, their splits, and what of a page may be changed.
 
-A page of a family can take the place of another of it. The pages of `ood` share no family with
-those of `train`.
+A page of a family can take the place of another of it, unless it is held out. The pages of `OOD`
+share no family with those of `TRAIN`.
 """
 
 from __future__ import annotations
