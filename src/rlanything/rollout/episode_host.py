@@ -105,11 +105,6 @@ def _step(environment: Environment, response: Response) -> StepResult:
         result = environment.step(response)
     _check(environment, "step", result, StepResult)
     _check(environment, "step", result.observation, Observation)
-    if not isinstance(result.action, str | None):
-        raise TypeError(
-            f"{type(environment).__qualname__}.step gave an action that is {result.action!r:.80}, "
-            "no text"
-        )
     return result
 
 
@@ -119,6 +114,11 @@ def _check(environment: Environment, method: str, answer: object, kind: type) ->
         raise TypeError(
             f"{type(environment).__qualname__}.{method} gave {answer!r:.80} where an "
             f"rlanything.{kind.__name__} is due"
+        )
+    if isinstance(answer, StepResult) and not isinstance(answer.action, str | None):
+        raise TypeError(
+            f"{type(environment).__qualname__}.{method} gave an action that is "
+            f"{answer.action!r:.80}, no text"
         )
     if isinstance(answer, Observation) and not isinstance(answer.text, str):
         raise TypeError(

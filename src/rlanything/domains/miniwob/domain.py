@@ -127,26 +127,25 @@ class MiniWob(ScreenDomain):
         rollouts: Sequence[JudgedTrajectory] = (),
     ) -> Messages:
         del rollouts
-        page = page_of(root)
+        pages = self._in_place_of(page_of(root))
         numbers = {
             knob.name: f"{knob.name} {knob.least} to {knob.most}"
-            for member in self._in_place_of(page)
+            for member in pages
             for knob in member.knobs
         }
         return self._ask_adapter(
             root,
             direction,
             critics,
-            page=page.name,
-            pages=", ".join(each.name for each in self._in_place_of(page)),
+            page=pages[0].name,
+            pages=", ".join(each.name for each in pages),
             numbers=", ".join(numbers.values()) or "none",
         )
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         """Returns a task with another page, other numbers or a hint; it was loaded, and solved by
         the expert."""
-        page = page_of(root)
-        setting = setting_in(completion, page, self._in_place_of(page))
+        setting = setting_in(completion, self._in_place_of(page_of(root)))
         spec = changed_spec(root, setting)
         if (spec, setting.hint) == (spec_of_task(root), root.data["hint"]):
             raise InvalidTask("nothing is changed")

@@ -31,11 +31,11 @@ def family(page: Page) -> tuple[Page, ...]:
     return (page, *(each for each in PAGES.values() if each.family == page.family != each != page))
 
 
-def setting_in(answer: str, root: Page, pages: Sequence[Page]) -> PageSetting:
-    """Returns the setting that the answer asks for; `pages`: those that may take the root's place,
-    itself among them. Raises `InvalidTask` with the reason."""
+def setting_in(answer: str, pages: Sequence[Page]) -> PageSetting:
+    """Returns the setting that the answer asks for; `pages`: those that it may name, the root's
+    first. Raises `InvalidTask` with the reason."""
     fields = _fields(answer)
-    name = fields.pop("page", root.name)
+    name = fields.pop("page", pages[0].name)
     allowed = {page.name: page for page in pages}
     if name not in allowed:
         raise InvalidTask(f"page {name} is none of {', '.join(allowed)}")
