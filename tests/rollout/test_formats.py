@@ -27,15 +27,17 @@ SAID = [
 
 
 def trl(**changes: Any) -> dict[str, Any]:
-    row = {"step": 3, "prompt": CHAT, "completion": SAID, "won": 1.0, "style": -0.5}
+    row = {"step": 3, "prompt": CHAT, "completion": SAID, "won": 0.5}
     return {**row, "advantage": 0.7, "source": "x", **changes}
 
 
 def prime_rl(**changes: Any) -> dict[str, Any]:
     arguments = {"id": "1", "type": "function", "name": "open", "arguments": '{"what": "door"}'}
     said: list[dict[str, Any]] = [{**SAID[0], "tool_calls": [arguments]}, *SAID[1:]]
-    nodes = [{"message": message} for message in CHAT]
-    nodes += [{"message": m, "sampled": m["role"] == "assistant"} for m in said]
+    nodes = [
+        {"message": each, "sampled": each["role"] == "assistant", "parent": i - 1 if i else None}
+        for i, each in enumerate([*CHAT, *said])
+    ]
     rewards = {"won": {"score": 1.0, "weight": 0.5}, "style": None}
     trace = {"id": "abc", "task": {"type": "T", "key": "k1"}, "nodes": nodes, "rewards": rewards}
     return {"id": "e", "task": {"type": "T"}, "traces": [trace], **changes}
@@ -83,6 +85,56 @@ def test_a_text_of_trl_is_one_step_and_a_trace_is_an_episode_too() -> None:
     assert step["response"] == "4"
     [trace] = prime_rl()["traces"]
     assert LineFormat("prime-rl")(trace)["steps"] == STEPS
+
+
+def test_rewards_of_trl_are_named_where_several_columns_are_numbers() -> None:
+    row = trl(length=120, style=-0.5, none=None)
+    with pytest.raises(FormatError, match="the columns won, length, style are numbers") as refused:
+        LineFormat("trl")(row)
+    assert "--reward COLUMN" in refused.value.remedy
+    assert LineFormat("trl", ["won", "style=2", "none"])(row)["reward"] == 0.5 - 1.0
+    for missing in (["none"], ["other"]):
+        with pytest.raises(FormatError):
+            LineFormat("trl", missing)(row)
+    for name, rewards in {"verl": ["won"], "trl": ["won=x"]}.items():
+        with pytest.raises(FormatError, match="--reward"):
+            LineFormat(name, rewards)
+
+
+def test_a_conversation_that_was_cut_shows_each_answer_what_came_before_it() -> None:
+    """An agent that forgets its middle goes on from the beginning, with a summary."""
+
+    def node(parent: Any, role: str, content: str) -> dict[str, Any]:
+        message = {"role": role, "content": content}
+        return {"message": message, "sampled": role == "assistant", "parent": parent}
+
+    nodes = [
+        node(None, "user", "A room."),
+        node(0, "assistant", "I look."),
+        node(1, "tool", "A key."),
+        node(2, "assistant", "I take it."),
+        node(0, "user", "You have a key."),
+        node(4, "assistant", "I leave."),
+        node(5, "tool", "Outside."),
+    ]
+    [trace] = prime_rl()["traces"]
+    steps = LineFormat("prime-rl")({**trace, "nodes": nodes})["steps"]
+    assert [[*step.values()] for step in steps] == [
+        ["", "I look.", "A key."],
+        ["A key.", "I take it.", ""],
+        ["A room.\n\nYou have a key.", "I leave.", "Outside."],
+    ]
+    for parent in (6, 7, -1, "x"):
+        with pytest.raises(FormatError):
+            LineFormat("prime-rl")({**trace, "nodes": [*nodes[:6], node(parent, "tool", "")]})
+
+
+def test_a_trace_that_was_not_scored_is_not_lost_but_refused() -> None:
+    [trace] = prime_rl()["traces"]
+    for rewards in ({}, {"won": None}):
+        with pytest.raises(FormatError, match="none of its rewards was scored") as refused:
+            LineFormat("prime-rl")({**trace, "rewards": rewards})
+        assert refused.value.remedy == "remove the line"
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -21,6 +21,8 @@ from helpers.tiny import completion_of, tiny_model
 from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import TrainedRoleConfig
+from rlanything.domains.base import EpisodeError, Observation, StepResult
+from rlanything.domains.text import TextDomain
 from rlanything.engines.base import DivergedError, ModelError, Request, Sampling
 from rlanything.engines.deadline import GenerationTimeout, TimedEngine
 from rlanything.engines.hf.engine import HFEngine
@@ -31,6 +33,7 @@ from rlanything.records import Completion, Sample, Task
 from rlanything.runs.checkpoint import CheckpointError
 from rlanything.runs.directory import explain
 from rlanything.runs.lineage import read_lineage
+from rlanything.runs.stopping import NothingPlayed
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
@@ -163,6 +166,43 @@ def test_tasks_that_kill_or_stop_their_workers_are_quarantined_and_the_rest_goes
     played = store.query("SELECT iteration, task FROM trajectories ORDER BY 1, 2")
     assert [row for row in played if row[0] == 2] == [(2, "train2")]
     store.close()
+
+
+class Closed(TextDomain):
+    """A game whose server does not answer before it is mended."""
+
+    action_marker = ">"
+
+    def __init__(self, mended: Path) -> None:
+        self._mended = mended
+
+    def tasks(self, split: str, count: int, seed: int) -> list[Task]:
+        return [Task(f"{split}{i}", "say go") for i in range(count)]
+
+    def environment(self) -> Closed:
+        return self
+
+    def reset(self, task: Task) -> Observation:
+        if self._mended.exists():
+            return Observation("?", ("go", "stay"))
+        raise EpisodeError(task.id, "the server does not answer")
+
+    def step(self, response: str) -> StepResult:
+        return StepResult(Observation("!", ("go", "stay")), response, True, 1)
+
+
+@pytest.mark.parametrize(("iterations", "kept"), [(2, 2), (9, 3)])
+def test_a_run_in_which_nothing_is_played_stops_and_goes_on_once_it_is_mended(
+    iterations: int, kept: int, tmp_path: Path
+) -> None:
+    domain, run = Closed(tmp_path / "mended"), tmp_path / "run"
+    changes = [f"run_dir={run}", f"loop.iterations={iterations}", "evaluation.episodes=0"]
+    changes += ["environment.workers=0", "loop.tasks_per_iteration=2"]
+    with pytest.raises(NothingPlayed, match=f"the last {kept} iterations: .* does not answer"):
+        Trainer(TINY, domain=domain, overrides=changes, progress=QUIET).train()
+    (tmp_path / "mended").touch()
+    resumed = Trainer.resume(run, domain=domain, overrides=["loop.iterations=4"], progress=QUIET)
+    assert [bool(record.groups) for record in resumed] == [True] * (4 - kept)
 
 
 def candidate(name: str) -> Candidate:

@@ -49,6 +49,10 @@ def judge(
         str | None,
         typer.Option("--format", help="Lines of verl, trl or prime-rl; needs --win-at."),
     ] = None,
+    reward: Annotated[
+        list[str] | None,
+        typer.Option(help="A column of --format trl that is a reward, or COLUMN=WEIGHT."),
+    ] = None,
     allow_code: ALLOW_CODE = False,
 ) -> None:
     """Have a judge score every step of rollouts from any framework.
@@ -62,7 +66,8 @@ def judge(
     from rlanything.runs.judge_source import JudgeSource
 
     source = JudgeSource(judge, tuple(overrides or ()), domain, allow_code)
-    request = JudgeFileRequest(rollouts, source, out, seed, win_at, line_format)
+    columns = tuple(reward or ())
+    request = JudgeFileRequest(rollouts, source, out, seed, win_at, line_format, columns)
     progress = Progress(Terminal(stderr=True))
     result = run_judge_file(request, progress)
     earlier = f" ({result.earlier} of them before an interruption)" if result.earlier else ""

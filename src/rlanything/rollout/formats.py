@@ -10,28 +10,38 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 Line: TypeAlias = Mapping[str, Any]
 """The object of a line."""
 _NO_REWARDS = ("step", "advantage")
-"""Columns of TRL that are numbers, and no reward."""
+"""Columns of TRL that may be numbers, and are no reward."""
 
 
 class FormatError(ValueError):
     """A line is not what the format has; the message says what is missing."""
 
+    def __init__(self, fault: str, remedy: str = "check --format") -> None:
+        super().__init__(fault)
+        self.remedy = remedy
+
 
 class LineFormat:
     """A format by name, one for each file: it counts the rollouts of a prompt to name them."""
 
-    def __init__(self, name: str) -> None:
-        """Raises `FormatError` for a name that is not in `FORMATS`."""
+    def __init__(self, name: str, rewards: Sequence[str] = ()) -> None:
+        """`rewards`: TRL's columns that are, each COLUMN or COLUMN=WEIGHT; none: the only column of
+        numbers is. Raises `FormatError` for a name that is not in `FORMATS`, and for such rewards
+        of another format."""
         if name not in FORMATS:
             raise FormatError(f"there is no format {name!r}: use one of {', '.join(FORMATS)}")
-        self._read = FORMATS[name]
+        if rewards and name != "trl":
+            raise FormatError(f"a {name} line says what its reward is: leave --reward out")
+        weights = dict(map(_weight, rewards))
+        self._read = partial(_trl, weights=weights) if weights else FORMATS[name]
         self._seen: Counter[str] = Counter()
 
     def __call__(self, line: Line) -> dict[str, Any]:
@@ -39,7 +49,7 @@ class LineFormat:
         `FormatError` for one of another format."""
         try:
             entry = self._read(line)
-        except (KeyError, TypeError, IndexError, AttributeError) as fault:
+        except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as fault:
             missing = f"no {fault}" if isinstance(fault, KeyError) else f"{fault}"
             raise FormatError(f"not of this format ({missing})") from fault
         if "trajectory" not in entry:
@@ -68,20 +78,32 @@ def _verl(line: Line) -> dict[str, Any]:
     return _entry(prompt, [(prompt, response, "")], line["score"], line.get("step"))
 
 
-def _trl(line: Line) -> dict[str, Any]:
-    rewards = [
-        value
-        for name, value in line.items()
-        if name not in _NO_REWARDS and type(value) in (int, float) and math.isfinite(value)
-    ]
-    if not rewards:
-        raise FormatError("not of this format (no column is a reward)")
+def _trl(line: Line, weights: Mapping[str, float] | None = None) -> dict[str, Any]:
     prompt, said = line["prompt"], line["completion"]
     if isinstance(prompt, str):
         turns = [(prompt, _text(said), "")]
     else:
-        turns = _turns([*prompt, *said], [message["role"] == "assistant" for message in said])
-    return _entry(turns[0][0], turns, sum(rewards), line.get("step"))
+        sampled = [False] * len(prompt) + [message["role"] == "assistant" for message in said]
+        turns = _turns([*prompt, *said], sampled, [None, *range(len(sampled) - 1)])
+    return _entry(turns[0][0], turns, _trl_reward(line, weights), line.get("step"))
+
+
+def _trl_reward(line: Line, weights: Mapping[str, float] | None) -> float:
+    if weights is None:
+        columns = [name for name in line if name not in _NO_REWARDS and _is_number(line[name])]
+        if len(columns) > 1:
+            raise FormatError(
+                f"the columns {', '.join(columns)} are numbers",
+                "name those that are rewards: --reward COLUMN, or --reward COLUMN=WEIGHT",
+            )
+        weights = dict.fromkeys(columns, 1.0)
+    # A reward function of TRL's that has nothing to say about a rollout leaves no number.
+    scores = [weight * line[name] for name, weight in weights.items() if _is_number(line[name])]
+    if not scores:
+        raise FormatError(
+            "no column is a reward", "remove the line, or check --format and --reward"
+        )
+    return sum(scores)
 
 
 def _prime_rl(line: Line) -> dict[str, Any]:
@@ -91,9 +113,13 @@ def _prime_rl(line: Line) -> dict[str, Any]:
     (trace,) = traces
     nodes, task = trace["nodes"], trace["task"]
     turns = _turns(
-        [node["message"] for node in nodes], [bool(node.get("sampled")) for node in nodes]
+        [node["message"] for node in nodes],
+        [bool(node.get("sampled")) for node in nodes],
+        [node.get("parent") for node in nodes],
     )
     rewards = [each for each in trace["rewards"].values() if each is not None]
+    if not rewards:
+        raise FormatError("none of its rewards was scored", "remove the line")
     reward = sum(each["score"] * each.get("weight", 1.0) for each in rewards)
     entry = _entry(turns[0][0], turns, reward, None)
     name = task.get("key") or task.get("hash") or entry["task"]
@@ -105,6 +131,21 @@ FORMATS: Mapping[str, Callable[[Line], dict[str, Any]]] = {
     "trl": _trl,
     "prime-rl": _prime_rl,
 }
+
+
+def _weight(reward: str) -> tuple[str, float]:
+    name, equals, weight = reward.partition("=")
+    try:
+        factor = float(weight) if equals else 1.0
+    except ValueError:
+        factor = math.nan
+    if not math.isfinite(factor):
+        raise FormatError(f"--reward {reward}: use COLUMN or COLUMN=WEIGHT, a number")
+    return name, factor
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int or (type(value) is float and math.isfinite(value))
 
 
 def _entry(
@@ -125,22 +166,37 @@ def _entry(
     }
 
 
-def _turns(messages: Sequence[Line], sampled: Sequence[bool]) -> list[tuple[str, str, str]]:
-    """Returns what was shown, said and shown next at each sampled message. `sampled`: whether the
-    model wrote it, for the last messages or for all."""
-    shown: list[list[str]] = [[]]
-    said: list[str] = []
-    written = [*[False] * (len(messages) - len(sampled)), *sampled]
-    for message, by_model in zip(messages, written, strict=True):
-        if by_model:
-            said.append(_text(message))
-            shown.append([])
+def _turns(
+    messages: Sequence[Line], sampled: Sequence[bool], parents: Sequence[int | None]
+) -> list[tuple[str, str, str]]:
+    """Returns what was shown, said and shown next at each message that the model wrote. `parents`:
+    which message came before each; branches part where a conversation was cut or begun anew."""
+    # By message: what was shown since the answer before it, and the place of that answer.
+    shown: list[list[str]] = []
+    answered: list[int | None] = []
+    after: dict[int, list[str]] = {}
+    followed: set[int] = set()
+    for i, (message, by_model, parent) in enumerate(zip(messages, sampled, parents, strict=True)):
+        if parent is not None and not 0 <= parent < i:
+            raise FormatError(f"not of this format (message {i} comes after message {parent})")
+        if parent is None or sampled[parent]:
+            before, answer = [], parent
         else:
-            shown[-1].append(_text(message))
+            before, answer = shown[parent], answered[parent]
+        shown.append(before if by_model else [*before, _text(message)])
+        answered.append(answer)
+        if answer is not None and answer not in followed:
+            after[answer] = shown[i]
+            if by_model:
+                followed.add(answer)
+    said = [i for i, by_model in enumerate(sampled) if by_model]
     if not said:
         raise FormatError("not of this format (no message is the model's)")
-    texts = ["\n\n".join(filter(None, parts)) for parts in shown]
-    return [(texts[i], response, texts[i + 1]) for i, response in enumerate(said)]
+    return [(_joined(shown[i]), _text(messages[i]), _joined(after.get(i, ()))) for i in said]
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(filter(None, parts))
 
 
 def _text(said: Any) -> str:

@@ -194,7 +194,7 @@ def _entry(
         try:
             entry = line_format(entry)
         except FormatError as error:
-            fail(str(error), "check --format")
+            fail(str(error), error.remedy)
     if win_at is not None:
         entry["outcome"] = _outcome(place, entry.get("reward"), win_at)
     for key in ("task", "trajectory", "outcome", "steps"):
@@ -215,7 +215,8 @@ def _entry(
 
 
 def _outcome(place: FilePlace, reward: Any, win_at: float) -> int:
-    if type(reward) not in (int, float) or not math.isfinite(reward):
+    # A whole number may have any number of digits, and is a number all the same.
+    if type(reward) is not int and (type(reward) is not float or not math.isfinite(reward)):
         place.fail(f"'reward' is {reprlib.repr(reward)}, no number", "give one, to be won by")
     return 1 if reward >= win_at else -1
 

@@ -36,6 +36,8 @@ class JudgeFileRequest:
     """The outcome is whether a line's `reward` reaches it; None: the line has its outcome."""
     line_format: str | None = None
     """A name in `FORMATS`; None: lines as `TEXT_SHAPE` has them."""
+    rewards: tuple[str, ...] = ()
+    """Columns of such lines that are rewards; see `LineFormat`."""
 
     @property
     def partial(self) -> Path:
@@ -79,6 +81,8 @@ def run_judge_file(request: JudgeFileRequest, progress: Progress) -> JudgedFile:
 
 def _line_format(request: JudgeFileRequest) -> LineFormat | None:
     if request.line_format is None:
+        if request.rewards:
+            raise RolloutsError("--reward: names columns of --format trl; leave it out")
         return None
     if request.win_at is None:
         raise RolloutsError(
@@ -86,7 +90,7 @@ def _line_format(request: JudgeFileRequest) -> LineFormat | None:
             "won, e.g. --win-at 1"
         )
     try:
-        return LineFormat(request.line_format)
+        return LineFormat(request.line_format, request.rewards)
     except FormatError as error:
         raise RolloutsError(f"--format: {error}") from error
 

@@ -1,4 +1,5 @@
-"""SIGINT and SIGTERM: stop at once, but never between a checkpoint and its entry in the store."""
+"""What stops a run early: SIGINT and SIGTERM, though never between a checkpoint and its entry in
+the store, and iterations in which no episode could be played."""
 
 from __future__ import annotations
 
@@ -8,7 +9,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from rlanything.loop import IterationResult
+from rlanything.rollout.episodes import faults
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+MAX_UNPLAYED = 3
+"""So many iterations in a row without an episode stop a run: it would go on to its end like that,
+and nobody would know."""
+
+
+class NothingPlayed(RuntimeError):
+    """No episode could be played for a while; the message is one line."""
+
+
+class Plays:
+    """Watches that iterations have episodes."""
+
+    def __init__(self, left: int) -> None:
+        """`left`: the iterations that a run has before it."""
+        self._patience, self._unplayed = min(left, MAX_UNPLAYED), 0
+
+    def watch(self, result: IterationResult) -> None:
+        """Raises `NothingPlayed` if the latest iterations had no episode, this one the last."""
+        self._unplayed = 0 if result.groups else self._unplayed + 1
+        if self._unplayed == self._patience:
+            why = faults(result.failures, ()) or ["no task is left that can be played"]
+            raise NothingPlayed(
+                f"nothing was played in the last {self._patience} iterations: {why[0]}; see to "
+                "that first"
+            )
 
 
 class Stopped(BaseException):

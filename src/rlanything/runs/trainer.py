@@ -51,7 +51,7 @@ from rlanything.runs.parts import Parts
 from rlanything.runs.recovery import Position, last_position, recover
 from rlanything.runs.report.writing import Reporter
 from rlanything.runs.results import IterationRecord
-from rlanything.runs.stopping import Stopped, Stopper
+from rlanything.runs.stopping import Plays, Stopped, Stopper
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import closing_lines, iteration_line, judge_line
 from rlanything.runs.trackers import check_trackers, tracking
@@ -130,14 +130,13 @@ class Trainer:
         last checkpoint, on the first iteration, raises what `__init__` raises."""
         directory = Path(run_dir)
         check_resumable(directory)
-        changes = allowed_changes(overrides)
         trainer = cls.__new__(cls)
+        trainer._changes = allowed_changes(overrides)
         trainer._parts = Parts(domain, judge, adapter, loss)
         trainer._progress = progress_of(progress)
-        recipe = load_recipe(directory / RECIPE, overrides, allow_code=allow_code)
-        trainer._written_recipe, trainer._changes = recipe, changes
-        recipe = recipe.model_copy(update={"run_dir": directory})
-        trainer._recipe = trainer._parts.named_in(recipe)
+        written = load_recipe(directory / RECIPE, overrides, allow_code=allow_code)
+        recipe = written.model_copy(update={"run_dir": directory})
+        trainer._written_recipe, trainer._recipe = written, trainer._parts.named_in(recipe)
         trainer._directory, trainer._fresh = directory, False
         trainer._environments, trainer._lines = None, None
         return trainer
@@ -311,7 +310,7 @@ class Trainer:
         done, iterations = self._position.iteration, self._recipe.loop.iterations
         self._evaluate_all(done)
         self._report()
-        begun = time.perf_counter()
+        begun, plays = time.perf_counter(), Plays(iterations - done)
         self._progress.seconds.pop("iterations", None)  # of a loop that was left
         with self._progress.phase("iterations", iterations, "iterations") as advance:
             advance(done)
@@ -324,6 +323,7 @@ class Trainer:
                 self._evaluate_all(iteration)
                 self._report()
                 yield record
+                plays.watch(result)
 
     def _report(self) -> None:
         with self._progress.phase("report", 1, "page"):
