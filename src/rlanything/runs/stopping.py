@@ -1,5 +1,5 @@
-"""What stops a run early: SIGINT and SIGTERM, though never between a checkpoint and its entry in
-the store, and iterations in which no episode could be played."""
+"""Early ends of a run: SIGINT and SIGTERM, though never between a checkpoint and its entry in the
+store, and iterations in which no episode could be played."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NothingPlayed(RuntimeError):
 
 
 class Plays:
-    """Watches that iterations have episodes."""
+    """A watch over a run: iterations without an episode end it."""
 
     def __init__(self, left: int) -> None:
         """`left`: the iterations that a run has before it."""
