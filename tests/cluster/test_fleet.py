@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import given
@@ -10,8 +12,8 @@ from hypothesis import strategies as st
 
 from rlanything.cluster.base import Call
 from rlanything.cluster.fleet import SeatsEngine, spread_requests
-from rlanything.cluster.seat import Seat
-from rlanything.engines.base import Request, Sampling
+from rlanything.cluster.seat import Failed, Seat, answer
+from rlanything.engines.base import PromptsTooLong, Request, Sampling
 
 
 def request(conversation: str, tokens: int) -> Request:
@@ -66,7 +68,7 @@ class Echoes:
     ) -> dict[int, Any]:
         self.asked.append(dict(calls))
         return {
-            seat: [[r.prompt_ids] for r in call.arguments[1]]
+            seat: {i: [r.prompt_ids] for i, r in call.arguments[1].items()}
             if call.method is Seat.generate
             else None
             for seat, call in reversed(list(calls.items()))
@@ -84,7 +86,7 @@ def test_results_come_back_in_the_order_of_the_requests():
     mixed = [requests[i] for i in (3, 0, 4, 1, 2)]
     assert engine.generate(mixed, sampling) == [[r.prompt_ids] for r in mixed]
     first, second = (
-        {s: {r.conversation for r in call.arguments[1]} for s, call in each.items()}
+        {s: {r.conversation for r in call.arguments[1].values()} for s, call in each.items()}
         for each in seats.asked
     )
     assert first == second
@@ -93,3 +95,18 @@ def test_results_come_back_in_the_order_of_the_requests():
     assert set(seats.asked[-1]) == {0, 1}
     engine.generate(mixed[:1], sampling)
     assert set(seats.asked[-1]) == {0}
+
+
+def test_prompts_that_are_too_long_are_named_by_their_places_among_all():
+    class Short:
+        def generate(self, requests: Sequence[Request], sampling: Sampling) -> Any:
+            raise PromptsTooLong("too long", [len(requests) - 1])
+
+    seat: Any = Seat.__new__(Seat)
+    seat._models = {"policy": SimpleNamespace(engine=Short())}
+    requests = {3: request("a", 10), 7: request("b", 10)}
+    failed = answer(seat, Call(Seat.generate, ("policy", requests, Sampling(1.0, 4))))
+    assert isinstance(failed, Failed)
+    error = pickle.loads(pickle.dumps(failed.error))
+    assert isinstance(error, PromptsTooLong)
+    assert (str(error), error.places) == ("too long", (7,))

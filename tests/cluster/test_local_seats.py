@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,10 @@ class Deeds(Seat):
             time.sleep(60)
         distributed.barrier()
 
+    def refuse_or_nap(self, rank: int) -> None:
+        Deeds.refuse(self, rank)
+        time.sleep(1)
+
     def threads(self) -> tuple[int, str]:
         import torch
 
@@ -87,6 +92,27 @@ def test_what_a_seat_raises_is_raised_and_the_seats_go_on(seats: LocalSeats) -> 
     with pytest.raises(ModelError, match="seat says no"):
         seats.ask(both(Deeds.refuse, 1), 30)
     assert seats.ask(both(Deeds.number), 30) == {0: 0, 1: 1}
+
+
+def test_seats_that_do_not_wait_for_one_another_are_given_the_time_they_need(
+    seats: LocalSeats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalSeats, "grace_seconds", 0.1)
+    calls = {n: replace(call, apart=True) for n, call in both(Deeds.refuse_or_nap, 1).items()}
+    with pytest.raises(ModelError, match="seat says no"):
+        seats.ask(calls, 30)
+    assert seats.ask(both(Deeds.number), 30) == {0: 0, 1: 1}
+
+
+def test_an_interrupted_call_ends_the_seats_lest_its_answer_be_taken_for_the_next_calls() -> None:
+    def interrupt(samples: int) -> None:
+        raise KeyboardInterrupt
+
+    seats = LocalSeats(ClusterConfig(seats=2, start_seconds=100), "cpu", 2)
+    with pytest.raises(KeyboardInterrupt):
+        seats.ask(both(Deeds.count, 3), 30, interrupt)
+    with pytest.raises(SeatLost):
+        seats.ask(both(Deeds.number), 30)
 
 
 def lost(method: object, *arguments: object, seconds: float = 30) -> tuple[Exception, float]:

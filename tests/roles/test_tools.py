@@ -151,6 +151,15 @@ def test_what_the_template_cannot_render_is_refused_before_anything_is_generated
     assert engine.calls == []
 
 
+def test_arguments_that_are_nested_too_deeply_are_refused() -> None:
+    deep = '{"a": ' * 600 + "1" + "}" * 600
+    chat_model = LocalChatModel(model := model_with(WITH_TOOLS), embedded_engine(model))
+    call = Message("assistant", "", calls=(ToolCall("search", deep),))
+    with pytest.raises(RequestsRefused) as refused:
+        chat_model.answer([ChatRequest((*CHAT, call), (0,), refusable=True)], Sampling(1.0, 8))
+    assert "nested too deeply; send a flatter one" in refused.value.reasons[0]
+
+
 def test_requests_that_are_too_long_or_whose_actions_would_be_cut_are_refused_alone() -> None:
     model = tiny_model()
     long = ChatRequest((Message("user", "Go."),), (0,), refusable=True)
@@ -165,6 +174,14 @@ def test_requests_that_are_too_long_or_whose_actions_would_be_cut_are_refused_al
     assert refused.value.reasons == {1: "policy: too long; raise it"}
     with pytest.raises(PromptsTooLong):
         chat_model.answer([replace(long, refusable=False)], Sampling(1.0, 8))
+    chat_model = LocalChatModel(model, ScriptedEngine(model, lambda prompt, seed: "fine"))
+    assert model.context is not None
+    over = replace(long, messages=(Message("user", "Go. " * model.context),))
+    with pytest.raises(RequestsRefused) as refused:
+        chat_model.answer([long, over], Sampling(1.0, 8))
+    assert list(refused.value.reasons) == [1]
+    assert f"are more than its {model.context}; send fewer" in refused.value.reasons[1]
+    chat_model.answer([long, replace(over, refusable=False)], Sampling(1.0, 8))
     cut = replace(long, actions=Actions(">", ("a very long action that is cut",), 0))
     with pytest.raises(RequestsRefused) as refused:
         chat_model.answer([cut], Sampling(1.0, 3))

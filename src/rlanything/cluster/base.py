@@ -17,6 +17,8 @@ class Call:
 
     method: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
+    apart: bool = False
+    """Whether seats do it each for itself: one that fails leaves none waiting for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,19 +35,21 @@ class SeatsEngine:
         self._homes: dict[str, int] = {}
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
-        """Returns completions [requests][n], in the order of the requests."""
+        """Returns completions [requests][n], in the order of the requests. Raises
+        `PromptsTooLong`."""
         spread = spread_requests(requests, self._homes, self._seats.size)
         calls = {
-            seat: Call(Seat.generate, (self._role, [requests[i] for i in chosen], sampling))
+            seat: Call(
+                Seat.generate, (self._role, {i: requests[i] for i in chosen}, sampling), apart=True
+            )
             for seat, chosen in enumerate(spread)
             if chosen
         }
         answers = self._seats.ask(calls, self._seconds) if calls else {}
-        completions: list[list[Completion]] = [[] for _ in requests]
-        for seat, groups in answers.items():
-            for i, group in zip(spread[seat], groups, strict=True):
-                completions[i] = group
-        return completions
+        completions: dict[int, list[Completion]] = {}
+        for groups in answers.values():
+            completions |= groups
+        return [completions[i] for i in range(len(requests))]
 
     def sync_weights(self) -> None:
         self._forget(Seat.sync_weights)

@@ -26,8 +26,17 @@ class Answers(ABC):
         """Makes calls, by seat; see `Seats.ask`."""
         if not self._alive:
             raise SeatLost("the seats have ended")
-        self._post(calls, seconds)
-        return self._gather(set(calls), seconds, on_progress)
+        apart = all(call.apart for call in calls.values())
+        try:
+            self._post(calls, seconds)
+            results, failures = self._gather(set(calls), seconds, on_progress, apart)
+        except BaseException:
+            # An answer that is on its way would be taken for that to the next call.
+            self.close()
+            raise
+        if failures:
+            raise failures[min(failures)]
+        return results
 
     @abstractmethod
     def close(self) -> None:
@@ -51,9 +60,13 @@ class Answers(ABC):
         """Returns a seat's next message. Raises `SeatLost`, after which no seat is left."""
 
     def _gather(
-        self, waiting: set[int], seconds: float, on_progress: Callable[[int], None] | None
-    ) -> dict[int, Any]:
-        """Returns the results of the seats that are at work, once all are done."""
+        self,
+        waiting: set[int],
+        seconds: float,
+        on_progress: Callable[[int], None] | None = None,
+        apart: bool = False,
+    ) -> tuple[dict[int, Any], dict[int, Exception]]:
+        """Returns what the seats that are at work say in the end: results, and failures."""
         results: dict[int, Any] = {}
         failures: dict[int, Exception] = {}
         deadline = time.monotonic() + seconds
@@ -75,13 +88,11 @@ class Answers(ABC):
                     failures[number] = message.error
                 if not isinstance(message, SamplesDone):
                     waiting.discard(number)
-                patience = min(self.grace_seconds, seconds) if failures else seconds
+                patience = seconds if apart or not failures else min(self.grace_seconds, seconds)
                 deadline = time.monotonic() + patience
-        if failures:
-            if waiting:
-                self.close()
-            raise failures[min(failures)]
-        return results
+        if waiting:
+            self.close()
+        return results, failures
 
     def _lose(self, why: str) -> NoReturn:
         self.close()

@@ -41,7 +41,9 @@ class LocalSeats(Answers):
         places = [dataclasses.replace(place, rank=rank) for rank in range(config.seats)]
         self._post(dict(enumerate(places)), config.start_seconds)
         try:
-            self._gather(set(range(self.size)), config.start_seconds, None)
+            _, failures = self._gather(set(range(self.size)), config.start_seconds)
+            if failures:
+                raise failures[min(failures)]
         except BaseException:
             self.close()
             raise

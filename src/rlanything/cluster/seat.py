@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,7 +27,7 @@ from rlanything.cluster.models import (
     load_trained,
     prepare_torch,
 )
-from rlanything.engines.base import Request, Sampling
+from rlanything.engines.base import PromptsTooLong, Request, Sampling
 from rlanything.engines.channel import Channel
 from rlanything.engines.hf.text import ModelText
 from rlanything.learning.base import Statistics
@@ -88,10 +88,16 @@ class Seat:
         return trained.model.text
 
     def generate(
-        self, role: str, requests: Sequence[Request], sampling: Sampling
-    ) -> list[list[Completion]]:
-        """Returns completions [requests][n]."""
-        return self._models[role].engine.generate(requests, sampling)
+        self, role: str, requests: Mapping[int, Request], sampling: Sampling
+    ) -> dict[int, list[Completion]]:
+        """Returns completions [n] by the requests' places among all. Raises `PromptsTooLong` with
+        places of that kind."""
+        places = list(requests)
+        try:
+            answers = self._models[role].engine.generate(list(requests.values()), sampling)
+        except PromptsTooLong as error:
+            raise PromptsTooLong(str(error), [places[i] for i in error.places]) from None
+        return dict(zip(places, answers, strict=True))
 
     def sync_weights(self, role: str) -> None:
         """Forgets what an engine computed with old weights."""

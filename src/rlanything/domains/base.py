@@ -175,6 +175,11 @@ class AgentEnvironment(Environment, Protocol):
     """An environment in which an agent of its own acts, whose observations have a `request`. It is
     given whole replies, and `step` where there is no more than text."""
 
+    def begin(self, task: Task) -> None:
+        """Starts the agent of an episode without waiting for anything, so that those of several
+        start at the same time. May be left out before `reset`."""
+        ...
+
     def take(self, reply: Reply) -> None:
         """Hands an answer over without waiting for anything, so that the programs of several
         episodes go on at the same time. May be left out before `reply`."""

@@ -35,8 +35,11 @@ class PromptsTooLong(ModelError):
 
     def __init__(self, message: str, places: Sequence[int]) -> None:
         """`places`: theirs among the requests."""
-        super().__init__(message)
+        super().__init__(message, places)
         self.places = tuple(places)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @dataclass(frozen=True, slots=True)

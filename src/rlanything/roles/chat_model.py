@@ -179,8 +179,10 @@ class LocalChatModel:
         refused: dict[int, str] = {}
         for i, question in enumerate(questions):
             try:
-                choices = self._choices(question.actions, sampling)
-                posed.append((self._prompt(question), choices))
+                choices, prompt = self._choices(question.actions, sampling), self._prompt(question)
+                if question.refusable:
+                    self._check_length(prompt, _limit(question, sampling))
+                posed.append((prompt, choices))
             except ModelError as error:
                 if not question.refusable:
                     raise
@@ -188,6 +190,15 @@ class LocalChatModel:
         if refused:
             raise RequestsRefused(refused)
         return posed
+
+    def _check_length(self, prompt: Prompt, new: int) -> None:
+        # Whoever cannot be refused is answered all the same: most models bear somewhat more.
+        context = self._model.context
+        if context is not None and len(prompt.ids) + new > context:
+            raise ModelError(
+                f"{self._model.name}: a prompt of {len(prompt.ids)} tokens and {new} new ones are "
+                f"more than its {context}; send fewer messages, or ask for fewer tokens"
+            )
 
     def _prompt(self, question: ChatRequest) -> Prompt:
         previous = self._prompts.get(question.conversation)
@@ -263,13 +274,17 @@ def grouped_by_limit(
     """Returns [questions][n]; the places of those with the same limit are `answered` together."""
     places: dict[int, list[int]] = {}
     for i, question in enumerate(questions):
-        own = sampling.max_tokens if question.actions else question.max_tokens
-        places.setdefault(min(own or sampling.max_tokens, sampling.max_tokens), []).append(i)
+        places.setdefault(_limit(question, sampling), []).append(i)
     groups: dict[int, list[Completion]] = {}
     for limit, members in places.items():
         limited = replace(sampling, max_tokens=limit)
         groups |= zip(members, answered(members, limited), strict=True)
     return [groups[i] for i in range(len(questions))]
+
+
+def _limit(question: ChatRequest, sampling: Sampling) -> int:
+    own = sampling.max_tokens if question.actions else question.max_tokens
+    return min(own or sampling.max_tokens, sampling.max_tokens)
 
 
 def _unused() -> dict[str, int]:

@@ -115,10 +115,14 @@ class Chat:
         of_tools = tools or any(message.calls or message.role == "tool" for message in messages)
         if of_tools and not self._shows_tools:
             messages, tools = tools_in_words(messages, tools), ()
-        return self._apply(
-            [self._turn(message) for message in messages],
-            template_tools(tools, self._harmless),
-        )
+        try:
+            turns = [self._turn(message) for message in messages]
+            offered = template_tools(tools, self._harmless)
+        except RecursionError:
+            raise ModelError(
+                "a tool, or the arguments of a call, is nested too deeply; send a flatter one"
+            ) from None
+        return self._apply(turns, offered)
 
     def _turn(self, message: Message) -> dict[str, Any]:
         turn: dict[str, Any] = {"role": message.role, "content": self._harmless(message.content)}

@@ -162,7 +162,10 @@ print(True)
         del os.environ["SECRET"]
 
 
-def test_a_command_may_be_run_as_any_other(folder: Path) -> None:
+def test_a_command_may_be_run_as_any_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The way out of this machine, which does not lead to the endpoint.
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
     program = 'print(ask("?") == "yes" and os.path.exists(os.environ["MARK"]))'
     mark = {"MARK": str(folder / "program.py")}
     assert won(run(folder, program, contained=False, variables=mark))

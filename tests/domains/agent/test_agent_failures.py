@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 import httpx2
+import numpy as np
 import openai
 import pytest
 
@@ -21,6 +22,7 @@ from helpers.agents import Scripted, agent, ask, played
 from rlanything.domains.agent.domain import AgentDomain
 from rlanything.domains.base import DomainError
 from rlanything.records import JudgedTrajectory, Task
+from rlanything.rollout.episode_host import EpisodeHost, Play
 from rlanything.runs.store.codec import encode_episode
 
 
@@ -33,7 +35,8 @@ async def misbehave(task: Task, client: Any) -> Any:
     said = (await ask(client, task.instruction)).choices[0].message.content
     match said.split():
         case ["return", value]:
-            return {"nan": math.nan, "text": "won", "none": None, "high": 1.5, "low": -0.1}[value]
+            values = {"nan": math.nan, "text": "won", "none": None, "high": 1.5, "low": -0.1}
+            return {**values, "array": np.array([1.0, 0.0])}[value]
         case ["raise"]:
             raise KeyError("no such\nthing")
         case ["exit"]:
@@ -65,6 +68,7 @@ LOST = {
     "return none": "its agent returned None: return True, False or a reward",
     "return high": "its agent returned 1.5: return True, False or a reward from 0 to 1",
     "return low": "its agent returned -0.1: ",
+    "return array": "its agent returned array([1., 0.]): return True, False or a reward",
     "raise": "its agent failed: KeyError: 'no such\\nthing', in ",
     "exit": "its agent failed: SystemExit: 3, in ",
 }
@@ -352,6 +356,7 @@ def test_a_program_that_asks_something_else_when_played_again_is_told_so(tmp_pat
         ({"splits": {"train": 1.5}}, "add up to 1 at most"),
         ({"models": []}, "the names that the policy answers to"),
         ({"helpers": {"big": {}}}, "helpers: big: needs the url"),
+        ({"helpers": {"big": {"url": "http://x", "timeout_seconds": 45}}}, "below the 45 after"),
         ({"helpers": {"big": {"url": "http://x", "key": 1}}}, "unknown key 'key'"),
         ({"tasks": "nowhere.jsonl"}, "tasks: nowhere.jsonl cannot be read"),
         ({"tasks": []}, "holds no task"),
@@ -367,3 +372,26 @@ def test_options_that_cannot_be_used_are_refused_with_the_remedy(
     rows = [{"id": "1", "instruction": "a"}]
     with pytest.raises(DomainError, match=reason):
         AgentDomain(**{"tasks": rows, "solve": fine, **options})
+
+
+def test_programs_of_episodes_that_begin_together_start_together() -> None:
+    together = threading.Barrier(2)
+
+    def meet(task: Task, client: Any) -> bool:
+        if task.data["meets"]:
+            together.wait(4)
+        messages = [{"role": "user", "content": "Hi"}]
+        client.chat.completions.create(model="policy", messages=messages)
+        return True
+
+    host = EpisodeHost(agent(meet))
+    for meets in (False, True):  # an environment is made with its first episode
+        plays = [Play(i, Task(f"t{i}", "", data={"meets": meets}), (), True) for i in range(2)]
+        host.announce(plays)
+        answers = [host.play(play) for play in plays]
+        assert all(isinstance(answer, rl.Observation) for answer in answers), answers
+        for slot in range(2):
+            end = host.play(Play(slot, plays[slot].task, ("yes",), False))
+            assert isinstance(end, rl.StepResult)
+            assert end.outcome == 1
+    host.close()

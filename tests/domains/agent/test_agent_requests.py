@@ -249,6 +249,10 @@ PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA
         ({"tools": 3}, "tools must be a list of functions"),
         ({"messages": [{"role": ["user"], "content": ""}]}, "role must be one of"),
         ({"messages": [{"role": "assistant", "tool_calls": 5}]}, "tool_calls must be a list"),
+        (
+            {"messages": [{"role": "assistant", "function_call": {"name": "f"}}]},
+            "function_call is not supported: send tool_calls",
+        ),
         ({"tool_choice": {"function": {"name": "f"}}}, "names 'f', which is none of tools"),
         ({"tool_choice": "maybe"}, "tool_choice must be auto"),
         ({"structured_outputs": {"regex": "a"}}, "a list of the texts to choose among"),
@@ -354,6 +358,19 @@ def test_a_frozen_helper_answers_beside_the_policy_and_is_no_step(fake: FakeEndp
     trajectory = run(two_models, models=["policy", "gpt-4o"], helpers={"reviewer": helper})
     assert (trajectory.outcome, len(trajectory.steps)) == (1, 2)
     assert fake.keys == [f"Bearer {KEY}"]
+
+
+def test_a_helper_that_is_slow_costs_no_more_than_its_time(fake: FakeEndpoint) -> None:
+    fake.delay_seconds = 2
+
+    async def solve(task: Task, client: Any) -> bool:
+        await ask(client, "Hi")
+        with pytest.raises(openai.APIStatusError, match=r"helper 'big': .* within 0.5 s; raise"):
+            await client.chat.completions.create(model="big", messages=BODY["messages"])
+        return True
+
+    helper = {"url": fake.url, "timeout_seconds": 0.5}
+    assert run(solve, helpers={"big": helper}).outcome == 1
 
 
 def test_a_helper_that_is_gone_is_an_error_of_one_line() -> None:

@@ -105,7 +105,9 @@ class Command:
             "start_new_session": True,
         }
         if not options.contained:
-            streams |= {"env": {**os.environ, **variables}, "cwd": options.folder}
+            # The endpoint is on this machine, whatever proxy leads out of it.
+            direct = dict.fromkeys(("NO_PROXY", "no_proxy"), _without_proxy())
+            streams |= {"env": {**os.environ, **direct, **variables}, "cwd": options.folder}
         else:
             words = _box(options, words, variables, endpoint.socket_path, ready)
             streams |= {"env": {}, "cwd": "/", "pass_fds": [ready]}
@@ -177,6 +179,11 @@ def _box(
     )
     start = [sys.executable, "-I", "-S", _RELAY, _SOCKET, str(_PORT), str(ready), limits]
     return boxed(program, settings, shown, [*rest, *start, *words])
+
+
+def _without_proxy() -> str:
+    given = os.environ.get("NO_PROXY") or os.environ.get("no_proxy")
+    return ",".join(filter(None, (given, "127.0.0.1")))
 
 
 def _within(path: Path, places: Sequence[Shown]) -> bool:

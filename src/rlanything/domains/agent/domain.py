@@ -74,7 +74,7 @@ class AgentDomain(TextDomain):
             raise DomainError(f"timeout_seconds is {timeout_seconds!r}: give seconds above 0")
         self._options = AgentOptions(
             models=_names(models),
-            helpers=Helpers(helpers),
+            helpers=Helpers(helpers, float(timeout_seconds)),
             scale=_scale(reward_range, win_at),
             images=images,
             timeout_seconds=float(timeout_seconds),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from starlette.responses import Response
 from rlanything.domains.agent.reading import Denial
 from rlanything.domains.base import DomainError
 
+_SHARE = 0.8
+"""How much of what its program may take a helper may, where nothing else is said."""
 _KEYS = {"url", "model", "key_variable", "timeout_seconds"}
 
 
@@ -29,9 +32,12 @@ class Helper:
 class Helpers:
     """The helpers of a run, by the names that programs call them."""
 
-    def __init__(self, options: Mapping[str, Mapping[str, Any]]) -> None:
-        """Raises `DomainError` for options that describe no endpoint."""
-        self._helpers = {name: _helper(name, settings) for name, settings in options.items()}
+    def __init__(self, options: Mapping[str, Mapping[str, Any]], seconds: float) -> None:
+        """`seconds`: what a program may take between two requests to the policy. Raises
+        `DomainError` for options that describe no endpoint, or one that may take longer."""
+        self._helpers = {
+            name: _helper(name, settings, seconds) for name, settings in options.items()
+        }
 
     @property
     def names(self) -> list[str]:
@@ -54,12 +60,20 @@ class Helpers:
             api_key=key or "none", base_url=helper.url, timeout=helper.timeout_seconds
         ) as client:
             try:
-                reply = await client.post(
-                    "/chat/completions",
-                    body={**body, "model": helper.model},
-                    cast_to=openai.BaseModel,
-                    options={"headers": {"X-Stainless-Raw-Response": "true"}},
-                )
+                # All tries together, and not each of them.
+                async with asyncio.timeout(helper.timeout_seconds):
+                    reply = await client.post(
+                        "/chat/completions",
+                        body={**body, "model": helper.model},
+                        cast_to=openai.BaseModel,
+                        options={"headers": {"X-Stainless-Raw-Response": "true"}},
+                    )
+            except TimeoutError:
+                raise Denial(
+                    f"helper {name!r}: {helper.url} did not answer within "
+                    f"{helper.timeout_seconds:g} s; raise its timeout_seconds",
+                    status=504,
+                ) from None
             except openai.APIStatusError as error:
                 return Response(error.response.content, error.status_code, media_type=_JSON)
             except openai.APIConnectionError as error:
@@ -74,15 +88,21 @@ class Helpers:
 _JSON = "application/json"
 
 
-def _helper(name: str, settings: Any) -> Helper:
+def _helper(name: str, settings: Any, seconds: float) -> Helper:
     place = f"helpers: {name}"
     if not isinstance(settings, Mapping) or not isinstance(settings.get("url"), str):
         raise DomainError(f"{place}: needs the url of an OpenAI endpoint: {{url: ..., model: ...}}")
     if unknown := sorted(set(settings) - _KEYS):
         raise DomainError(f"{place}: unknown key {unknown[0]!r}; use {', '.join(sorted(_KEYS))}")
+    own = settings.get("timeout_seconds", _SHARE * seconds)
+    if not isinstance(own, int | float) or not 0 < own < seconds:
+        raise DomainError(
+            f"{place}: timeout_seconds is {own!r}: give seconds above 0 and below the {seconds:g} "
+            "after which a program that waits is taken to hang (domain.options.timeout_seconds)"
+        )
     return Helper(
         settings["url"],
         str(settings.get("model", name)),
         settings.get("key_variable"),
-        float(settings.get("timeout_seconds", 120.0)),
+        float(own),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
 from dataclasses import dataclass
@@ -23,7 +24,9 @@ class Scale:
     def outcome(self, value: Any) -> tuple[int, float | None]:
         """Returns the outcome (+1 or -1), and the reward; None for a plain yes or no. Raises
         `BadOutcome` for what is neither."""
-        value = value.item() if hasattr(value, "item") else value  # numpy's and torch's numbers
+        if hasattr(value, "item"):  # numpy's and torch's numbers; of arrays of them it is refused
+            with contextlib.suppress(Exception):
+                value = value.item()
         if isinstance(value, bool):
             return (1 if value else -1), None
         promised = f"return True, False or a reward from {self.lowest:g} to {self.highest:g}"

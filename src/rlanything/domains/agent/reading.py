@@ -202,6 +202,8 @@ def _message(number: int, value: Any, pictures: list[Image] | None) -> Message:
     if not isinstance(role, str) or role not in _ROLES:
         known = ", ".join(_ROLES)
         raise Denial(f"{place}: role must be one of {known}", place)
+    if value.get("function_call"):
+        raise Denial(f"{place}: function_call is not supported: send tool_calls", place)
     text, images = _content(place, value.get("content"), pictures)
     called = value.get("tool_calls") or ()
     if not isinstance(called, Sequence) or isinstance(called, str):

@@ -71,5 +71,9 @@ def call_of(name: str, arguments: str) -> ToolCall | None:
 def _written(name: str, given: Any) -> ToolCall | None:
     if not isinstance(given, dict):
         return None
+    try:
+        arguments = json.dumps(given, ensure_ascii=False)
+    except RecursionError:
+        return None
     # An escape may stand for half a character, which nobody can be sent.
-    return ToolCall(whole_characters(name), whole_characters(json.dumps(given, ensure_ascii=False)))
+    return ToolCall(whole_characters(name), whole_characters(arguments))

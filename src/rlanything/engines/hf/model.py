@@ -63,6 +63,8 @@ class LanguageModel(ModelText):
         self.head: nn.Module = head
         self.decoder: nn.Module = find_decoder(network)
         self.blind, self.sight = blind, sight
+        # Architectures without positions have no such setting.
+        self.context = getattr(network.config.get_text_config(), "max_position_embeddings", None)
         self._eyes: Eyes | None = None
         if sight is not None:
             self._eyes = Eyes(network, sight)
@@ -76,7 +78,9 @@ class LanguageModel(ModelText):
     def text(self) -> ModelText:
         """The part that may travel to a process that does not compute with the model."""
         end, stops = self.end_of_turn, self.stop_ids
-        return ModelText(self.name, self.tokenizer, end, stops, self.sight, self.blind)
+        return ModelText(
+            self.name, self.tokenizer, end, stops, self.sight, self.blind, self.context
+        )
 
     @property
     def device(self) -> torch.device:

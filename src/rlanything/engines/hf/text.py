@@ -26,6 +26,8 @@ class ModelText:
     """How it takes in images; None: it is shown none."""
     blind: str = ""
     """Why it is shown none."""
+    context: int | None = None
+    """Tokens of a prompt and its answer that it was made for; None: it does not say."""
 
     def encode(self, text: str) -> list[int]:
         """Returns token ids of a rendered chat; special tokens are written out in it, none are

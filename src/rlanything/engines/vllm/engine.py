@@ -179,6 +179,12 @@ class VLLMEngine:
                 f"{self._name}.timeout_seconds, or ask for less at once "
                 "(environment.parallel_episodes, max_tokens)"
             ) from None
+        except EOFError:
+            raise  # it is dead, and its last words are of use
+        except BaseException:
+            # The answer that is on its way would be taken for that to the next call.
+            self._process.kill()
+            raise
         if isinstance(answer, Refusal):
             raise EngineLost(f"{self._name}: {doing}, vLLM failed: {answer.reason}")
         return answer
