@@ -51,6 +51,15 @@ def test_adapters_begin_as_nothing_and_only_they_train(model: LanguageModel) -> 
         torch.testing.assert_close(after[name].detach(), weight, rtol=0, atol=0)
 
 
+def test_adapters_of_another_size_are_not_taken_for_those_that_are_asked_for(
+    model: LanguageModel,
+) -> None:
+    add_adapters(model, LoraSettings(rank=4), seed=1)
+    add_adapters(model, LoraSettings(rank=4), seed=2)
+    with pytest.raises(ModelError, match="has adapters of rank 4 and alpha 32, and lora asks for"):
+        add_adapters(model, LoraSettings(rank=8), seed=1)
+
+
 def test_the_seed_decides_how_adapters_begin(tmp_path: Path) -> None:
     def adapters(seed: int) -> torch.Tensor:
         model = tiny_model(1)

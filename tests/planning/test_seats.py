@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from helpers.paths import RECIPES
+from helpers.tiny import tiny_model
 from rlanything.config.cluster import ClusterConfig
 from rlanything.config.recipe import Recipe, load_recipe
-from rlanything.config.roles import PolicyConfig
+from rlanything.config.roles import LabellerConfig, LoraSettings, PolicyConfig
+from rlanything.engines.hf.lora import add_adapters
+from rlanything.engines.hf.model import load_model
 from rlanything.learning.scorer import MAX_LOGITS
 from rlanything.planning.architecture import architecture_of
 from rlanything.planning.memory import LOGIT_COPIES, logits
@@ -41,6 +44,26 @@ def test_a_role_that_learns_is_in_shards_and_one_that_does_not_is_whole(recipe, 
     frozen = values(one, "Memory: adapter")["weights"]
     assert values(four, "Memory: adapter")["weights"] == frozen
     assert "weights to generate with" not in values(four, "Memory: adapter")
+
+
+def test_adapters_are_planned_with_the_model_that_they_belong_to(recipe, tmp_path):
+    tiny_model(1).save(tmp_path / "base")
+    model = load_model(tmp_path / "base", "float32")
+    add_adapters(model, LoraSettings(rank=4), seed=1)
+    model.save(tmp_path / "adapters")
+    role = PolicyConfig.model_validate({"decoding": "free", "model": str(tmp_path / "adapters")})
+    planned, _ = architecture_of(role, "policy")
+    sizes = {name: w.numel() for name, w in model.network.named_parameters()}
+    assert planned.adapters == sum(n for name, n in sizes.items() if ".lora_" in name)
+    assert planned.parameters == sum(sizes.values()) - planned.adapters
+
+
+def test_a_labeller_has_a_line_of_its_own(recipe, tmp_path):
+    tiny_model(1).save(tmp_path / "strong")
+    labeller = LabellerConfig.model_validate({"model": str(tmp_path / "strong")})
+    evaluation = recipe.evaluation.model_copy(update={"labeller": labeller})
+    plan = make_plan(recipe.model_copy(update={"evaluation": evaluation}), "l4", 1, HOST)
+    assert values(plan, "Parameters")["labeller"] > 0
 
 
 def test_each_seat_keeps_the_conversations_that_it_answers(recipe):
@@ -128,3 +151,9 @@ def test_the_papers_recipe_fits_eight_gpus_with_every_weight_trained():
     needs = {n: values(make_plan(recipe, "h200", n), "Memory: each")["h200 0"] for n in (1, 64)}
     needs[8] = values(plan, "Memory: each")["h200 0"]
     assert {n: round(need / 1e9) for n, need in needs.items()} == {1: 422, 8: 108, 64: 69}
+    resting = recipe.cluster.model_copy(update={"offload": True})
+    rested = make_plan(recipe.model_copy(update={"cluster": resting}), "h200")
+    moved = values(rested, "Memory: each")
+    assert moved["h200 0"] == values(plan, "Memory: each")["h200 0: at rest"]
+    assert round(moved["h200 0"] / 1e9) == 79
+    assert "h200 0: at rest" not in moved

@@ -24,8 +24,7 @@ class EpisodeError(RuntimeError):
 
     `deadly`: beyond this failure, several workers died or hung on it, one after the other.
     `lost`: a response brought it about, so that the episode counts as lost. Otherwise it could not
-    be played, through no doing of the policy's, and counts neither way: it widens what is measured.
-    """
+    be played, through no doing of the policy's, and counts neither way: it widens intervals."""
 
     def __init__(self, task_id: str, reason: str, deadly: bool = False, lost: bool = False) -> None:
         super().__init__(f"task {task_id}: {reason}")
@@ -173,21 +172,19 @@ class ClosableEnvironment(Environment, Protocol):
 @runtime_checkable
 class AgentEnvironment(Environment, Protocol):
     """An environment in which an agent of its own acts, whose observations have a `request`. It is
-    given whole replies, and `step` where there is no more than text."""
+    given whole replies, and `step` where there is no more than text. What waits for nothing lets
+    the agents of several episodes go on at the same time, and may be left out."""
 
     def begin(self, task: Task) -> None:
-        """Starts the agent of an episode without waiting for anything, so that those of several
-        start at the same time. May be left out before `reset`."""
+        """Starts an episode's agent and waits for nothing; `reset` waits for its first request."""
         ...
 
     def take(self, reply: Reply) -> None:
-        """Hands an answer over without waiting for anything, so that the programs of several
-        episodes go on at the same time. May be left out before `reply`."""
+        """Hands an answer over and waits for nothing."""
         ...
 
     def reply(self, reply: Reply) -> StepResult:
-        """Hands an answer over, unless `take` did, and returns what comes next: a further request,
-        or the outcome."""
+        """Hands an answer over, unless `take` did; returns the next request, or the outcome."""
         ...
 
 

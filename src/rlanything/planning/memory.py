@@ -199,8 +199,10 @@ def on_devices(
     device: str,
     size: float,
     cpu: bool,
+    rests: bool = False,
 ) -> tuple[bool, PlanSection]:
-    """Returns whether roles fit on devices of that size, of which each holds those named, and how.
+    """Returns whether roles fit on devices of that size, of which each holds those named, and how;
+    `rests`: learners do while roles speak.
 
     Roles take turns, so that beside what all of them hold a GPU needs the most that one does. On
     CPUs all count: malloc does not find the room that one left for the next (benchmarks/plan.md).
@@ -212,16 +214,19 @@ def on_devices(
         bound, movable = sum(role.held for role in roles), sum(role.movable for role in roles)
         speaking = most(role.speaking for role in roles)
         learning = most(role.learning for role in roles)
-        needs = bound + max(speaking, learning)
+        moved = bound + max(speaking - movable, learning)
+        needs = moved if rests else bound + max(speaking, learning)
         left = amount(abs(size - needs), "bytes")
         verdict = f"fits, {left} left" if needs <= size else f"DOES NOT FIT, {left} too much"
         how = f"{' + '.join(names)}: always {amount(bound, 'bytes')}, and the most of "
-        how += f"speaking {amount(speaking, 'bytes')} and learning {amount(learning, 'bytes')}; of "
+        how += f"speaking {amount(speaking, 'bytes')} and learning {amount(learning, 'bytes')}"
+        how += f", less {amount(movable, 'bytes')} that rest while roles speak" if rests else ""
+        how += "; of "
         how += f"{amount(size, 'bytes')}: {verdict}"
         lines.append(Quantity(f"{device} {i}", needs, "bytes", how))
-        if movable:
-            moved = bound + max(speaking - movable, learning)
-            how = f"where learners at rest, while roles speak, hold {amount(movable, 'bytes')} less"
+        if movable and not rests:
+            how = f"with cluster.offload=true, which takes {amount(movable, 'bytes')} away while "
+            how += "roles speak"
             lines.append(Quantity(f"{device} {i}: at rest", moved, "bytes", how))
         if needs > size:
             fits = False

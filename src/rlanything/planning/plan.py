@@ -51,7 +51,9 @@ def make_plan(
     # A seat has one device; in one process alone each role is where its section says.
     where = {role.name: role.role.device if seats == 1 else "" for role in roles}
     places = [[n for n in memories if where[n] == own] for own in dict.fromkeys(where.values())]
-    fits, devices = on_devices([p for p in places if p], memories, device, size, device == CPU)
+    fits, devices = on_devices(
+        [p for p in places if p], memories, device, size, device == CPU, recipe.cluster.offload
+    )
     phases, seconds = seconds_of_phases(recipe, roles, local, assumed, seats)
     apart = seats > 1 and device != CPU
     between = [traffic(recipe, roles, models, assumed, seats)] if apart else []
@@ -83,6 +85,11 @@ def _models(recipe: Recipe, shared: str | None) -> tuple[dict[str, Architecture]
         else:
             models[name], how = architecture_of(role, name)
             lines.append(Quantity(name, models[name].parameters, "parameters", how))
+    labeller = recipe.evaluation.labeller
+    if labeller is not None and not labeller.remote:
+        model, how = architecture_of(labeller, "evaluation.labeller")
+        how += "; loaded for the evaluation before training alone: in no other line of this plan"
+        lines.append(Quantity("labeller", model.parameters, "parameters", how))
     return models, lines
 
 

@@ -56,7 +56,7 @@ def open_files(source: str) -> Opened:
                 f"cannot load model {source!r}: there is no such folder; check the path"
             )
         folder = str(unpacked(packed) if packed is not None else source)
-        base = _base_of(folder)
+        base = base_of(folder)
         config = AutoConfig.from_pretrained(base, trust_remote_code=False)
         sees = config.model_type in FAMILIES
         auto: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
@@ -96,7 +96,7 @@ def is_adapters(source: str) -> bool:
     return find_gguf(source) is None and find_adapter_config_file(source) is not None
 
 
-def _base_of(folder: str) -> str:
+def base_of(folder: str) -> str:
     """Returns where the model lies that the adapters in a folder belong to; any other folder as it
     is."""
     adapters = find_adapter_config_file(folder)

@@ -53,12 +53,30 @@ def add_adapters(model: LanguageModel, settings: LoraSettings, seed: int) -> Non
     what they belong to. They begin as nothing: the model computes what it did.
 
     A model that has adapters already, because it comes from a checkpoint, keeps those. Raises
-    `ModelError` if peft is missing, or none of the model's layers has a name in `targets`."""
+    `ModelError` if these are of another size, if peft is missing, or none of the model's layers has
+    a name in `targets`."""
     if has_adapters(model.network):
+        [active] = model.network.active_adapters()
+        own: Any = model.network.peft_config[active]
+        if (own.r, own.lora_alpha) != (settings.rank, settings.alpha):
+            raise ModelError(
+                f"model {model.name!r} has adapters of rank {own.r} and alpha {own.lora_alpha}, "
+                f"and lora asks for {settings.rank} and {settings.alpha}: give it theirs, or leave "
+                "lora out"
+            )
         return
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         attach(model.network, settings, model.name)
+
+
+def adapters_in(folder: Path) -> LoraSettings | None:
+    """Returns the settings of the adapters that a folder holds; None where it holds none."""
+    file = folder / "adapter_config.json"
+    if not file.is_file():
+        return None
+    own = json.loads(file.read_text(encoding="utf-8"))
+    return LoraSettings(rank=own["r"], alpha=own["lora_alpha"], targets=own["target_modules"])
 
 
 def attach(network: Any, settings: LoraSettings, name: str) -> None:
