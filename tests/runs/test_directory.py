@@ -22,13 +22,14 @@ from helpers.report_runs import make_run
 from rlanything.commands import doctor
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.runs.checkpoint import forget, problems, prune, saved_iterations
-from rlanything.runs.directory import check_run, create_run, now
+from rlanything.runs.directory import check_run, create_run, day_begun, now
 from rlanything.runs.inside import NAMES, RunDirectoryError
 from rlanything.runs.lock import RunLock, find_holder
 from rlanything.runs.open import open_run
 from rlanything.runs.recovery import last_position, recover
 from rlanything.runs.report.writing import write_report
 from rlanything.runs.store.database import StoreError
+from rlanything.runs.store.records import recorded_trajectories
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
 
@@ -356,6 +357,43 @@ def test_texts_that_no_run_wrote_are_one_line(tmp_path: Path, texts: bytes) -> N
         with pytest.raises(StoreError) as caught:
             use()
         one_line(caught, str(run / "run.sqlite"), "restore a copy")
+
+
+def episodes_judged(run: Path) -> object:
+    with closing(Store(run / "run.sqlite")) as store:
+        return store.judge_eval_episodes(), store.judge_eval_labels()
+
+
+def trajectories_of(run: Path) -> object:
+    with closing(Store(run / "run.sqlite")) as store:
+        return recorded_trajectories(store, 1)
+
+
+@pytest.mark.parametrize(
+    ("statement", "use"),
+    [
+        ("UPDATE steps SET step = 900 + step", lambda run: open_run(run).trajectories()),
+        ("UPDATE judgements SET step = 900 + step", lambda run: open_run(run).trajectories()),
+        ("DELETE FROM run WHERE key = 'recipe'", lambda run: open_run(run).recipe),
+        ("UPDATE run SET value = '[1' WHERE key = 'recipe'", lambda run: open_run(run).recipe),
+        ("INSERT INTO judge_eval_episodes VALUES (0, '{}', '[1]')", episodes_judged),
+        ("INSERT INTO judge_eval_episodes VALUES (0, '[', NULL)", episodes_judged),
+        ("UPDATE tasks SET data = '{'", trajectories_of),
+        ("INSERT OR REPLACE INTO run VALUES ('begun', 'once')", day_begun),
+        ("DELETE FROM run WHERE key = 'begun'", day_begun),
+        (
+            "INSERT OR REPLACE INTO run VALUES ('recipe', '[1]')",
+            lambda run: write_report([run], run / "report.html"),
+        ),
+    ],
+)
+def test_rows_that_no_run_writes_are_one_line(
+    tmp_path: Path, statement: str, use: Callable[[Path], object]
+) -> None:
+    run = doctored(stranger(tmp_path), statement)
+    with pytest.raises(StoreError) as caught:
+        use(run)
+    one_line(caught, str(run / "run.sqlite"), "restore a copy")
 
 
 # --- making it, and losing it

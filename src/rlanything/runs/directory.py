@@ -125,9 +125,9 @@ def _rewrite_recipe(
 def day_begun(directory: Path) -> datetime:
     """Returns when a run began: the date that chat templates show as long as it lasts. Raises
     `StoreError` where its store cannot be read."""
-    with closing(Store(directory / STORE)) as store:
+    with closing(Store(directory / STORE)) as store, store.understanding():
         [(begun,)] = store.query("SELECT value FROM run WHERE key = 'begun'")
-    return datetime.fromisoformat(begun)
+        return datetime.fromisoformat(begun)
 
 
 def served_from(directory: Path) -> str | None:

@@ -15,7 +15,12 @@ def read_lineage(store: Store) -> list[dict[str, Any]]:
     """Returns one record per slot, in the order of their ids; empty before the first iteration.
 
     `quarantined`: why the slot's active task is no longer rolled out, or None; in the history, why
-    the candidate is not."""
+    the candidate is not. Raises `StoreError`."""
+    with store.understanding():
+        return _slots(store)
+
+
+def _slots(store: Store) -> list[dict[str, Any]]:
     instructions = dict(store.query("SELECT id, instruction FROM tasks"))
     quarantined = dict(store.query("SELECT task, reason FROM quarantine"))
     critics = {

@@ -40,8 +40,7 @@ class RecordedRun:
     @property
     def recipe(self) -> dict[str, Any]:
         """The resolved recipe, as data."""
-        [(text,)] = self._query("SELECT value FROM run WHERE key = 'recipe'")
-        return json.loads(text)
+        return self._read(_recipe)
 
     @property
     def finished(self) -> bool:
@@ -99,5 +98,10 @@ class RecordedRun:
         return self._read(lambda store: store.query(sql))
 
     def _read(self, read: Callable[[Store], T]) -> T:
-        with closing(Store(self.path / STORE)) as store:
+        with closing(Store(self.path / STORE)) as store, store.understanding():
             return read(store)
+
+
+def _recipe(store: Store) -> dict[str, Any]:
+    [(text,)] = store.query("SELECT value FROM run WHERE key = 'recipe'")
+    return json.loads(text)

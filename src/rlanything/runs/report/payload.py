@@ -53,11 +53,12 @@ def _meanings(names: Iterable[str]) -> dict[str, str]:
 
 
 def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
-    feedback = reader.recipe().get("feedback", {})
-    rewards = Rewards(
-        feedback.get("policy_lambda", 1.0), feedback.get("policy_reward", "integrated")
-    )
-    facts = asdict(reader.facts())
+    with reader.store.understanding():
+        feedback = reader.recipe().get("feedback", {})
+        rewards = Rewards(
+            feedback.get("policy_lambda", 1.0), feedback.get("policy_reward", "integrated")
+        )
+        facts = asdict(reader.facts())
     changed = [slot for slot in read_lineage(reader.store) if slot["history"]]
     changed.sort(key=lambda slot: (-_accepted(slot), -slot["history"][-1]["iteration"]))
     lineage = pages.add(changed[:LINEAGES])

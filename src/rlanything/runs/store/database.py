@@ -95,6 +95,22 @@ class Database:
         finally:
             self._connection.execute("ROLLBACK")
 
+    @contextmanager
+    def understanding(self) -> Iterator[None]:
+        """Turns what is raised inside, over rows that no run writes, into a `StoreError`."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as fault:
+            raise self._strange(fault) from fault
+        except RecursionError as fault:
+            raise self._strange(fault) from None
+
+    def _strange(self, fault: Exception) -> StoreError:
+        kind = type(fault).__name__
+        return StoreError(f"{self.path}: holds rows that no run writes ({kind}); restore a copy")
+
     def check(self) -> list[str]:
         """Returns the faults of the file, in plain words; empty if it is sound. Reads all of it."""
         try:

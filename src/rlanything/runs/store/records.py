@@ -21,6 +21,11 @@ def recorded_trajectories(store: Store, iteration: int) -> list[Trajectory]:
 
     Raises `StoreError` where a policy reasoned before it answered: where a recorded answer begins
     is not kept, and a judge must not read what came before."""
+    with store.understanding():
+        return _trajectories(store, iteration)
+
+
+def _trajectories(store: Store, iteration: int) -> list[Trajectory]:
     tasks = {
         name: Task(name, instruction, kind, json.loads(data))
         for name, instruction, kind, data in store.query(

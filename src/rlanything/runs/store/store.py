@@ -86,6 +86,10 @@ class Store:
         """All reads inside see one state, whatever a run that goes on writes meanwhile."""
         return self._db.snapshot()
 
+    def understanding(self) -> AbstractContextManager[None]:
+        """Turns what is raised inside, over rows that no run writes, into a `StoreError`."""
+        return self._db.understanding()
+
     def check(self) -> list[str]:
         """Returns the faults of the file, in plain words; empty if it is sound. Reads all of it."""
         return self._db.check()
@@ -217,10 +221,9 @@ class Store:
     def judge_eval_episodes(self) -> list[Trajectory]:
         """Returns the held-out episodes that the judge is evaluated on, as far as a judge reads
         them."""
-        return [
-            from_json(text)
-            for (text,) in self.query("SELECT episode FROM judge_eval_episodes ORDER BY number")
-        ]
+        rows = self.query("SELECT episode FROM judge_eval_episodes ORDER BY number")
+        with self.understanding():
+            return [from_json(text) for (text,) in rows]
 
     def judge_eval_labels(self) -> dict[str, list[int]]:
         """Returns the labels of those episodes' steps, by episode; episodes without any are
@@ -228,7 +231,8 @@ class Store:
         rows = self.query(
             "SELECT episode, labels FROM judge_eval_episodes WHERE labels IS NOT NULL"
         )
-        return {from_json(episode).id: json.loads(labels) for episode, labels in rows}
+        with self.understanding():
+            return {from_json(episode).id: json.loads(labels) for episode, labels in rows}
 
     def dump(self) -> list[str]:
         """Returns everything the run did, a line for each row, in an order that depends on nothing

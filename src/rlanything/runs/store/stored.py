@@ -90,9 +90,9 @@ def read_trajectory(db: Database, trajectory_id: str) -> StoredTrajectory:
             f"{db.path}: the texts of {trajectory_id} were forgotten; "
             "`store.keep_iterations` in the recipe says how many iterations keep theirs"
         )
-    return StoredTrajectory(
-        trajectory_id, iteration, task, outcome, reward, tuple(_steps(db, number, written))
-    )
+    with db.understanding():
+        steps = tuple(_steps(db, number, written))
+    return StoredTrajectory(trajectory_id, iteration, task, outcome, reward, steps)
 
 
 def read_texts(db: Database, number: int) -> Texts:
