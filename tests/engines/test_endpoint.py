@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from helpers.fake_endpoint import (
     HELLO,
@@ -254,6 +255,21 @@ def test_answers_without_text_or_with_half_characters_are_answers(
 ) -> None:
     fake.say = lambda body: said
     assert open_endpoint(fake).ask([(HELLO, 1)], SAMPLING) == [Answer(text_of_it, "stop")]
+
+
+def test_the_text_among_the_parts_of_an_answer_is_the_answer(fake: FakeEndpoint) -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+    parts: Any = [thought, {"type": "text", "text": "No, "}, {"type": "text", "text": "go."}]
+    fake.say = lambda body: parts
+    assert open_endpoint(fake).ask([(HELLO, 1)], SAMPLING) == [Answer("No, go.", "stop")]
+
+
+def test_further_fields_go_out_and_say_nothing_twice(fake: FakeEndpoint) -> None:
+    extra = {"chat_template_kwargs": {"enable_thinking": False}}
+    open_endpoint(fake, extra_body=extra).ask([(HELLO, 1)], SAMPLING)
+    assert fake.bodies[0].items() >= {**extra, "max_tokens": 16}.items()
+    with pytest.raises(ValidationError, match="temperature is the role's to say: leave it out"):
+        open_endpoint(fake, extra_body={**extra, "temperature": 0})
 
 
 def test_half_a_character_is_not_sent(fake: FakeEndpoint) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -20,6 +20,15 @@ from rlanything.config.trust import SECRET, trust_of
 
 if TYPE_CHECKING:
     from rlanything.engines.openai.endpoint import Endpoint
+
+
+OURS = frozenset(
+    {
+        *("model", "messages", "seed", "temperature", "max_tokens", "max_completion_tokens"),
+        *("n", "stream", "tools", "logprobs"),
+    }
+)
+"""Fields of a request that are made of a role's settings, or would bring back another reply."""
 
 
 class OpenAIEngineConfig(EngineConfig):
@@ -43,6 +52,16 @@ class OpenAIEngineConfig(EngineConfig):
     answer that cannot be read."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
     """Limit of one try; the role's own `timeout_seconds` limits all requests asked at once."""
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of every request, such as `{chat_template_kwargs: {enable_thinking: false}}`
+    for a server of vLLM's."""
+
+    @field_validator("extra_body")
+    @classmethod
+    def _nothing_said_twice(cls, extra: dict[str, Any]) -> dict[str, Any]:
+        if taken := sorted(OURS.intersection(extra)):
+            raise ValueError(f"{taken[0]} is the role's to say: leave it out")
+        return extra
 
     @field_validator("url")
     @classmethod

@@ -8,7 +8,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -56,6 +56,8 @@ class EndpointSettings(Protocol):
     def retries(self) -> int: ...
     @property
     def timeout_seconds(self) -> float: ...
+    @property
+    def extra_body(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +239,7 @@ class Endpoint:
                     # Some servers keep 32 bits of it, some refuse more.
                     seed=seed % 2**31,
                     temperature=sampling.temperature,
-                    extra_body={limit: sampling.max_tokens},
+                    extra_body={**config.extra_body, limit: sampling.max_tokens},
                 )
         except (TimeoutError, openai.APITimeoutError):
             what = f"did not answer within {config.timeout_seconds:g} s"
@@ -305,6 +307,8 @@ class Endpoint:
             reply = json_object(content)
             [choice, *_] = reply["choices"]
             text = choice["message"].get("content") or ""
+            if isinstance(text, list):  # in parts, of which some models' thoughts are others
+                text = "".join(part["text"] for part in text if part["type"] == "text")
             if not isinstance(text, str):
                 raise TypeError("the content is no text")
             usage = reply.get("usage") or {}
