@@ -12,7 +12,7 @@ function curves(run) {
   const all = [
     chart("Policy, held out", "Success on tasks that never train; whiskers: 95%", of("policy_curves", true), 0),
     chart("Judge, held out", "The same recorded episodes, judged again; whiskers: 95%", of("judge_curves", true), 2),
-    chart("Policy, in training", "Success of each iteration's rollouts of active tasks; band: 95% over tasks. Tasks are drawn anew and get harder", of("policy_curves", false), 5),
+    chart("Policy, in training", "Success of each iteration's rollouts of active tasks; band: 95% over tasks. Tasks are drawn anew, and rewritten ones are harder or easier", of("policy_curves", false), 5),
     chart("Judge, in training", "Its majority on each iteration's rollouts; band: 95% over tasks", of("judge_curves", false), 2),
   ].filter(Boolean);
   return section("curves", "Learning curves", null, all.length ? el("div", { class: "charts" }, all) : el("p", null, "Nothing was measured yet."));
