@@ -24,7 +24,8 @@ class EpisodeError(RuntimeError):
 
     `deadly`: beyond this failure, several workers died or hung on it, one after the other.
     `lost`: a response brought it about, so that the episode counts as lost. Otherwise it could not
-    be played, through no doing of the policy's, and counts neither way: it widens intervals."""
+    be played, through no doing of the policy's, and counts neither way: it widens what is measured.
+    """
 
     def __init__(self, task_id: str, reason: str, deadly: bool = False, lost: bool = False) -> None:
         super().__init__(f"task {task_id}: {reason}")
@@ -172,19 +173,16 @@ class ClosableEnvironment(Environment, Protocol):
 @runtime_checkable
 class AgentEnvironment(Environment, Protocol):
     """An environment in which an agent of its own acts, whose observations have a `request`. It is
-    given whole replies, and `step` where there is no more than text. What waits for nothing lets
-    the agents of several episodes go on at the same time, and may be left out."""
-
-    def begin(self, task: Task) -> None:
-        """Starts an episode's agent and waits for nothing; `reset` waits for its first request."""
-        ...
+    given whole replies, and `step` where there is no more than text."""
 
     def take(self, reply: Reply) -> None:
-        """Hands an answer over and waits for nothing."""
+        """Hands an answer over without waiting for anything, so that the programs of several
+        episodes go on at the same time. May be left out before `reply`."""
         ...
 
     def reply(self, reply: Reply) -> StepResult:
-        """Hands an answer over, unless `take` did; returns the next request, or the outcome."""
+        """Hands an answer over, unless `take` did, and returns what comes next: a further request,
+        or the outcome."""
         ...
 
 

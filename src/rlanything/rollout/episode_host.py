@@ -79,12 +79,7 @@ class EpisodeHost:
         same time, and `play` then waits for them one by one. Never raises."""
         for play in plays:
             environment = self._environments.get(play.slot)
-            if not isinstance(environment, AgentEnvironment):
-                continue
-            if play.begin:
-                with contextlib.suppress(Exception):  # `play` meets it again, and says so
-                    environment.begin(play.task)
-            elif play.responses:
+            if isinstance(environment, AgentEnvironment) and not play.begin and play.responses:
                 (reply,) = play.responses
                 assert isinstance(reply, Reply)
                 environment.take(reply)

@@ -22,7 +22,6 @@ from helpers.agents import Scripted, agent, ask, played
 from rlanything.domains.agent.domain import AgentDomain
 from rlanything.domains.base import DomainError
 from rlanything.records import JudgedTrajectory, Task
-from rlanything.rollout.episode_host import EpisodeHost, Play
 from rlanything.runs.store.codec import encode_episode
 
 
@@ -372,26 +371,3 @@ def test_options_that_cannot_be_used_are_refused_with_the_remedy(
     rows = [{"id": "1", "instruction": "a"}]
     with pytest.raises(DomainError, match=reason):
         AgentDomain(**{"tasks": rows, "solve": fine, **options})
-
-
-def test_programs_of_episodes_that_begin_together_start_together() -> None:
-    together = threading.Barrier(2)
-
-    def meet(task: Task, client: Any) -> bool:
-        if task.data["meets"]:
-            together.wait(4)
-        messages = [{"role": "user", "content": "Hi"}]
-        client.chat.completions.create(model="policy", messages=messages)
-        return True
-
-    host = EpisodeHost(agent(meet))
-    for meets in (False, True):  # an environment is made with its first episode
-        plays = [Play(i, Task(f"t{i}", "", data={"meets": meets}), (), True) for i in range(2)]
-        host.announce(plays)
-        answers = [host.play(play) for play in plays]
-        assert all(isinstance(answer, rl.Observation) for answer in answers), answers
-        for slot in range(2):
-            end = host.play(Play(slot, plays[slot].task, ("yes",), False))
-            assert isinstance(end, rl.StepResult)
-            assert end.outcome == 1
-    host.close()

@@ -51,8 +51,6 @@ class ProgramEnvironment:
     def __init__(self, options: AgentOptions, start: Start) -> None:
         self._options, self._start = options, start
         self._open: tuple[Door, AgentProgram] | None = None
-        self._begun = False
-        """Whether its first request has yet to be waited for."""
         self._conversation = Conversation()
         self._task = Task("", "")
         self._asked: tuple[Pending, Place] | None = None
@@ -62,24 +60,8 @@ class ProgramEnvironment:
         self._threads = Threads()
         self._answers = self._refused = 0
 
-    def begin(self, task: Task) -> None:
-        """Starts a program, unless that of the last episode still runs."""
-        if self._open is None:
-            self._start_program(task)
-
     def reset(self, task: Task) -> Observation:
-        """Waits for the first request of a program: the one that was begun, or one that is started
-        now, when that of the last episode has been ended."""
-        if not self._begun or self._task != task:
-            self._start_program(task)
-        self._begun = False
-        first = self._next()
-        if isinstance(first, Ending):
-            outcome, _ = self._outcome(first)
-            raise self._fault(f"its agent asked nothing before it ended (outcome {outcome:+d})")
-        return self._show(first)
-
-    def _start_program(self, task: Task) -> None:
+        """Ends the program of the last episode, starts one and waits for its first request."""
         self._stop()
         self._task, self._conversation, self._threads = task, Conversation(), Threads()
         self._asked = self._taken = None
@@ -91,7 +73,11 @@ class ProgramEnvironment:
         except BaseException:
             server.shut(door)
             raise
-        self._begun = True
+        first = self._next()
+        if isinstance(first, Ending):
+            outcome, _ = self._outcome(first)
+            raise self._fault(f"its agent asked nothing before it ended (outcome {outcome:+d})")
+        return self._show(first)
 
     def take(self, reply: Reply) -> None:
         """Hands over the answer to the request that was shown last."""
@@ -211,7 +197,6 @@ class ProgramEnvironment:
         return EpisodeError(self._task.id, reason, lost=self._answers > 0)
 
     def _stop(self) -> None:
-        self._begun = False
         if self._open is not None:
             (door, program), self._open = self._open, None
             endpoint().shut(door)
