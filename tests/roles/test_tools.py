@@ -176,6 +176,8 @@ def test_requests_that_are_too_long_or_whose_actions_would_be_cut_are_refused_al
         chat_model.answer([replace(long, refusable=False)], Sampling(1.0, 8))
     chat_model = LocalChatModel(model, ScriptedEngine(model, lambda prompt, seed: "fine"))
     assert model.context is not None
+    room = Sampling(1.0, model.context)
+    assert len(chat_model.answer([long], room)) == 1  # it does not ask for so many
     over = replace(long, messages=(Message("user", "Go. " * model.context),))
     with pytest.raises(RequestsRefused) as refused:
         chat_model.answer([long, over], Sampling(1.0, 8))

@@ -93,6 +93,7 @@ def test_rewards_of_trl_are_named_where_several_columns_are_numbers() -> None:
         LineFormat("trl")(row)
     assert "--reward COLUMN" in refused.value.remedy
     assert LineFormat("trl", ["won", "style=2", "none"])(row)["reward"] == 0.5 - 1.0
+    assert LineFormat("trl", ["right"])({**row, "right": True})["reward"] == 1.0
     for missing in (["none"], ["other"]):
         with pytest.raises(FormatError):
             LineFormat("trl", missing)(row)
@@ -124,6 +125,19 @@ def test_a_conversation_that_was_cut_shows_each_answer_what_came_before_it() -> 
         ["A key.", "I take it.", ""],
         ["A room.\n\nYou have a key.", "I leave.", "Outside."],
     ]
+    # Sent back without thoughts, an answer is another message, and what follows follows that.
+    restated = [
+        node(None, "user", "A room."),
+        node(0, "assistant", "I look."),
+        {**node(0, "assistant", "I look."), "sampled": False},
+        node(2, "tool", "A key."),
+        node(3, "assistant", "I take it."),
+    ]
+    steps = LineFormat("prime-rl")({**trace, "nodes": restated})["steps"]
+    assert [[*step.values()] for step in steps] == [
+        ["", "I look.", "A key."],
+        ["A key.", "I take it.", ""],
+    ]
     for parent in (6, 7, -1, "x"):
         with pytest.raises(FormatError):
             LineFormat("prime-rl")({**trace, "nodes": [*nodes[:6], node(parent, "tool", "")]})
@@ -145,6 +159,7 @@ def test_a_trace_that_was_not_scored_is_not_lost_but_refused() -> None:
         {"input": 3, "output": "4", "score": 1},
         {"prompt": "a", "completion": "b", "advantage": 1.0, "step": 1},
         {"prompt": CHAT, "completion": [], "won": 1.0},
+        {"prompt": [], "completion": [], "won": 1.0},
         {"prompt": CHAT, "completion": ["x"], "won": 1.0},
         {"prompt": None, "completion": None, "won": 1.0},
         prime_rl(traces=[]),

@@ -19,6 +19,7 @@ from rich.console import Console
 from helpers.paths import TESTS, TINY
 from helpers.tiny import completion_of, tiny_model
 from rlanything.algorithm.curriculum import Candidate, Pool
+from rlanything.cli import _mendable
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.domains.base import EpisodeError, Observation, StepResult
@@ -191,15 +192,19 @@ class Closed(TextDomain):
         return StepResult(Observation("!", ("go", "stay")), response, True, 1)
 
 
-@pytest.mark.parametrize(("iterations", "kept"), [(2, 2), (9, 3)])
+@pytest.mark.parametrize(("iterations", "kept"), [(1, 0), (9, 2)])
 def test_a_run_in_which_nothing_is_played_stops_and_goes_on_once_it_is_mended(
     iterations: int, kept: int, tmp_path: Path
 ) -> None:
     domain, run = Closed(tmp_path / "mended"), tmp_path / "run"
     changes = [f"run_dir={run}", f"loop.iterations={iterations}", "evaluation.episodes=0"]
     changes += ["environment.workers=0", "loop.tasks_per_iteration=2"]
-    with pytest.raises(NothingPlayed, match=f"the last {kept} iterations: .* does not answer"):
+    said = r"nothing was played in (this iteration|3 iterations in a row): .* does not answer; see"
+    with pytest.raises(NothingPlayed, match=said) as stopped:
         Trainer(TINY, domain=domain, overrides=changes, progress=QUIET).train()
+    assert _mendable(stopped.value)
+    with pytest.raises(NothingPlayed, match=said):  # at once: it was not mended
+        Trainer.resume(run, domain=domain, progress=QUIET).train()
     (tmp_path / "mended").touch()
     resumed = Trainer.resume(run, domain=domain, overrides=["loop.iterations=4"], progress=QUIET)
     assert [bool(record.groups) for record in resumed] == [True] * (4 - kept)

@@ -171,7 +171,7 @@ def _learning_model(source: RoleSource, role: TrainedRoleConfig) -> LanguageMode
     if source.checkpoint is not None:
         role = role.model_copy(update={"model": str(source.checkpoint)})
     model = load_role(role, source.name, source.images)
-    if role.lora is not None:
+    if role.lora is not None and source.checkpoint is None:  # whose adapters are the run's own
         add_adapters(model, role.lora, source.seed)
     return model
 

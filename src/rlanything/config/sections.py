@@ -51,13 +51,6 @@ class FeedbackConfig(ConfigSection):
     def settings(self) -> FeedbackSettings:
         return FeedbackSettings(**self.model_dump())
 
-    @property
-    def unread_by_tests(self) -> str | None:
-        """A setting, other than its default, that means nothing where judges write tests."""
-        keys = ("judge_lambda", "judge_normalization", "judge_balance", "policy_comparison")
-        default = FeedbackConfig()
-        return next((key for key in keys if getattr(self, key) != getattr(default, key)), None)
-
 
 class CurriculumConfig(ConfigSection):
     adapt_tasks: bool = True

@@ -181,7 +181,8 @@ class LocalChatModel:
             try:
                 choices, prompt = self._choices(question.actions, sampling), self._prompt(question)
                 if question.refusable:
-                    self._check_length(prompt, _limit(question, sampling))
+                    asked = question.max_tokens or 1
+                    self._check_length(prompt, min(asked, sampling.max_tokens))
                 posed.append((prompt, choices))
             except ModelError as error:
                 if not question.refusable:

@@ -37,9 +37,10 @@ class LineFormat:
         numbers is. Raises `FormatError` for a name that is not in `FORMATS`, and for such rewards
         of another format."""
         if name not in FORMATS:
-            raise FormatError(f"there is no format {name!r}: use one of {', '.join(FORMATS)}")
+            known = ", ".join(FORMATS)
+            raise FormatError(f"--format: there is no format {name!r}: use one of {known}")
         if rewards and name != "trl":
-            raise FormatError(f"a {name} line says what its reward is: leave --reward out")
+            raise FormatError(f"--reward: a {name} line says what its reward is: leave it out")
         weights = dict(map(_weight, rewards))
         self._read = partial(_trl, weights=weights) if weights else FORMATS[name]
         self._seen: Counter[str] = Counter()
@@ -49,7 +50,9 @@ class LineFormat:
         `FormatError` for one of another format."""
         try:
             entry = self._read(line)
-        except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as fault:
+        except FormatError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as fault:
             missing = f"no {fault}" if isinstance(fault, KeyError) else f"{fault}"
             raise FormatError(f"not of this format ({missing})") from fault
         if "trajectory" not in entry:
@@ -98,7 +101,11 @@ def _trl_reward(line: Line, weights: Mapping[str, float] | None) -> float:
             )
         weights = dict.fromkeys(columns, 1.0)
     # A reward function of TRL's that has nothing to say about a rollout leaves no number.
-    scores = [weight * line[name] for name, weight in weights.items() if _is_number(line[name])]
+    scores = [
+        weight * line[name]
+        for name, weight in weights.items()
+        if _is_number(line[name]) or isinstance(line[name], bool)
+    ]
     if not scores:
         raise FormatError(
             "no column is a reward", "remove the line, or check --format and --reward"
@@ -176,16 +183,25 @@ def _turns(
     answered: list[int | None] = []
     after: dict[int, list[str]] = {}
     followed: set[int] = set()
+    said_at: dict[tuple[int | None, str], int] = {}
+    twins: dict[int, int] = {}
     for i, (message, by_model, parent) in enumerate(zip(messages, sampled, parents, strict=True)):
         if parent is not None and not 0 <= parent < i:
             raise FormatError(f"not of this format (message {i} comes after message {parent})")
+        parent = twins.get(parent, parent) if parent is not None else None
+        text = _text(message)
+        if by_model:
+            said_at.setdefault((parent, text), i)
+        elif message.get("role") == "assistant" and (parent, text) in said_at:
+            # An answer that was sent back without its thoughts stands beside the one with them.
+            twins[i] = said_at[parent, text]
         if parent is None or sampled[parent]:
             before, answer = [], parent
         else:
             before, answer = shown[parent], answered[parent]
-        shown.append(before if by_model else [*before, _text(message)])
+        shown.append(before if by_model else [*before, text])
         answered.append(answer)
-        if answer is not None and answer not in followed:
+        if answer is not None and answer not in followed and i not in twins:
             after[answer] = shown[i]
             if by_model:
                 followed.add(answer)

@@ -121,11 +121,6 @@ def build_components(
     Raises `RecipeError` for a role that cannot train, or that is to be shown images and sees none,
     `ModelError`, `EndpointError` or `JudgeError` for a model or a judge that cannot be used."""
     check_models(recipe)
-    if isinstance(domain, UnitTestDomain) and (unread := recipe.feedback.unread_by_tests):
-        raise RecipeError(
-            f"feedback.{unread}: has no effect where the judge writes tests, which all rollouts of "
-            "a task share; leave it out"
-        )
     models = open_models(recipe.cluster, [role.device for role in recipe.roles], recipe.threads)
     try:
         return _components(recipe, domain, checkpoint, parts, day, models, images)

@@ -92,7 +92,7 @@ def _line_format(request: JudgeFileRequest) -> LineFormat | None:
     try:
         return LineFormat(request.line_format, request.rewards)
     except FormatError as error:
-        raise RolloutsError(f"--format: {error}") from error
+        raise RolloutsError(str(error)) from error
 
 
 def _check_places(request: JudgeFileRequest) -> None:

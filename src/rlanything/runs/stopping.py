@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import takewhile
 from types import FrameType
 
 from rlanything.loop import IterationResult
 from rlanything.rollout.episodes import faults
+from rlanything.runs.metrics.measuring import read
+from rlanything.runs.results import Numbers
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 MAX_UNPLAYED = 3
@@ -18,26 +21,33 @@ MAX_UNPLAYED = 3
 and nobody would know."""
 
 
-class NothingPlayed(RuntimeError):
+class NothingPlayed(ValueError):
     """No episode could be played for a while; the message is one line."""
 
 
 class Plays:
     """A watch over a run: iterations without an episode end it."""
 
-    def __init__(self, left: int) -> None:
-        """`left`: the iterations that a run has before it."""
-        self._patience, self._unplayed = min(left, MAX_UNPLAYED), 0
+    def __init__(self, history: Mapping[int, Numbers], total: int) -> None:
+        """`history`: the metrics of the iterations that are kept; `total`: how many there are to
+        be."""
+        episodes = [read(history[t], "rollouts/episodes") for t in sorted(history) if t]
+        self._patience = min(total, MAX_UNPLAYED)
+        self._unplayed = sum(1 for _ in takewhile(lambda played: not played, reversed(episodes)))
 
     def watch(self, result: IterationResult) -> None:
-        """Raises `NothingPlayed` if the latest iterations had no episode, this one the last."""
+        """Raises `NothingPlayed` if the latest iterations had no episode, this one the last: it is
+        not kept, so that a run that is resumed repeats it."""
         self._unplayed = 0 if result.groups else self._unplayed + 1
-        if self._unplayed == self._patience:
-            why = faults(result.failures, ()) or ["no task is left that can be played"]
-            raise NothingPlayed(
-                f"nothing was played in the last {self._patience} iterations: {why[0]}; see to "
-                "that first"
-            )
+        if self._unplayed < self._patience:
+            return
+        why = faults(result.failures, ())
+        if not why:
+            raise NothingPlayed("no task is left that can be played: begin a run on other tasks")
+        lasted = (
+            "this iteration" if self._patience == 1 else f"{self._patience} iterations in a row"
+        )
+        raise NothingPlayed(f"nothing was played in {lasted}: {why[0]}; see to that first")
 
 
 class Stopped(BaseException):

@@ -310,12 +310,12 @@ class Trainer:
         done, iterations = self._position.iteration, self._recipe.loop.iterations
         self._evaluate_all(done)
         self._report()
-        begun, plays = time.perf_counter(), Plays(iterations - done)
+        begun, plays = time.perf_counter(), Plays(self._store.history(), iterations)
         self._progress.seconds.pop("iterations", None)  # of a loop that was left
         with self._progress.phase("iterations", iterations, "iterations") as advance:
             advance(done)
             for iteration in range(done + 1, iterations + 1):
-                result = loop.iterate(iteration)
+                plays.watch(result := loop.iterate(iteration))
                 seconds = (time.perf_counter() - begun) / (iteration - done)
                 with self._stopper.deferred():
                     record = self._keep(result, seconds * (iterations - iteration))
@@ -323,7 +323,6 @@ class Trainer:
                 self._evaluate_all(iteration)
                 self._report()
                 yield record
-                plays.watch(result)
 
     def _report(self) -> None:
         with self._progress.phase("report", 1, "page"):

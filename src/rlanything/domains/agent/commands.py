@@ -182,8 +182,8 @@ def _box(
 
 
 def _without_proxy() -> str:
-    given = os.environ.get("NO_PROXY") or os.environ.get("no_proxy")
-    return ",".join(filter(None, (given, "127.0.0.1")))
+    given = (os.environ.get("NO_PROXY"), os.environ.get("no_proxy"), "127.0.0.1")
+    return ",".join(dict.fromkeys(filter(None, given)))
 
 
 def _within(path: Path, places: Sequence[Shown]) -> bool:

@@ -209,7 +209,9 @@ async def _body(request: Request) -> Any:
 
 async def _refused(request: Request, refusal: Denial) -> Response:
     del request
-    return JSONResponse(error_body(refusal), refusal.status)
+    # OpenAI's client asks again after a fault of the server's, for which there is no time.
+    headers = {"x-should-retry": "false"} if refusal.status >= 500 else {}
+    return JSONResponse(error_body(refusal), refusal.status, headers=headers)
 
 
 async def _no_such_place(request: Request, fault: HTTPException) -> Response:

@@ -76,7 +76,8 @@ def adapters_in(folder: Path) -> LoraSettings | None:
     if not file.is_file():
         return None
     own = json.loads(file.read_text(encoding="utf-8"))
-    return LoraSettings(rank=own["r"], alpha=own["lora_alpha"], targets=own["target_modules"])
+    alpha, targets = int(own["lora_alpha"]), own["target_modules"]
+    return LoraSettings(rank=own["r"], alpha=alpha, targets=targets)
 
 
 def attach(network: Any, settings: LoraSettings, name: str) -> None:

@@ -64,7 +64,8 @@ class LanguageModel(ModelText):
         self.decoder: nn.Module = find_decoder(network)
         self.blind, self.sight = blind, sight
         # Architectures without positions have no such setting.
-        self.context = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+        context = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+        self.context = context if context and context > 0 else None
         self._eyes: Eyes | None = None
         if sight is not None:
             self._eyes = Eyes(network, sight)
