@@ -146,7 +146,7 @@ RIGHT_100 := --arms "right_100:judge.name=oracle,judge.options={noise: 0},$(FROZ
 LONG := loop.max_steps=40 loop.iterations=6 policy.learning_rate=1e-4 \
   "domain.options={receptacles: [10, 14], objects: [10, 16]}" \
   "evaluation.splits=[in_domain]" evaluation.episodes=480
-judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes, small groups, flawed outcomes (about sixteen hours)
+judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes, small groups, flawed outcomes (about eighteen hours)
 	$(STUDY) --out runs/hard --page benchmarks/judge-pays-hard.md $(HARD)
 	$(BIN)/python benchmarks/signals.py runs/hard/outcome_only runs/hard/policy \
 	  runs/hard/policy_open_window runs/hard/policy_judge --out benchmarks/judge-pays-signals.md
@@ -157,6 +157,10 @@ judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes
 	  --page benchmarks/judge-pays-long.md $(LONG)
 	$(BIN)/python benchmarks/signals.py runs/long/outcome_only runs/long/right_100 \
 	  runs/long/policy_judge runs/long/policy --out benchmarks/judge-pays-long-signals.md
+	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 3 --arms outcome_only,policy_judge_env \
+	  --out runs/long --page benchmarks/judge-pays-long-tasks.md $(LONG)
+	$(BIN)/python benchmarks/signals.py runs/long/outcome_only runs/long/policy_judge_env \
+	  --out benchmarks/judge-pays-long-tasks-signals.md
 	$(STUDY) --out runs/wrong --page benchmarks/judge-pays-wrong.md $(HARD) \
 	  $(FLAWED) "domain.options={max_steps: 8, wrong: 0.2}"
 	$(STUDY) --out runs/missing --page benchmarks/judge-pays-missing.md $(HARD) \
