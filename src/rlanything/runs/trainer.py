@@ -130,13 +130,14 @@ class Trainer:
         last checkpoint, on the first iteration, raises what `__init__` raises."""
         directory = Path(run_dir)
         check_resumable(directory)
+        changes = allowed_changes(overrides)
         trainer = cls.__new__(cls)
-        trainer._changes = allowed_changes(overrides)
         trainer._parts = Parts(domain, judge, adapter, loss)
         trainer._progress = progress_of(progress)
-        written = load_recipe(directory / RECIPE, overrides, allow_code=allow_code)
-        recipe = written.model_copy(update={"run_dir": directory})
-        trainer._written_recipe, trainer._recipe = written, trainer._parts.named_in(recipe)
+        recipe = load_recipe(directory / RECIPE, overrides, allow_code=allow_code)
+        trainer._written_recipe, trainer._changes = recipe, changes
+        recipe = recipe.model_copy(update={"run_dir": directory})
+        trainer._recipe = trainer._parts.named_in(recipe)
         trainer._directory, trainer._fresh = directory, False
         trainer._environments, trainer._lines = None, None
         return trainer

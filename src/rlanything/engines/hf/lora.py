@@ -56,8 +56,7 @@ def add_adapters(model: LanguageModel, settings: LoraSettings, seed: int) -> Non
     `ModelError` if these are of another size, if peft is missing, or none of the model's layers has
     a name in `targets`."""
     if has_adapters(model.network):
-        [active] = model.network.active_adapters()
-        own: Any = model.network.peft_config[active]
+        own = _own_config(model.network)
         if (own.r, own.lora_alpha) != (settings.rank, settings.alpha):
             raise ModelError(
                 f"model {model.name!r} has adapters of rank {own.r} and alpha {own.lora_alpha}, "
@@ -128,19 +127,25 @@ def adapter_rank(network: PreTrainedModel) -> int | None:
     """Returns the rank of the largest of a network's adapters; None where it has none."""
     if not has_adapters(network):
         return None
-    [active] = network.active_adapters()
-    config: Any = network.peft_config[active]
+    config = _own_config(network)
     return max(config.r, *config.rank_pattern.values(), 0)
+
+
+def _own_config(network: PreTrainedModel) -> Any:
+    """Returns peft's configuration of the adapters that a network has."""
+    [active] = network.active_adapters()
+    configs: Any = network.peft_config
+    return configs[active]
 
 
 def adapters_of(network: PreTrainedModel) -> Adapters:
     """Returns what trains in a network that has adapters."""
     [active] = network.active_adapters()
-    config: Any = network.peft_config[active]
     tensors = {
         # Without this prefix readers of peft's format take none of them for an adapter's.
         f"base_model.model.{name}": tensor.contiguous()
         for name, tensor in network.get_adapter_state_dict(active).items()
     }
     # Names of layers are a set, which JSON does not know.
-    return Adapters(json.dumps(config.to_dict(), default=sorted), safetensors.torch.save(tensors))
+    config = _own_config(network).to_dict()
+    return Adapters(json.dumps(config, default=sorted), safetensors.torch.save(tensors))

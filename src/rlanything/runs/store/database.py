@@ -102,14 +102,18 @@ class Database:
             yield
         except StoreError:
             raise
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as fault:
-            raise self._strange(fault) from fault
-        except RecursionError as fault:
-            raise self._strange(fault) from None
-
-    def _strange(self, fault: Exception) -> StoreError:
-        kind = type(fault).__name__
-        return StoreError(f"{self.path}: holds rows that no run writes ({kind}); restore a copy")
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as fault:
+            kind = type(fault).__name__
+            raise StoreError(
+                f"{self.path}: holds rows that no run writes ({kind}); restore a copy"
+            ) from fault
 
     def check(self) -> list[str]:
         """Returns the faults of the file, in plain words; empty if it is sound. Reads all of it."""
