@@ -56,6 +56,7 @@ class Echoes:
     """Two seats that answer with what they were asked."""
 
     size = 2
+    alive = True
 
     def __init__(self) -> None:
         self.asked: list[dict[int, Call]] = []

@@ -109,3 +109,13 @@ def test_seats_that_are_lost_again_and_again_end_the_run_with_one_line(tmp_path:
         killer.trainer.train()
     assert "\n" not in str(caught.value)
     assert caught.value.__notes__ == [f"continue with `rlanything resume {tmp_path / 'run'}`"]
+
+
+@pytest.mark.slow
+def test_after_a_lost_seat_the_next_evaluation_starts_seats_anew(tmp_path: Path) -> None:
+    run = trainer(tmp_path / "run", QUIET)
+    before = run.evaluate("in_domain", episodes=4)
+    os.kill(seats_of(run)[1], signal.SIGKILL)
+    with pytest.raises(SeatLost, match="seat 1"):
+        run.evaluate("in_domain", episodes=4)
+    assert run.evaluate("in_domain", episodes=4).trajectories == before.trajectories

@@ -45,6 +45,11 @@ class Seats(Protocol):
         """How many there are."""
         ...
 
+    @property
+    def alive(self) -> bool:
+        """Whether they have not been ended."""
+        ...
+
     def ask(
         self,
         calls: Mapping[int, Call],

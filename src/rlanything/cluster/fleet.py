@@ -132,6 +132,11 @@ class OnSeats:
     def __init__(self, seats: Seats, config: ClusterConfig) -> None:
         self._seats, self._config = seats, config
 
+    @property
+    def lost(self) -> bool:
+        """Whether the seats have ended."""
+        return not self._seats.alive
+
     def trained(self, source: RoleSource) -> TrainedOnSeats:
         """Loads a model that learns, a shard of it on every seat. Raises as `load_trained`."""
         role, name = source.role, source.name

@@ -24,7 +24,7 @@ class Answers(ABC):
         on_progress: Callable[[int], None] | None = None,
     ) -> dict[int, Any]:
         """Makes calls, by seat; see `Seats.ask`."""
-        if not self._alive:
+        if not self.alive:
             raise SeatLost("the seats have ended")
         apart = all(call.apart for call in calls.values())
         try:
@@ -44,8 +44,8 @@ class Answers(ABC):
 
     @property
     @abstractmethod
-    def _alive(self) -> bool:
-        """Whether the seats have not been ended."""
+    def alive(self) -> bool:
+        """See `Seats.alive`."""
 
     @abstractmethod
     def _post(self, messages: Mapping[int, Any], seconds: float) -> None:

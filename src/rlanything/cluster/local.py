@@ -64,7 +64,7 @@ class LocalSeats(Answers):
         self._meeting.cleanup()
 
     @property
-    def _alive(self) -> bool:
+    def alive(self) -> bool:
         return self._seats[0].kill.alive
 
     def _post(self, messages: Mapping[int, Any], seconds: float) -> None:

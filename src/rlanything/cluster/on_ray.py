@@ -122,7 +122,7 @@ class RaySeats(Answers):
             raise
 
     @property
-    def _alive(self) -> bool:
+    def alive(self) -> bool:
         return self._ended.alive
 
     def _post(self, messages: Mapping[int, Any], seconds: float) -> None:

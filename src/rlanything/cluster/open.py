@@ -51,6 +51,11 @@ class Trained(Served, Protocol):
 class Models(Protocol):
     """A holder of the models of roles, which loads them."""
 
+    @property
+    def lost(self) -> bool:
+        """Whether they are gone, with the seats that they were on."""
+        ...
+
     def trained(self, source: RoleSource) -> Trained: ...
     def served(self, source: RoleSource) -> Served: ...
     def close(self) -> None: ...
@@ -58,6 +63,8 @@ class Models(Protocol):
 
 class Here:
     """Models of this process."""
+
+    lost = False
 
     def __init__(self, threads: int) -> None:
         """`threads`: CPU threads of all of them; 0: as many as there are cores."""

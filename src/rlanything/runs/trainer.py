@@ -183,8 +183,8 @@ class Trainer:
         """Returns the success of the policy as it is now on `episodes` held-out tasks of a split,
         with its 95% interval. `seed` chooses tasks and random numbers.
 
-        Raises `DomainError` for a split that the domain does not have."""
-        if not hasattr(self, "_components"):
+        Raises `DomainError` for a split that is not there, and `SeatLost`: call it again."""
+        if not hasattr(self, "_components") or self._components.models.lost:
             self._position = last_position(self._directory, self._progress.log)
             self._set_up()
         tasks = checked_tasks(self._domain, split, episodes, seed)
