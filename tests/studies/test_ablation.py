@@ -20,7 +20,7 @@ import pytest
 from rich.console import Console
 
 from helpers.command import call
-from helpers.paths import TESTS, TINY
+from helpers.paths import RECIPES, TESTS, TINY
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.evaluation.intervals import Interval
 from rlanything.progress import Progress
@@ -261,6 +261,13 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_runs(recipe: P
 def test_a_grid_that_would_measure_nothing_is_refused(recipe: Path) -> None:
     with pytest.raises(GridError, match="four4: evaluation is off"):
         run(recipe, "evaluation.episodes=0")
+
+
+def test_an_arm_that_would_change_nothing_where_the_judge_writes_tests_is_refused(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(GridError, match=r"judge_lambda_4: .*judge_lambda=4 changes nothing"):
+        make_cells(RECIPES / "coding-nano.yaml", (), find_arms(["lambda"]), [0], tmp_path)
 
 
 def test_as_many_run_at_once_as_their_threads_leave_cores_for(

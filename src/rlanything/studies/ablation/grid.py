@@ -24,6 +24,8 @@ from pydantic.main import IncEx
 
 from rlanything.config.recipe import Recipe, RecipeError, first_difference, load_recipe
 from rlanything.config.trust import CODE_VARIABLE, KEYS_VARIABLE
+from rlanything.domains.base import UnitTestDomain
+from rlanything.domains.registry import load_domain
 from rlanything.progress import Progress
 from rlanything.runs.baseline import has_baseline
 from rlanything.runs.checkpoint import checkpoint_name
@@ -47,6 +49,11 @@ MAY_DIFFER: IncEx = {
     "evaluation": {"baseline"},
 }
 """Settings that change no result."""
+OF_JUDGED_STEPS = tuple(
+    f"feedback.{key}="
+    for key in ("judge_lambda", "judge_normalization", "judge_balance", "policy_comparison")
+)
+"""Settings that change nothing where the judge writes tests: it scores no single steps."""
 
 
 class GridError(ValueError):
@@ -155,7 +162,23 @@ def make_cells(
     for cell in cells:
         if not cell.recipe.evaluation.episodes or not cell.recipe.evaluation.splits:
             raise GridError(f"{cell.arm}: evaluation is off, so there is nothing to compare")
+    _check_effect(arms, cells)
     return cells
+
+
+def _check_effect(arms: Sequence[Arm], cells: Sequence[Cell]) -> None:
+    """Raises `GridError` for an arm that would only repeat another."""
+    recipes = {cell.arm: cell.recipe for cell in cells}
+    for arm in arms:
+        said = [each for each in arm.overrides if each.startswith(OF_JUDGED_STEPS)]
+        domain, judge = recipes[arm.name].domain, recipes[arm.name].judge.name
+        if not said or judge != "llm":
+            continue
+        if isinstance(load_domain(domain.name, domain.options), UnitTestDomain):
+            raise GridError(
+                f"{arm.name}: {said[0]} changes nothing where the judge writes tests, as in "
+                f"{domain.name}; leave this arm out"
+            )
 
 
 def _judge_from(source: Cell | None, arm: Arm) -> tuple[str, ...]:
