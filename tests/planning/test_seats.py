@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from helpers.paths import RECIPES
@@ -56,6 +58,15 @@ def test_adapters_are_planned_with_the_model_that_they_belong_to(recipe, tmp_pat
     sizes = {name: w.numel() for name, w in model.network.named_parameters()}
     assert planned.adapters == sum(n for name, n in sizes.items() if ".lora_" in name)
     assert planned.parameters == sum(sizes.values()) - planned.adapters
+
+    # peft may also say by a pattern which layers have some, and by another which have a rank apart.
+    file = tmp_path / "adapters" / "adapter_config.json"
+    own = json.loads(file.read_text())
+    own |= {"target_modules": r".*\.(q|v)_proj", "rank_pattern": {r".*\.v_proj": 8}}
+    file.write_text(json.dumps(own))
+    sizes = {n: w.shape for n, w in model.network.named_parameters() if "lora_" in n}
+    q, v = (sum(sum(s) - 4 for n, s in sizes.items() if f".{p}_proj." in n) for p in "qv")
+    assert architecture_of(role, "policy")[0].adapters == 4 * q + 8 * v
 
 
 def test_a_labeller_has_a_line_of_its_own(recipe, tmp_path):

@@ -19,8 +19,8 @@ from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines import shipped
 from rlanything.engines.hf.damage import reason_of
 from rlanything.engines.hf.gguf import find_gguf
-from rlanything.engines.hf.loading import base_of
-from rlanything.engines.hf.lora import adapters_in, attach
+from rlanything.engines.hf.loading import base_of, is_adapters
+from rlanything.engines.hf.lora import attach, attach_as_in
 from rlanything.engines.hf.model import ModelError
 from rlanything.engines.hf.vision import tower_weights
 from rlanything.planning.report import PlanError
@@ -165,18 +165,17 @@ def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:
         )
     kind, remedy = None, "; use a Qwen- or Llama-type model"
     try:
-        folder = Path(model)
-        adapters = adapters_in(folder) if folder.is_dir() else None
-        config = read_config(base_of(model) if adapters else model)
+        adapted = Path(model).is_dir() and is_adapters(model)
+        config = read_config(base_of(model) if adapted else model)
         kind = getattr(config, "model_type", "?")
         with torch.device("meta"):
             sees = getattr(config, "vision_config", None) is not None
             made_of: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
             network: Any = made_of.from_config(config, trust_remote_code=False)
-            if isinstance(role, TrainedRoleConfig):
-                adapters = adapters or role.lora
-            if adapters is not None:
-                attach(network, adapters, f"{name}.model")
+            if adapted:
+                attach_as_in(Path(model), network, f"{name}.model")
+            elif isinstance(role, TrainedRoleConfig) and role.lora is not None:
+                attach(network, role.lora, f"{name}.model")
     except Exception as error:  # libraries raise anything over files that somebody else wrote
         reason = reason_of(error)
         if kind is not None:

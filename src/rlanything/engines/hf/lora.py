@@ -69,20 +69,9 @@ def add_adapters(model: LanguageModel, settings: LoraSettings, seed: int) -> Non
         attach(model.network, settings, model.name)
 
 
-def adapters_in(folder: Path) -> LoraSettings | None:
-    """Returns the settings of the adapters that a folder holds; None where it holds none."""
-    file = folder / "adapter_config.json"
-    if not file.is_file():
-        return None
-    own = json.loads(file.read_text(encoding="utf-8"))
-    alpha, targets = int(own["lora_alpha"]), own["target_modules"]
-    return LoraSettings(rank=own["r"], alpha=alpha, targets=targets)
-
-
 def attach(network: Any, settings: LoraSettings, name: str) -> None:
     """Puts adapters on a network that has none; raises as `add_adapters` does."""
-    if importlib.util.find_spec("peft") is None:
-        raise ModelError("LoRA needs the package peft: pip install 'rlanything[lora]'")
+    _need_peft()
     from peft import LoraConfig
 
     source = Path(name)
@@ -94,6 +83,24 @@ def attach(network: Any, settings: LoraSettings, name: str) -> None:
         task_type="CAUSAL_LM",
         base_model_name_or_path=str(source.resolve()) if source.is_dir() else name,
     )
+    _put_on(network, config, name)
+
+
+def attach_as_in(folder: Path, network: Any, name: str) -> None:
+    """Puts adapters on a network as a folder has them, but not their weights; raises as
+    `add_adapters` does."""
+    _need_peft()
+    from peft import PeftConfig
+
+    _put_on(network, PeftConfig.from_pretrained(str(folder)), name)
+
+
+def _need_peft() -> None:
+    if importlib.util.find_spec("peft") is None:
+        raise ModelError("LoRA needs the package peft: pip install 'rlanything[lora]'")
+
+
+def _put_on(network: Any, config: Any, name: str) -> None:
     try:
         network.add_adapter(config)
     except ValueError as error:
