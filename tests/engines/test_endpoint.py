@@ -112,6 +112,7 @@ def test_what_may_pass_is_tried_again(fake: FakeEndpoint, fault: Respond) -> Non
         "retries": 2,
         "prompt_tokens": 7,
         "completion_tokens": 3,
+        "too_long": 0,
     }
     assert set(endpoint.pop_usage().values()) == {0}
 
@@ -132,6 +133,23 @@ def test_what_will_not_pass_is_not_tried_again(
     line = refused(open_endpoint(fake))
     assert f"answered {number} (bad key [...]); {remedy}" in line
     assert fake.requests == 1
+
+
+NO_ROOM = (
+    "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.",
+    '{"error": {"code": "context_length_exceeded", "message": "Too much."}}',
+    "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
+    "the request exceeds the available context size, try increasing it",
+)
+
+
+@pytest.mark.parametrize("words", NO_ROOM)
+def test_a_prompt_that_is_too_long_is_answered_with_nothing(fake: FakeEndpoint, words: str) -> None:
+    fake.faults.append(status(400, words))
+    endpoint = open_endpoint(fake, concurrency=1)
+    answers = endpoint.ask([(HELLO, 1), (HELLO, 2)], SAMPLING)
+    assert answers == [Answer("", "length"), Answer("Hello.", "stop")]
+    assert endpoint.pop_usage()["too_long"] == 1
 
 
 def test_a_wrong_model_is_named(fake: FakeEndpoint) -> None:

@@ -67,6 +67,7 @@ def test_tokens_that_cannot_be_counted_are_a_fault(
         "retries": 1,
         "prompt_tokens": 7,
         "completion_tokens": 3,
+        "too_long": 0,
     }
     fake.faults.extend([text(reply(fake, usage={name: count}))] * 2)
     assert "sent " in refused(open_endpoint(fake, retries=1))
@@ -148,7 +149,7 @@ def test_a_key_in_any_shape_is_not_quoted(
 
 
 def test_what_is_no_key_is_quoted(fake: FakeEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "This model's maximum context length is 8192 tokens, in 'messages' are 9000."
+    said = "This model takes at most 8192 turns, in 'messages' are 9000."
     for key in (KEY, "EMPTY", "none"):
         monkeypatch.setenv("MY_KEY", key)
         fake.faults.append(status(400, said))

@@ -243,5 +243,6 @@ def test_a_speaker_counts_a_prompt_with_every_answer_and_forgets_what_was_taken(
         "requests": 3,
         "prompt_tokens": 3 * len(answers[0].prompt_ids),
         "completion_tokens": sum(len(each.token_ids) for each in answers),
+        "too_long": 0,
     }
     assert set(chat_model.pop_usage().values()) == {0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from helpers.scripted import Counting, ScriptedEngine, step, trajectory
-from rlanything.engines.base import Sampling
+from rlanything.engines.base import PromptsTooLong, Request, Sampling
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.records import Task, Trajectory
+from rlanything.records import Completion, Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.llm import PARALLEL_TRAJECTORIES, LLMJudge, parse_score
 from rlanything.seeds import derive
@@ -126,6 +127,28 @@ def test_judgements_are_steps_by_m_for_trajectories_of_any_length(frozen_model):
                     f"{each.trajectory.id}-{index}-{sample}"
                 )
     assert [len(call) for call in engine.calls] == [3, 2, 2, 1]
+
+
+def test_a_step_whose_prompt_is_too_long_for_the_engine_has_no_score(frozen_model):
+    long = {"saw 3", "saw 4"}
+
+    class Short(ScriptedEngine):
+        def generate(self, requests: Sequence[Request], sampling: Sampling):
+            texts = [frozen_model.decode(request.prompt_ids) for request in requests]
+            if places := [i for i, text in enumerate(texts) if any(each in text for each in long)]:
+                raise PromptsTooLong("judge: too long; raise it", places)
+            return super().generate(requests, sampling)
+
+    chat_model = LocalChatModel(frozen_model, Short(frozen_model, lambda *_: "\\boxed{1}"))
+    judge = LLMJudge(chat_model, Counting(), SAMPLING, 2)
+    found = judge.judge([trajectory("a", 4), trajectory("b", 2), trajectory("c", 3)], seed=0)
+    assert [each.scores for each in found] == [
+        ((1, 1), (1, 1), (0, 0), (0, 0)),
+        ((1, 1), (1, 1)),
+        ((1, 1), (1, 1), (0, 0)),
+    ]
+    assert found[0].judgements[3][0].completion == Completion.unsampled("", "length")
+    assert chat_model.pop_usage()["too_long"] == 3
 
 
 def test_a_step_is_judged_from_its_past_and_its_consequence_only(frozen_model):

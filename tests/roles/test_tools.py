@@ -172,8 +172,9 @@ def test_requests_that_are_too_long_or_whose_actions_would_be_cut_are_refused_al
     with pytest.raises(RequestsRefused) as refused:
         chat_model.answer([long, long], Sampling(1.0, 8))
     assert refused.value.reasons == {1: "policy: too long; raise it"}
-    with pytest.raises(PromptsTooLong):
-        chat_model.answer([replace(long, refusable=False)], Sampling(1.0, 8))
+    with pytest.raises(RequestsRefused) as refused:
+        chat_model.answer([replace(long, refusable=False), long], Sampling(1.0, 8))
+    assert list(refused.value.reasons) == [1]
     chat_model = LocalChatModel(model, ScriptedEngine(model, lambda prompt, seed: "fine"))
     assert model.context is not None
     room = Sampling(1.0, model.context)

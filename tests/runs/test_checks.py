@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlanything.runs.checks import RULES, run_checks
+from rlanything.runs.checks import run_checks
 from rlanything.runs.results import Numbers
+from rlanything.runs.rules import RULES
 
 WELL: Numbers = {
     "rollouts/episodes": 128.0,
@@ -71,6 +72,7 @@ def test_what_was_evaluated_before_training_is_no_iteration() -> None:
         ("large updates", {"policy/kl": 0.4}, 1),
         ("large updates", {"judge/kl": 0.4}, 1),
         ("skipped updates", {"policy/skipped_updates": 1.0}, 1),
+        ("prompts too long", {"judge/too_long": 1.0}, 1),
         ("nothing trains", {"policy/window_share": 0.0}, 3),
         ("nothing trains", {"judge/window_share": 0.0}, 3),
         ("proposal funnel", {"tasks/valid": 1.0, "tasks/proposed": 0.0}, 2),

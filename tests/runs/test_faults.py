@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import math
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -24,7 +26,13 @@ from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.domains.base import EpisodeError, Observation, StepResult
 from rlanything.domains.text import TextDomain
-from rlanything.engines.base import DivergedError, ModelError, Request, Sampling
+from rlanything.engines.base import (
+    DivergedError,
+    ModelError,
+    PromptsTooLong,
+    Request,
+    Sampling,
+)
 from rlanything.engines.deadline import GenerationTimeout, TimedEngine
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel
@@ -34,6 +42,7 @@ from rlanything.records import Completion, Sample, Task
 from rlanything.runs.checkpoint import CheckpointError
 from rlanything.runs.directory import explain
 from rlanything.runs.lineage import read_lineage
+from rlanything.runs.metrics.measuring import read
 from rlanything.runs.stopping import NothingPlayed
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
@@ -269,3 +278,38 @@ def test_a_full_disk_stops_the_run_with_one_line_and_a_store_that_opens(small_di
     for role in ("policy", "judge"):
         name = f"checkpoints/iter-00003/{role}/model.safetensors"
         assert (run / name).read_bytes() == (undisturbed / name).read_bytes()
+
+
+def test_prompts_too_long_for_an_engine_cost_their_answers_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate = HFEngine.generate
+
+    def bounded(
+        self: HFEngine, requests: Sequence[Request], sampling: Sampling
+    ) -> list[list[Completion]]:
+        if long := [i for i, request in enumerate(requests) if len(request.prompt_ids) > 420]:
+            raise PromptsTooLong("too long; raise it", long)
+        return generate(self, requests, sampling)
+
+    monkeypatch.setattr(HFEngine, "generate", bounded)
+    console = Console(record=True, width=300, file=io.StringIO())
+    overrides = [
+        f"run_dir={tmp_path / 'run'}",
+        "loop.tasks_per_iteration=3",
+        "evaluation.episodes=3",
+    ]
+    records = list(Trainer(TINY, overrides=overrides, progress=Progress(console)))
+    for record in records:
+        samples = [*record.result.policy_samples, *record.result.judge_samples]
+        assert all(sample.completion.token_ids for sample in samples)
+    metrics = records[0].metrics
+    policy, judge, steps = (
+        read(metrics, name) or 0 for name in ("policy/too_long", "judge/too_long", "rollouts/steps")
+    )
+    assert 0 < policy < steps
+    assert judge > 0
+    assert records[0].result.policy_samples
+    told = console.export_text()
+    assert "prompts of the policy did not fit into its context, and were answered with" in told
+    assert re.search(r"in_domain: \d+ of \d+ answers are empty and were cut off", told)

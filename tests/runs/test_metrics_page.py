@@ -22,7 +22,7 @@ from rlanything.runs.metrics.page import write_page
 from rlanything.runs.results import EvaluationRecord, IterationRecord
 
 CODE = SOURCE / "rlanything"
-QUANTITIES = ("requests", "retries", "prompt_tokens", "completion_tokens")
+QUANTITIES = ("requests", "retries", "prompt_tokens", "completion_tokens", "too_long")
 
 
 def phases(*files: str) -> set[str]:

@@ -131,4 +131,10 @@ def evaluate(
     seconds = time.perf_counter() - begun
     for fault in faults(played.failures, played.crashes):
         progress.warn(fault)
+    said = [step.completion for each in played.trajectories for step in each.steps]
+    if empty := sum(each.stop_reason == "length" and not each.text for each in said):
+        progress.warn(
+            f"{split}: {empty} of {len(said)} answers are empty and were cut off: prompts leave no "
+            "room in the model's context, or its reasoning takes all of policy.max_tokens"
+        )
     return Evaluation(split, played.trajectories, played.unplayable, seconds)

@@ -62,7 +62,8 @@ class ChatModel(Protocol):
     def answer(
         self, questions: Sequence[ChatRequest], sampling: Sampling
     ) -> list[list[Completion]]:
-        """Returns completions [questions][n]."""
+        """Returns completions [questions][n]; empty ones, cut by length, where a prompt is too long
+        for the model."""
         ...
 
     def check_marker(self, marker: str) -> None:
@@ -75,8 +76,8 @@ class ChatModel(Protocol):
 
     def pop_usage(self) -> dict[str, int]:
         """Returns what was asked since the last call, by name: `requests`, `prompt_tokens` (a
-        prompt counts with every answer, as endpoints count it) and `completion_tokens` among
-        them."""
+        prompt counts with every answer, as endpoints count it), `completion_tokens` and `too_long`
+        among them."""
         ...
 
 
@@ -116,7 +117,7 @@ class LocalChatModel:
 
         Raises `RequestsRefused` for refusable questions that the chat template cannot render,
         whose admitted actions `max_tokens` would cut or that are too long for the engine;
-        `ModelError` for others of them, and what the engine raises."""
+        `ModelError` for others of the first two, and what the engine raises."""
         posed = self._posed(questions, sampling)
         prompts = [prompt for prompt, _ in posed]
         requests = [
@@ -129,9 +130,13 @@ class LocalChatModel:
                 return self.engine.generate([requests[i] for i in places], limited)
             except PromptsTooLong as error:
                 long = [places[i] for i in error.places]
-                if not all(questions[i].refusable for i in long):
-                    raise
-                raise RequestsRefused(dict.fromkeys(long, str(error))) from None
+                refused = dict.fromkeys((i for i in long if questions[i].refusable), str(error))
+            if refused:
+                raise RequestsRefused(refused)
+            self._usage["too_long"] += len(long)
+            rest = [i for i in places if i not in long]
+            groups = dict(zip(rest, generated(rest, limited) if rest else (), strict=True))
+            return [groups[i] if i in groups else no_room(questions[i]) for i in places]
 
         groups = grouped_by_limit(questions, sampling, generated)
         # Not before: those that were not refused are asked again.
@@ -261,6 +266,11 @@ class LocalChatModel:
         return self._tokens[word]
 
 
+def no_room(question: ChatRequest) -> list[Completion]:
+    """Returns the answers to a prompt that is too long to be answered: there is nothing in them."""
+    return [Completion.unsampled("", "length")] * len(question.seeds)
+
+
 def stop_place(text: str, start: int, stop: Sequence[str]) -> tuple[int, str] | None:
     """Returns where the first of some texts begins, from `start` on, and which it is; None where
     there is none of them."""
@@ -289,4 +299,4 @@ def _limit(question: ChatRequest, sampling: Sampling) -> int:
 
 
 def _unused() -> dict[str, int]:
-    return {"requests": 0, "prompt_tokens": 0, "completion_tokens": 0}
+    return {"requests": 0, "prompt_tokens": 0, "completion_tokens": 0, "too_long": 0}

@@ -51,20 +51,20 @@ class RolloutGroup:
         return tuple(member for member in self.judged if member.trajectory.outcome == -1)
 
     def policy_samples(self) -> Iterator[Sample]:
-        """Yields every response whose advantage is not 0."""
+        """Yields every response whose advantage is not 0; an empty one teaches nothing."""
         for member, advantages in zip(self.judged, self.signals.policy, strict=True):
             trajectory = member.trajectory
             for i, (step, advantage) in enumerate(zip(trajectory.steps, advantages, strict=True)):
-                if advantage:
+                if advantage and step.completion.token_ids:
                     yield Sample(f"{trajectory.id}/{i}", step.completion, float(advantage))
 
     def judge_samples(self) -> Iterator[Sample]:
-        """Yields every judgement whose advantage is not 0."""
+        """Yields every judgement whose advantage is not 0; an empty one teaches nothing."""
         for member, by_step in zip(self.judged, self.signals.judge, strict=True):
             steps = zip(member.judgements, by_step, strict=True)
             for i, (judgements, advantages) in enumerate(steps):
                 for j, advantage in enumerate(advantages):
-                    if advantage:
+                    if advantage and judgements[j].completion.token_ids:
                         source = f"{member.trajectory.id}/{i}/{j}"
                         yield Sample(source, judgements[j].completion, float(advantage))
 

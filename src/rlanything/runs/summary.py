@@ -11,7 +11,7 @@ from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.intervals import Interval
 from rlanything.evaluation.success import Evaluation
 from rlanything.evaluation.trends import growth
-from rlanything.runs.checks import UNREADABLE, run_checks
+from rlanything.runs.checks import run_checks
 from rlanything.runs.gains import (
     BALANCED,
     OF_STEPS,
@@ -23,6 +23,7 @@ from rlanything.runs.gains import (
 )
 from rlanything.runs.metrics.measuring import read
 from rlanything.runs.results import EvaluationRecord, IterationRecord, Numbers
+from rlanything.runs.rules import UNREADABLE
 from rlanything.runs.store.store import Store
 
 ACCEPTED, POSITIVE_RATE = "tasks/accepted", "evaluation/judge/positive_rate"

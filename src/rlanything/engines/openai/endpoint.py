@@ -39,6 +39,12 @@ SHORTEST_ENCODED = 12
 """Nor is one as long as the key, which may hold it encoded: of these characters at least."""
 
 
+_NO_ROOM = re.compile(
+    rb"context[ _](length|size|window)|model length|prompt is too long", re.IGNORECASE
+)
+"""What servers say of a prompt that does not fit, in the body of a refusal."""
+
+
 class EndpointError(ValueError):
     """An endpoint does not answer; one line with role, address, reason and remedy."""
 
@@ -79,6 +85,8 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     """As the endpoint counts them; reasoning included."""
+    too_long: int = 0
+    """Prompts that did not fit, and were answered with nothing."""
 
 
 class _Fault(Exception):
@@ -118,7 +126,8 @@ class Endpoint:
         self._limit = "max_tokens"
 
     def ask(self, chats: Sequence[tuple[Messages, int]], sampling: Sampling) -> list[Answer]:
-        """Returns one answer for each chat and seed, by one request each.
+        """Returns one answer for each chat and seed, by one request each; an empty one, cut by
+        length, to a chat that the endpoint finds too long.
 
         Raises `EndpointError` for the first request that fails for good, `GenerationTimeout` if all
         of them take too long, `ModelError` for an image that is not there; whatever interrupts it
@@ -249,6 +258,9 @@ class Endpoint:
             if limit == "max_tokens" and b"max_completion_tokens" in refused.body:
                 self._limit = "max_completion_tokens"
                 return await self._try(client, messages, seed, sampling)
+            if 400 <= refused.status < 500 and _NO_ROOM.search(refused.body):
+                self._usage.too_long += 1
+                return Answer("", "length")
             raise self._refusal(refused) from None
         except BadReply as bad:
             raise self._no_answer(str(bad)) from None

@@ -58,6 +58,11 @@ USAGE = {
         "their prompts; a prompt counts with every answer to it, though an engine computes it once",
     ),
     "ROLE/completion_tokens": ("tokens", "the answers"),
+    "ROLE/too_long": (
+        "prompts",
+        "prompts that did not fit into the model's context (vLLM's, an endpoint's) and were "
+        "answered with nothing",
+    ),
     "ROLE/retries": ("requests", "tries after the first, at an endpoint"),
 }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from rlanything.runs.checks import RULES
 from rlanything.runs.metrics.registry import REGISTERED, Metric
+from rlanything.runs.rules import RULES
 
 HEAD = """# Metrics
 
@@ -37,7 +37,7 @@ left out; the run continues.
 """
 WARNINGS = """## Warnings
 
-A run prints a warning the first time one of these holds (`runs/checks.py` has the thresholds and
+A run prints a warning the first time one of these holds (`runs/rules.py` has the thresholds and
 their reasons), with what was measured and what to try.
 
 | warning | holds when |
