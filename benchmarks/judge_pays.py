@@ -2,8 +2,8 @@
 
     python benchmarks/judge_pays.py
 
-Reads judge-pays-{hard,wrong,missing,pairs,fours}.csv, which `make judge-pays` writes, and writes
-judge-pays.md. Runs nothing.
+Reads judge-pays-{hard,wrong,missing,pairs,fours,everything}.csv, which `make judge-pays` writes,
+and writes judge-pays.md. Runs nothing.
 """
 
 from __future__ import annotations
@@ -40,13 +40,18 @@ QUESTIONS = {
     "the open window, against the window": ("policy_open_window", "policy"),
     "the judge trained, against it frozen": ("policy_judge", "policy"),
 }
+EVERYTHING = {
+    "hard": ("policy_judge_env", "outcome_only"),
+    **{s: (f"{s}_everything", f"{s}_outcomes") for s in ("wrong", "missing", "pairs", "fours")},
+}
+"""The arms that the page of everything together has for each setting."""
 Successes = Mapping[str, Mapping[str, float]]
 """The success at the end of a run, by arm and seed."""
 
 
-def successes(setting: str, split: str) -> Successes:
+def successes(page: str, split: str) -> Successes:
     last: dict[str, dict[str, float]] = defaultdict(dict)
-    with (HERE / f"judge-pays-{setting}.csv").open(encoding="utf-8") as file:
+    with (HERE / f"judge-pays-{page}.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if (value := row[f"evaluation/{split}/success"]) and int(row["iteration"]):
                 last[row["arm"]][row["seed"]] = float(value)
@@ -80,6 +85,13 @@ def over_settings(by_setting: Mapping[str, Mapping[str, float]]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+def row(question: str, by_setting: Mapping[str, Mapping[str, float]]) -> str:
+    """The line of the table: a setting a cell, and all of them."""
+    means = [mean_of_few(list(seeds.values())) for seeds in by_setting.values()]
+    cells = [points(mean) if mean else "-" for mean in means]
+    return f"| {question} | {' | '.join(cells)} | **{points(over_settings(by_setting))}** |"
+
+
 def main() -> None:
     lines = [
         "# Where the judge pays, setting by setting",
@@ -102,11 +114,11 @@ def main() -> None:
             "|---" * (len(heads) + 2) + "|",
         ]
         for question, arms in QUESTIONS.items():
-            by_setting = {name: differences(each, arms) for name, each in found.items()}
-            means = [mean_of_few(list(seeds.values())) for seeds in by_setting.values()]
-            cells = [points(mean) if mean else "-" for mean in means]
-            cells.append(f"**{points(over_settings(by_setting))}**")
-            lines.append(f"| {question} | {' | '.join(cells)} |")
+            lines.append(row(question, {s: differences(each, arms) for s, each in found.items()}))
+        whole = successes("everything", split)
+        asked = {setting: differences(whole, arms) for setting, arms in EVERYTHING.items()}
+        least = min(map(len, asked.values()))
+        lines.append(row(f"everything, against outcomes alone ({least} seeds each)", asked))
     path = HERE / "judge-pays.md"
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
     print(f"wrote {path}")
