@@ -136,7 +136,7 @@ class LocalChatModel:
             self._usage["too_long"] += len(long)
             rest = [i for i in places if i not in long]
             groups = dict(zip(rest, generated(rest, limited) if rest else (), strict=True))
-            return [groups[i] if i in groups else no_room(questions[i]) for i in places]
+            return [groups[i] if i in groups else _no_room(questions[i]) for i in places]
 
         groups = grouped_by_limit(questions, sampling, generated)
         # Not before: those that were not refused are asked again.
@@ -266,7 +266,7 @@ class LocalChatModel:
         return self._tokens[word]
 
 
-def no_room(question: ChatRequest) -> list[Completion]:
+def _no_room(question: ChatRequest) -> list[Completion]:
     """Returns the answers to a prompt that is too long to be answered: there is nothing in them."""
     return [Completion.unsampled("", "length")] * len(question.seeds)
 

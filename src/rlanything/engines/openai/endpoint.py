@@ -37,8 +37,6 @@ SHARED_WITH_KEY = 6
 """A word is not shown with so many characters in a row of the key, in either direction."""
 SHORTEST_ENCODED = 12
 """Nor is one as long as the key, which may hold it encoded: of these characters at least."""
-
-
 _NO_ROOM = re.compile(
     rb"context[ _](length|size|window)|model length|prompt is too long", re.IGNORECASE
 )
