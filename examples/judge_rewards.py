@@ -17,10 +17,14 @@ from collections.abc import Sequence
 from typing import Any
 
 INSTRUCTION = "Answer well."
+MOST = 1024
+"""Episodes that a request may have."""
 
 
 def scores(prompts: Sequence[str], answers: Sequence[str]) -> list[float]:
     """Returns the judge's mean score of each answer, in [-1, 1]."""
+    if len(answers) > MOST:
+        return scores(prompts[:MOST], answers[:MOST]) + scores(prompts[MOST:], answers[MOST:])
     episodes = [
         {
             "task": number,
@@ -54,4 +58,10 @@ def compute_score(
 
 
 def _text(said: Any) -> str:
-    return said if isinstance(said, str) else "\n".join(turn["content"] for turn in said)
+    """The text of an answer, of a conversation or of one turn of it, calls of tools included."""
+    if said is None or isinstance(said, str):
+        return said or ""
+    if isinstance(said, list):
+        return "\n".join(filter(None, map(_text, said)))
+    calls = [json.dumps(call) for call in said.get("tool_calls") or ()]
+    return "\n".join(filter(None, [_text(said.get("content") or said.get("text")), *calls]))

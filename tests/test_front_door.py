@@ -210,6 +210,16 @@ def test_a_judge_that_returns_no_score_is_one_line(tmp_path: Path) -> None:
             trainer.train()
 
 
+def test_a_judge_that_fails_is_one_line_with_the_step(tmp_path: Path) -> None:
+    def scores(trajectory: Any, i: int) -> int:
+        raise KeyError("a")
+
+    judge = rl.FunctionJudge(scores)
+    trainer = rl.Trainer(TINY, judge=judge, overrides=SMALL, run_dir=tmp_path / "run")
+    with pytest.raises(JudgeError, match=r"scores failed at step 0 of .*KeyError: 'a'\): mend it"):
+        trainer.train()
+
+
 class Tasks(rl.TextDomain):
     """Has the tasks that a test gives it."""
 
@@ -260,6 +270,19 @@ def test_held_out_tasks_are_known_by_what_they_ask_for_too(
     rl.Trainer(TINY, domain=Named(), overrides=held_out, run_dir=tmp_path / "run", progress=True)
     said = " ".join(capsys.readouterr().out.split())
     assert "held-out tasks of split 'in_domain' are trained on, 'in_domain-0' for one" in said
+
+
+def test_tasks_that_mostly_ask_for_the_same_few_things_are_known_by_their_ids(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Few(Tasks):
+        def tasks(self, split: str, count: int, seed: int) -> Any:
+            asked = [0, 0, 1, 1, 2, 2, 3, *[4] * count]  # 3 stands once
+            return [rl.Task(f"{split}-{i}", f"Reach {asked[i]}.") for i in range(count)]
+
+    held_out = {**SMALL, "evaluation.episodes": 8}
+    rl.Trainer(TINY, domain=Few(), overrides=held_out, run_dir=tmp_path / "run", progress=True)
+    assert "are trained on" not in " ".join(capsys.readouterr().out.split())
 
 
 def test_fewer_iterations_than_are_done_are_refused(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def load_plugin(kind: str, name: str) -> Any:
     if is_object(name):
         raise PluginError(
             f"{kind} {name} was handed over by a program: hand it over again, with "
-            f"rlanything.Trainer.resume(RUN, {kind}=...)"
+            f"rlanything.Trainer.resume(RUN, {kind}=...), which trains on and has evaluate(SPLIT)"
         )
     return _from_module(kind, name) if ":" in name else _registered(kind, name)
 

@@ -70,6 +70,9 @@ def test_what_an_evaluation_does_not_follow_is_refused(override: str, said: str)
         run_eval(replace(request("tiny"), overrides=[override]), Progress(Console(quiet=True)))
     with pytest.raises(RecipeError, match="--temperature: random samples from no model"):
         run_eval(replace(request("random"), temperature=0.5), Progress(Console(quiet=True)))
+    quiet = Progress(Console(quiet=True))
+    with pytest.raises(RecipeError, match=r"policy\.max_tokens: expert asks no model"):
+        run_eval(replace(request("expert"), overrides=["policy.max_tokens=9"]), quiet)
 
 
 CODING = ["threads=1", "judge.samples_per_step=3"]

@@ -214,7 +214,11 @@ REFUSED = [
     ("policy", (), "policy: engine: an endpoint gives no tokens or log-probs to train on"),
     ("policy", (), "`rlanything eval RECIPE`"),
     ("judge", (), "with judge.train=false"),
-    ("adapter", ("adapter.model=nano",), "adapter: model: give the endpoint's name of its model"),
+    (
+        "adapter",
+        ("adapter.model=nano",),
+        "adapter: model: say here what the endpoint calls its model",
+    ),
     ("adapter", ("adapter.device=cuda",), "adapter: dtype and device are the endpoint's own"),
     ("adapter", ("adapter.engine.key_variable=NO_KEY",), "variable NO_KEY holds no key"),
     ("adapter", (f"adapter.engine.url=http://{KEY}@host/v1",), "adapter.engine.url: give scheme"),

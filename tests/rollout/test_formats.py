@@ -97,6 +97,8 @@ def test_rewards_of_trl_are_named_where_several_columns_are_numbers() -> None:
     for missing in (["none"], ["other"]):
         with pytest.raises(FormatError):
             LineFormat("trl", missing)(row)
+    with pytest.raises(FormatError, match="no column 'wno'"):
+        LineFormat("trl", ["wno"])(row)
     for name, rewards in {"verl": ["won"], "trl": ["won=x"]}.items():
         with pytest.raises(FormatError, match="--reward"):
             LineFormat(name, rewards)

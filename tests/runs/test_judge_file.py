@@ -172,6 +172,7 @@ def test_a_bad_line_is_named_and_what_was_judged_is_kept(
 ) -> None:
     with pytest.raises(RolloutsError, match=said):
         run_judge_file(request(tmp_path, [line("a", 0, **changed)]), QUIET)
+    assert not list(tmp_path.glob(".*"))  # of this nothing was
 
 
 def test_a_dump_of_verl_becomes_what_feedback_reads(tmp_path: Path) -> None:
@@ -200,6 +201,8 @@ def test_requests_that_cannot_be_met_are_one_line(tmp_path: Path) -> None:
         run_judge_file(request(tmp_path, out=tmp_path / "no" / "out"), QUIET)
     with pytest.raises(RecipeError, match="judges of this domain write tests"):
         run_judge_file(request(tmp_path, name="nano-coding"), QUIET)
+    with pytest.raises(RecipeError, match=r"policy\.max_tokens: a judge alone does not read it"):
+        run_judge_file(request(tmp_path, overrides=("policy.max_tokens=9",)), QUIET)
     with pytest.raises(RecipeError, match="--domain: a run and a recipe have their own"):
         run_judge_file(request(tmp_path, name="tiny", domain="alfworld"), QUIET)
     with pytest.raises(RecipeError, match="there is no such run, recipe or folder"):

@@ -116,9 +116,13 @@ def test_a_judge_that_writes_tests_is_spoken_of_by_what_they_are_counted_by(tmp_
         judged = {str(i): {"UT": (passed, 8), "Detect": (1, 8)} for i in range(20)}
         rows = {"in_domain": [("a", "", 1, 1)]}
         store.record_evaluation(evaluation_record(iteration, rows, judged, {}))
-    lines = closing_lines(tmp_path, store, RECIPE, Pool([Task("r", "")], 0.2, 0.8), 60.0)
+    pool = Pool([Task("r", "")], 0.2, 0.8)
+    lines = closing_lines(tmp_path, store, RECIPE, pool, 60.0)
+    handed = RECIPE.domain.model_copy(update={"name": "object(__main__.Lights)"})
+    own = closing_lines(tmp_path, store, RECIPE.model_copy(update={"domain": handed}), pool, 60.0)
     store.close()
     assert lines[-1].endswith("--split in_domain` plays fresh episodes")
+    assert own[-1].endswith("domain=...).evaluate('in_domain')` plays fresh episodes")
     assert lines[1:3] == [
         "judge, UT: 25.0% -> 75.0%: +50.0 points [+33.8, +63.4], improved",
         "judge, Detect: 12.5% -> 12.5%: +0.0 points [-13.5, +13.5], "

@@ -312,9 +312,9 @@ def test_a_second_process_is_refused_by_pid(undisturbed: Path) -> None:
     finally:
         holder.kill()
         holder.wait()
-    # What a killed process leaves is no obstacle.
-    with RunLock(undisturbed):
-        pass
+    # What a killed process leaves is no obstacle, and this process is not told to kill itself.
+    with RunLock(undisturbed), pytest.raises(LockedError, match="an iterator over its run is"):
+        Trainer.resume(undisturbed, progress=QUIET).train()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

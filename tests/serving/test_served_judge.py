@@ -6,6 +6,7 @@ import importlib.util
 import io
 import json
 import re
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 from helpers.paths import ROOT
 from helpers.tiny import tiny_model
 from rlanything.cli import app
+from rlanything.commands.serve import ServeError, serve
 from rlanything.rollout.formats import LineFormat
 from rlanything.rollout.lines import open_rollouts, read_texts
 
@@ -50,6 +52,22 @@ def rewards(url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     spec.loader.exec_module(module)
     monkeypatch.setenv("RLANYTHING_JUDGE", url)
     return module
+
+
+def test_an_address_that_is_taken_is_said_before_a_judge_is_loaded() -> None:
+    taken = socket.create_server(("127.0.0.1", 0))
+    with taken, pytest.raises(ServeError, match="Address already in use; choose another port"):
+        serve("nano", port=taken.getsockname()[1])
+    with pytest.raises(ServeError, match=r"--host 300\.1\.1\.1 --port 8000: "):
+        serve("nano", host="300.1.1.1")
+
+
+def test_a_reward_function_reads_whatever_a_turn_holds(rewards: Any) -> None:
+    call = {"type": "function", "function": {"name": "look", "arguments": "{}"}}
+    parts = [{"type": "text", "text": "Two"}, {"type": "text", "text": "parts."}]
+    turns = [{"content": None, "tool_calls": [call]}, {"content": parts}, {"content": "Done."}]
+    assert rewards._text(turns) == f"{json.dumps(call)}\nTwo\nparts.\nDone."
+    assert (rewards._text("As it is."), rewards._text(None)) == ("As it is.", "")
 
 
 def test_a_reward_function_sends_the_key_of_the_server(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -72,6 +73,7 @@ def serve(
     progress = Progress(Terminal(stderr=True))
     source = JudgeSource(judge, tuple(overrides or ()), domain, allow_code)
     with ExitStack() as stack:
+        listening = stack.enter_context(_bound(host, port))  # before a model is loaded
         learning = None
         if learn:
             run = stack.enter_context(open_learning_judge(source, out, progress))
@@ -80,11 +82,26 @@ def serve(
         opened = source.open(progress) if learning is None else learning
         batching = stack.enter_context(BatchingJudge(opened, most_waiting))
         app = judge_app(judge, batching, key, learning)
-        server = uvicorn.Server(uvicorn.Config(app, host, port, log_level="warning"))
-        listening = server.config.bind_socket()
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         listening.listen(server.config.backlog)  # who reads the next line may ask at once
         progress.log(
             f"{judge} judges at http://{host}:{listening.getsockname()[1]}/judge "
             f"({'with a key' if key else 'for anybody who can reach it'}; /docs says how to ask)"
         )
         server.run([listening])
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Returns a socket with an address of its own, on which nobody listens yet. Raises
+    `ServeError`."""
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise ServeError(
+            f"--host {host} --port {port}: {error.strerror}; choose another port (0: a free one), "
+            "or an address of this machine"
+        ) from None
+    return listening

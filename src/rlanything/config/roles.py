@@ -41,7 +41,7 @@ class RoleConfig(ConfigSection):
         if not self.engine.remote:
             return self
         if self.model == "nano":
-            raise ValueError("model: give the endpoint's name of its model")
+            raise ValueError("model: say here what the endpoint calls its model")
         if (self.dtype, self.device) != ("float32", "cpu"):
             raise ValueError("dtype and device are the endpoint's own affair: leave them out")
         return self

@@ -100,6 +100,8 @@ def _trl_reward(line: Line, weights: Mapping[str, float] | None) -> float:
                 "name those that are rewards: --reward COLUMN, or --reward COLUMN=WEIGHT",
             )
         weights = dict.fromkeys(columns, 1.0)
+    if missing := [name for name in weights if name not in line]:
+        raise FormatError(f"there is no column {missing[0]!r}", "check --reward")
     # A reward function of TRL's that has nothing to say about a rollout leaves no number.
     scores = [
         weight * line[name]

@@ -187,6 +187,11 @@ def _run_eval(request: EvalRequest, progress: Progress, images: Path) -> EvalRes
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     tasks = checked_tasks(domain, request.split, request.episodes, request.seed)
     checkpoint = checkpoint_of(request.target, progress) if is_run(request.target) else None
+    if checkpoint is not None and not (checkpoint / "policy").is_dir():
+        raise RecipeError(
+            f"{request.target} has a judge that was served, and no policy: `rlanything judge-eval "
+            f"{request.target} --trajectories RUN` evaluates it"
+        )
     agent = _agent(request, recipe, domain, checkpoint, images)
     judge = _judge(request, recipe, domain, checkpoint, images) if request.select else None
     bench = _bench(request, domain, agent, judge)
@@ -254,7 +259,11 @@ def _recipe(request: EvalRequest) -> Recipe:
     """Returns the target's own recipe if it is a recipe or a run, else one that any model can
     play. Raises `RecipeError` for overrides that nothing here follows."""
     for key in (override.partition("=")[0] for override in request.overrides):
-        if remedy := _NOT_FOLLOWED.get(key) or _NOT_FOLLOWED.get(key.partition(".")[0]):
+        section = key.partition(".")[0]
+        remedy = _NOT_FOLLOWED.get(key) or _NOT_FOLLOWED.get(section)
+        if request.target in ("expert", "random") and section in ("policy", "judge", "adapter"):
+            remedy = f"{request.target} asks no model; leave it out"
+        if remedy:
             raise RecipeError(f"{key}: {remedy}")
     target = Path(request.target)
     if is_recipe(request.target):

@@ -42,8 +42,12 @@ class HeldOut:
     def warn_of(self, pool: Pool) -> None:
         """Warns of tasks that train and are held out, by their ids or by what they ask for."""
         asked = Counter(_asked(slot.root) for slot in pool.slots)
-        # What several ask for alike does not tell them apart: such tasks are known by their ids.
-        trained = {slot.id for slot in pool.slots} | {key for key, n in asked.items() if n == 1}
+        # What several ask for alike does not tell them apart: such tasks are known by their ids,
+        # and all are where most tasks ask for what another does.
+        alone = {key for key, count in asked.items() if count == 1}
+        trained = {slot.id for slot in pool.slots} | (
+            alone if 2 * len(alone) > len(asked) else set()
+        )
         for split, tasks in self.tasks.items():
             shared = [task.id for task in tasks if trained & {task.id, _asked(task)}]
             if shared:

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -122,7 +123,11 @@ def _judge_lines(
 ) -> JudgedFile:
     result, (file, size, position) = JudgedFile(), opened
     seed = derive(request.seed, "judge")
-    with progress.bytes_phase("judged") as advance, request.partial.open("a+b") as target:
+    with (
+        _without_remains(request.partial),
+        progress.bytes_phase("judged") as advance,
+        request.partial.open("a+b") as target,
+    ):
         entries = read_texts(request.rollouts, file, lambda done: None, request.win_at, line_format)
         for done, (line, entry, _) in zip(_earlier(target), entries, strict=False):
             if any(done[key] != entry[key] for key in ("task", "trajectory")):
@@ -138,6 +143,17 @@ def _judge_lines(
             target.flush()
             advance(position(), size)
     return result
+
+
+@contextmanager
+def _without_remains(partial: Path) -> Iterator[None]:
+    """Leaves no empty file behind where an error comes before the first line."""
+    try:
+        yield
+    except BaseException:
+        if partial.is_file() and not partial.stat().st_size:
+            partial.unlink()
+        raise
 
 
 def _earlier(target: BinaryIO) -> list[dict[str, Any]]:

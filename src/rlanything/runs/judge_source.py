@@ -26,6 +26,9 @@ from rlanything.runs.eval_target import (
 )
 from rlanything.runs.inside import RECIPE
 
+_UNREAD = ("policy", "adapter", "curriculum", "loop", "environment", "evaluation", "tracker")
+"""Sections of a recipe."""
+
 
 @dataclass(frozen=True, slots=True)
 class JudgeSource:
@@ -41,9 +44,17 @@ class JudgeSource:
     allow_code: bool = False
     """Whether code that the recipe names may be imported."""
 
+    def refuse_unread(self) -> None:
+        """Raises `RecipeError` for overrides of what a judge alone does not read."""
+        for override in self.overrides:
+            if override.partition(".")[0] in _UNREAD:
+                key = override.partition("=")[0]
+                raise RecipeError(f"{key}: a judge alone does not read it; leave it out")
+
     def open(self, progress: Progress) -> Judge:
         """Returns the judge, in this process. Raises `RecipeError`, `ModelError`, `DomainError` or
         `JudgeError` for one that cannot be used, and for those that write tests."""
+        self.refuse_unread()
         recipe = recorded_recipe(self.name, self.overrides, self.allow_code, progress)
         recipe = self.recipe() if recipe is None else recipe
         domain = self.prompts(recipe)

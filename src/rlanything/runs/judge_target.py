@@ -190,8 +190,9 @@ def _trajectories(
         there = [each for each in there if each.id.startswith(f"{request.split}/")]
     if not there:
         raise RecipeError(
-            f"{request.run} has no such trajectories: give another --split or --iteration, or "
-            "train with evaluation.judged_episodes and store.keep_iterations that keep some"
+            f"{request.run} has no such trajectories: give another --split or --iteration, those "
+            "of another run (--trajectories RUN), or train with evaluation.judged_episodes and "
+            "store.keep_iterations that keep some"
         )
     return drawn(there, request.episodes, request.seed, whole_tasks), labels
 

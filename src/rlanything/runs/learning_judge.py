@@ -67,6 +67,7 @@ def open_learning_judge(
 
     Raises `RecipeError` where it cannot learn or begin there, `LockedError` where another process
     serves it, and what `JudgeSource.open` raises."""
+    source.refuse_unread()
     there = Path(source.name)
     again = is_run(source.name) and served_from(there) is not None
     if again and out is not None:

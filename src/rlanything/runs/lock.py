@@ -16,7 +16,7 @@ PID_DIGITS = 20
 
 
 class LockedError(ValueError):
-    """Another process is at work in the run directory; the message is one line with the remedy."""
+    """Somebody else is at work in the run directory; the message is one line with the remedy."""
 
 
 class RunLock:
@@ -30,7 +30,7 @@ class RunLock:
         self._file: IO[str] | None = None
 
     def __enter__(self) -> Self:
-        """Raises `LockedError` if another process holds the lock, `RunDirectoryError` if it is a
+        """Raises `LockedError` if somebody else holds the lock, `RunDirectoryError` if it is a
         link."""
         file = _open(self._directory, os.O_CREAT)
         try:
@@ -39,6 +39,11 @@ class RunLock:
             file.seek(0)
             holder = file.read(PID_DIGITS).strip()
             file.close()
+            if holder == str(os.getpid()):
+                raise LockedError(
+                    f"{self._directory} is in use by this program: an iterator over its run is "
+                    "still open; use it up, or close it (`.close()`)"
+                ) from None
             raise LockedError(
                 f"{self._directory} is in use by process {holder}: wait until it ends, or stop it "
                 f"with `kill {holder}`"

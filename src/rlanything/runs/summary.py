@@ -11,6 +11,7 @@ from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.intervals import Interval
 from rlanything.evaluation.success import Evaluation
 from rlanything.evaluation.trends import growth
+from rlanything.plugins import is_object
 from rlanything.runs.checks import run_checks
 from rlanything.runs.gains import (
     BALANCED,
@@ -154,7 +155,12 @@ def closing_lines(
     lines += [check.line() for check in run_checks(store.history())]
     lines.append(f"run: {directory} ({seconds / 60:.1f} min)")
     lines.append(f"next: `rlanything tasks {directory}` shows the rewritten tasks")
-    if splits:
+    if splits and is_object(recipe.domain.name):
+        again = (
+            f"rlanything.Trainer.resume({str(directory)!r}, domain=...).evaluate({splits[-1]!r})"
+        )
+        lines[-1] += f"; `{again}` plays fresh episodes"
+    elif splits:
         again = f"rlanything eval {directory} --split {splits[-1]}{recipe.allowance}"
         lines[-1] += f"; `{again}` plays fresh episodes"
     return lines

@@ -52,8 +52,10 @@ def open_files(source: str) -> Opened:
     ):
         packed = find_gguf(source)
         if packed is None and is_path(source) and not Path(source).exists():
+            built = " (`rlanything nano build` makes what lies in models/)"
             raise ModelError(
                 f"cannot load model {source!r}: there is no such folder; check the path"
+                f"{built if source.startswith('models/') else ''}"
             )
         folder = str(unpacked(packed) if packed is not None else source)
         base = base_of(folder)

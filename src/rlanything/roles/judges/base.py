@@ -117,7 +117,7 @@ class FunctionJudge(StepJudge):
     ) -> list[JudgedTrajectory]:
         """Returns the trajectories with one judgement of each step, [trajectories][steps][1].
 
-        Raises `JudgeError` for a value that is no score; what the function raises, it raises."""
+        Raises `JudgeError` where the function fails, and for a value that is no score."""
         del seed
         judged: list[JudgedTrajectory] = []
         for trajectory in trajectories:
@@ -130,7 +130,14 @@ class FunctionJudge(StepJudge):
         return judged
 
     def _score(self, trajectory: Trajectory, i: int) -> Judgement:
-        returned = self.__wrapped__(trajectory, i)
+        try:
+            returned = self.__wrapped__(trajectory, i)
+        except Exception as error:
+            raise JudgeError(
+                f"judge {self.name} failed at step {i} of {trajectory.id} "
+                f"({type(error).__name__}: {error}): "
+                "mend it, or return 0 where it has no verdict"
+            ) from error
         pair = returned if isinstance(returned, tuple) else (returned, "")
         score, reason = pair if len(pair) == 2 else (pair, "")
         # False would pass for 0, no verdict.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -64,6 +65,8 @@ class Reporter:
     def write(self) -> None:
         """Writes the report. Never raises: a failed report must not stop the run, so the failure
         becomes one line."""
+        if sys.is_finalizing():  # an iterator that was left open; nothing can be imported any more
+            return
         begun = time.perf_counter()
         try:
             _write([self._reader], self._out)
