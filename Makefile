@@ -162,7 +162,7 @@ judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes
 	  --page benchmarks/judge-pays-long.md $(LONG)
 	$(BIN)/python benchmarks/signals.py runs/long/outcome_only runs/long/right_100 \
 	  runs/long/policy_judge runs/long/policy --out benchmarks/judge-pays-long-signals.md
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 3 --arms outcome_only,policy_judge_env \
+	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 5 --arms outcome_only,policy_judge_env \
 	  --out runs/long --page benchmarks/judge-pays-long-tasks.md $(LONG)
 	$(BIN)/python benchmarks/signals.py runs/long/outcome_only runs/long/policy_judge_env \
 	  --out benchmarks/judge-pays-long-tasks-signals.md
