@@ -146,11 +146,8 @@ RIGHT_100 := --arms "right_100:judge.name=oracle,judge.options={noise: 0},$(FROZ
 LONG := loop.max_steps=40 loop.iterations=6 policy.learning_rate=1e-4 \
   "domain.options={receptacles: [10, 14], objects: [10, 16]}" \
   "evaluation.splits=[in_domain]" evaluation.episodes=480
-# Outcomes alone and everything together, in each of those settings.
-comma := ,
-OUTCOMES := feedback.policy_reward=outcome,judge.train=false,curriculum.adapt_tasks=false
+# Everything together, in each of those settings.
 EVERYTHING := feedback.policy_reward=integrated,judge.train=true,curriculum.adapt_tasks=true
-both = --arms "$(1)_outcomes:$(OUTCOMES),$(2)" --arms "$(1)_everything:$(EVERYTHING),$(2)"
 judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes, small groups, flawed outcomes (about twenty hours)
 	$(STUDY) --out runs/hard --page benchmarks/judge-pays-hard.md $(HARD)
 	$(BIN)/python benchmarks/signals.py runs/hard/outcome_only runs/hard/policy \
@@ -174,11 +171,11 @@ judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes
 	  loop.tasks_per_iteration=64 loop.rollouts_per_task=2
 	$(STUDY) --out runs/fours --page benchmarks/judge-pays-fours.md $(HARD) \
 	  loop.tasks_per_iteration=32 loop.rollouts_per_task=4
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 5 --arms outcome_only,policy_judge_env \
-	  $(call both,wrong,domain.options={max_steps: 8$(comma) wrong: 0.2}) \
-	  $(call both,missing,domain.options={max_steps: 8$(comma) missing: 0.75}) \
-	  $(call both,pairs,loop.tasks_per_iteration=64$(comma)loop.rollouts_per_task=2) \
-	  $(call both,fours,loop.tasks_per_iteration=32$(comma)loop.rollouts_per_task=4) \
+	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 5 --arms policy_judge_env \
+	  --arms "wrong_everything:$(EVERYTHING),domain.options={max_steps: 8, wrong: 0.2}" \
+	  --arms "missing_everything:$(EVERYTHING),domain.options={max_steps: 8, missing: 0.75}" \
+	  --arms "pairs_everything:$(EVERYTHING),loop.tasks_per_iteration=64,loop.rollouts_per_task=2" \
+	  --arms "fours_everything:$(EVERYTHING),loop.tasks_per_iteration=32,loop.rollouts_per_task=4" \
 	  --out runs/everything --page benchmarks/judge-pays-everything.md $(HARD) \
 	  $(FLAWED) "domain.options={max_steps: 8}"
 	$(BIN)/python benchmarks/judge_pays.py

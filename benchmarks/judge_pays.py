@@ -41,10 +41,14 @@ QUESTIONS = {
     "the judge trained, against it frozen": ("policy_judge", "policy"),
 }
 EVERYTHING = {
-    "hard": ("policy_judge_env", "outcome_only"),
-    **{s: (f"{s}_everything", f"{s}_outcomes") for s in ("wrong", "missing", "pairs", "fours")},
+    "hard": "policy_judge_env",
+    **{setting: f"{setting}_everything" for setting in ("wrong", "missing", "pairs", "fours")},
 }
-"""The arms that the page of everything together has for each setting."""
+"""The arm of each setting on the page of everything together."""
+WHOLE = {
+    "everything, against outcomes alone": "outcome_only",
+    "new tasks too, against tasks as they are": "policy_judge",
+}
 Successes = Mapping[str, Mapping[str, float]]
 """The success at the end of a run, by arm and seed."""
 
@@ -58,9 +62,8 @@ def successes(page: str, split: str) -> Successes:
     return last
 
 
-def differences(found: Successes, arms: tuple[str, str]) -> dict[str, float]:
-    """By seed."""
-    one, other = (found[arm] for arm in arms)
+def differences(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    """By seed, of those that both have."""
     return {seed: one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())}
 
 
@@ -113,12 +116,14 @@ def main() -> None:
             f"| | {' | '.join(heads)} | all ({runs}) |",
             "|---" * (len(heads) + 2) + "|",
         ]
-        for question, arms in QUESTIONS.items():
-            lines.append(row(question, {s: differences(each, arms) for s, each in found.items()}))
+        for question, (one, other) in QUESTIONS.items():
+            asked = {s: differences(each[one], each[other]) for s, each in found.items()}
+            lines.append(row(question, asked))
         whole = successes("everything", split)
-        asked = {setting: differences(whole, arms) for setting, arms in EVERYTHING.items()}
-        least = min(map(len, asked.values()))
-        lines.append(row(f"everything, against outcomes alone ({least} seeds each)", asked))
+        for question, other in WHOLE.items():
+            asked = {s: differences(whole[a], found[s][other]) for s, a in EVERYTHING.items()}
+            seeds = min(map(len, asked.values()))
+            lines.append(row(f"{question} ({seeds} seeds each)", asked))
     path = HERE / "judge-pays.md"
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
     print(f"wrote {path}")
