@@ -47,8 +47,8 @@ class JudgeSource:
     def refuse_unread(self) -> None:
         """Raises `RecipeError` for overrides of what a judge alone does not read."""
         for override in self.overrides:
-            if override.partition(".")[0] in _UNREAD:
-                key = override.partition("=")[0]
+            key = override.partition("=")[0]
+            if key.partition(".")[0] in _UNREAD:
                 raise RecipeError(f"{key}: a judge alone does not read it; leave it out")
 
     def open(self, progress: Progress) -> Judge:
