@@ -79,7 +79,8 @@ def trainer(run: Path, progress: Progress, *more: str) -> Trainer:
     return Trainer(TINY, overrides=changes, progress=progress)
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
 def test_seats_killed_in_every_phase_change_nothing(
     undisturbed: Path, tmp_path: Path, seed: int
 ) -> None:

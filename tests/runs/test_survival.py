@@ -99,6 +99,7 @@ def test_the_undisturbed_run_has_something_to_lose(undisturbed: Path) -> None:
     assert trained.keys() == {"policy", "judge"}
 
 
+@pytest.mark.slow
 def test_a_run_killed_in_every_phase_ends_as_if_it_had_not_been(
     undisturbed: Path, tmp_path: Path
 ) -> None:

@@ -92,7 +92,8 @@ def attach_as_in(folder: Path, network: Any, name: str) -> None:
     _need_peft()
     from peft import PeftConfig
 
-    _put_on(network, PeftConfig.from_pretrained(str(folder)), name)
+    own = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    _put_on(network, PeftConfig.from_peft_type(**own), name)
 
 
 def _need_peft() -> None:
