@@ -155,13 +155,11 @@ def closing_lines(
     lines += [check.line() for check in run_checks(store.history())]
     lines.append(f"run: {directory} ({seconds / 60:.1f} min)")
     lines.append(f"next: `rlanything tasks {directory}` shows the rewritten tasks")
-    if splits and is_object(recipe.domain.name):
-        again = (
-            f"rlanything.Trainer.resume({str(directory)!r}, domain=...).evaluate({splits[-1]!r})"
-        )
-        lines[-1] += f"; `{again}` plays fresh episodes"
-    elif splits:
+    if splits:
         again = f"rlanything eval {directory} --split {splits[-1]}{recipe.allowance}"
+        if is_object(recipe.domain.name):  # which no command can bring back
+            resumed = f"rlanything.Trainer.resume({str(directory)!r}, domain=...)"
+            again = f"{resumed}.evaluate({splits[-1]!r})"
         lines[-1] += f"; `{again}` plays fresh episodes"
     return lines
 
