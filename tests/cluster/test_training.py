@@ -80,6 +80,7 @@ def test_the_same_seed_and_seats_give_the_same_bits(runs: dict[int, Path], tmp_p
     assert digests(runs[1]) != digests(runs[2])  # else nothing was divided
 
 
+@pytest.mark.slow  # the learner's own tests read at one number of seats what another wrote
 def test_a_run_goes_on_at_another_number_of_seats_and_says_so(
     runs: dict[int, Path], tmp_path: Path
 ) -> None:
