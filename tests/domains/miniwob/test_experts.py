@@ -397,7 +397,7 @@ def test_where_a_screen_lacks_what_is_asked_for_an_expert_is_lost():
     assert ask("navigate-tree", 'Find and click on the folder or file named "X".', lines) == []
 
 
-@pytest.mark.slow  # the demonstrator's test plays every page by these experts too
+@pytest.mark.slow  # the demonstrator's test plays the pages of training by these experts
 def test_every_expert_wins_in_a_browser():
     pytest.importorskip("miniwob", reason="pip install miniwob")
     pytest.importorskip("playwright", reason="pip install playwright")
