@@ -109,7 +109,7 @@ at-length: setup ## rewrite benchmarks/at-length*.md, judges-at-length.md: 28 it
 	  --iterations 22 28 --out benchmarks/at-length-signals.md
 
 # Outcomes as all tests or nothing stand beside the share of them: Eq. 1 has the former.
-coding-arms: setup ## rewrite benchmarks/coding-arms.md: what each part brings in coding, three seeds (some two hours)
+coding-arms: setup ## rewrite benchmarks/coding-arms.md: what each part brings in coding, three seeds (an hour and a half)
 	$(BIN)/rlanything ablate recipes/coding-nano.yaml --seeds 3 --arms outcome_only \
 	  --arms "all_or_nothing:feedback.policy_reward=integrated,feedback.policy_lambda=0,judge.train=false,curriculum.adapt_tasks=false" \
 	  --arms policy,policy_judge,policy_judge_env \
@@ -148,7 +148,7 @@ LONG := loop.max_steps=40 loop.iterations=6 policy.learning_rate=1e-4 \
   "evaluation.splits=[in_domain]" evaluation.episodes=480
 # Everything together, in each of those settings.
 EVERYTHING := feedback.policy_reward=integrated,judge.train=true,curriculum.adapt_tasks=true
-judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes, small groups, flawed outcomes (about twenty hours)
+judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes, small groups, flawed outcomes (some sixteen hours)
 	$(STUDY) --out runs/hard --page benchmarks/judge-pays-hard.md $(HARD)
 	$(BIN)/python benchmarks/signals.py runs/hard/outcome_only runs/hard/policy \
 	  runs/hard/policy_open_window runs/hard/policy_judge --out benchmarks/judge-pays-signals.md
@@ -313,13 +313,13 @@ test-ecosystems: $(ECOSYSTEMS)/.installed $(VERIFIERS)/.installed ## environment
 	RLANYTHING_VERIFIERS=$(CURDIR)/$(VERIFIERS)/bin/python $(ECOSYSTEMS)/bin/python -m pytest \
 	  tests/with_ecosystems
 
-bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (about nine hours)
+bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (over ten hours)
 	$(BIN)/python benchmarks/learner.py --out benchmarks/learner.md
 	$(BIN)/python benchmarks/peers.py --out benchmarks/peers.md
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/alfworld_speed.py
 	$(BIN)/python benchmarks/packing.py
-	$(BIN)/python benchmarks/vision.py --threads 2
+	$(BIN)/python benchmarks/vision.py --rounds 2
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/model_types.py > docs/model-types.md
 	$(BIN)/python benchmarks/sandbox.py

@@ -47,6 +47,7 @@ EVERYTHING = {
 """The arm of each setting on the page of everything together."""
 WHOLE = {
     "everything, against outcomes alone": "outcome_only",
+    "everything, against scores": "policy",
     "new tasks too, against tasks as they are": "policy_judge",
 }
 Successes = Mapping[str, Mapping[str, float]]
@@ -124,6 +125,12 @@ def main() -> None:
             asked = {s: differences(whole[a], found[s][other]) for s, a in EVERYTHING.items()}
             seeds = min(map(len, asked.values()))
             lines.append(row(f"{question} ({seeds} seeds each)", asked))
+        paired = {s: differences(found[s]["policy"], found[s]["outcome_only"]) for s in EVERYTHING}
+        on_seeds = {
+            s: {seed: paired[s][seed] for seed in whole[a] if seed in paired[s]}
+            for s, a in EVERYTHING.items()
+        }
+        lines.append(row("scores, against outcomes alone, on the seeds of everything", on_seeds))
     path = HERE / "judge-pays.md"
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
     print(f"wrote {path}")

@@ -129,7 +129,7 @@ class TrainedRoleConfig(RoleConfig):
     """Tokens computed together; memory grows with them."""
     gradient_checkpointing: bool = False
     """Computes each layer's activations again in the backward pass instead of keeping them: less
-    memory, a quarter to a third more time, the same update."""
+    memory, a fifth to a third more time, the same update."""
 
     @model_validator(mode="after")
     def _all_or_adapters(self) -> TrainedRoleConfig:
