@@ -108,6 +108,7 @@ def _iterate(
         f"room/quantity_{i}": float(rng.random()) for i in range(40)
     }
     metrics |= {"judge/mu": 1.1, "judge/p_plus": 0.6, "judge/p_minus": 0.5, "policy/kl": 0.01}
+    metrics |= {"judge/updates": 4.0}
     metrics |= {"tasks/accepted": float(len(pending)), "seconds/rollouts": 3.0, "judge/ut": None}
     record = iteration_record(
         iteration,

@@ -31,6 +31,7 @@ def closing(
     positive: float = 0.5,
     counted: dict[str, tuple[int, int]] | None = WELL,
     unreadable: float = 0.0,
+    trained: bool = True,
 ) -> list[str]:
     store = Store.create(folder / "run.sqlite")
     for iteration, won, counts in ((0, before, HALF), (7, after, counted)):
@@ -40,6 +41,7 @@ def closing(
             "evaluation/judge/balanced_process_accuracy": 0.5 if iteration == 0 else 0.9,
             "evaluation/judge/positive_rate": positive,
             "evaluation/judge/unparsable_rate": unreadable,
+            **({"judge/updates": 4.0} if trained else {}),
         }
         judged = {str(i): counts for i in range(20) if counts is not None}
         store.record_evaluation(evaluation_record(iteration, {"in_domain": rows}, judged, metrics))
@@ -93,6 +95,23 @@ def test_the_judges_line_gives_accuracy_gain_and_the_share_of_its_answers(tmp_pa
     )
 
 
+def test_of_a_judge_that_was_not_trained_no_gain_is_claimed(tmp_path):
+    line = closing(tmp_path, [True], [True], trained=False)[1]
+    assert line.endswith("], not trained; says +1 on 50.0% -> 50.0%")
+
+
+@pytest.mark.parametrize("adapts", [True, False])
+def test_where_tasks_stay_as_they_are_no_rewritten_ones_are_spoken_of(tmp_path, adapts):
+    curriculum = RECIPE.curriculum.model_copy(update={"adapt_tasks": adapts})
+    recipe = RECIPE.model_copy(update={"curriculum": curriculum})
+    store = Store.create(tmp_path / "run.sqlite")
+    lines = closing_lines(tmp_path, store, recipe, Pool([Task("r", "")], 0.2, 0.8), 60.0)
+    store.close()
+    assert any(line.startswith("tasks: 0 candidates") for line in lines) == adapts
+    assert ("rewritten tasks" in lines[-1]) == adapts
+    assert lines[-1].endswith(f"eval {tmp_path} --split in_domain` plays fresh episodes")
+
+
 @pytest.mark.parametrize(("rate", "collapsed"), [(0.05, True), (0.1, False), (0.95, True)])
 def test_a_judge_that_gives_one_answer_only_is_called_collapsed(tmp_path, rate, collapsed):
     line = closing(tmp_path, [True], [True], rate)[1]
@@ -115,7 +134,8 @@ def test_a_judge_that_writes_tests_is_spoken_of_by_what_they_are_counted_by(tmp_
     for iteration, passed in ((0, 2), (7, 6)):
         judged = {str(i): {"UT": (passed, 8), "Detect": (1, 8)} for i in range(20)}
         rows = {"in_domain": [("a", "", 1, 1)]}
-        store.record_evaluation(evaluation_record(iteration, rows, judged, {}))
+        metrics = {"judge/updates": 4.0}
+        store.record_evaluation(evaluation_record(iteration, rows, judged, metrics))
     pool = Pool([Task("r", "")], 0.2, 0.8)
     lines = closing_lines(tmp_path, store, RECIPE, pool, 60.0)
     handed = RECIPE.domain.model_copy(update={"name": "object(__main__.Lights)"})

@@ -32,12 +32,16 @@ class Gain:
     """Paired; None where the two have nothing in common."""
     unplayable: tuple[int, int] = (0, 0)
     """Episodes before and after that could not be played: the intervals hold their fates."""
+    trained: bool = True
+    """Whether anything was updated that could have changed it."""
 
     @property
     def verdict(self) -> str:
         """The change in words, by whether its 95% interval holds 0."""
         if self.change is None:
             return "not compared"
+        if not self.trained:
+            return "not trained"
         if self.change.low > 0:
             return "improved"
         if self.change.high < 0:
@@ -115,8 +119,15 @@ def judge_gains(store: Store) -> list[Gain]:
         return []
     before, after = (store.judge_eval_counts(iteration) for iteration in iterations)
     later = judge_measures(after)
+    trained = any("judge/updates" in row for row in store.history().values())
     return [
-        Gain(name, level(before, counted), level(after, counted), gain(before, after, counted))
+        Gain(
+            name,
+            level(before, counted),
+            level(after, counted),
+            gain(before, after, counted),
+            trained=trained,
+        )
         for name, counted in judge_measures(before).items()
         if name in later
     ]

@@ -141,11 +141,13 @@ def closing_lines(
         _judge_line(gain, before, after) for gain in judge_gains(store) if gain.change is not None
     ]
     events = Counter(event.kind for slot in pool.slots for event in slot.history)
-    lines.append(
-        f"tasks: {events['proposed']} candidates proposed, {events['accepted']} accepted, "
-        f"{events['rejected']} rejected; {sum(s.active != s.root for s in pool.slots)} of "
-        f"{len(pool.slots)} slots now hold a rewritten task"
-    )
+    adapted = recipe.curriculum.adapt_tasks or bool(events)
+    if adapted:
+        lines.append(
+            f"tasks: {events['proposed']} candidates proposed, {events['accepted']} accepted, "
+            f"{events['rejected']} rejected; {sum(s.active != s.root for s in pool.slots)} of "
+            f"{len(pool.slots)} slots now hold a rewritten task"
+        )
     lines += _growth_line(store)
     banned = sum(len(slot.quarantined) for slot in pool.slots)
     if banned:
@@ -154,14 +156,16 @@ def closing_lines(
         )
     lines += [check.line() for check in run_checks(store.history())]
     lines.append(f"run: {directory} ({seconds / 60:.1f} min)")
-    lines.append(f"next: `rlanything tasks {directory}` shows the rewritten tasks")
+    following: list[str] = []
+    if adapted:
+        following.append(f"`rlanything tasks {directory}` shows the rewritten tasks")
     if splits:
         again = f"rlanything eval {directory} --split {splits[-1]}{recipe.allowance}"
         if is_object(recipe.domain.name):  # which no command can bring back
             resumed = f"rlanything.Trainer.resume({str(directory)!r}, domain=...)"
             again = f"{resumed}.evaluate({splits[-1]!r})"
-        lines[-1] += f"; `{again}` plays fresh episodes"
-    return lines
+        following.append(f"`{again}` plays fresh episodes")
+    return [*lines, f"next: {'; '.join(following)}"] if following else lines
 
 
 def _growth_line(store: Store) -> list[str]:

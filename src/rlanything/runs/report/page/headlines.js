@@ -8,6 +8,7 @@ const MEANS = {
 function answer(verdicts, twice) {
   if (!verdicts.length) return "Not measured in this run.";
   if (!twice) return "Not known yet: measured once so far.";
+  if (verdicts.every((each) => each.verdict === "not trained")) return "It was not trained.";
   const better = verdicts.filter((each) => each.verdict === "improved").map((each) => each.gain.name);
   const worse = verdicts.filter((each) => each.verdict === "got worse").map((each) => each.gain.name);
   if (better.length === verdicts.length) return `Yes: ${spoken(better)} improved.`;
