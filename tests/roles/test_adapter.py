@@ -13,11 +13,19 @@ from hypothesis import strategies as st
 from helpers.scripted import Counting, ScriptedEngine, judged
 from rlanything.config.problems import RecipeError
 from rlanything.config.roles import AdapterConfig
-from rlanything.domains.base import InvalidTask
+from rlanything.domains.base import DomainError, InvalidTask
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.plugins import PluginError
 from rlanything.records import JudgedTrajectory, Message, Messages, Task
-from rlanything.roles.adapter import LLMAdapter, Refusal, RewriteRequest, rejected_steps
+from rlanything.roles.adapter import (
+    LLMAdapter,
+    Proposal,
+    Refusal,
+    RewriteRequest,
+    propose,
+    rejected_steps,
+)
 from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.runs.build import build_adapter
 from rlanything.seeds import derive
@@ -218,8 +226,28 @@ def test_a_domain_that_breaks_is_not_mistaken_for_an_invalid_task(frozen_model, 
         raise KeyError("a bug")
 
     monkeypatch.setattr(Counting, "parse_candidate", broken)
-    with pytest.raises(KeyError):
+    line = (
+        r"Counting.parse_candidate failed for s1@0 and the answer .count to 2. \(KeyError: 'a bug'"
+    )
+    with pytest.raises(DomainError, match=line):
         adapter.propose([ask()], 0, seed=5)
+
+
+def test_a_candidate_has_its_slots_id_whatever_the_domain_calls_it(frozen_model, monkeypatch):
+    adapter, _ = adapter_with(frozen_model, ["count to 2"], ("s1", "s2"))
+    monkeypatch.setattr(Counting, "parse_candidate", lambda *_: Task("root", "count to 2"))
+    proposals = propose(adapter, [ask("s1"), ask("s2")], 7, seed=5)
+    assert [each.task and each.task.id for each in proposals] == ["s1@7", "s2@7"]
+
+
+@pytest.mark.parametrize("task", [Task("root", "count to 2"), "count to 2"])
+def test_a_candidate_of_an_adapter_of_ones_own_that_has_another_id_is_refused(task):
+    class Own:
+        def propose(self, requests, iteration, seed):
+            return [Proposal(request.slot, task, (), ()) for request in requests]
+
+    with pytest.raises(PluginError, match=r"Own proposed .* give None, or a Task with the id 's1@"):
+        propose(Own(), [ask()], 7, seed=5)
 
 
 @given(

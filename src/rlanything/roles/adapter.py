@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, get_args
 
-from rlanything.domains.base import Domain, InvalidTask, Refused, StagedCriticDomain
+from rlanything.domains.base import (
+    Domain,
+    DomainError,
+    InvalidTask,
+    Refused,
+    StagedCriticDomain,
+)
 from rlanything.domains.registry import NoTask, checked_task
 from rlanything.engines.base import Sampling
 from rlanything.plugins import PluginError
@@ -78,7 +84,7 @@ def propose(
     adapter: Adapter, requests: Sequence[RewriteRequest], iteration: int, seed: int
 ) -> list[Proposal]:
     """Returns what an adapter proposes. Raises `PluginError` where that is not a proposal for each
-    request, in their order."""
+    request, in their order, or a candidate has another id than its slot's."""
     proposals = adapter.propose(requests, iteration, seed)
     given = proposals if isinstance(proposals, Sequence) else ()
     if [getattr(each, "slot", None) for each in given] != [request.slot for request in requests]:
@@ -86,6 +92,14 @@ def propose(
             f"adapter {type(adapter).__qualname__} gave {proposals!r:.80} for {len(requests)} "
             "requests: return a Proposal for each, in their order"
         )
+    for proposal in given:
+        # Rollouts are told apart by the ids of their tasks.
+        task, due = proposal.task, f"{proposal.slot}@{iteration}"
+        if task is not None and (not isinstance(task, Task) or task.id != due):
+            raise PluginError(
+                f"adapter {type(adapter).__qualname__} proposed {task!r:.80} for slot "
+                f"{proposal.slot}: give None, or a Task with the id {due!r}"
+            )
     return [*given]
 
 
@@ -193,12 +207,12 @@ class LLMAdapter:
         self, request: RewriteRequest, iteration: int, answers: Sequence[str]
     ) -> tuple[Task | None, tuple[Refusal, ...]]:
         refused: list[Refusal] = []
+        place = f"{type(self._domain).__qualname__}.parse_candidate"
+        task_id = f"{request.slot}@{iteration}"
         for answer in answers:
             try:
-                task = self._domain.parse_candidate(
-                    request.root, f"{request.slot}@{iteration}", answer
-                )
-                task = checked_task(f"{type(self._domain).__qualname__}.parse_candidate", task)
+                task = self._domain.parse_candidate(request.root, task_id, answer)
+                task = replace(checked_task(place, task), id=task_id)
                 if task.instruction == request.active.instruction:
                     raise InvalidTask("the slot's active task already asks for this")
                 if request.active != request.root:
@@ -208,6 +222,14 @@ class LLMAdapter:
                 refused.append(Refusal(reason.stage, f"{answer.strip()!r}: {reason}"))
             except NoTask as fault:
                 refused.append(Refusal("unreadable", f"{answer.strip()!r}: {fault}"))
+            except DomainError:
+                raise
+            except Exception as error:
+                raise DomainError(
+                    f"{place} failed for {task_id} and the answer {answer.strip()!r:.80} "
+                    f"({type(error).__name__}: {error}): mend it, or raise InvalidTask where an "
+                    "answer proposes no task"
+                ) from error
             else:
                 return task, tuple(refused)
         return None, tuple(refused)

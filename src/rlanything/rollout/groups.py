@@ -39,7 +39,8 @@ class RolloutGroup:
         """The accuracy that the curriculum decides by: an unplayable rollout counts as failed."""
         if not self.unplayable:
             return self.accuracy
-        return self.accuracy * len(self.judged) / (len(self.judged) + self.unplayable)
+        won = sum(member.trajectory.outcome == 1 for member in self.judged)
+        return won / (len(self.judged) + self.unplayable)
 
     @property
     def trajectories(self) -> list[Trajectory]:

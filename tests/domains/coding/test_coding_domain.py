@@ -157,6 +157,11 @@ def test_prompts_say_what_is_asked_and_nothing_of_the_answer(domain: Coding) -> 
     assert "3 of 4 tests passed" in critic.content
     assert "```input\n8\n```" in critic.content
     assert "```input\n1\n```" not in critic.content
+    # A judge of one's own says why, and writes no test.
+    reason = Judgement(Completion.unsampled("too long"), -1)
+    [critic] = domain.critic_prompt(JudgedTrajectory(tau, ((reason,),)), [])
+    assert "3 of 4 tests passed" in critic.content
+    assert "too long" not in critic.content
 
 
 def judged(trajectory: Trajectory, tests: list[str], scores: list[int]) -> JudgedTrajectory:

@@ -37,6 +37,7 @@ from rlanything.domains.templates import Templates
 from rlanything.records import (
     Direction,
     JudgedTrajectory,
+    Judgement,
     Message,
     Messages,
     Step,
@@ -227,19 +228,24 @@ class Coding:
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         del rejected  # tests, not steps, are what failed
         [step] = failed.trajectory.steps
-        failures = [each for each in failed.judgements[0] if each.score == -1][:SHOWN_TESTS]
+        failures = [self._test_in(each) for each in failed.judgements[0] if each.score == -1]
         return self._ask(
             "critic",
             question=failed.trajectory.task.instruction,
             response=step.response,
             summary=step.next_observation,
             tests="".join(
-                self._templates.render(
-                    "critic_test", test=_shown(self._read_test(judgement.completion.answer))
-                )
-                for judgement in failures
+                self._templates.render("critic_test", test=_shown(test))
+                for test in [test for test in failures if test is not None][:SHOWN_TESTS]
             ),
         )
+
+    def _test_in(self, judgement: Judgement) -> Example | None:
+        """The test that a judgement holds; None for one of a judge that writes no tests."""
+        try:
+            return self._read_test(judgement.completion.answer)
+        except InvalidTest:
+            return None
 
     def adapter_prompt(
         self,
