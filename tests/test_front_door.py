@@ -188,12 +188,14 @@ def test_a_recipe_may_be_data_and_an_adapter_and_a_loss_objects(tmp_path: Path) 
     changes = {**SMALL, "loop.iterations": 1, "feedback.policy_window": [0, 1]}
     recipe = rl.load_recipe(TINY, changes).model_dump()
     judge = rl.FunctionJudge(lambda trajectory, i: (parity(trajectory), "as it went"))
-    trainer = rl.Trainer(
-        recipe, judge=judge, adapter=adapter, loss=counted, run_dir=tmp_path / "run"
-    )
+    parts = {"judge": judge, "adapter": adapter, "loss": counted}
+    # Of which `clipped`, the loss that the recipe names, reads nothing.
+    asymmetric = {"policy.clip_range_high": 0.28}
+    trainer = rl.Trainer(recipe, **parts, overrides=asymmetric, run_dir=tmp_path / "run")
     trainer.train()
     assert sum(tokens) > 0
     saved = rl.open_run(tmp_path / "run")
+    assert saved.recipe["policy"]["clip_range_high"] == 0.28
     assert "counted" in saved.recipe["policy"]["loss"]
     assert "NoAdapter" in saved.recipe["adapter"]["name"]
     assert saved.trajectories()[0].steps[0].judgements[0].completion.text == "as it went"

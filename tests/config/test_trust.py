@@ -253,6 +253,10 @@ def test_what_is_no_domain_is_one_line(
     [
         ("judge.name='own:numbers'", "judge.name: own:numbers is no judge: name a function"),
         ("judge.name='own:Mine'", "judge own:Mine is no judge: it lacks counts, judge"),
+        (
+            "judge={name: own:unannotated, options: {limit: 5}}",
+            "judge.options: own:unannotated is no class, and takes none",
+        ),
         ("adapter.name='own:Mine'", "adapter own:Mine is no adapter: it lacks propose"),
         ("adapter.name='own:unannotated'", "adapter own:unannotated is no adapter: name a class"),
         ("policy.loss='own:numbers'", "loss 'own:numbers' is no function"),

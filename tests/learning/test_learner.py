@@ -623,6 +623,14 @@ def test_recomputed_ratios_are_one_before_the_first_step_whatever_the_sampler_sa
     assert found["ratio_mean"] == pytest.approx(np.exp(0.5), rel=1e-4)
 
 
+def test_forward_passes_before_an_update_are_heard_of():
+    told: list[int] = []
+    samples = [(str(i), sample) for i, sample in enumerate(random_samples(4))]
+    Learner(tiny_model(), role(old_logprobs="recomputed")).update(samples, 0, told.append)
+    assert told[0] == 0
+    assert sum(told) == len(samples)
+
+
 @pytest.mark.parametrize(("cap", "weight"), [(1.2, 1.2), (10.0, float(np.exp(0.5)))])
 def test_truncated_importance_weighs_the_surrogate(cap: float, weight: float):
     model = tiny_model(scale=0.2)

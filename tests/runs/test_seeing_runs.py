@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,12 +14,13 @@ from safetensors.torch import load_file
 from helpers.seeing import seeing_model
 from helpers.seeing_runs import QUIET, recipe, train, weights
 from helpers.tiny import tiny_model
-from rlanything.config.recipe import RecipeError
+from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.roles.judges import llm
 from rlanything.runs.eval_target import EvalRequest, run_eval
 from rlanything.runs.inside import IMAGES
 from rlanything.runs.judge_target import JudgeEvalRequest, run_judge_eval
+from rlanything.runs.retention import retain
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
 from rlanything.studies.judge_check.run_check import check_judge
@@ -109,6 +111,26 @@ def examined(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
     run = tmp_path_factory.mktemp("runs") / "examined"
     train(run, recipe(*models), "loop.iterations=1", *EVALUATED)
     return run
+
+
+def test_screenshots_are_let_go_with_their_texts(examined: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(examined, run)
+    images = run / IMAGES
+    kept = set(images.iterdir())
+    evaluated, note = images / f"{'0' * 32}.png", images / "note"
+    for stray in (evaluated, note):
+        stray.write_bytes(b"")
+    settings = load_recipe(run / "recipe.yaml", allow_code=True)
+    forgetful = load_recipe(run / "recipe.yaml", ["store.keep_iterations=1"], allow_code=True)
+    with closing(Store(run / "run.sqlite")) as store:
+        retain(run, store, settings, 1)
+        assert set(images.iterdir()) == {*kept, note}
+        retain(run, store, forgetful, 2)
+        steps = [step for episode in store.judge_eval_episodes() for step in episode.steps]
+    shown = {name for step in steps for name in (step.image, step.next_image) if name}
+    assert {path.name for path in images.iterdir()} == {*shown, "note"}
+    assert 0 < len(shown) < len(kept)
 
 
 @contextmanager

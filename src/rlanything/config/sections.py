@@ -125,7 +125,7 @@ class StoreConfig(ConfigSection):
     advantages and metrics."""
 
     keep_iterations: Annotated[int, Field(ge=0)] = 0
-    """Texts, tokens and log-probs of so many latest iterations are kept; 0: of all."""
+    """Texts, tokens, log-probs and screenshots of so many latest iterations are kept; 0: of all."""
 
 
 class WandbConfig(ConfigSection):

@@ -24,7 +24,8 @@ MOST_TOKENS = 1 << _OFFSET_BITS
 """An image has no more tokens than this."""
 MOST_PIXELS = 1 << 25
 """Nor more pixels: a few bytes of a stranger's may say that they are gigabytes. 8K has fewer."""
-_NAME = re.compile(r"[0-9a-f]{32}\.png")
+IMAGE_NAME = re.compile(r"[0-9a-f]{32}\.png")
+"""The form of `domains.base.Image.name`. A store may name anything; no other file is read."""
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
@@ -67,7 +68,7 @@ class ImageBook:
     def key(self, name: str) -> int:
         """Returns the key of an image. Raises `ModelError` for a name that is none of an image's,
         and where another image has the same key."""
-        if not _NAME.fullmatch(name):
+        if not IMAGE_NAME.fullmatch(name):
             raise ModelError(f"{name!r:.80} names no image; give what domains.base.Image.name says")
         key = key_of(name)
         if self._names.setdefault(key, name) != name:
@@ -83,7 +84,7 @@ class ImageBook:
         if key not in self._names:
             for folder in self._folders:
                 for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-                    if _NAME.fullmatch(path.name):
+                    if IMAGE_NAME.fullmatch(path.name):
                         self.key(path.name)
         if key not in self._names:
             raise self._missing(f"{key:0{_DIGITS}x}....png")

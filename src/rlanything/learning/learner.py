@@ -118,7 +118,7 @@ class Learner:
         totals = Totals()
         # Not in training mode: dropout would make the ratio to the sampler noise.
         self._model.network.eval()
-        before = [[self._before(work, totals) for work in part] for part in minibatches]
+        before = [[self._before(work, totals, on_samples) for work in part] for part in minibatches]
         for part, old in list(zip(minibatches, before, strict=True)) * self._settings.epochs:
             self._optimizer.zero_grad(set_to_none=True)
             for number, (work, old_logprobs) in enumerate(zip(part, old, strict=True), start=1):
@@ -154,7 +154,9 @@ class Learner:
             )
 
     @torch.no_grad()
-    def _before(self, work: Pass, totals: Totals) -> Tensor | None:
+    def _before(
+        self, work: Pass, totals: Totals, on_samples: Callable[[int], None] | None
+    ) -> Tensor | None:
         """Returns the log-probs [tokens] that the learner computes before the update; None where
         ratios compare with the sampler's."""
         if self._settings.old_logprobs == "sampled":
@@ -163,6 +165,8 @@ class Learner:
         old, _ = self._scorer(work.batch, tokens)
         if work.counts:
             totals.mismatch.add(old, tokens.old_logprobs)
+        if on_samples is not None:
+            on_samples(0)  # a seat that says nothing for long is taken for lost
         return old
 
     def _accumulate(self, work: Pass, before: Tensor | None, totals: Totals) -> None:

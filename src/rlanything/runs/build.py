@@ -329,6 +329,8 @@ def build_judge(config: JudgeConfig, domain: Domain, chat_model: Callable[[], Ch
         plugin = load_plugin("judge", config.name)
         if isinstance(plugin, type):
             plugin = make_plugin("judge", config.name, config.options, Judge, provided)
+        elif config.options:
+            raise JudgeError(f"judge.options: {config.name} is no class, and takes none: drop them")
     except PluginError as error:
         raise JudgeError(f"judge.name: {error}") from error
     if isinstance(plugin, Judge):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from rlanything.algorithm.losses.base import Loss
-from rlanything.config.recipe import Recipe, RecipeError
+from rlanything.config.recipe import Overrides, Recipe, RecipeError
 from rlanything.domains.base import Domain
 from rlanything.plugins import is_object, missing_members, object_name
 from rlanything.roles.adapter import Adapter
@@ -51,6 +52,16 @@ class Parts:
                 if part.name == "judge":
                     remedy += ", or a function as rlanything.FunctionJudge(function)"
                 raise RecipeError(f"{place} is no {part.name}, it lacks {lacking}: {remedy}")
+
+    def added_to(self, overrides: Overrides) -> Overrides:
+        """Returns overrides that name the loss too, if it is here: which settings a loss reads is
+        checked while a recipe is read."""
+        if self.loss is None:
+            return overrides
+        name = object_name(self.loss)
+        if isinstance(overrides, Mapping):
+            return {**overrides, "policy.loss": name}
+        return [*overrides, f"policy.loss={name}"]
 
     def named_in(self, recipe: Recipe) -> Recipe:
         """Returns the recipe with `object(...)` for the name of each part that is here, so that it

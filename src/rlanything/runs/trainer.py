@@ -31,7 +31,7 @@ from rlanything.rollout.episodes import faults
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.baseline import open_baseline, take_baseline
 from rlanything.runs.build import RunComponents, build_components, new_pool
-from rlanything.runs.checkpoint import load_pool, prune, save_checkpoint
+from rlanything.runs.checkpoint import load_pool, save_checkpoint
 from rlanything.runs.checks import run_checks
 from rlanything.runs.directory import (
     allowed_changes,
@@ -51,6 +51,7 @@ from rlanything.runs.parts import Parts
 from rlanything.runs.recovery import Position, last_position, recover
 from rlanything.runs.report.writing import Reporter
 from rlanything.runs.results import IterationRecord
+from rlanything.runs.retention import retain
 from rlanything.runs.stopping import Plays, Stopped, Stopper
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import closing_lines, iteration_line, judge_line
@@ -91,7 +92,7 @@ class Trainer:
         ValueErrors with one line that ends with the remedy."""
         self._parts = Parts(domain, judge, adapter, loss)
         self._progress = progress_of(progress)
-        loaded = load_recipe(recipe, overrides, allow_code=allow_code)
+        loaded = load_recipe(recipe, self._parts.added_to(overrides), allow_code=allow_code)
         if run_dir is not None:
             loaded = loaded.model_copy(update={"run_dir": Path(run_dir)})
         self._recipe = self._parts.named_in(loaded)
@@ -210,6 +211,7 @@ class Trainer:
         self._meter = Meter(self._progress.warn)
         if hasattr(self, "_components"):  # their seats are lost, or know another iteration
             self._components.models.close()
+            del self._components  # or both would be in memory while the new ones load
         self._components: RunComponents = build_components(
             recipe, self._domain, checkpoint, self._parts, self._day, self._directory / IMAGES
         )
@@ -271,7 +273,7 @@ class Trainer:
                 self._recipe, self._domain, self._day
             )
         self._store.write_pool(self._pool)
-        self._retain(done)
+        retain(self._directory, self._store, self._recipe, done)
         self._progress.log(f"resuming after iteration {done}")
         if any(change.startswith("cluster.seats=") for change in self._changes):
             self._progress.log("on another number of seats results are the same up to rounding")
@@ -322,6 +324,7 @@ class Trainer:
                     record = self._keep(result, seconds * (iterations - iteration))
                 advance(1)
                 self._evaluate_all(iteration)
+                retain(self._directory, self._store, self._recipe, iteration)
                 self._report()
                 yield record
 
@@ -383,7 +386,6 @@ class Trainer:
         with self._progress.phase("store", 1, "transaction"):
             self._store.record_iteration(record)
         self._track(iteration, record.metrics)
-        self._retain(iteration)
         self._progress.log(iteration_line(record, recipe.loop.iterations, seconds_left))
         for fault in faults(result.failures, result.crashes):
             self._progress.warn(fault)
@@ -391,10 +393,3 @@ class Trainer:
             if check.iteration == iteration:
                 self._progress.warn(check.line())
         return record
-
-    def _retain(self, iteration: int) -> None:
-        """Deletes what the recipe does not keep, after an iteration that is kept."""
-        recipe = self._recipe
-        prune(self._directory / CHECKPOINTS, recipe.checkpoints.keep, recipe.checkpoints.every)
-        if recipe.store.keep_iterations:
-            self._store.forget_texts(iteration - recipe.store.keep_iterations + 1)

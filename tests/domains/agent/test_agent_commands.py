@@ -47,6 +47,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def pipes() -> int:
+    """How many ends of pipes are open here."""
+    links = [file for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    return sum(os.readlink(link).startswith("pipe:") for link in links)
+
+
 def won(rollouts: Rollouts) -> bool:
     assert not rollouts.failures, rollouts.failures[0].reason
     assert not rollouts.crashes, rollouts.crashes[0].reason
@@ -186,8 +192,12 @@ def test_a_machine_without_bubblewrap_says_what_to_install(
 
 
 def test_a_command_that_is_not_there_is_named(folder: Path) -> None:
-    [failure] = run(folder, "", command=["no-such-program"], contained=False).failures
-    assert failure.reason == "command 'no-such-program': No such file or directory"
+    opened = []
+    for _ in range(3):
+        [failure] = run(folder, "", command=["no-such-program"], contained=False).failures
+        assert failure.reason == "command 'no-such-program': No such file or directory"
+        opened.append(pipes())
+    assert opened[0] == opened[1] == opened[2]
 
 
 @pytest.mark.parametrize(

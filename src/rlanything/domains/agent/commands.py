@@ -75,8 +75,11 @@ class Command:
             self._started, ready = os.pipe()
             try:
                 self._process = self._begin(words, endpoint, door, stdin, ready)
-            except OSError as error:
-                raise DomainError(f"command {words[0]!r}: {error.strerror}") from error
+            except BaseException as error:
+                os.close(self._started)
+                if isinstance(error, OSError):
+                    raise DomainError(f"command {words[0]!r}: {error.strerror}") from error
+                raise
             finally:
                 os.close(ready)
         threading.Thread(target=self._watch, daemon=True).start()

@@ -4,7 +4,6 @@ they are opened."""
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.algorithm.feedback import PolicyReward, integrated_feedback, mean_score
+from rlanything.engines.images import IMAGE_NAME
 from rlanything.runs.inside import IMAGES, inside
 from rlanything.runs.report.history import Episode
 from rlanything.runs.report.pointing import pointed_at
@@ -21,8 +21,6 @@ from rlanything.runs.store.store import Store
 
 IMAGE_BYTES = 96_000
 """A larger screenshot is named, not shown."""
-_IMAGE_NAME = re.compile(r"[0-9a-f]{32}\.png")
-"""The form of `domains.base.Image.name`. A store may name anything; no other file is read."""
 
 
 @dataclass(slots=True)
@@ -152,7 +150,7 @@ def _episode(
 
 
 def _known_name(image: str | None) -> str | None:
-    return image if image is not None and _IMAGE_NAME.fullmatch(image) else None
+    return image if image is not None and IMAGE_NAME.fullmatch(image) else None
 
 
 def _shared_judgements(store: Store, iteration: int, task: str) -> list[list[str]]:

@@ -225,6 +225,14 @@ class Store:
         with self.understanding():
             return [from_json(text) for (text,) in rows]
 
+    def images(self) -> set[str]:
+        """Returns the names of the screenshots in episodes whose texts are kept, and in those that
+        the judge is evaluated on."""
+        rows = self.query("SELECT image, next_image FROM steps JOIN transcripts USING (trajectory)")
+        steps = [step for episode in self.judge_eval_episodes() for step in episode.steps]
+        rows += [(step.image, step.next_image) for step in steps]
+        return {name for names in rows for name in names if name is not None}
+
     def judge_eval_labels(self) -> dict[str, list[int]]:
         """Returns the labels of those episodes' steps, by episode; episodes without any are
         missing."""
