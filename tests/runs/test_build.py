@@ -7,13 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from helpers.paths import TINY
+from helpers.paths import RECIPES, TINY
 from helpers.tiny import model_here
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.roles.adapter import RewriteRequest
 from rlanything.runs.build import build_components, build_judge, new_pool
+from rlanything.runs.refusals import check_feedback
 
 
 def cast_of(*overrides: str):
@@ -77,3 +78,16 @@ def test_fewer_tasks_than_an_iteration_plays_are_refused_before_anything_is_play
     scarce = SimpleNamespace(tasks=lambda split, count, seed: few[:count])
     with pytest.raises(RecipeError, match=r"loop\.tasks_per_iteration: \d+, but alfworld has"):
         new_pool(recipe, cast(Domain, scarce))
+
+
+def test_feedback_on_judged_steps_is_refused_where_the_judge_writes_tests() -> None:
+    def check(*overrides: str) -> None:
+        recipe = load_recipe(RECIPES / "coding-nano.yaml", overrides)
+        check_feedback(recipe, load_domain(recipe.domain.name, recipe.domain.options))
+
+    check()
+    check("judge.name=own:judge", "feedback.judge_balance=none")
+    with pytest.raises(
+        RecipeError, match=r"feedback.judge_balance changes nothing .* leave it out"
+    ):
+        check("feedback.judge_balance=none")

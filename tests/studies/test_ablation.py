@@ -266,7 +266,7 @@ def test_a_grid_that_would_measure_nothing_is_refused(recipe: Path) -> None:
 def test_an_arm_that_would_change_nothing_where_the_judge_writes_tests_is_refused(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(GridError, match=r"judge_lambda_4: .*judge_lambda=4 changes nothing"):
+    with pytest.raises(GridError, match=r"judge_lambda_4: feedback.judge_lambda changes nothing"):
         make_cells(RECIPES / "coding-nano.yaml", (), find_arms(["lambda"]), [0], tmp_path)
 
 

@@ -14,7 +14,7 @@ from rlanything.planning.report import Plan, PlanSection, Quantity, brief
 from rlanything.planning.seconds import CAVEAT, CPU, memory_of, rate_of, seconds_of_phases
 from rlanything.planning.traffic import traffic
 from rlanything.planning.workload import RoleWorkload, task_count, workloads
-from rlanything.runs.build import check_models
+from rlanything.runs.refusals import check_models
 
 
 def make_plan(

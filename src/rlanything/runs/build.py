@@ -42,6 +42,7 @@ from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.roles.openai_chat_model import OpenAIChatModel
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.runs.parts import NO_PARTS, Parts
+from rlanything.runs.refusals import check_feedback, check_models
 from rlanything.seeds import derive
 
 
@@ -121,6 +122,7 @@ def build_components(
     Raises `RecipeError` for a role that cannot train, or that is to be shown images and sees none,
     `ModelError`, `EndpointError` or `JudgeError` for a model or a judge that cannot be used."""
     check_models(recipe)
+    check_feedback(recipe, domain)
     models = open_models(recipe.cluster, [role.device for role in recipe.roles], recipe.threads)
     try:
         return _components(recipe, domain, checkpoint, parts, day, models, images)
@@ -190,44 +192,6 @@ def _components(
         images=seen,
         passing=passing,
     )
-
-
-def check_models(recipe: Recipe) -> None:
-    """Raises `RecipeError` for a role that an endpoint serves and that should learn (it gives text,
-    and learning needs the sampled tokens with their log-probs), and for sharing a judge's model
-    where none is in this process."""
-    why = "engine: an endpoint gives no tokens or log-probs to train on"
-    if recipe.policy.remote:
-        raise RecipeError(
-            f"policy: {why}; train a model that is here (engine: {{name: embedded}}), or measure "
-            "this one with `rlanything eval RECIPE`"
-        )
-    if recipe.judge.name == "llm" and recipe.judge.remote and recipe.judge.train:
-        raise RecipeError(
-            f"judge: {why}; leave this judge as it is with judge.train=false, or train one "
-            "that is here (engine: {name: embedded})"
-        )
-    numbered = [role.device for role in recipe.roles if ":" in role.device]
-    if recipe.cluster.seats > 1 and numbered:
-        raise RecipeError(
-            f"device: {numbered[0]} is one GPU, and a role is on all {recipe.cluster.seats} seats; "
-            "say `cuda`: each seat has its own"
-        )
-    towers = [
-        name
-        for name, role in (("policy", recipe.policy), ("judge", recipe.judge))
-        if role.train_vision
-    ]
-    if recipe.cluster.seats > 1 and towers:
-        raise RecipeError(
-            f"{towers[0]}.train_vision: one seat alone can train what reads images; set "
-            "cluster.seats=1, or leave it frozen"
-        )
-    if recipe.adapter.model == "judge" and not recipe.judge.here:
-        raise RecipeError(
-            "adapter.model: no judge's model is here to share; share the policy's "
-            "(adapter.model=policy), or give the adapter a model of its own"
-        )
 
 
 def trained_source(

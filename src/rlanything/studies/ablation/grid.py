@@ -24,13 +24,13 @@ from pydantic.main import IncEx
 
 from rlanything.config.recipe import Recipe, RecipeError, first_difference, load_recipe
 from rlanything.config.trust import CODE_VARIABLE, KEYS_VARIABLE
-from rlanything.domains.base import UnitTestDomain
 from rlanything.domains.registry import load_domain
 from rlanything.progress import Progress
 from rlanything.runs.baseline import has_baseline
 from rlanything.runs.checkpoint import checkpoint_name
 from rlanything.runs.inside import CHECKPOINTS, RECIPE, STORE, inside
 from rlanything.runs.lock import RunLock
+from rlanything.runs.refusals import check_feedback
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
@@ -49,11 +49,6 @@ MAY_DIFFER: IncEx = {
     "evaluation": {"baseline"},
 }
 """Settings that change no result."""
-OF_JUDGED_STEPS = tuple(
-    f"feedback.{key}="
-    for key in ("judge_lambda", "judge_normalization", "judge_balance", "policy_comparison")
-)
-"""Settings that change nothing where the judge writes tests: it scores no single steps."""
 
 
 class GridError(ValueError):
@@ -162,23 +157,17 @@ def make_cells(
     for cell in cells:
         if not cell.recipe.evaluation.episodes or not cell.recipe.evaluation.splits:
             raise GridError(f"{cell.arm}: evaluation is off, so there is nothing to compare")
-    _check_effect(arms, cells)
+    _check_effect(cells)
     return cells
 
 
-def _check_effect(arms: Sequence[Arm], cells: Sequence[Cell]) -> None:
+def _check_effect(cells: Sequence[Cell]) -> None:
     """Raises `GridError` for an arm that would only repeat another."""
-    recipes = {cell.arm: cell.recipe for cell in cells}
-    for arm in arms:
-        said = [each for each in arm.overrides if each.startswith(OF_JUDGED_STEPS)]
-        domain, judge = recipes[arm.name].domain, recipes[arm.name].judge.name
-        if not said or judge != "llm":
-            continue
-        if isinstance(load_domain(domain.name, domain.options), UnitTestDomain):
-            raise GridError(
-                f"{arm.name}: {said[0]} changes nothing where the judge writes tests, as in "
-                f"{domain.name}; leave this arm out"
-            )
+    for arm, recipe in {cell.arm: cell.recipe for cell in cells}.items():
+        try:
+            check_feedback(recipe, load_domain(recipe.domain.name, recipe.domain.options))
+        except RecipeError as error:
+            raise GridError(f"{arm}: {error}, or leave this arm out") from None
 
 
 def _judge_from(source: Cell | None, arm: Arm) -> tuple[str, ...]:
