@@ -27,7 +27,7 @@ class HFEngine:
     Prompts are prefilled once: the n samples of a request start from one prefill and are decoded
     beside one another, prompts of one call compute their common beginning once, and a prompt that
     begins with the tokens of a recent one of its conversation reuses its keys and values until
-    `sync_weights` or `rest`.
+    `sync_weights` or `release_cache`.
 
     Raises `ModelError` for models whose sequences cannot share keys and values.
     """
