@@ -38,7 +38,8 @@ def _main(
 
 def main() -> None:
     """Runs the command line. An error that a user can mend (a `ValueError` of a class that is, or
-    derives from, one of this package) becomes one line and exit code 2."""
+    derives from, one of this package), or an episode that cannot begin, becomes one line and exit
+    code 2."""
     from rlanything.runs.stopping import Stopped
 
     try:
@@ -55,8 +56,11 @@ def main() -> None:
 
 
 def _mendable(error: Exception) -> bool:
+    from rlanything.domains.base import EpisodeError
+
     kinds = type(error).__mro__
-    return ValueError in kinds and any(kind.__module__.startswith("rlanything.") for kind in kinds)
+    own = any(kind.__module__.startswith("rlanything.") for kind in kinds)
+    return own and (ValueError in kinds or EpisodeError in kinds)
 
 
 def _say_error(line: str, error: BaseException) -> None:

@@ -402,6 +402,26 @@ def test_an_oracle_judges_for_nothing(recipe):
     assert set(PHASES) - set(seconds) == {"judgements", "judge update"}
 
 
+def test_a_judge_that_nothing_depends_on_is_not_asked(recipe):
+    alone = load_recipe(
+        recipe,
+        ["feedback.policy_reward=outcome", "judge.train=false", "curriculum.adapt_tasks=false"],
+    )
+    assumed = assume(alone, [])
+    by_name = {work.name: work for work in workloads(alone, assumed)}
+    assert by_name["judge"].sampled_tokens == by_name["adapter"].sampled_tokens == 0
+    assert by_name["policy"].sampled_tokens > 0
+    assert task_count(alone, assumed) == alone.loop.tasks_per_iteration
+    assert make_plan(alone, "l4", 1).seconds["judgements"] == 0
+
+
+def test_a_frozen_judge_is_compared_with_no_reference(recipe):
+    model, _ = architecture_of(recipe.judge, "judge")
+    judge = recipe.judge.model_copy(update={"reference_kl_weight": 0.1})
+    names = [{part.name for part in held(model, judge, learns)} for learns in (True, False)]
+    assert [("reference model" in each) for each in names] == [True, False]
+
+
 def test_this_machine_is_measured(recipe):
     rate = rate_of("cpu", NANO, "float32", assume(recipe, []), 1)
     assert 1e7 < rate.passes == rate.decoding < 1e15

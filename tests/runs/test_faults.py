@@ -212,6 +212,8 @@ def test_a_run_in_which_nothing_is_played_stops_and_goes_on_once_it_is_mended(
     with pytest.raises(NothingPlayed, match=said) as stopped:
         Trainer(TINY, domain=domain, overrides=changes, progress=QUIET).train()
     assert _mendable(stopped.value)
+    assert _mendable(EpisodeError("t", "the page cannot be started"))
+    assert not _mendable(RuntimeError("a bug"))
     with pytest.raises(NothingPlayed, match=said):  # at once: it was not mended
         Trainer.resume(run, domain=domain, progress=QUIET).train()
     (tmp_path / "mended").touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -128,6 +129,18 @@ def test_other_rollouts_under_the_same_name_are_not_taken_for_those_judged(tmp_p
     asked.partial.write_text(json.dumps(line("z", 0)) + "\n")
     with pytest.raises(RolloutsError, match="line 1: not the trajectory that was judged before"):
         run_judge_file(asked, QUIET)
+    # Nor are other texts of the same trajectory.
+    asked.partial.write_text(json.dumps(line("a", 0, instruction="put a pen in shelf.")) + "\n")
+    with pytest.raises(RolloutsError, match="line 1: not the trajectory that was judged before"):
+        run_judge_file(asked, QUIET)
+
+
+def test_two_processes_do_not_write_the_same_lines(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    with asked.partial.open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(RolloutsError, match="another process judges the same into it; wait"):
+            run_judge_file(asked, QUIET)
 
 
 def test_any_model_is_asked_in_plain_words_and_what_cannot_be_read_is_said(tmp_path: Path) -> None:

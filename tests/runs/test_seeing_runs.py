@@ -125,6 +125,8 @@ def test_screenshots_are_let_go_with_their_texts(examined: Path, tmp_path: Path)
     forgetful = load_recipe(run / "recipe.yaml", ["store.keep_iterations=1"], allow_code=True)
     with closing(Store(run / "run.sqlite")) as store:
         retain(run, store, settings, 1)
+        assert set(images.iterdir()) == {*kept, evaluated, note}
+        retain(run, store, forgetful, 1)
         assert set(images.iterdir()) == {*kept, note}
         retain(run, store, forgetful, 2)
         steps = [step for episode in store.judge_eval_episodes() for step in episode.steps]

@@ -141,6 +141,7 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"id": "TicTacToe-v0", "opponent": "random", "seat": 2}, "seats are counted from 0"),
         ({**HANOI, "error_allowance": -1}, "error_allowance is -1"),
         ({**HANOI, "win_at": None}, "win_at compares with None"),
+        ({**HANOI, "win_at": 0, "horizon": 9}, "a game that is cut off has 0 and would be won"),
         ({**HANOI, "actions": "all"}, "actions is 'all'"),
     ],
 )

@@ -161,6 +161,7 @@ def _recipe(path: Path, allow_code: bool) -> Finding:
 
 
 def _lock(directory: Path) -> list[Finding]:
+    from rlanything.runs.directory import served_from
     from rlanything.runs.lock import find_holder
 
     holder = find_holder(directory)
@@ -169,10 +170,10 @@ def _lock(directory: Path) -> list[Finding]:
     if holder.at_work:
         text = f"process {holder.pid} is working in it: these findings may be out of date"
     else:
-        text = (
-            f"process {holder.pid} was killed or crashed; "
-            f"continue with `rlanything resume {directory}`"
-        )
+        again = f"rlanything resume {directory}"
+        if served_from(directory) is not None:
+            again = f"rlanything serve --learn --judge {directory}"
+        text = f"process {holder.pid} was killed or crashed; continue with `{again}`"
     return [Finding("lock", True, text)]
 
 
@@ -194,7 +195,7 @@ def _store(directory: Path) -> list[Finding]:
         return [Finding("store", False, damage) for damage in damages]
     findings = [Finding("store", True, f"intact, {last[0] if last else 0} iterations")]
     if last is not None and not (directory / "checkpoints" / last[1]).is_dir():
-        text = f"{last[1]}, the last in the store, is missing; resume uses the one before it"
+        text = f"{last[1]}, the last in the store, is missing; resume takes the newest intact one"
         findings.append(Finding("checkpoint", False, text))
     return findings
 
@@ -206,7 +207,7 @@ def _checkpoints(folder: Path) -> list[Finding]:
     for iteration in saved_iterations(folder):
         name = checkpoint_name(iteration)
         if damages := problems(folder / name):
-            text = f"{'; '.join(damages)}; resume uses the one before it"
+            text = f"{'; '.join(damages)}; resume takes the newest intact one, if any"
             findings.append(Finding("checkpoint", False, text))
         else:
             findings.append(Finding("checkpoint", True, f"{name} is as it was written"))

@@ -61,18 +61,27 @@ class DomainConfig(ConfigSection):
         for name in _code_in(options):
             check_code(name, info)
         check_command(options.get("command"), info)
-        helpers = options.get("helpers")
-        asked = dict(helpers) if isinstance(helpers, dict) else {}
-        asked = {f"helpers.{name}": helper for name, helper in asked.items()}
-        for place, endpoint in {**asked, "opponent": options.get("opponent")}.items():
-            if isinstance(endpoint, dict):
-                check_key(f"{place}.key_variable", endpoint, info)
+        for place, endpoint in _endpoints_in(options).items():
+            check_key(f"{place}.key_variable", endpoint, info)
         return options
+
+    @property
+    def endpoints(self) -> dict[str, dict[str, Any]]:
+        """The models that the domain itself asks, by the option that names them."""
+        return _endpoints_in(self.options)
 
     @property
     def code(self) -> list[str]:
         """All that is named as `module:name`."""
         return [name for name in (self.name, *_code_in(self.options)) if is_code(name)]
+
+
+def _endpoints_in(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    helpers = options.get("helpers")
+    asked = dict(helpers) if isinstance(helpers, dict) else {}
+    asked = {f"helpers.{name}": helper for name, helper in asked.items()}
+    asked["opponent"] = options.get("opponent")
+    return {place: given for place, given in asked.items() if isinstance(given, dict)}
 
 
 def _code_in(options: Mapping[str, Any]) -> list[str]:

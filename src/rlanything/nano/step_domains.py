@@ -318,7 +318,7 @@ class StepDomainBuilder:
 
         Good and bad steps are balanced: the surplus of the commoner kind is left out."""
         rng = np.random.default_rng(derive(self._plan.seed, "noise"))
-        if len({label for _, labels in self._labelled(rollouts) for label in labels}) == 1:
+        if len({label for _, labels in self._labelled(rollouts) for label in labels if label}) == 1:
             # The policy does everything right, or everything wrong: an expert that slips does both.
             demonstrator = self._teacher.demonstrator(SLIPS[0])
             games = list({t.task.id: t.task for t in rollouts}.values())
@@ -326,7 +326,7 @@ class StepDomainBuilder:
         labelled = self._labelled(rollouts)
         good = sum(label == 1 for _, labels in labelled for label in labels)
         bad = sum(label == -1 for _, labels in labelled for label in labels)
-        keep = {1: min(1.0, bad / max(good, 1)), -1: min(1.0, good / max(bad, 1))}
+        keep = {1: min(1.0, bad / max(good, 1)), -1: min(1.0, good / max(bad, 1)), 0: 0.0}
         samples: list[list[Sample]] = []
         for trajectory, labels in labelled:
             kept: list[Sample] = []
@@ -341,7 +341,8 @@ class StepDomainBuilder:
         return samples
 
     def _labelled(self, rollouts: Sequence[Trajectory]) -> list[tuple[Trajectory, list[int]]]:
-        return [(t, self._domain.oracle(t.task, t.steps) or []) for t in rollouts]
+        labels = oracle_labels(self._domain, rollouts)
+        return [(t, labels.get(t.id, [])) for t in rollouts]
 
     def _measure_judge(self, judge: LanguageModel, policy: LanguageModel) -> dict[str, Any]:
         count, seed = min(200, self._plan.episodes), derive(self._plan.seed, "judged")

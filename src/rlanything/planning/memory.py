@@ -124,7 +124,8 @@ def held(model: Architecture, role: RoleConfig, learns: bool, seats: int = 1) ->
         parts.append(MemoryPart("optimizer", 2 * trained * FLOAT32 / seats, how, smaller))
     if model.tower:
         parts.append(_tower(model, role, size, learns))
-    if isinstance(role, TrainedRoleConfig) and role.reference_kl_weight and not model.adapters:
+    compared = learns and isinstance(role, TrainedRoleConfig) and role.reference_kl_weight
+    if compared and not model.adapters:
         how = f"{every:,} parameters x {computed} B{shard}: the model that the run began with"
         smaller = "lora, or no reference_kl_weight"
         total = every * computed / seats + model.tower * computed

@@ -94,7 +94,8 @@ class RoleWorkload:
 
 def task_count(recipe: Recipe, assumed: Assumptions) -> int:
     """Returns the tasks that are rolled out in an iteration, pending candidates included."""
-    return round(recipe.loop.tasks_per_iteration * (1 + assumed.candidates))
+    candidates = assumed.candidates * recipe.curriculum.adapt_tasks
+    return round(recipe.loop.tasks_per_iteration * (1 + candidates))
 
 
 def workloads(recipe: Recipe, assumed: Assumptions) -> list[RoleWorkload]:
@@ -157,7 +158,9 @@ def _conversing(name: str, recipe: Recipe, assumed: Assumptions) -> RoleWorkload
             answers += [(prompt, whole, shared), *[(prompt, whole, prompt)] * (samples - 1)]
         return answers
 
-    tasks, mean, longest = task_count(recipe, assumed), task(steps), task(most)
+    # A judge that nothing in training depends on is there, and not asked.
+    asked_of = task_count(recipe, assumed) if recipe.reads_scores or not judge else 0
+    tasks, mean, longest = asked_of, task(steps), task(most)
     trains = recipe.judge.trains or not judge
     learned = training(mean, round(tasks * trained), longest, role) if trains else None
     tokens = max(prompt for prompt, _, _ in longest) + samples * answer

@@ -122,7 +122,8 @@ def build_components(
     Raises `RecipeError` for a role that cannot train, or that is to be shown images and sees none,
     `ModelError`, `EndpointError` or `JudgeError` for a model or a judge that cannot be used."""
     check_models(recipe)
-    check_feedback(recipe, domain)
+    if checkpoint is None:  # a run that has begun goes on as it is
+        check_feedback(recipe, domain)
     models = open_models(recipe.cluster, [role.device for role in recipe.roles], recipe.threads)
     try:
         return _components(recipe, domain, checkpoint, parts, day, models, images)

@@ -119,7 +119,7 @@ def judge_gains(store: Store) -> list[Gain]:
         return []
     before, after = (store.judge_eval_counts(iteration) for iteration in iterations)
     later = judge_measures(after)
-    trained = any("judge/updates" in row for row in store.history().values())
+    trained = any(row.get("judge/updates") for row in store.history().values())
     return [
         Gain(
             name,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,9 +129,10 @@ def _judge_lines(
         progress.bytes_phase("judged") as advance,
         request.partial.open("a+b") as target,
     ):
+        _claim(target, request.partial)
         entries = read_texts(request.rollouts, file, lambda done: None, request.win_at, line_format)
         for done, (line, entry, _) in zip(_earlier(target), entries, strict=False):
-            if any(done[key] != entry[key] for key in ("task", "trajectory")):
+            if _unjudged(done) != _unjudged(entry):
                 remedy = f"remove {request.partial} to judge it all again"
                 line.fail("not the trajectory that was judged before the interruption", remedy)
             _count(result, done["steps"])
@@ -154,6 +156,26 @@ def _without_remains(partial: Path) -> Iterator[None]:
         if partial.is_file() and not partial.stat().st_size:
             partial.unlink()
         raise
+
+
+def _claim(target: BinaryIO, partial: Path) -> None:
+    """Keeps other processes away from what is written, until it is closed."""
+    try:
+        fcntl.flock(target, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RolloutsError(
+            f"{partial}: another process judges the same into it; wait for that one, or stop it"
+        ) from None
+
+
+def _unjudged(entry: Mapping[str, Any]) -> str:
+    """A line without what a judge adds, to compare with another."""
+    added = ("scores", "judgements")
+    steps = [
+        {name: value for name, value in step.items() if name not in added}
+        for step in entry["steps"]
+    ]
+    return json.dumps({**entry, "steps": steps}, sort_keys=True)
 
 
 def _earlier(target: BinaryIO) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from rlanything.runs.directory import (
     now,
     served_from,
 )
-from rlanything.runs.eval_target import checkpoint_of, is_run
+from rlanything.runs.eval_target import checkpoint_of, is_run, refuse_models
 from rlanything.runs.inside import CHECKPOINTS, STORE, inside
 from rlanything.runs.judge_source import JudgeSource
 from rlanything.runs.lock import RunLock
@@ -77,6 +77,8 @@ def open_learning_judge(
     if again:
         allowed_changes(source.overrides)
     recipe = source.recipe()
+    if is_run(source.name):
+        refuse_models(source.name, recipe, source.overrides)
     if not recipe.judge.trains:
         raise RecipeError(
             "judge: it does not learn (judge.train=false, judge.name or an endpoint says so); "

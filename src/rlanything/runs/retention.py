@@ -13,11 +13,12 @@ from rlanything.runs.store.store import Store
 
 
 def retain(directory: Path, store: Store, recipe: Recipe, iteration: int) -> None:
-    """Deletes what the recipe does not keep after an iteration that is kept, and screenshots of
-    episodes whose texts are not kept: forgotten ones, and those of evaluations."""
+    """Deletes what the recipe does not keep after an iteration that is kept. Of screenshots those
+    stay that a step with its texts has, or the judge is evaluated on: evaluations take others."""
     prune(directory / CHECKPOINTS, recipe.checkpoints.keep, recipe.checkpoints.every)
-    if recipe.store.keep_iterations:
-        store.forget_texts(iteration - recipe.store.keep_iterations + 1)
+    if not recipe.store.keep_iterations:
+        return
+    store.forget_texts(iteration - recipe.store.keep_iterations + 1)
     images = inside(directory, IMAGES)
     if not images.is_dir():
         return

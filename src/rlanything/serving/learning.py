@@ -95,8 +95,10 @@ class LearningJudge(StepJudge):
         groups = self._groups(batch)
         samples = [(g.scheduled.slot, sample) for g in groups for sample in g.judge_samples()]
         seed = derive(run.recipe.seed, run.updates + 1, "minibatches")
-        run.trained.learner.update(samples, seed)
-        run.trained.engine.sync_weights()
+        try:
+            run.trained.learner.update(samples, seed)
+        finally:  # also what it moved before it failed
+            run.trained.engine.sync_weights()
         run.keep()
         won = sum(one.trajectory.outcome == 1 for one in batch)
         self._log(

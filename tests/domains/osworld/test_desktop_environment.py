@@ -112,6 +112,26 @@ def acts() -> list[Any]:
     return [body["calls"] for path, body in Made.made[0].asked if path == "/act"]
 
 
+def test_a_desktop_that_waited_for_long_makes_room_for_a_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    environment = begun()
+    environment.reset(TASK)  # the second was made while the first was played
+    now[0] += module.STALE_SECONDS + 1
+    environment.reset(TASK)
+    assert [each.closed for each in Made.made] == [True, True, True, False, False]
+    environment.close()
+
+
+def test_the_last_step_is_scored_when_the_screen_rests() -> None:
+    environment = begun(max_steps=1)
+    looks = len([path for path, _ in Made.made[0].asked if path.startswith("/tree")])
+    environment.step("> press ctrl+s")
+    assert len([p for p, _ in Made.made[0].asked if p.startswith("/tree")]) == looks + 1
+
+
 def test_an_action_is_carried_out_and_the_screen_shown_again() -> None:
     result = begun().step("> click [1]")
     assert (result.valid, result.action, result.outcome) == (True, "click [1]", None)

@@ -11,6 +11,7 @@ from rlanything.domains.osworld.actions import parse_action
 from rlanything.domains.osworld.domain import OSWorld
 from rlanything.domains.osworld.experts import label_of, labels, next_action, number_of
 from rlanything.domains.osworld.families import FAMILIES, HELD_OUT, Move
+from rlanything.domains.osworld.families.base import prints
 from rlanything.domains.osworld.rewriting import rewritten
 from rlanything.domains.osworld.screen import ScreenPlace
 from rlanything.domains.osworld.tasks import (
@@ -119,6 +120,16 @@ def test_a_sorted_table_is_never_asked_to_be_sorted() -> None:
         drawn = draft(FAMILIES["calc-sort"], seed)
         (given,) = drawn.files.values()
         assert all(goal.gold["gold.xlsx"] != given for goal in drawn.goals)
+
+
+@pytest.mark.parametrize("seed", [59, 193])
+def test_a_table_that_is_in_every_order_is_drawn_anew(seed: int) -> None:
+    assert len(generated_tasks("train", 96, seed)) == 96
+
+
+def test_what_scores_is_the_systems_and_not_what_a_user_put_before_it() -> None:
+    result = prints("gsettings get a b", "true")["result"]
+    assert result["command"] == "PATH=/usr/bin:/bin; gsettings get a b"
 
 
 def test_an_element_is_found_by_its_text_or_its_beginning() -> None:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,6 +29,7 @@ from rlanything.domains.osworld.machine import (
     NoAnswer,
     exchange,
 )
+from rlanything.domains.osworld.program import LineProgram, last_line
 from rlanything.domains.osworld.provided import (
     Place,
     ProvidedDesktop,
@@ -253,3 +255,10 @@ def test_a_screen_reads_the_same_by_osworlds_requests_as_by_ours() -> None:
         foreign.close()
     assert "pcmanfm" in first.text or "/usr/share" in first.text
     assert (again.text, again.places) == (first.text, first.places)
+
+
+def test_a_program_that_complains_at_length_still_answers(tmp_path: Path) -> None:
+    code = "import sys; sys.stderr.write('x' * 200_000 + '\\nno space\\n'); print('{\"a\": 1}')"
+    program = LineProgram([sys.executable, "-c", code], dict(os.environ), str(tmp_path))
+    assert program.answer(30.0) == {"a": 1}
+    assert last_line(program.last_words()) == "no space"

@@ -51,7 +51,7 @@ class VerifiersDomain(AgentDomain):
         splits: Mapping[str, float] = _SPLITS,
         reward_range: Sequence[float] = (0.0, 1.0),
         win_at: float | None = None,
-        timeout_seconds: float = 90.0,
+        timeout_seconds: float = 50.0,
         memory_mb: int = 4096,
     ) -> None:
         named = {"id": taskset} if isinstance(taskset, str) else taskset

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rlanything.domains.base import EpisodeError
 from rlanything.domains.miniwob.actions import Click, ClickAt, parse_action
-from rlanything.domains.miniwob.browser import Browser
+from rlanything.domains.miniwob.browser import Browser, BrowserDied
 from rlanything.domains.miniwob.environment import PageEpisode, open_episode
 from rlanything.domains.miniwob.experts import right_actions
 from rlanything.domains.miniwob.screen import text_of
@@ -48,15 +49,18 @@ class Replay:
 
 def replayed(browser: Browser, task: Task, steps: Sequence[Step]) -> Replay:
     """Returns the episode whose steps are given, read. Raises `EpisodeError` where its page cannot
-    be started."""
+    be started, or the browser dies."""
     episode, state = open_episode(browser, task.id, spec_of_task(task))
     read: list[Step] = []
     for step in steps:
         before = text_of(state.elements)
         action = step.action
         if step.valid and step.action is not None:
-            action = _on_element(episode, step.action)
-            state = episode.act(parse_action(step.action))
+            try:
+                action = _on_element(episode, step.action)
+                state = episode.act(parse_action(step.action))
+            except BrowserDied as fault:
+                raise EpisodeError(task.id, f"the browser died ({fault})") from fault
         after = text_of(state.elements)
         read.append(replace(step, observation=before, action=action, next_observation=after))
     return Replay(tuple(read), episode, text_of(state.elements))

@@ -16,11 +16,17 @@ from rlanything.records import Task
 
 ACTION = "$action"
 """Where the policy's action belongs in the one that is sent."""
-_INVALID = "code: VALIDATION_ERROR"
+_INVALID = "(code: VALIDATION_ERROR)"
+"""The end of what the client raises for an action that is none; before it, the environment says
+what it likes."""
 
 
 class ServerFault(RuntimeError):
     """A server that is gone, or that failed; one line that ends with the remedy."""
+
+
+class InvalidAction(ServerFault):
+    """A server that takes an action for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +58,7 @@ class OpenEnvGame:
         sent = filled(self._settings.action, action)
         try:
             result = self._asked(lambda: self._connected().step(sent))
-        except ServerFault as fault:
-            if _INVALID not in str(fault):
-                raise
+        except InvalidAction:
             return GameTurn("The server calls this no action.", self._settings.choices, valid=False)
         # A server that says nothing of a reward gives none.
         return self._turn(result, 0.0 if result.reward is None else result.reward)
@@ -93,7 +97,8 @@ class OpenEnvGame:
                 if full
                 else "start it, or mend domain.options"
             )
-            raise ServerFault(f"the OpenEnv server at {url} fails ({said}): {remedy}") from fault
+            kind = InvalidAction if str(fault).rstrip().endswith(_INVALID) else ServerFault
+            raise kind(f"the OpenEnv server at {url} fails ({said}): {remedy}") from fault
 
     def _turn(self, result: Any, reward: Any) -> GameTurn:
         seen = result.observation if isinstance(result.observation, Mapping) else {}

@@ -163,23 +163,24 @@ class OSWorld(ScreenDomain):
         else:
             goal = (made["family"], made["seed"], made["goal"])
         if goal not in self._playable:  # a hint changes nothing in what can be done
-            self._playable[goal] = self._refusal(task)
+            try:
+                self._playable[goal] = self._refusal(task)
+            except EpisodeError as fault:  # which may pass
+                raise InvalidTask(fault.reason, "unsolvable") from fault
         refusal = self._playable[goal]
         if refusal is not None:
             raise refusal
         return task
 
     def _refusal(self, task: Task) -> InvalidTask | None:
-        """Plays a task, untouched and by its expert, and returns what speaks against it."""
-        try:
-            if self._outcome(task, expert=False) == 1:
-                return InvalidTask("it is done before anything is done")
-            if goal_of(task) is None:
-                log.info("%s: not done untouched; without an expert no more is known", task.id)
-            elif self._outcome(task, expert=True) != 1:
-                return InvalidTask("the expert cannot do it", "unsolvable")
-        except EpisodeError as fault:
-            return InvalidTask(fault.reason, "unsolvable")
+        """Plays a task, untouched and by its expert, and returns what speaks against it. Raises
+        `EpisodeError`."""
+        if self._outcome(task, expert=False) == 1:
+            return InvalidTask("it is done before anything is done")
+        if goal_of(task) is None:
+            log.info("%s: not done untouched; without an expert no more is known", task.id)
+        elif self._outcome(task, expert=True) != 1:
+            return InvalidTask("the expert cannot do it", "unsolvable")
         return None
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +28,8 @@ from rlanything.domains.osworld.watchdog import DesktopLimits
 from rlanything.domains.screens import LOOK
 from rlanything.records import Task
 
+STALE_SECONDS = 600.0
+"""A waiting desktop that is older makes room for a new one: its life has an end."""
 QUIET_SECONDS = 20.0
 """The longest wait, after an action, for the screen to rest."""
 SETUP_SECONDS = 60.0
@@ -97,16 +100,20 @@ class FreshDesktops:
     def __init__(self, options: DesktopOptions) -> None:
         self._options = options
         self._next: Desktop | None = None
+        self._since = 0.0
 
     def prepare(self) -> None:
         """Begins to start the next desktop, unless one is."""
         if self._next is None:
             options = self._options
             self._next = Desktop(options.size, options.home, options.limits)
+            self._since = time.monotonic()
 
     def take(self) -> Desktop:
         """Returns a started desktop, which is the caller's to close. Raises `DesktopUnavailable`
         and `DesktopLost`."""
+        if time.monotonic() - self._since > STALE_SECONDS:
+            self.close()  # most of its life may be over
         self.prepare()
         assert self._next is not None
         desktop, self._next = self._next, None
@@ -184,6 +191,7 @@ class DesktopEnvironment:
             return self._over(text, action.ending)
         self._carry_out(action)
         if self._steps >= options.max_steps:
+            self._observe(QUIET_SECONDS)  # what is scored may still be being written
             return self._over(text, "")
         return StepResult(self._observe(QUIET_SECONDS), text, valid=True)
 

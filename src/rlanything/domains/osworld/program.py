@@ -7,20 +7,26 @@ import json
 import os
 import select
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+LAST_BYTES = 1 << 16
+"""So much of what a program said of its faults is read."""
 
 
 class LineProgram:
     """A running program, in a session of its own. `environment`: all its variables."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
+        # Not a pipe, which nobody would empty while the program works.
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._complaints,
             env=environment,
             cwd=folder,
             start_new_session=True,
@@ -53,7 +59,11 @@ class LineProgram:
     def last_words(self) -> str:
         """Ends the program, and returns what it has said of its faults."""
         self._process.kill()
-        return self._process.communicate()[1].decode("utf-8", "replace")
+        self._process.wait()
+        self._complaints.seek(-min(self._complaints.seek(0, os.SEEK_END), LAST_BYTES), os.SEEK_END)
+        said = self._complaints.read().decode("utf-8", "replace")
+        self.close()
+        return said
 
     def close(self, seconds: float = 0.0) -> None:
         """Ends the program, which may take a time to see that nobody asks any more."""
@@ -65,9 +75,9 @@ class LineProgram:
             self._process.wait(seconds)
         self._process.kill()
         self._process.wait()
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._complaints.close()
 
 
 def last_line(said: str) -> str:

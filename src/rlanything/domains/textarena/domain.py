@@ -53,6 +53,11 @@ class TextArenaDomain(EcosystemDomain):
     ) -> None:
         super().__init__(str(id), instruction, ood)
         self._rules = EpisodeRules.read(WinRule.at(win_at), None, horizon)
+        if horizon is not None and win_at <= 0:
+            raise DomainError(
+                f"win_at is {win_at} and horizon {horizon}: a game that is cut off has 0 and would "
+                "be won; raise win_at, or leave horizon out"
+            )
         players = (1 if opponent is None else 2) if players is None else players
         for name, value, least in (
             ("players", players, 1),

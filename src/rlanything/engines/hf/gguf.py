@@ -65,8 +65,8 @@ def unpacked(path: Path) -> Path:
         network.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         partial.rename(place)
-    except OSError:
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        if not place.is_dir():  # another process may have been faster
+        if not isinstance(error, OSError) or not place.is_dir():  # another may have been faster
             raise
     return place

@@ -147,7 +147,7 @@ def make_cells(
         for arm in sorted(arms, key=lambda arm: arm.name not in first):
             folder = out / arm.name / f"seed-{seed}"
             own = ("threads=1", "cluster.seats=1", *overrides, *arm.overrides)
-            own = (*own, f"seed={seed}", f"run_dir={folder}")
+            own = (*own, f"seed={seed}", f"run_dir={json.dumps(str(folder))}")
             source = made[arm.judge_of] if arm.judge_of is not None else None
             own = (*own, *_judge_from(source, arm))
             cell = load_recipe(recipe, own, allow_code=allow_code)
@@ -291,7 +291,7 @@ def _start(recipe: Path, cell: Cell, cells: Sequence[Cell]) -> _Running:
         environment |= _granted(cell.recipe)  # its overrides cannot be given once more
     else:
         like = (other.folder for other in cells if has_baseline(other.folder, cell.recipe))
-        baseline = [f"evaluation.baseline={folder}" for folder in islice(like, 1)]
+        baseline = [f"evaluation.baseline={json.dumps(str(folder))}" for folder in islice(like, 1)]
         allowed = ["--allow-code"] if cell.allow_code else []
         what = ["train", *allowed, recipe.resolve(), *cell.overrides, *baseline]
     with cell.log.open("ab") as log:
@@ -309,11 +309,13 @@ def _start(recipe: Path, cell: Cell, cells: Sequence[Cell]) -> _Running:
 def _granted(recipe: Recipe) -> dict[str, str]:
     """Returns the environment in which a process may do what this recipe was allowed to."""
     keys = [os.environ.get(KEYS_VARIABLE, "")]
-    keys += [
-        f"{variable}@{urlsplit(getattr(role.engine, 'url', '')).hostname}"
+    places = [
+        (getattr(role.engine, "key_variable", None), getattr(role.engine, "url", ""))
         for role in recipe.roles
-        if (variable := getattr(role.engine, "key_variable", None))
     ]
+    asked = recipe.domain.endpoints.values()
+    places += [(each.get("key_variable"), str(each.get("url", ""))) for each in asked]
+    keys += [f"{variable}@{urlsplit(url).hostname}" for variable, url in places if variable]
     code = {CODE_VARIABLE: "1"} if recipe.code else {}
     return {KEYS_VARIABLE: ",".join(keys), **code}
 

@@ -101,7 +101,9 @@ def compares(func: str, name: str, gold: str, **options: Any) -> dict[str, Any]:
 
 
 def prints(command: str, expected: str) -> dict[str, Any]:
-    """Returns an evaluator that is content with what a shell command prints."""
+    """Returns an evaluator that is content with what a shell command prints. It uses the system's
+    programs: the user may write where the desktop's own PATH begins."""
+    command = f"PATH=/usr/bin:/bin; {command}"
     return {
         "func": "exact_match",
         "result": {"type": "vm_command_line", "command": command, "shell": True},

@@ -3,8 +3,6 @@
 const critics = (slot, task) =>
   [...new Set(slot.history.filter((event) => event.task === task).flatMap((event) => event.critics))];
 
-const fate = (slot) => slot.pending ? "pending" : slot.history.at(-1).event;
-
 function slotCard(slot, showTask) {
   return el("div", { class: "card slot" },
     el("div", null, el("span", { class: "soft small" }, "root task "), el("b", null, slot.root || slot.slot),
@@ -28,11 +26,11 @@ function lineage(run, browser) {
     home.append(el("p", null, t.slots ? "No task has been rewritten so far." : "No iteration is kept yet."));
     return home;
   }
-  const state = el("select", null, [["", "all"], ["accepted", "accepted"], ["rejected", "rejected"], ["proposed", "pending"]].map(([value, text]) => el("option", { value }, text)));
+  const state = el("select", null, [["", "all"], ["accepted", "accepted"], ["rejected", "rejected"], ["proposed", "pending now"]].map(([value, text]) => el("option", { value }, text)));
   const search = el("input", { type: "search", placeholder: "words of a task or critic" });
   const count = el("span", { class: "count", role: "status" });
   const list = el("div", { class: "slots" });
-  home.append(el("div", { class: "bar", role: "search", "aria-label": "Filter tasks" }, el("label", null, "latest event", state), el("label", null, "search", search), count), list);
+  home.append(el("div", { class: "bar", role: "search", "aria-label": "Filter tasks" }, el("label", null, "ever", state), el("label", null, "search", search), count), list);
   chunk(run.lineage).then((slots) => {
     const texts = slots.map((slot) => JSON.stringify([slot.root, slot.history.map((e) => [e.instruction, e.critics, e.reason])]).toLowerCase());
     const less = run.lineage_shown < run.lineage_total ? `; of ${whole(run.lineage_total)} only these are in the page` : "";

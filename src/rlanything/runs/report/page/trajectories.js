@@ -99,9 +99,9 @@ function trajectories(runs) {
   const total = runs.reduce((sum, run) => sum + run.episodes, 0);
   const forgotten = runs.reduce((sum, run) => sum + run.forgotten, 0);
   const fewer = all.length < total - forgotten
-    ? `In this page are ${whole(all.length)} of them, to keep it small, taken by and by from: ${Object.values(REASONS).join("; ")}.` : "All of them are in this page.";
+    ? `In this page are ${whole(all.length)} of them, to keep it small, taken by and by from: ${Object.values(REASONS).join("; ")}.` : `All ${forgotten ? "others" : "of them"} are in this page.`;
   const gone = forgotten ? ` The texts of ${whole(forgotten)} were forgotten, as the recipe asks (store.keep_iterations).` : "";
-  const home = section("trajectories", "Trajectories", `${counted(total, "episode")} of training so far. ${total === forgotten && total ? "" : total ? fewer : ""}${gone}`,
+  const home = section("trajectories", "Trajectories", `${counted(total, "episode")} of training so far.${gone}${total > forgotten ? ` ${fewer}` : ""}`,
     all.length ? [el("div", { class: "bar", role: "search", "aria-label": "Filter episodes" },
       Object.entries(fields).map(([name, field]) => el("label", null, labels[name], field)), el("label", null, "order", order), clear, count),
     el("div", { class: "browser" }, list, detail)] : null);
