@@ -53,6 +53,10 @@ _NOT_FOLLOWED = {
     "evaluation.rollouts_per_task": "each task is played once, or as often as --select says",
     "policy.temperature": "say --temperature",
     "cluster": "models run in this process; leave it out",
+    **dict.fromkeys(
+        ("curriculum", "tracker", "store", "checkpoints"),
+        "an evaluation does not read it; leave it out",
+    ),
 }
 """Keys and sections of which an evaluation takes nothing from a recipe, and what to do instead."""
 
@@ -263,6 +267,8 @@ def _recipe(request: EvalRequest) -> Recipe:
         remedy = _NOT_FOLLOWED.get(key) or _NOT_FOLLOWED.get(section)
         if request.target in ("expert", "random") and section in ("policy", "judge", "adapter"):
             remedy = f"{request.target} asks no model; leave it out"
+        if key == "evaluation":
+            remedy = "name what is meant, as in evaluation.temperature=0.5"
         if remedy:
             raise RecipeError(f"{key}: {remedy}")
     target = Path(request.target)
@@ -362,9 +368,14 @@ def _day(request: EvalRequest) -> datetime | None:
 
 def refuse_models(run: str, recipe: Recipe, overrides: Sequence[str]) -> None:
     """Raises `RecipeError` for overrides that name another model than a run's own."""
-    own = {"policy.model", "judge.model"} if recipe.judge.trains else {"policy.model"}
+    own = {"policy", "policy.model"}
+    if recipe.judge.trains:
+        own |= {"judge", "judge.model"}
     for key in own.intersection(override.partition("=")[0] for override in overrides):
-        raise RecipeError(f"{key}: {run} is asked with the model that it trained: leave this out")
+        raise RecipeError(
+            f"{key}: {run} is asked with the model that it trained: leave this out, "
+            "or name single keys"
+        )
 
 
 def checkpoint_of(run: str, progress: Progress) -> Path:

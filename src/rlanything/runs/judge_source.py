@@ -27,7 +27,8 @@ from rlanything.runs.eval_target import (
 from rlanything.runs.inside import RECIPE
 
 _UNREAD = ("policy", "adapter", "curriculum", "loop", "environment", "evaluation", "tracker")
-"""Sections of a recipe."""
+_UNREAD += ("cluster", "store", "run_dir")
+"""Sections of a recipe, and what is none of a judge's."""
 
 
 @dataclass(frozen=True, slots=True)

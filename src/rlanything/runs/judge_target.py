@@ -28,7 +28,7 @@ from rlanything.runs.build import build_chat_model, build_judge, build_labeller
 from rlanything.runs.directory import check_run, day_begun
 from rlanything.runs.eval_target import is_run, refuse_mistyped
 from rlanything.runs.inside import IMAGES, RECIPE, STORE
-from rlanything.runs.judge_source import recorded_recipe
+from rlanything.runs.judge_source import JudgeSource, recorded_recipe
 from rlanything.runs.store.records import recorded_labels, recorded_trajectories
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent
@@ -159,6 +159,7 @@ def _judge_recipe(request: JudgeEvalRequest, progress: Progress) -> Recipe:
     """Returns the recipe whose section `judge` is the judge that was asked for: its own, or that of
     the run with trajectories where it is a bare model."""
     overrides = [text for text in request.overrides if not text.startswith(OF_LABELLER)]
+    JudgeSource(request.judge, overrides).refuse_unread()
     recorded = recorded_recipe(request.judge, overrides, request.allow_code, progress)
     if recorded is not None:
         return recorded

@@ -203,6 +203,10 @@ def test_a_command_that_is_not_there_is_named(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
+        (
+            {"command": ["a"], "variables": {"A": "1\0--bind"}},
+            "variables: .A. is no name or has a zero",
+        ),
         ({"command": "python agent.py"}, "a list of words"),
         ({"command": ["a"], "outcome": "luck"}, "use last_line or exit_code"),
         ({"command": ["a"], "folder": "/nowhere"}, "/nowhere is not there"),

@@ -112,8 +112,15 @@ class Command:
             direct = dict.fromkeys(("NO_PROXY", "no_proxy"), _without_proxy())
             streams |= {"env": {**os.environ, **direct, **variables}, "cwd": options.folder}
         else:
-            words = _box(options, words, variables, endpoint.socket_path, ready)
-            streams |= {"env": {}, "cwd": "/", "pass_fds": [ready]}
+            # Through a file: what a command line says, everybody on the machine may read.
+            with open(os.memfd_create("variables"), "w+b") as settings:
+                for name, value in variables.items():
+                    settings.write(b"--setenv\0%b\0%b\0" % (name.encode(), value.encode()))
+                settings.seek(0)
+                given = settings.fileno()
+                words = _box(options, words, given, endpoint.socket_path, ready)
+                streams |= {"env": {}, "cwd": "/", "pass_fds": [ready, given]}
+                return subprocess.Popen[bytes](words, **streams)
         return subprocess.Popen[bytes](words, **streams)
 
     def _watch(self) -> None:
@@ -143,12 +150,13 @@ def _ended(outcome: OutcomeOf, status: int, began: bool, printed: str, complaint
 def _box(
     options: CommandOptions,
     words: Sequence[str],
-    variables: Mapping[str, str],
+    variables: int,
     server: Path,
     ready: int,
 ) -> list[str]:
     """Returns the command of a box: the host's programs, this Python and what is to be shown, all
-    read only; a /tmp of its own; no network but the endpoint."""
+    read only; a /tmp of its own; no network but the endpoint. `variables`: a file with settings of
+    its environment."""
     program = bubblewrap()
     if program is None:
         raise DomainError(
@@ -166,8 +174,9 @@ def _box(
     settings += ["--cap-drop", "ALL"]
     path = os.pathsep.join([str(Path(sys.prefix, "bin")), "/usr/local/bin", "/usr/bin", "/bin"])
     home = {"PATH": path, "HOME": _HOME, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
-    for name, value in {**home, **variables}.items():
+    for name, value in home.items():
         settings += ["--setenv", name, value]
+    settings += ["--args", str(variables)]
     # Before what is shown, which may lie under it.
     settings += ["--size", str(options.memory_mb * 2**20), "--tmpfs", _HOME]
     rest = [*links, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--remount-ro", "/"]
@@ -226,4 +235,6 @@ def command_options(
     if missing is not None:
         raise DomainError(f"{missing} is not there: give folder and shown what the command reads")
     texts = {str(name): str(value) for name, value in variables.items()}
+    if odd := next((name for name in texts if "\0" in name + texts[name] or "=" in name), None):
+        raise DomainError(f"variables: {odd!r:.80} is no name or has a zero in it; take it out")
     return CommandOptions(tuple(words), outcome, paths[0], paths[1:], texts, memory_mb, contained)

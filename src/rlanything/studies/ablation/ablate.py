@@ -79,7 +79,14 @@ def ablate(request: AblationRequest, progress: Progress) -> Ablation:
             f"{len(failed)} of {len(cells)} runs failed; the same command tries them again"
         )
     else:
-        for path in _write(request, results, arms, cells, parallel):
+        try:
+            written = _write(request, results, arms, cells, parallel)
+        except OSError as error:
+            raise GridError(
+                f"{error.filename}: cannot be written ({error.strerror}); the runs are kept: the "
+                "same command with another --page or --figure writes their table"
+            ) from error
+        for path in written:
             progress.log(f"written: {path}")
     return Ablation(results, failed)
 

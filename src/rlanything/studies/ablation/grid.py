@@ -217,7 +217,10 @@ def run_grid(
     running: dict[str, _Running] = {}
     by_name = {cell.name: cell for cell in cells}
     done = {cell.name: cell.recipe.loop.iterations for cell in cells if cell not in waiting}
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GridError(f"--out {out}: {error.strerror}; name another folder") from error
     stopper = Stopper()
     total = sum(cell.recipe.loop.iterations for cell in cells)
     with (
