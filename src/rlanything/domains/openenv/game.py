@@ -25,7 +25,7 @@ class ServerFault(RuntimeError):
     """A server that is gone, or that failed; one line that ends with the remedy."""
 
 
-class InvalidAction(ServerFault):
+class RefusedAction(ServerFault):
     """A server that takes an action for none."""
 
 
@@ -58,7 +58,7 @@ class OpenEnvGame:
         sent = filled(self._settings.action, action)
         try:
             result = self._asked(lambda: self._connected().step(sent))
-        except InvalidAction:
+        except RefusedAction:
             return GameTurn("The server calls this no action.", self._settings.choices, valid=False)
         # A server that says nothing of a reward gives none.
         return self._turn(result, 0.0 if result.reward is None else result.reward)
@@ -97,7 +97,7 @@ class OpenEnvGame:
                 if full
                 else "start it, or mend domain.options"
             )
-            kind = InvalidAction if str(fault).rstrip().endswith(_INVALID) else ServerFault
+            kind = RefusedAction if str(fault).rstrip().endswith(_INVALID) else ServerFault
             raise kind(f"the OpenEnv server at {url} fails ({said}): {remedy}") from fault
 
     def _turn(self, result: Any, reward: Any) -> GameTurn:
