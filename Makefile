@@ -123,11 +123,12 @@ web-arms: setup ## rewrite benchmarks/miniwob-arms*.md: what each part brings on
 	$(BIN)/python benchmarks/signals.py runs/web/outcome_only runs/web/policy runs/web/policy_judge \
 	  runs/web/policy_judge_env --out benchmarks/miniwob-arms-signals.md
 
-desktop-arms: osworld ## rewrite benchmarks/osworld-arms.md, osworld-signals.md: everything against outcomes on a desktop (two hours and a half)
+desktop-arms: osworld ## rewrite benchmarks/osworld-arms.md, osworld-signals.md: what each part brings on a desktop, three seeds (four hours)
 	$(BIN)/rlanything ablate recipes/osworld-nano.yaml --seeds 3 \
-	  --arms outcome_only,policy_judge_env --out runs/desktop --page benchmarks/osworld-arms.md
-	$(BIN)/python benchmarks/signals.py runs/desktop/outcome_only runs/desktop/policy_judge_env \
-	  --out benchmarks/osworld-signals.md
+	  --arms outcome_only,policy,policy_judge,policy_judge_env \
+	  --out runs/desktop --page benchmarks/osworld-arms.md
+	$(BIN)/python benchmarks/signals.py runs/desktop/outcome_only runs/desktop/policy \
+	  runs/desktop/policy_judge runs/desktop/policy_judge_env --out benchmarks/osworld-signals.md
 
 judges: setup ## rewrite benchmarks/judges.md, from the runs of judge-alone (half an hour)
 	$(BIN)/python benchmarks/judges.py elsewhere
