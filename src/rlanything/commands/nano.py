@@ -48,10 +48,11 @@ def build(
 
     see_shipped(domain)
     out = out or Path("models", domain.rpartition(":")[2].lower())
+    roles = roles_named(role or (), out)
     try:  # before an hour's work
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DomainError(f"--out {out}: {error.strerror}; name another folder") from error
     progress = Progress(Terminal())
-    build_models(domain, seed, out, workers, progress, roles_named(role or (), out))
+    build_models(domain, seed, out, workers, progress, roles)
     progress.log(f"written to {out}; measurements are in {out / 'card.json'}")

@@ -48,13 +48,21 @@ def check_models(recipe: Recipe) -> None:
         )
 
 
+def on_judged_steps(recipe: Recipe) -> list[str]:
+    """Returns the settings of feedback on judged steps that a recipe with a model as its judge has
+    changed."""
+    changed = [
+        key
+        for key in OF_JUDGED_STEPS
+        if getattr(recipe.feedback, key) != FeedbackConfig.model_fields[key].default
+    ]
+    return changed if recipe.judge.name == "llm" else []
+
+
 def check_feedback(recipe: Recipe, domain: Domain) -> None:
     """Raises `RecipeError` for feedback on judged steps, where the judge writes tests."""
-    if recipe.judge.name != "llm" or not isinstance(domain, UnitTestDomain):
-        return
-    for key in OF_JUDGED_STEPS:
-        if getattr(recipe.feedback, key) != FeedbackConfig.model_fields[key].default:
-            raise RecipeError(
-                f"feedback.{key} changes nothing where the judge writes tests, as in "
-                f"{recipe.domain.name}: leave it out"
-            )
+    if isinstance(domain, UnitTestDomain) and (changed := on_judged_steps(recipe)):
+        raise RecipeError(
+            f"feedback.{changed[0]} changes nothing where the judge writes tests, as in "
+            f"{recipe.domain.name}: leave it out"
+        )

@@ -30,7 +30,7 @@ from rlanything.runs.baseline import has_baseline
 from rlanything.runs.checkpoint import checkpoint_name
 from rlanything.runs.inside import CHECKPOINTS, RECIPE, STORE, inside
 from rlanything.runs.lock import RunLock
-from rlanything.runs.refusals import check_feedback
+from rlanything.runs.refusals import check_feedback, on_judged_steps
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
@@ -164,6 +164,8 @@ def make_cells(
 def _check_effect(cells: Sequence[Cell]) -> None:
     """Raises `GridError` for an arm that would only repeat another."""
     for arm, recipe in {cell.arm: cell.recipe for cell in cells}.items():
+        if not on_judged_steps(recipe):
+            continue  # a domain of one's own may be importable in its runs alone
         try:
             check_feedback(recipe, load_domain(recipe.domain.name, recipe.domain.options))
         except RecipeError as error:
