@@ -113,6 +113,7 @@ def test_a_run_killed_in_every_phase_ends_as_if_it_had_not_been(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_hundred_kills_change_nothing(undisturbed: Path, tmp_path: Path) -> None:
     kills = 0
     for seed in range(2, 30):
