@@ -125,12 +125,13 @@ def main() -> None:
             asked = {s: differences(whole[a], found[s][other]) for s, a in EVERYTHING.items()}
             seeds = min(map(len, asked.values()))
             lines.append(row(f"{question} ({seeds} seeds each)", asked))
-        paired = {s: differences(found[s]["policy"], found[s]["outcome_only"]) for s in EVERYTHING}
-        on_seeds = {
-            s: {seed: paired[s][seed] for seed in whole[a] if seed in paired[s]}
+        asked = {
+            s: differences(
+                {seed: found[s]["policy"][seed] for seed in whole[a]}, found[s]["outcome_only"]
+            )
             for s, a in EVERYTHING.items()
         }
-        lines.append(row("scores, against outcomes alone, on the seeds of everything", on_seeds))
+        lines.append(row("scores, against outcomes alone, on the seeds of everything", asked))
     path = HERE / "judge-pays.md"
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
     print(f"wrote {path}")

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import platform
 import shutil
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -163,6 +164,7 @@ def _recipe(path: Path, allow_code: bool) -> Finding:
 def _lock(directory: Path) -> list[Finding]:
     from rlanything.runs.directory import served_from
     from rlanything.runs.lock import find_holder
+    from rlanything.runs.store.database import StoreError
 
     holder = find_holder(directory)
     if holder is None:
@@ -171,8 +173,9 @@ def _lock(directory: Path) -> list[Finding]:
         text = f"process {holder.pid} is working in it: these findings may be out of date"
     else:
         again = f"rlanything resume {directory}"
-        if served_from(directory) is not None:
-            again = f"rlanything serve --learn --judge {directory}"
+        with suppress(StoreError):  # which is told of the store
+            if served_from(directory) is not None:
+                again = f"rlanything serve --learn --judge {directory}"
         text = f"process {holder.pid} was killed or crashed; continue with `{again}`"
     return [Finding("lock", True, text)]
 

@@ -318,12 +318,12 @@ class StepDomainBuilder:
 
         Good and bad steps are balanced: the surplus of the commoner kind is left out."""
         rng = np.random.default_rng(derive(self._plan.seed, "noise"))
-        if len({label for _, labels in self._labelled(rollouts) for label in labels if label}) == 1:
+        labelled = self._labelled(rollouts)
+        if len({label for _, labels in labelled for label in labels if label}) == 1:
             # The policy does everything right, or everything wrong: an expert that slips does both.
             demonstrator = self._teacher.demonstrator(SLIPS[0])
             games = list({t.task.id: t.task for t in rollouts}.values())
-            rollouts = [*rollouts, *self._play(demonstrator, games, 1, "demos to judge")]
-        labelled = self._labelled(rollouts)
+            labelled += self._labelled(self._play(demonstrator, games, 1, "demos to judge"))
         good = sum(label == 1 for _, labels in labelled for label in labels)
         bad = sum(label == -1 for _, labels in labelled for label in labels)
         keep = {1: min(1.0, bad / max(good, 1)), -1: min(1.0, good / max(bad, 1)), 0: 0.0}

@@ -75,8 +75,7 @@ def take_baseline(store: Store, recipe: Recipe, directory: Path) -> None:
     folder = recipe.evaluation.baseline
     assert folder is not None
     with closing(open_baseline(folder, recipe)) as other:
-        steps = [step for episode in other.judge_eval_episodes() for step in episode.steps]
-        for name in {name for step in steps for name in (step.image, step.next_image) if name}:
+        for name in other.judge_eval_images():
             try:
                 data = ImageBook((inside(folder, IMAGES),)).data(name)
             except ModelError as error:

@@ -119,7 +119,8 @@ def judge_gains(store: Store) -> list[Gain]:
         return []
     before, after = (store.judge_eval_counts(iteration) for iteration in iterations)
     later = judge_measures(after)
-    trained = any(row.get("judge/updates") for row in store.history().values())
+    updates = "SELECT 1 FROM metrics WHERE name = 'judge/updates' AND value > 0 LIMIT 1"
+    trained = bool(store.query(updates))
     return [
         Gain(
             name,

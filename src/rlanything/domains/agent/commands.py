@@ -111,17 +111,16 @@ class Command:
             # The endpoint is on this machine, whatever proxy leads out of it.
             direct = dict.fromkeys(("NO_PROXY", "no_proxy"), _without_proxy())
             streams |= {"env": {**os.environ, **direct, **variables}, "cwd": options.folder}
-        else:
-            # Through a file: what a command line says, everybody on the machine may read.
-            with open(os.memfd_create("variables"), "w+b") as settings:
-                for name, value in variables.items():
-                    settings.write(b"--setenv\0%b\0%b\0" % (name.encode(), value.encode()))
-                settings.seek(0)
-                given = settings.fileno()
-                words = _box(options, words, given, endpoint.socket_path, ready)
-                streams |= {"env": {}, "cwd": "/", "pass_fds": [ready, given]}
-                return subprocess.Popen[bytes](words, **streams)
-        return subprocess.Popen[bytes](words, **streams)
+            return subprocess.Popen[bytes](words, **streams)
+        # Through a file: what a command line says, everybody on the machine may read.
+        with open(os.memfd_create("variables"), "w+b") as settings:
+            for name, value in variables.items():
+                settings.write(b"--setenv\0%b\0%b\0" % (name.encode(), value.encode()))
+            settings.seek(0)
+            given = settings.fileno()
+            words = _box(options, words, given, endpoint.socket_path, ready)
+            streams |= {"env": {}, "cwd": "/", "pass_fds": [ready, given]}
+            return subprocess.Popen[bytes](words, **streams)
 
     def _watch(self) -> None:
         status = self._process.wait()

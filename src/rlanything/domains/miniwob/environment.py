@@ -261,7 +261,7 @@ def open_episode(
     try:
         state = episode.begin()
     except BrowserDied as fault:
-        reason = f"the page cannot be started ({_first_line(fault)})"
+        reason = f"the page cannot be started ({first_line(fault)})"
         raise EpisodeError(task_id, reason, deadly=True) from fault
     if state.done:
         raise EpisodeError(task_id, "the page is done before it begins")
@@ -309,7 +309,7 @@ class MiniWobEnvironment:
             return self._invalid_step(text, str(reason))
         except BrowserDied as fault:
             # In new browsers as well: the action brings it about, and loses the episode.
-            reason = f"the page failed at {text!r} ({_first_line(fault)})"
+            reason = f"the page failed at {text!r} ({first_line(fault)})"
             raise EpisodeError(self._task.id, reason, lost=True) from fault
         if state.done:
             outcome = 1 if state.reward == 1 else -1
@@ -333,5 +333,6 @@ class MiniWobEnvironment:
         return StepResult(self._observation(f"{reason}\n{self._text}"), action, valid=False)
 
 
-def _first_line(fault: Exception) -> str:
+def first_line(fault: Exception) -> str:
+    """Returns the first line of what went wrong; its kind where it says nothing."""
     return next(iter(str(fault).splitlines()), type(fault).__name__)

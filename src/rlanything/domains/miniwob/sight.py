@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from rlanything.domains.base import EpisodeError
 from rlanything.domains.miniwob.actions import Click, ClickAt, parse_action
 from rlanything.domains.miniwob.browser import Browser, BrowserDied
-from rlanything.domains.miniwob.environment import PageEpisode, open_episode
+from rlanything.domains.miniwob.environment import PageEpisode, first_line, open_episode
 from rlanything.domains.miniwob.experts import right_actions
 from rlanything.domains.miniwob.screen import text_of
 from rlanything.domains.miniwob.tasks import spec_of_task
@@ -60,7 +60,7 @@ def replayed(browser: Browser, task: Task, steps: Sequence[Step]) -> Replay:
                 action = _on_element(episode, step.action)
                 state = episode.act(parse_action(step.action))
             except BrowserDied as fault:
-                raise EpisodeError(task.id, f"the browser died ({fault})") from fault
+                raise EpisodeError(task.id, f"the browser died ({first_line(fault)})") from fault
         after = text_of(state.elements)
         read.append(replace(step, observation=before, action=action, next_observation=after))
     return Replay(tuple(read), episode, text_of(state.elements))

@@ -190,10 +190,10 @@ class DesktopEnvironment:
         if action.ending is not None:
             return self._over(text, action.ending)
         self._carry_out(action)
+        seen = self._observe(QUIET_SECONDS)  # until then what is scored may still be being written
         if self._steps >= options.max_steps:
-            self._observe(QUIET_SECONDS)  # what is scored may still be being written
             return self._over(text, "")
-        return StepResult(self._observe(QUIET_SECONDS), text, valid=True)
+        return StepResult(seen, text, valid=True)
 
     def _carry_out(self, action: DesktopAction) -> None:
         """Raises `ImpossibleAction` where the desktop refuses."""

@@ -15,7 +15,7 @@ Opponent = Callable[[str], str]
 """A function of all that a player has seen; returns its move."""
 _LISTED = re.compile(r"\[[^\[\]\n]{1,40}\]")
 _SYSTEM = "You play a game. Answer with your move, in the form that the rules ask for, and no more."
-_SECONDS, _TRIES = 25.0, 2
+_SECONDS, _RETRIES = 25.0, 1
 """All tries together take less than a worker may, so that it is the endpoint that is named."""
 
 
@@ -65,8 +65,9 @@ class FrozenModel:
             {"role": "system", "content": _SYSTEM},
             {"role": "user", "content": seen},
         ]
-        patience = {"timeout": _SECONDS, "max_retries": _TRIES - 1}
-        with openai.OpenAI(base_url=self._url, api_key=key, **patience) as client:
+        with openai.OpenAI(
+            base_url=self._url, api_key=key, timeout=_SECONDS, max_retries=_RETRIES
+        ) as client:
             answer = client.chat.completions.create(
                 model=self._model, messages=messages, temperature=0.0
             )

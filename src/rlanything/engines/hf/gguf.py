@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rlanything.files import new_folder
 
 SUFFIX = ".gguf"
 
@@ -59,14 +59,11 @@ def unpacked(path: Path) -> Path:
     # The weights are numbers like any other now; with this mark they would not be saved.
     network.hf_quantizer = None
     del network.config.quantization_config
-    cache.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=cache))
     try:
-        network.save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
-        partial.rename(place)
-    except BaseException as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        if not isinstance(error, OSError) or not place.is_dir():  # another may have been faster
+        with new_folder(place) as partial:
+            network.save_pretrained(partial)
+            tokenizer.save_pretrained(partial)
+    except OSError:
+        if not place.is_dir():  # another process may have been faster
             raise
     return place

@@ -229,9 +229,12 @@ class Store:
         """Returns the names of the screenshots in episodes whose texts are kept, and in those that
         the judge is evaluated on."""
         rows = self.query("SELECT image, next_image FROM steps JOIN transcripts USING (trajectory)")
+        return {name for names in rows for name in names if name} | self.judge_eval_images()
+
+    def judge_eval_images(self) -> set[str]:
+        """Returns the names of the screenshots in the episodes that the judge is evaluated on."""
         steps = [step for episode in self.judge_eval_episodes() for step in episode.steps]
-        rows += [(step.image, step.next_image) for step in steps]
-        return {name for names in rows for name in names if name is not None}
+        return {name for step in steps for name in (step.image, step.next_image) if name}
 
     def judge_eval_labels(self) -> dict[str, list[int]]:
         """Returns the labels of those episodes' steps, by episode; episodes without any are
