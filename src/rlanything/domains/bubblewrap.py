@@ -18,6 +18,11 @@ from pathlib import Path, PurePosixPath
 Shown = tuple[Path, PurePosixPath]
 """A path on the host and its path in a box, where it can only be read."""
 
+ISOLATED = ("--unshare-user", "--unshare-all", "--die-with-parent")
+"""Namespaces of its own, which end with bwrap. No --new-session: a box is ended by its group, which
+the first process inside would leave before it has asked to die with bwrap.
+"""
+
 _STAGING = "/tmp"
 _BESIDE_USR = ("bin", "sbin", "lib", "lib32", "lib64")
 

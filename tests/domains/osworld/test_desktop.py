@@ -81,6 +81,18 @@ def test_nothing_is_left_of_a_desktop_that_was_closed_while_it_started(seconds: 
     assert left == []
 
 
+@WITHOUT_DESKTOP
+def test_what_starts_a_desktop_is_in_the_group_that_is_killed() -> None:
+    machine = Desktop(size=(1112, 777))
+    try:
+        machine.ready()
+        starting = started_with(b"1112\x00777")
+        assert len(starting) == 3  # bwrap, the first process inside, and start.py
+        assert {os.getpgid(int(number)) for number in starting} == {machine.pid}
+    finally:
+        machine.close()
+
+
 def started_with(words: bytes) -> list[str]:
     """The processes whose command holds some words."""
     left = []

@@ -19,7 +19,7 @@ from rlanything.domains.agent.conversation import Conversation, Ending
 from rlanything.domains.agent.endpoint import AgentEndpoint, Door
 from rlanything.domains.agent.outcome import BadOutcome, last_line
 from rlanything.domains.base import DomainError
-from rlanything.domains.bubblewrap import Shown, boxed, bubblewrap, refusal, system
+from rlanything.domains.bubblewrap import ISOLATED, Shown, boxed, bubblewrap, refusal, system
 from rlanything.records import Task
 
 OutcomeOf = Literal["last_line", "exit_code"]
@@ -168,8 +168,7 @@ def _box(
     beside = [path for path in dict.fromkeys(own) if path.exists() and not _within(path, places)]
     shown: list[Shown] = [*places, *((path, PurePosixPath(path)) for path in beside)]
     shown += [(RELAY, PurePosixPath(_RELAY)), (server, PurePosixPath(_SOCKET))]
-    settings = ["--unshare-user", "--unshare-all", "--die-with-parent", "--new-session"]
-    settings += ["--clearenv", "--hostname", "agent", "--uid", "1000", "--gid", "1000"]
+    settings = [*ISOLATED, "--clearenv", "--hostname", "agent", "--uid", "1000", "--gid", "1000"]
     settings += ["--cap-drop", "ALL"]
     path = os.pathsep.join([str(Path(sys.prefix, "bin")), "/usr/local/bin", "/usr/bin", "/bin"])
     home = {"PATH": path, "HOME": _HOME, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -20,6 +20,7 @@ import threading
 
 def main() -> None:
     path, port, ready, limits, *command = sys.argv[1:]
+    os.setsid()  # a command that signals its group would reach bwrap
     for name, limit in json.loads(limits).items():
         resource.setrlimit(getattr(resource, name), (limit, limit))
     listener = socket.create_server(("127.0.0.1", int(port)), backlog=128)

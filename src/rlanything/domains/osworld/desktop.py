@@ -28,7 +28,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.bubblewrap import Shown, boxed, bubblewrap, refusal, system
+from rlanything.domains.bubblewrap import ISOLATED, Shown, boxed, bubblewrap, refusal, system
 from rlanything.domains.osworld.denied import syscall_filter
 from rlanything.domains.osworld.guest.relay import Relay
 from rlanything.domains.osworld.machine import PORTS, DesktopLost, NoAnswer, exchange
@@ -223,8 +223,8 @@ class Desktop:
         width, height = self.size
         start = ["/usr/bin/python3", "-B", "/opt/guest/start.py", str(width), str(height)]
         start += [json.dumps(self._limits.of_processes()), *map(str, listeners)]
-        options = ["--unshare-user", "--unshare-all", "--die-with-parent", "--new-session"]
-        options += ["--clearenv", "--hostname", "desktop", "--uid", "1000", "--gid", "1000"]
+        options = [*ISOLATED, "--clearenv", "--hostname", "desktop", "--uid", "1000"]
+        options += ["--gid", "1000"]
         options += ["--cap-drop", "ALL", "--seccomp", str(files[1])]
         options += ["--info-fd", str(information)]
         for name, value in _ENVIRONMENT.items():

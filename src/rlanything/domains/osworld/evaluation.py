@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.bubblewrap import boxed, bubblewrap, refusal, system
+from rlanything.domains.bubblewrap import ISOLATED, boxed, bubblewrap, refusal, system
 from rlanything.domains.osworld.machine import PORTS, DesktopRefusal, Machine
 from rlanything.domains.osworld.program import LineProgram, last_line
 
@@ -153,8 +153,7 @@ def _command(python: Path, sockets: Path, given: Path | None) -> list[str]:
     program = bubblewrap()
     if program is None:
         raise DomainError("OSWorld's evaluators need bubblewrap: apt-get install bubblewrap")
-    options = ["--unshare-user", "--unshare-all", "--die-with-parent", "--new-session"]
-    options += ["--clearenv", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
+    options = [*ISOLATED, "--clearenv", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
     for name, value in _ENVIRONMENT.items():
         options += ["--setenv", name, value]
     shown, links = system()
