@@ -112,6 +112,43 @@ def test_desktops_that_take_turns_keep_their_own_files(
         assert evaluators.score(kept, other, "done") == 1.0
 
 
+@pytest.mark.parametrize(
+    ("family", "goal", "changed"),
+    [
+        ("writer-layout", "center", '<w:p><w:pPr><w:jc w:val="center"/></w:pPr>'),
+        ("writer-layout", "break", '<w:p><w:r><w:br w:type="page"/></w:r></w:p><w:p>'),
+        ("writer-font", "font-0", "<w:p>"),
+    ],
+)
+def test_a_document_that_lost_its_text_is_not_what_was_asked_for(
+    machine: Desktop, evaluators: Evaluators, family: str, goal: str, changed: str
+) -> None:
+    task = dict(generated_task("t", FAMILIES[family], 3, goal).data)
+    place, _ = task["example"]["config"]
+    task["example"] = {**task["example"], "config": [place]}
+    asked = task["example"]["evaluator"]["options"][0]
+    name = place["parameters"]["files"][0]["path"]
+    font = asked.get("rules", {}).get("font_name")
+    scores = []
+    for text in (r"\g<0>", "<w:t>"):
+        evaluators.setup(task, machine)
+        program = f"""import re, zipfile
+files = zipfile.ZipFile({name!r})
+parts = {{each: files.read(each) for each in files.namelist()}}
+xml = parts["word/document.xml"].decode()
+xml = xml.replace("<w:p>", {changed!r}, 1)
+xml = xml.replace("<w:r><w:t", '<w:r><w:rPr><w:rFonts w:ascii="{font}"/></w:rPr><w:t')
+parts["word/document.xml"] = re.sub("<w:t>[^<]*", {text!r}, xml).encode()
+with zipfile.ZipFile({name!r}, "w") as file:
+    [file.writestr(each, part) for each, part in parts.items()]
+"""
+        assert evaluators.score(task, machine, "done") == 0.0
+        body = {"command": ["/usr/bin/python3", "-c", program]}
+        assert b'"returncode": 0' in machine.request("POST", "/execute", body)
+        scores.append(evaluators.score(task, machine, "done"))
+    assert scores == [1.0, 0.0]
+
+
 def test_an_evaluator_or_a_set_up_that_fails_is_a_fault_with_its_reason(
     machine: Desktop, evaluators: Evaluators
 ) -> None:

@@ -23,6 +23,10 @@ VERBS = ("was quiet", "looked old", "seemed far away", "was open again", "had ch
 TIMES = ("on Monday", "in the morning", "last year", "at noon", "after the rain")
 FILES = ("notes", "letter", "report", "story", "diary", "draft")
 SAVE = ("press ctrl+s", Move("press enter", when="Confirm File Format"))
+_TEXT = """import re, sys, zipfile
+text = zipfile.ZipFile(sys.argv[1]).read("word/document.xml").decode()
+print(*"".join(re.findall("<w:t(?: [^>]*)?>([^<]*)", text)).split(), sep="", end="")"""
+"""A program that prints the text of a document, without blanks."""
 
 
 def _sentences(rng: random.Random, nouns: Sequence[str], count: int) -> list[str]:
@@ -53,12 +57,24 @@ def _compared(
 
 def _examined(
     goal: str, wordings: tuple[str, ...], name: str, func: str, rules: FileContents | None,
-    actions: Sequence[str], hint: str,
+    kept: Sequence[str], actions: Sequence[str], hint: str,
 ) -> DesktopGoal:  # fmt: skip
-    path = {"type": "vm_file", "path": f"{DESKTOP}/{name}", "dest": f"result-{name}"}
-    evaluator = {"func": func, "result": path}
-    if rules is not None:
-        evaluator["expected"] = {"type": "rule", "rules": rules}
+    """Returns a goal that is reached where `func` says so and the text is what it was: a document
+    without text has any font."""
+    path = f"{DESKTOP}/{name}"
+    printed = ["/usr/bin/python3", "-I", "-c", _TEXT, path]
+    evaluator = {
+        "func": [func, "exact_match"],
+        "conj": "and",
+        "result": [
+            {"type": "vm_file", "path": path, "dest": f"result-{name}"},
+            {"type": "vm_command_line", "command": printed},
+        ],
+        "options": [
+            {} if rules is None else {"rules": rules},
+            {"rules": {"expected": "".join("".join(kept).split())}},
+        ],
+    }
     return DesktopGoal(goal, wordings, evaluator, moves(*actions, *SAVE), hint)
 
 
@@ -139,6 +155,7 @@ def layout(rng: random.Random) -> DesktopDraft:
             name,
             "is_first_line_centered",
             None,
+            sentences,
             ("press ctrl+home", "press ctrl+e"),
             "Press ctrl+home, then ctrl+e, then ctrl+s.",
         ),
@@ -151,6 +168,7 @@ def layout(rng: random.Random) -> DesktopDraft:
             name,
             "contains_page_break",
             {"page_break_count": 1},
+            sentences,
             ("press ctrl+end", "press ctrl+enter"),
             "Press ctrl+end, then ctrl+enter, then ctrl+s.",
         ),
@@ -171,6 +189,7 @@ def font(rng: random.Random) -> DesktopDraft:
             name,
             "compare_font_names",
             {"font_name": name_of_font},
+            sentences,
             (
                 "press ctrl+a",
                 "click [Font Name]",
