@@ -136,7 +136,7 @@ judges: setup ## rewrite benchmarks/judges.md, from the runs of judge-alone (hal
 # What a judge is worth where outcomes say little. Resumed like `make evidence`.
 HARD := loop.max_steps=8 loop.iterations=6 evaluation.episodes=240
 FLAWED := domain.name=benchmarks.flawed:FlawedOutcomes
-STUDY := $(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 20 --arms outcome_only,policy \
+STUDY := $(BIN)/rlanything ablate recipes/quickstart.yaml --arms outcome_only,policy \
   --arms "policy_open_window:feedback.policy_reward=integrated,judge.train=false,curriculum.adapt_tasks=false,feedback.policy_window=[0, 1]" \
   --arms policy_judge
 # A judge that is made up, so often right: what the loop's own judge could bring at best.
@@ -149,8 +149,8 @@ LONG := loop.max_steps=40 loop.iterations=6 policy.learning_rate=1e-4 \
   "evaluation.splits=[in_domain]" evaluation.episodes=480
 # Everything together, in each of those settings.
 EVERYTHING := feedback.policy_reward=integrated,judge.train=true,curriculum.adapt_tasks=true
-judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes, small groups, flawed outcomes (some sixteen hours)
-	$(STUDY) --out runs/hard --page benchmarks/judge-pays-hard.md $(HARD)
+judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes, small groups, flawed outcomes (some thirteen hours)
+	$(STUDY) --seeds 20 --out runs/hard --page benchmarks/judge-pays-hard.md $(HARD)
 	$(BIN)/python benchmarks/signals.py runs/hard/outcome_only runs/hard/policy \
 	  runs/hard/policy_open_window runs/hard/policy_judge --out benchmarks/judge-pays-signals.md
 	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 20 --arms outcome_only,policy \

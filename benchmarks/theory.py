@@ -319,7 +319,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
     asked = parser.parse_args()
-    names = " ".join(["python benchmarks/theory.py", *(run.name for run in asked.runs)])
+    names = " ".join(["python benchmarks/theory.py", *map(str, asked.runs)])
     lines = [line for run in asked.runs for line in section(run)]
     asked.out.write_text("\n".join([HEAD.format(command=names), *lines]).rstrip() + "\n")
     print(f"written to {asked.out}", file=sys.stderr)

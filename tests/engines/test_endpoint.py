@@ -103,7 +103,7 @@ PASSING: dict[str, Respond] = {
 @pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
 def test_what_may_pass_is_tried_again(fake: FakeEndpoint, fault: Respond) -> None:
     fake.faults.extend([fault, fault])
-    endpoint = open_endpoint(fake)
+    endpoint = open_endpoint(fake, timeout_seconds=0.5 if fault in (hang, dribble) else 5)
     assert endpoint.ask([(HELLO, 1)], SAMPLING) == [Answer("Hello.", "stop")]
     assert fake.requests == 3
     assert fake.bodies[0] == fake.bodies[1] == fake.bodies[2]
@@ -161,8 +161,8 @@ def test_a_wrong_model_is_named(fake: FakeEndpoint) -> None:
 
 def test_a_model_that_wants_the_limit_by_its_newer_name_gets_it(fake: FakeEndpoint) -> None:
     fake.faults.extend([status(400, "Use 'max_completion_tokens' instead of 'max_tokens'.")] * 2)
-    endpoint = open_endpoint(fake, retries=0, concurrency=2)
-    fake.delay_seconds = 0.2  # so that both are refused before either knows
+    endpoint = open_endpoint(fake, retries=0, concurrency=2, timeout_seconds=9)
+    fake.delay_seconds = 0.5  # so that both are refused before either knows
     assert len(endpoint.ask([(HELLO, 1), (HELLO, 2)], SAMPLING)) == 2
     names = [{"max_tokens", "max_completion_tokens"} & set(body) for body in fake.bodies]
     assert names == [{"max_tokens"}] * 2 + [{"max_completion_tokens"}] * 2
@@ -192,7 +192,8 @@ def test_after_the_last_try_the_reason_and_a_remedy_are_one_line(
     fake: FakeEndpoint, fault: Respond, said: str
 ) -> None:
     fake.faults.extend([fault] * 9)
-    assert said in refused(open_endpoint(fake, retries=2, timeout_seconds=0.3))
+    seconds = 0.3 if fault is dribble else 5
+    assert said in refused(open_endpoint(fake, retries=2, timeout_seconds=seconds))
     assert fake.requests == 3
 
 
@@ -255,11 +256,12 @@ def test_a_signal_stops_it_at_once(fake: FakeEndpoint, waiting: str) -> None:
     fake.faults.extend([hang if waiting == "for an answer" else wait] * 20)
     endpoint = open_endpoint(fake, timeout_seconds=30)
     blow = threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT))
-    blow.start()
     begun = time.monotonic()
-    with Stopper().listening(), pytest.raises(Stopped):
-        endpoint.ask([(HELLO, i) for i in range(10)], SAMPLING)
-    assert time.monotonic() - begun < 1.5
+    with Stopper().listening():
+        blow.start()
+        with pytest.raises(Stopped):
+            endpoint.ask([(HELLO, i) for i in range(10)], SAMPLING)
+    assert time.monotonic() - begun < 4
     deadline = time.monotonic() + 2
     while any(each.name == "endpoint" for each in threading.enumerate()):
         assert time.monotonic() < deadline, "requests go on after the interruption"

@@ -148,11 +148,11 @@ def test_a_generation_call_that_hangs_meets_its_time_out():
 def test_the_alarm_of_whoever_calls_goes_on_after_a_generation_call():
     heard: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
-    left, _ = signal.setitimer(signal.ITIMER_REAL, 0.3)
+    left, _ = signal.setitimer(signal.ITIMER_REAL, 2.0)
     try:
         TimedEngine(SleepingEngine(0.05), 5, "judge").generate([], Sampling(1.0, 1))
-        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] < 0.26
-        time.sleep(0.4)
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] < 1.96
+        time.sleep(2.5)
         assert heard == [signal.SIGALRM]
     finally:
         signal.signal(signal.SIGALRM, before)

@@ -336,7 +336,7 @@ def test_a_signal_stops_a_run_within_seconds_and_says_how_to_go_on(
     process.send_signal(number)
     begun = time.monotonic()
     _, errors = process.communicate(timeout=60)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 30
     assert process.returncode == code
     assert f"rlanything resume {run}" in errors
     assert "Traceback" not in errors

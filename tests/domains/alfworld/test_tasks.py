@@ -124,11 +124,11 @@ def test_data_that_describes_no_game_is_refused(data):
 
 def test_building_a_new_game_takes_milliseconds():
     found = tasks("train", 50, 99)
-    started = time.perf_counter()
+    started = time.process_time()
     for task in found:
         data = {
             **task.data,
             "scene": {**task.data["scene"], "seed": task.data["scene"]["seed"] + 1},
         }
         load_game(data)
-    assert (time.perf_counter() - started) / len(found) < 0.02
+    assert (time.process_time() - started) / len(found) < 0.02

@@ -124,7 +124,7 @@ def descendants(pid: int) -> list[int]:
 def test_a_box_process_that_is_killed_costs_a_retry(victim: int) -> None:
     with LocalExecutor(1) as executor:
         executor.run(Job("pass"))
-        job = Job("import time\ntime.sleep(0.5)\nprint(input())", "7", "7", limits=LIMITS)
+        job = Job("import time\ntime.sleep(1)\nprint(input())", "7", "7", limits=LIMITS)
         results = []
         thread = threading.Thread(target=lambda: results.append(executor.run(job)))
         thread.start()
@@ -192,7 +192,7 @@ def test_an_interrupted_run_does_not_answer_for_the_next() -> None:
         main = threading.get_ident()
         threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
-            executor.run(Job("import time\ntime.sleep(1)\nprint('first')", limits=LIMITS))
+            executor.run(Job("import time\ntime.sleep(5)\nprint('first')", limits=LIMITS))
         assert executor.run(Job("print('second')")).text == "second\n"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -33,8 +34,11 @@ def found(elements: tuple[Element, ...], role: str, text: str) -> Element:
 
 
 def chromium_processes() -> list[psutil.Process]:
-    children = psutil.Process().children(recursive=True)
-    return [each for each in children if "chromium" in each.name() or "chrome" in each.name()]
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # renderers end with their pages
+            found += [each] if "chrom" in each.name() else []
+    return found
 
 
 def test_a_seed_decides_how_a_page_begins(browser: Browser) -> None:
@@ -108,7 +112,8 @@ def test_a_killed_browser_is_replaced_and_the_episode_goes_on(browser: Browser) 
     episode.act(Type(2, "mine"))
     before = browser.launches
     for process in chromium_processes():
-        process.send_signal(signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):  # some end with the first
+            process.send_signal(signal.SIGKILL)
     values = [
         each.value for each in episode.act(Type(4, "also")).elements if each.role == "textbox"
     ]
@@ -240,8 +245,14 @@ def test_closing_leaves_no_process() -> None:
     ours = {each.pid for each in chromium_processes()} - before
     assert ours
     browser.close()
-    assert not any(psutil.pid_exists(pid) and _alive(pid) for pid in ours)
+    deadline = time.monotonic() + 5
+    while (left := [pid for pid in ours if _alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
 
 
 def _alive(pid: int) -> bool:
-    return os.path.exists(f"/proc/{pid}") and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

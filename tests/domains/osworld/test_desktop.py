@@ -28,6 +28,9 @@ from rlanything.domains.osworld.packages import findings, missing
 from rlanything.records import Task
 from rlanything.runs.report.episode_index import IMAGE_BYTES
 
+SEEN_WIDTH = 1000 + os.getpid() % 300 * 3
+"""Of a screen whose processes are looked for, and not those of others that test on this machine."""
+
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Desktop]:
@@ -72,30 +75,30 @@ def test_nothing_is_left_of_a_desktop_that_was_closed() -> None:
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("seconds", [0.0, 0.02, 0.05, 0.1, 0.2])
 def test_nothing_is_left_of_a_desktop_that_was_closed_while_it_started(seconds: float) -> None:
-    machine = Desktop(size=(1111, 777))
+    machine = Desktop(size=(SEEN_WIDTH, 777))
     time.sleep(seconds)
     machine.close()
     deadline = time.monotonic() + 5
-    while (left := started_with(b"1111\x00777")) and time.monotonic() < deadline:
+    while (left := started_with(SEEN_WIDTH)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left == []
 
 
 @WITHOUT_DESKTOP
 def test_what_starts_a_desktop_is_in_the_group_that_is_killed() -> None:
-    machine = Desktop(size=(1112, 777))
+    machine = Desktop(size=(SEEN_WIDTH + 1, 777))
     try:
         machine.ready()
-        starting = started_with(b"1112\x00777")
+        starting = started_with(SEEN_WIDTH + 1)
         assert len(starting) == 3  # bwrap, the first process inside, and start.py
         assert {os.getpgid(int(number)) for number in starting} == {machine.pid}
     finally:
         machine.close()
 
 
-def started_with(words: bytes) -> list[str]:
-    """The processes whose command holds some words."""
-    left = []
+def started_with(width: int) -> list[str]:
+    """The processes that start a desktop of this width."""
+    left, words = [], b"%d\x00777" % width
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             left += [path.parent.name] if words in path.read_bytes() else []
@@ -113,6 +116,17 @@ def test_a_desktop_ends_with_the_process_that_started_it() -> None:
     while Path(f"/proc/{int(ended.stdout)}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(f"/proc/{int(ended.stdout)}").exists()
+
+
+@WITHOUT_DESKTOP
+def test_a_desktop_whose_host_has_ended_before_it_starts_does_not_start() -> None:
+    machine = Desktop(size=(SEEN_WIDTH + 2, 777))
+    finalizer = machine._end.peek()
+    assert finalizer is not None
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), finalizer[2][1])  # as the kernel closes it with the host
+    assert machine._process.wait(20) == 0
+    machine.close()
 
 
 def test_without_its_packages_a_desktop_is_refused_in_one_line(
@@ -353,7 +367,9 @@ def test_the_browser_has_the_names_that_osworlds_tasks_know_it_by() -> None:
         assert "Add a folder" in tree, "an open menu of a page is read"
         answer = json.loads(machine.request("GET", "/accessibility"))["AT"]
         assert '<application name="Google Chrome"' in answer
-        assert said(machine, "pkill chrome; sleep 3; pgrep -fc '^/opt/google/chrom[e]'") == "0\n"
+        count = "pgrep -fc '^/opt/google/chrom[e]'"
+        ended = f"pkill chrome; for i in $(seq 40); do {count} || break; sleep 0.5; done"
+        assert said(machine, ended).endswith("0\n")
 
 
 @WITHOUT_DESKTOP

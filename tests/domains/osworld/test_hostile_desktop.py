@@ -192,11 +192,11 @@ LIMITS = {
         "more than 300 MiB",
     ),
     "processor": (
-        DesktopLimits(cpu_seconds=3),
+        DesktopLimits(cpu_seconds=6),
         "while true; do :; done & while true; do :; done",
-        "3 s of CPU time",
+        "6 s of CPU time",
     ),
-    "life": (DesktopLimits(wall_seconds=4), "sleep 60", "lived for 4 s"),
+    "life": (DesktopLimits(wall_seconds=12), "sleep 60", "lived for 12 s"),
 }
 
 

@@ -120,13 +120,15 @@ class Desktop:
         self._lock = threading.Lock()
         listeners = [self._listener(port) for port in PORTS]
         information, theirs = os.pipe()
+        seen, held = os.pipe()
         files = [_memory_file("home", _archive(home)), _memory_file("filter", syscall_filter())]
         files += [_memory_file("written", text.encode()) for text in _WRITTEN.values()]
         try:
-            command = self._command([each.fileno() for each in listeners], theirs, files)
+            numbers = [seen, *(each.fileno() for each in listeners)]
+            command = self._command(numbers, theirs, files)
             self._process = subprocess.Popen(
                 command,
-                pass_fds=[*(each.fileno() for each in listeners), theirs, *files],
+                pass_fds=[*numbers, theirs, *files],
                 stdin=files[0],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -137,15 +139,16 @@ class Desktop:
         except BaseException:
             self._sockets.cleanup()
             os.close(information)
+            os.close(held)
             raise
         finally:
             for listener in listeners:
                 listener.close()
-            for file in (theirs, *files):
+            for file in (theirs, seen, *files):
                 os.close(file)
         self._watchdog = Watchdog(self._process, information, self._limits)
         # One that nobody closed ends with the last reference to it, or with this process.
-        self._end = weakref.finalize(self, _kill, self._process.pid)
+        self._end = weakref.finalize(self, _kill, self._process.pid, held)
 
     def request(
         self,
@@ -212,7 +215,7 @@ class Desktop:
         listener.listen(64)
         return listener
 
-    def _command(self, listeners: list[int], information: int, files: list[int]) -> list[str]:
+    def _command(self, numbers: list[int], information: int, files: list[int]) -> list[str]:
         program = bubblewrap()
         lacking = missing(DESKTOP)
         if program is None or lacking:
@@ -222,7 +225,7 @@ class Desktop:
             )
         width, height = self.size
         start = ["/usr/bin/python3", "-B", "/opt/guest/start.py", str(width), str(height)]
-        start += [json.dumps(self._limits.of_processes()), *map(str, listeners)]
+        start += [json.dumps(self._limits.of_processes()), *map(str, numbers)]
         options = [*ISOLATED, "--clearenv", "--hostname", "desktop", "--uid", "1000"]
         options += ["--gid", "1000"]
         options += ["--cap-drop", "ALL", "--seccomp", str(files[1])]
@@ -270,9 +273,10 @@ class Desktop:
             raise DesktopLost(self._watchdog.reason or reason) from fault
 
 
-def _kill(group: int) -> None:
+def _kill(group: int, pipe: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
+    os.close(pipe)
 
 
 def _shown() -> list[Shown]:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import tempfile
 import time
@@ -58,8 +59,7 @@ class LineProgram:
 
     def last_words(self) -> str:
         """Ends the program, and returns what it has said of its faults."""
-        self._process.kill()
-        self._process.wait()
+        self._kill()
         self._complaints.seek(-min(self._complaints.seek(0, os.SEEK_END), LAST_BYTES), os.SEEK_END)
         said = self._complaints.read().decode("utf-8", "replace")
         self.close()
@@ -73,11 +73,15 @@ class LineProgram:
                 self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
-        self._process.kill()
-        self._process.wait()
+        self._kill()
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._complaints.close()
+
+    def _kill(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
 
 def last_line(said: str) -> str:

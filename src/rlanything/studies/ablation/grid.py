@@ -239,7 +239,8 @@ def run_grid(
                         failed[cell.name] = problem
                         progress.log(f"{cell.name}: {problem}")
                     else:
-                        running[cell.name] = _start(recipe, cell, cells)
+                        with stopper.deferred():  # so that no run is begun unknown
+                            running[cell.name] = _start(recipe, cell, cells)
                 _wait(running)
                 for name, run in list(running.items()):
                     cell = by_name[name]

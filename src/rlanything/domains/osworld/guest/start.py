@@ -1,8 +1,9 @@
 """The first process of a desktop: limits, files, then screen, buses, window manager and server.
 
-    python3 start.py WIDTH HEIGHT LIMITS SERVER_FD CHROMIUM_FD VLC_FD < home.tar
+    python3 start.py WIDTH HEIGHT LIMITS HOST_FD SERVER_FD CHROMIUM_FD VLC_FD < home.tar
 
-It waits for all of them, and ends with the first that ends: half a desktop is none.
+It waits for all of them, and ends with the first that ends: half a desktop is none. HOST_FD: a pipe
+whose other end closes where the host ends.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import json
 import os
 import resource
+import select
+import signal
 import subprocess
 import sys
 import tarfile
@@ -42,7 +45,7 @@ SHIMS["chromium"] = SHIMS["chromium-browser"] = SHIMS["google-chrome"]
 
 
 def main() -> None:
-    width, height, limits, *listeners = sys.argv[1:]
+    width, height, limits, host_pipe, *listeners = sys.argv[1:]
     prepare(json.loads(limits))
     host = os.dup(2)
     log = os.open("/tmp/.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -51,6 +54,12 @@ def main() -> None:
     null = os.open("/dev/null", os.O_RDONLY)
     os.dup2(null, 0)
     screen = start_screen(width, height)
+    if select.select([int(host_pipe)], [], [], 0)[0]:
+        # The host ended before bwrap had asked to end with it, as it has by now. The first process
+        # inside ends when it has no child any more.
+        os.kill(-1, signal.SIGKILL)
+        return
+    os.close(int(host_pipe))
     # The bus starts that of accessibility when it is first asked for.
     bus = start_bus()
     manager = subprocess.Popen(["openbox", "--config-file", f"{HERE}/openbox.xml"])
