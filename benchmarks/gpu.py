@@ -76,7 +76,8 @@ def page(sections: Mapping[str, str], dry: bool) -> str:
     """Returns the page of stages in their order."""
     where = "a CPU, in sizes that say nothing" if dry else torch.cuda.get_device_name()
     head = f"`python benchmarks/gpu.py --all` wrote this page, last on {where}: "
-    head += f"torch {torch.__version__}, transformers {version('transformers')}, Python {platform.python_version()}."
+    head += f"torch {torch.__version__}, transformers {version('transformers')}, "
+    head += f"Python {platform.python_version()}."
     parts = ["# One GPU" + " (dry)" * dry, head, *(sections[n] for n in STAGES if n in sections)]
     return "\n\n".join(parts) + "\n"
 
