@@ -149,7 +149,7 @@ LONG := loop.max_steps=40 loop.iterations=6 policy.learning_rate=1e-4 \
   "evaluation.splits=[in_domain]" evaluation.episodes=480
 # Everything together, in each of those settings.
 EVERYTHING := feedback.policy_reward=integrated,judge.train=true,curriculum.adapt_tasks=true
-judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes, small groups, flawed outcomes (some thirteen hours)
+judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes, small groups, flawed outcomes (some fourteen hours)
 	$(STUDY) --seeds 20 --out runs/hard --page benchmarks/judge-pays-hard.md $(HARD)
 	$(BIN)/python benchmarks/signals.py runs/hard/outcome_only runs/hard/policy \
 	  runs/hard/policy_open_window runs/hard/policy_judge --out benchmarks/judge-pays-signals.md
@@ -164,6 +164,8 @@ judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes
 	  --out runs/long --page benchmarks/judge-pays-long-tasks.md $(LONG)
 	$(BIN)/python benchmarks/signals.py runs/long/outcome_only runs/long/policy_judge_env \
 	  --out benchmarks/judge-pays-long-tasks-signals.md
+	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 1 --arms policy_judge_env,controls \
+	  --out runs/long --page benchmarks/judge-pays-long-controls.md $(LONG)
 	$(STUDY) --out runs/wrong --page benchmarks/judge-pays-wrong.md $(HARD) \
 	  $(FLAWED) "domain.options={max_steps: 8, wrong: 0.2}"
 	$(STUDY) --out runs/missing --page benchmarks/judge-pays-missing.md $(HARD) \
