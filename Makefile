@@ -335,6 +335,8 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (over te
 	$(BIN)/rlanything nano build --domain guess:Guess
 	$(BIN)/python benchmarks/learning.py examples/guess-nano.yaml --controls
 	$(BIN)/python benchmarks/learning.py examples/guess-smollm2.yaml --seeds 0 1 2 --controls --parallel 2
+	$(BIN)/rlanything ablate examples/guess-smollm2.yaml --seeds 2 --first-seed 1 --parallel 2 \
+	  --arms shuffled_alone:loop.shuffle_advantages=true --out runs/guess --page benchmarks/guess-smollm2-shuffled.md
 	$(BIN)/python benchmarks/learning.py examples/alfworld-smollm2.yaml --seeds 3 4 5 6 7 --controls --parallel 2 \
 	  --keep runs/alfworld-smollm2
 	$(BIN)/python benchmarks/signals.py runs/alfworld-smollm2 --out benchmarks/alfworld-smollm2-signals.md
