@@ -170,8 +170,8 @@ def _from_module(kind: str, path: str) -> Any:
         ) from fault
     except Exception as fault:  # whatever the module raises while it is imported
         raise PluginError(
-            f"{kind} {path} cannot be imported ({_reason(fault)}): mend the module, or write it as "
-            "`module:name`"
+            f"{kind} {path} cannot be imported ({_reason(fault)}): mend the module, or name "
+            "something that it has, as `module:name`"
         ) from fault
     _refuse_python(kind, path, getattr(plugin, "__module__", None) or "")
     return plugin

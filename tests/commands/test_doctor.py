@@ -55,6 +55,7 @@ def test_a_sound_installation_and_run_are_well(
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert {"torch", "accelerator", "store", "disk"} <= {each["name"] for each in findings}
     assert all(finding["ok"] for finding in findings)
+    assert len({str(each) for each in findings}) == len(findings)
 
 
 def test_a_damaged_checkpoint_is_named_and_the_exit_code_is_1(

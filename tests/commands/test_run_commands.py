@@ -219,10 +219,11 @@ def test_a_damaged_checkpoint_is_not_evaluated(
         assert "has no intact checkpoint" in capsys.readouterr().err
 
 
-def test_nano_build_refuses_a_role_that_there_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+@pytest.mark.parametrize("option", [("--role", "coach"), ("--domain", "json:Nope")])
+def test_nano_build_refuses_a_role_or_domain_that_there_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, option: tuple[str, str]
 ) -> None:
-    arguments = ["--role", "coach", "--out", str(tmp_path / "models")]
+    arguments = [*option, "--out", str(tmp_path / "models")]
     assert call(monkeypatch, "nano", "build", *arguments) == 2
-    assert "coach" in capsys.readouterr().err
+    assert option[1] in capsys.readouterr().err
     assert not (tmp_path / "models").exists()

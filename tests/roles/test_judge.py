@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from helpers.scripted import Counting, ScriptedEngine, step, trajectory
 from rlanything.engines.base import PromptsTooLong, Request, Sampling
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.records import Completion, Task, Trajectory
+from rlanything.records import Completion, JudgedTrajectory, Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
+from rlanything.roles.judges.base import Judge, StepJudge
 from rlanything.roles.judges.llm import PARALLEL_TRAJECTORIES, LLMJudge, parse_score
 from rlanything.seeds import derive
 
@@ -221,3 +223,14 @@ def test_no_trajectories_give_no_judgements(frozen_model):
     judge, engine = judge_with(frozen_model, lambda *_: "\\boxed{1}")
     assert judge.judge([], seed=0) == []
     assert engine.calls == []
+
+
+class Admirer(StepJudge):
+    def judge(
+        self, trajectories: Sequence[Trajectory], seed: int, on_judgements: Any = None
+    ) -> list[JudgedTrajectory]:
+        return []
+
+
+def test_a_judge_of_ones_own_needs_one_method() -> None:
+    assert isinstance(Admirer(), Judge)

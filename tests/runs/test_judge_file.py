@@ -156,7 +156,7 @@ def test_any_model_is_asked_in_plain_words_and_what_cannot_be_read_is_said(tmp_p
     ]
     unread = scores.count(0)
     assert unread > 30  # its weights are random
-    assert f"{unread} of 36 judgements have no readable score" in told
+    assert f"no readable score (0) in {unread} of 36 judgements" in told
 
 
 def test_an_endpoint_judges_too(tmp_path: Path, fake: FakeEndpoint) -> None:

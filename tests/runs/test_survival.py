@@ -290,6 +290,12 @@ def test_a_resumed_run_stays_the_run_it_was(undisturbed: Path, override: str) ->
         Trainer.resume(undisturbed, overrides=[override], progress=QUIET)
 
 
+def test_a_resumed_run_may_change_a_whole_section(undisturbed: Path, tmp_path: Path) -> None:
+    run = cut(undisturbed, 3, tmp_path)
+    resumed = Trainer.resume(run, overrides=["store={keep_iterations: 20}"], progress=QUIET)
+    assert resumed.recipe.store.keep_iterations == 20
+
+
 def test_what_is_no_run_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="is not a run directory"):
         Trainer.resume(tmp_path, progress=QUIET)

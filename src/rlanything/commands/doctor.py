@@ -59,7 +59,8 @@ def check_installation() -> list[Finding]:
         *(_extra(extra, *parts) for extra, parts in EXTRAS.items()),
         _drift(),
         _nano(),
-        *(finding for name in plugin_names("domain") for finding in _domain(name)),
+        # Domains that share what they need say so once.
+        *dict.fromkeys(each for name in plugin_names("domain") for each in _domain(name)),
         _space(Path.cwd()),
     ]
 

@@ -29,14 +29,15 @@ def evaluate_target(
         str | None, typer.Option(help="A domain by name or module:Class; a run has its own.")
     ] = None,
     max_steps: Annotated[
-        int | None, typer.Option(min=1, help="Step limit; a run's own, else 40.")
+        int | None, typer.Option(min=1, help="Step limit; a run's or recipe's, else 40.")
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(min=0, help="Sampling temperature; a run's own, else 1.")
+        float | None,
+        typer.Option(min=0, help="Sampling temperature; a run's or recipe's, else 1."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the choice of tasks and of sampling.")] = 1,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Environment processes; a run's own, else 2.")
+        int | None, typer.Option(min=0, help="Environment processes; a run's or recipe's, else 2.")
     ] = None,
     select: Annotated[
         str | None,

@@ -83,6 +83,6 @@ def feedback(
     )
     if summary.single_trajectory_tasks:
         progress.log(
-            f"{summary.single_trajectory_tasks} tasks have one trajectory: nothing to compare it "
+            f"tasks with one trajectory: {summary.single_trajectory_tasks}; nothing to compare it "
             "with, so it trains nothing; roll out each task several times"
         )

@@ -77,7 +77,7 @@ def judge(
     )
     if result.unreadable:
         progress.warn(
-            f"{result.unreadable} of {result.judgements} judgements have no readable score (0): "
+            f"no readable score (0) in {result.unreadable} of {result.judgements} judgements: "
             "a judge must end with \\boxed{1} or \\boxed{-1}; give it more judge.max_tokens, say "
             "with --domain whose prompts it knows or name its run, or take one that was taught to"
         )

@@ -45,8 +45,10 @@ def build(
     from rlanything.domains.base import DomainError
     from rlanything.nano.making import roles_named
     from rlanything.nano.plans import build as build_models
+    from rlanything.nano.plans import teacher_of
 
     see_shipped(domain)
+    teacher_of(domain)  # before a folder is made
     out = out or Path("models", domain.rpartition(":")[2].lower())
     roles = roles_named(role or (), out)
     try:  # before an hour's work

@@ -17,8 +17,8 @@ def resume(
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
-            help="environment.*, cluster.*, checkpoints.*, store.*, tracker.* or "
-            "loop.iterations=value"
+            help="environment.*, cluster.*, checkpoints.*, store.*, tracker.*, "
+            "loop.iterations=value, or the way to an endpoint: adapter.engine.url=value"
         ),
     ] = None,
     allow_code: ALLOW_CODE = False,

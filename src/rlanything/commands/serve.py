@@ -46,9 +46,9 @@ def serve(
 ) -> None:
     """Serve a judge over HTTP: POST /judge scores every step of episodes, /docs describes it.
 
-    Callers that wait at the same time are judged together. With --learn, POST /outcomes takes what
-    became of judged episodes, and the judge is updated; the same command on its directory goes on
-    from its last update. Stop it with Ctrl-C.
+    Callers that wait at the same time with one seed are judged together. With --learn, POST
+    /outcomes takes what became of judged episodes, and the judge is updated; the same command on
+    its directory goes on from its last update. Stop it with Ctrl-C.
     """
     try:
         import uvicorn

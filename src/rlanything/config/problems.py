@@ -36,7 +36,7 @@ def refused_trust(error: ValidationError, data: object) -> str | None:
     ]
     if code:
         return (
-            f"{', '.join(code)} is code, which would be imported and run: if you trust it, say so "
+            f"{', '.join(code)} is code, which would be run: if you trust it, say so "
             "each time with --allow-code (in Python allow_code=True)"
         )
     for problem, (key, words) in zip(problems, named, strict=True):

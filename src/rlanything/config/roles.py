@@ -18,8 +18,10 @@ class RoleConfig(ConfigSection):
     """A language model in one of the three roles."""
 
     model: str = "nano"
-    """`nano` for the model shipped for this role, a folder, a Hugging Face id, or a GGUF file:
-    `PATH.gguf`, or `package:FILE.gguf` for one that an installed package brings."""
+    """`nano` for the model shipped for this role (`nano-coding`, `nano-miniwob`, ... for those of
+    other domains), a folder, a Hugging Face id, or a GGUF file: `PATH.gguf`, or `package:FILE.gguf`
+    for one that an installed package brings. The adapter's may be `policy` or `judge`: that role's,
+    as it is at the time."""
     engine: AnyEngineConfig = Field(default_factory=default_engine)
     """What generates: `{name: embedded}`, `{name: vllm}`, or `{name: openai, url: ...}` for a role
     that does not train; or a class of your own, `{name: module:Class}`."""
@@ -275,7 +277,7 @@ class AdapterConfig(RoleConfig):
         ]
         if self.shares and given:
             raise ValueError(
-                f"with model: {self.model} the {self.model}'s own {', '.join(given)} hold: "
-                "leave them out"
+                f"{', '.join(given)}: with model: {self.model} what the {self.model} has is used; "
+                "leave this out"
             )
         return self

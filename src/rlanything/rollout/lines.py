@@ -217,7 +217,8 @@ def _entry(
 def _outcome(place: FilePlace, reward: Any, win_at: float) -> int:
     # A whole number may have any number of digits, and is a number all the same.
     if type(reward) is not int and (type(reward) is not float or not math.isfinite(reward)):
-        place.fail(f"'reward' is {reprlib.repr(reward)}, no number", "give one, to be won by")
+        there = "missing" if reward is None else f"{reprlib.repr(reward)}, no number"
+        place.fail(f"'reward' is {there}", "give a number, which --win-at is compared with")
     return 1 if reward >= win_at else -1
 
 

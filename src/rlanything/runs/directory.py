@@ -25,7 +25,7 @@ from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 from rlanything.version import __version__
 
-MAY_CHANGE = ("environment.", "cluster.", "checkpoints.", "store.", "tracker.", "loop.iterations")
+MAY_CHANGE = ("environment", "cluster", "checkpoints", "store", "tracker", "loop.iterations")
 """Overrides of a resumed run: they change no result but by rounding, or how many there are."""
 MAY_MOVE = re.compile(
     r"(adapter|judge|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
@@ -177,10 +177,12 @@ def allowed_changes(overrides: Overrides) -> list[str]:
     mapped = isinstance(overrides, Mapping)
     changes = [f"{key}={overrides[key]}" for key in overrides] if mapped else list(overrides)
     for line in changes:
-        if not line.startswith(MAY_CHANGE) and not MAY_MOVE.match(line):
+        key = line.partition("=")[0].strip()
+        within = any(key == each or key.startswith(f"{each}.") for each in MAY_CHANGE)
+        if not within and not MAY_MOVE.match(line):
             raise RecipeError(
                 f"override {line!r}: a resumed run stays the run it was; only "
-                f"{', '.join(key.rstrip('.') for key in MAY_CHANGE)} and the way to an "
-                "endpoint may change. Train another run for anything else"
+                f"{', '.join(MAY_CHANGE)} and the way to an endpoint may change. Train another run "
+                "for anything else"
             )
     return changes

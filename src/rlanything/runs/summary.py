@@ -152,7 +152,7 @@ def closing_lines(
     banned = sum(len(slot.quarantined) for slot in pool.slots)
     if banned:
         lines.append(
-            f"quarantined: {banned} tasks killed their workers; `rlanything tasks` names them"
+            f"quarantined for killing their workers: {banned} tasks; `rlanything tasks` names them"
         )
     lines += [check.line() for check in run_checks(store.history())]
     lines.append(f"run: {directory} ({seconds / 60:.1f} min)")

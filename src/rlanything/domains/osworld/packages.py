@@ -67,7 +67,8 @@ def findings() -> list[Finding]:
         return [Finding("desktop", True, text)]
     text = "every package of desktop tasks is installed"
     if optional := missing(OPTIONAL):
-        text += f"; OSWorld's own about {' and '.join(optional)} need apt-get install"
+        names = " ".join(optional)
+        text += f"; OSWorld's own tasks of {' and '.join(optional)} need apt-get install {names}"
     return [Finding("desktop", True, text)]
 
 

@@ -53,6 +53,8 @@ class Judge(Protocol):
 class StepJudge:
     """Base class of judges that score steps one by one: Eq. 1 and Eq. 2 by `task_signals`."""
 
+    samples = 1
+
     def signals(
         self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
     ) -> TaskSignals:
