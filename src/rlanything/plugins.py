@@ -171,7 +171,7 @@ def _from_module(kind: str, path: str) -> Any:
     except Exception as fault:  # whatever the module raises while it is imported
         raise PluginError(
             f"{kind} {path} cannot be imported ({_reason(fault)}): mend the module, or name "
-            "something that it has, as `module:name`"
+            "something that it has: write it as `module:name`"
         ) from fault
     _refuse_python(kind, path, getattr(plugin, "__module__", None) or "")
     return plugin

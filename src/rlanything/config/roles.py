@@ -277,7 +277,7 @@ class AdapterConfig(RoleConfig):
         ]
         if self.shares and given:
             raise ValueError(
-                f"{', '.join(given)}: with model: {self.model} what the {self.model} has is used; "
-                "leave this out"
+                f"with model: {self.model} what holds is the {self.model}'s own "
+                f"{', '.join(given)}: leave this out"
             )
         return self
