@@ -42,19 +42,12 @@ def build(
     the adapter from rewrites(root, direction). A small game takes minutes.
     """
     from rlanything.config.shipped import see_shipped
-    from rlanything.domains.base import DomainError
     from rlanything.nano.making import roles_named
     from rlanything.nano.plans import build as build_models
-    from rlanything.nano.plans import teacher_of
 
     see_shipped(domain)
-    teacher_of(domain)  # before a folder is made
     out = out or Path("models", domain.rpartition(":")[2].lower())
     roles = roles_named(role or (), out)
-    try:  # before an hour's work
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DomainError(f"--out {out}: {error.strerror}; name another folder") from error
     progress = Progress(Terminal())
     build_models(domain, seed, out, workers, progress, roles)
     progress.log(f"written to {out}; measurements are in {out / 'card.json'}")

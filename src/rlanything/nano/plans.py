@@ -30,8 +30,13 @@ def build(
     and returns what was measured.
 
     `roles`: those to make; the others are read from the folder. Raises `PluginError` for an unknown
-    domain and `DomainError` for one that has neither a teacher nor an expert and an oracle."""
+    domain and `DomainError` for one that has neither a teacher nor an expert and an oracle, or for
+    a folder that cannot be made."""
     teacher = teacher_of(domain)
+    try:  # before an hour's work
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DomainError(f"--out {out}: {error.strerror}; name another folder") from error
     if isinstance(teacher, StepTeacher):
         plan = replace(teacher.plan, seed=seed, domain=domain)
         roles = _teachable(teacher, domain, roles, progress)
