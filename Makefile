@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence remedies judge-alone lambda at-length coding-arms web-arms desktop-arms judges judge-pays smollm2 lint test test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence remedies judge-alone lambda at-length coding-arms web-arms desktop-arms judges judge-pays smollm2 lint test test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -189,8 +189,26 @@ lint: setup ## ruff and pyright
 	$(BIN)/basedpyright
 
 # Three processes on two cores: many tests wait, for seats, browsers and time outs.
-test: lint ## every check that CI runs
+test: lint test-newest test-oldest ## every check that CI runs
 	$(BIN)/python -m pytest -m "not slow" --numprocesses 3 --dist loadfile --no-loadscope-reorder
+
+# What a new user's pip resolves, and the lower bounds of pyproject.toml: without constraints, each in
+# an environment of its own. PyTorch alone is the pinned one: other builds are gigabytes.
+VERSIONS := .venv-newest .venv-oldest
+FIRST_USE := tests/test_first_use.py tests/engines/test_decoder_cache.py \
+	tests/engines/test_engine_hf.py tests/engines/test_sharing.py
+.venv-oldest/.installed: BOUNDS := --constraint .venv-oldest/bounds.txt
+$(VERSIONS:%=%/.installed): %/.installed: pyproject.toml
+	@echo "rlanything with the $(*:.venv-%=%) versions of its dependencies, in $*"
+	@$(PYTHON) -m venv --clear $*
+	@sed -n '/^dependencies = /,/^]/s/^ *"\([A-Za-z]*\)>=\([0-9.]*\).*/\1==\2/p' pyproject.toml \
+	  | grep -v '^torch=' > $*/bounds.txt
+	@$*/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+	  $$(grep '^torch=' constraints.txt) $(BOUNDS) --editable '.[agent]' hypothesis pytest pytest-timeout
+	@touch $@
+
+test-newest test-oldest: test-%: .venv-%/.installed ## the first steps of a user with the newest / the oldest versions
+	.venv-$*/bin/python -m pytest $(FIRST_USE)
 
 # TRL, which benchmarks compare with: large, and of no use otherwise.
 RIVALS := $(VENV)/.rivals

@@ -316,7 +316,8 @@ def test_the_loop_is_short() -> None:
 # Folders of tests that are no rooms: what several share, what is outside `src`, what needs vLLM.
 NO_ROOMS = ("helpers", "benchmarks", "with_agents", "with_ecosystems", "with_ray", "with_vllm")
 # Top-level tests that are about no single file.
-NO_FILES = ("test_documentation.py", "test_front_door.py", "test_house.py", "test_wheel.py")
+NO_FILES = ("test_documentation.py", "test_first_use.py", "test_front_door.py")
+NO_FILES += ("test_house.py", "test_wheel.py")
 
 
 def test_tests_mirror_the_source() -> None:

@@ -20,6 +20,7 @@ from rlanything.commands import doctor
 from rlanything.commands.doctor import check_installation, check_run
 from rlanything.domains.base import Finding
 from rlanything.engines import shipped
+from rlanything.engines.hf.cache import RaggedCache
 from rlanything.progress import Progress
 from rlanything.runs.lock import RunLock
 from rlanything.runs.trainer import Trainer
@@ -40,7 +41,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 
 def bad(findings: list[Finding]) -> list[str]:
-    return [finding.text for finding in findings if not finding.ok]
+    return [finding.text for finding in findings if finding.status == "error"]
 
 
 def test_a_sound_installation_and_run_are_well(
@@ -49,12 +50,12 @@ def test_a_sound_installation_and_run_are_well(
     assert bad(check_run(run)) == []
     assert call(monkeypatch, "doctor", str(run)) == 0
     printed = capsys.readouterr().out
-    assert "ok    checkpoint: iter-00002 is as it was written" in printed
-    assert "ok    store: intact, 2 iterations" in printed
+    assert "ok      checkpoint: iter-00002 is as it was written" in printed
+    assert "ok      store: intact, 2 iterations" in printed
     assert call(monkeypatch, "doctor", str(run), "--json") == 0
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert {"torch", "accelerator", "store", "disk"} <= {each["name"] for each in findings}
-    assert all(finding["ok"] for finding in findings)
+    assert all(finding["status"] != "error" for finding in findings)
     assert len({str(each) for each in findings}) == len(findings)
 
 
@@ -67,8 +68,8 @@ def test_a_damaged_checkpoint_is_named_and_the_exit_code_is_1(
     optimizer.unlink()
     assert call(monkeypatch, "doctor", str(run)) == 1
     printed = capsys.readouterr().out
-    assert "error checkpoint: iter-00002: pool.json is not as it was written" in printed
-    assert "error checkpoint: iter-00001: judge/optimizer/" in printed
+    assert "error   checkpoint: iter-00002: pool.json is not as it was written" in printed
+    assert "error   checkpoint: iter-00001: judge/optimizer/" in printed
     assert f"{optimizer.name} is missing" in printed
 
 
@@ -127,10 +128,23 @@ def test_what_is_missing_is_named_with_an_extra_that_exists(
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     findings = check_installation()
-    extras = re.findall(r"rlanything\[(\w+)\]", " ".join(finding.text for finding in findings))
+    extras = re.findall(r"rlanything\[([\w-]+)\]", " ".join(finding.text for finding in findings))
     assert {"lora", "vllm", "openai", "gguf", "wandb", "figures"} <= set(extras)
     assert set(extras) <= set(project["optional-dependencies"])
     assert bad(findings) == []
+    assert {f.status for f in findings if f"rlanything[{f.name}]" in f.text} == {"missing"}
+
+
+def test_an_engine_that_does_not_fit_the_installed_libraries_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def update(*_: object) -> None:
+        raise TypeError("update() got an unexpected keyword argument")
+
+    monkeypatch.setattr(RaggedCache, "update", update)
+    [problem] = bad(check_installation())
+    assert "unexpected keyword argument" in problem
+    assert "pip install 'transformers" in problem
 
 
 class Worried:
@@ -138,7 +152,7 @@ class Worried:
 
     @staticmethod
     def checks() -> list[Finding]:
-        return [Finding("kettle", False, "it is cold; heat it")]
+        return [Finding("kettle", "error", "it is cold; heat it")]
 
 
 class Faulty:
@@ -171,9 +185,10 @@ def test_every_registered_domain_is_asked_and_a_missing_one_names_its_extra(
         vars(point)["dist"] = Distribution()
     monkeypatch.setattr(plugins, "entry_points", lambda group: EntryPoints(points))
     findings = {finding.name: finding for finding in check_installation()}
-    assert findings["kettle"].line() == "error kettle: it is cold; heat it"
-    assert findings["faulty"].line() == "error faulty: its check failed with RuntimeError: no idea"
-    assert findings["quiet"].ok
-    assert not findings["broken"].ok
-    assert findings["wooden"].ok
+    assert findings["kettle"].line() == "error   kettle: it is cold; heat it"
+    faulty = findings["faulty"]
+    assert faulty.line() == "error   faulty: its check failed with RuntimeError: no idea"
+    assert findings["quiet"].status == "ok"
+    assert findings["broken"].status == "error"
+    assert findings["wooden"].status == "missing"
     assert "pip install 'toys[wood]'" in findings["wooden"].text

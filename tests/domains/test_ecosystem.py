@@ -204,7 +204,7 @@ def test_the_page_has_a_recipe_for_each() -> None:
     [
         ("gymnasium", "gymnasium", "gymnasium"),
         ("openenv", "openenv", "openenv"),
-        ("reasoning_gym", "reasoning_gym", "reasoning_gym"),
+        ("reasoning_gym", "reasoning_gym", "reasoning-gym"),
         ("textarena", "nltk", "textarena"),
     ],
 )

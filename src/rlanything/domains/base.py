@@ -378,13 +378,13 @@ class Finding:
     """One thing that `rlanything doctor` looked at."""
 
     name: str
-    ok: bool
-    """False: something is broken. What is optional and missing is no error."""
+    status: Literal["ok", "missing", "error"]
+    """`missing`: an optional part that is not installed, which is no error; `error`: broken."""
     text: str
     """What is there; where something is wrong or missing, also what to do about it."""
 
     def line(self) -> str:
-        return f"{'ok' if self.ok else 'error':<6}{self.name}: {self.text}"
+        return f"{self.status:<8}{self.name}: {self.text}"
 
 
 @runtime_checkable

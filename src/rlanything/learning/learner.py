@@ -16,6 +16,7 @@ from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import DivergedError, ModelError
 from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.probing import SEE_TYPES
 from rlanything.engines.hf.shards import whole
 from rlanything.engines.hf.sharing import stretched_positions
 from rlanything.learning.base import Statistics
@@ -59,8 +60,8 @@ class Learner:
         if settings.packing == "shared" and model.sharing_problem is not None:
             raise ModelError(
                 f"model {model.name!r} cannot train with shared prefixes: {model.sharing_problem}. "
-                "Set `packing: padded` in its section of the recipe, or choose a Qwen- or "
-                "Llama-type model."
+                "Set `packing: padded` in the sections of all roles that train it (slower, the "
+                f"same gradients); {SEE_TYPES}"
             )
         self._model = model
         self._settings = settings

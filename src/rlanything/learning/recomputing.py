@@ -25,8 +25,8 @@ def recomputable_layers(model: LanguageModel) -> Sequence[nn.Module]:
     if not layers:
         raise ModelError(
             f"model {model.name!r} has no layers that can be computed again. Leave "
-            "gradient_checkpointing out of its section of the recipe, or choose a Qwen- or "
-            "Llama-type model."
+            "gradient_checkpointing out of its section of the recipe, or train "
+            "a model whose layers transformers marks for it (Qwen, Llama and most others)."
         )
     return layers
 

@@ -21,7 +21,7 @@ Numbers: TypeAlias = Mapping[str, float | None]
 """Metrics by name; None: there was nothing to measure it on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class IterationRecord:
     """One iteration of the loop, and what is known about it."""
 
@@ -45,6 +45,15 @@ class IterationRecord:
     finished: str = ""
     """When, in ISO 8601."""
     metrics: Numbers = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Returns one line, for notebooks: the record holds every token of its iteration."""
+        success = self.metrics.get("rollouts/success")
+        share = "" if success is None else f" ({success:.1%} won)"
+        return (
+            f"<IterationRecord {self.number}: {len(self.judged)} episodes{share} of "
+            f"{len(self.groups)} tasks; {len(self.metrics)} metrics, see .metrics and .groups>"
+        )
 
     @property
     def number(self) -> int:

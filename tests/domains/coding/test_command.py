@@ -85,7 +85,7 @@ def test_without_bubblewrap_the_command_refuses_and_doctor_names_the_remedy(
     program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sandbox = next(each for each in check_installation() if each.name == "sandbox")
-    assert sandbox.ok
+    assert sandbox.status == "ok"
     assert sandbox.text == "runs model-written programs in bubblewrap"
     monkeypatch.setattr("rlanything.domains.bubblewrap.shutil.which", lambda name: None)
     assert call(monkeypatch, "sandbox", program) == 2

@@ -163,7 +163,7 @@ def test_what_is_missing_is_found_by_a_file_of_each_package(tmp_path: Path) -> N
 def test_doctor_names_what_is_missing_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlanything.domains.osworld.packages.missing", lambda packages: ["a", "b"])
     (found,) = findings()
-    assert found.ok
+    assert found.status == "missing"
     assert "a, b" in found.text
     assert "\n" not in found.line()
 

@@ -197,5 +197,5 @@ def test_doctor_names_what_desktop_tasks_lack(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("RLANYTHING_OSWORLD_PYTHON", "/nowhere/python")
     desktop, evaluators = OSWorld.checks()
     assert desktop.name == "desktop"
-    assert evaluators.ok
+    assert evaluators.status == "missing"
     assert "not available: OSWorld's evaluators need /nowhere/python" in evaluators.text

@@ -77,8 +77,8 @@ class AlfWorld:
         try:
             package_folder()
         except DomainError as error:
-            return [Finding("alfworld", True, f"not available: {error}")]
-        return [Finding("alfworld", True, f"the text game: alfworld {version('alfworld')}")]
+            return [Finding("alfworld", "missing", f"not available: {error}")]
+        return [Finding("alfworld", "ok", f"the text game: alfworld {version('alfworld')}")]
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         if self._data is not None:

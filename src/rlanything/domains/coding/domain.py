@@ -146,10 +146,10 @@ class Coding:
             with LocalExecutor(1) as executor:
                 result = executor.run(Job("print(6 * 7)", expected="42"))
         except SandboxUnavailable as error:
-            return [Finding("sandbox", True, f"not available: {error}")]
+            return [Finding("sandbox", "missing", f"not available: {error}")]
         if result.verdict is not Verdict.OK:
-            return [Finding("sandbox", False, f"a trial program failed: {result.line()}")]
-        return [Finding("sandbox", True, "runs model-written programs in bubblewrap")]
+            return [Finding("sandbox", "error", f"a trial program failed: {result.line()}")]
+        return [Finding("sandbox", "ok", "runs model-written programs in bubblewrap")]
 
     @staticmethod
     def prepare(

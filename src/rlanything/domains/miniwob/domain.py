@@ -79,9 +79,9 @@ class MiniWob(ScreenDomain):
         """Starts the browser, which only this domain needs."""
         browser = Browser()
         try:
-            return [Finding("browser", True, f"Chromium {browser.version()} for web tasks")]
+            return [Finding("browser", "ok", f"Chromium {browser.version()} for web tasks")]
         except DomainError as error:
-            return [Finding("browser", True, f"web tasks are not available: {error}")]
+            return [Finding("browser", "missing", f"web tasks are not available: {error}")]
         finally:
             browser.close()
 

@@ -102,7 +102,8 @@ class OSWorld(ScreenDomain):
             text = f"desktop tasks are scored by desktop-env, in {find_python()}"
         except DomainError as error:
             text = f"desktop tasks are not available: {error}"
-        return [*findings(), Finding("osworld", True, text)]
+            return [*findings(), Finding("osworld", "missing", text)]
+        return [*findings(), Finding("osworld", "ok", text)]
 
     @staticmethod
     def nano_teacher() -> StepTeacher:

@@ -64,12 +64,12 @@ def findings() -> list[Finding]:
     lacking = missing(DESKTOP) + missing(APPLICATIONS)
     if lacking:
         text = f"desktop tasks lack packages ({', '.join(lacking)}): {remedy(lacking)}"
-        return [Finding("desktop", True, text)]
+        return [Finding("desktop", "missing", text)]
     text = "every package of desktop tasks is installed"
     if optional := missing(OPTIONAL):
         names = " ".join(optional)
         text += f"; OSWorld's own tasks of {' and '.join(optional)} need apt-get install {names}"
-    return [Finding("desktop", True, text)]
+    return [Finding("desktop", "ok", text)]
 
 
 if __name__ == "__main__":

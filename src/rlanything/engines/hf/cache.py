@@ -21,8 +21,8 @@ KEPT_ROWS = 256
 class RaggedCache:
     """Keys and values [rows, heads, capacity, head_dim] per layer, right-padded.
 
-    Quacks like a transformers `Cache` as far as a decoder's attention needs it: `update` is called
-    once per layer and forward pass, and writes each row's new tokens behind that row's own length.
+    `update` is called once per layer and forward pass (see `decoder_cache`), and writes each row's
+    new tokens behind that row's own length.
     """
 
     def __init__(self) -> None:
@@ -152,14 +152,14 @@ class RaggedCache:
 
     def _keys(self) -> Tensor:
         """Returns the columns that the next pass may look at."""
-        return torch.arange(int(self._columns.max()) + 1)
+        return torch.arange(self.width)
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """Stores new keys and values [rows, heads, width, head_dim]; returns all of them so far."""
-        # With autocast keys leave RoPE in float32, and attention would round all of them anew for
+        # With autocast keys leave RoPE in float32, and attention would round all of them again for
         # every token that is drawn.
         keys = keys.to(values.dtype)
-        end = int(self._columns.max()) + 1
+        end = self.width
         store_k, store_v = self._reserve(layer_idx, keys, values, end)
         if self._targets is None:
             # Moved once a pass: every layer writes to the same places.
@@ -174,9 +174,15 @@ class RaggedCache:
         chosen = self._rows if isinstance(self._rows, slice) else rows[:, 0]
         return store_k[chosen, :, :end], store_v[chosen, :, :end]
 
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Decoders ask this to number tokens where position_ids are absent; ours never are."""
+    @property
+    def longest(self) -> int:
+        """Number of tokens that the longest row of the current pass had before it."""
         return int(self._columns[:, 0].max())
+
+    @property
+    def width(self) -> int:
+        """Number of keys that the current pass may look at."""
+        return int(self._columns.max()) + 1
 
     def _reserve(
         self, layer: int, keys: Tensor, values: Tensor, columns: int

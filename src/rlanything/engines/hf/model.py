@@ -14,9 +14,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.attention import trie_arguments
+from rlanything.engines.hf.decoder_cache import cache_arguments
 from rlanything.engines.hf.images import Sight, find_sight
 from rlanything.engines.hf.loading import open_files, put
-from rlanything.engines.hf.probing import find_decoder, looks_ahead, own_cache_works, reason_of
+from rlanything.engines.hf.probing import (
+    SEE_TYPES,
+    find_decoder,
+    looks_ahead,
+    own_cache_works,
+    reason_of,
+)
 from rlanything.engines.hf.shards import whole_weights
 from rlanything.engines.hf.sharing import seeing_problems, sharing_problem
 from rlanything.engines.hf.text import ModelText
@@ -58,7 +65,7 @@ class LanguageModel(ModelText):
         head = network.get_output_embeddings()
         if head is None:
             raise ModelError(
-                f"model {self.name!r} has no output layer; choose a Qwen- or Llama-type model"
+                f"model {self.name!r} has no output layer; choose a causal language model"
             )
         self.head: nn.Module = head
         self.decoder: nn.Module = find_decoder(network)
@@ -99,13 +106,8 @@ class LanguageModel(ModelText):
             closed = ~mask.to(self.device)
             mask = closed.new_zeros(closed.shape, dtype=self.network.dtype)
             mask = mask.masked_fill(closed, float("-inf"))
-        return self._decode(
-            ids,
-            positions,
-            attention_mask=mask,
-            past_key_values=cache,
-            use_cache=cache is not None,
-        )
+        body = self.decoder if self._eyes is None else self.network.base_model
+        return self._decode(ids, positions, attention_mask=mask, **cache_arguments(body, cache))
 
     def trie_hidden_states(self, ids: Tensor, positions: Tensor, ends: np.ndarray) -> Tensor:
         """Returns [nodes, hidden] of a trie whose nodes lie depth first; all arguments [nodes],
@@ -279,16 +281,15 @@ def _check_logits(model: LanguageModel, source: str) -> None:
     except Exception as error:
         # Whatever a model needs beside tokens and positions, it gets none of it here.
         raise ModelError(
-            f"model {source!r} cannot compute tokens alone ({reason_of(error)}); choose a Qwen- or "
-            "Llama-type model."
+            f"model {source!r} cannot compute tokens alone ({reason_of(error)}); {SEE_TYPES}"
         ) from error
     if ahead:
         raise ModelError(
             f"model {source!r} does not go from left to right: its tokens see those behind them; "
-            "choose a Qwen- or Llama-type model."
+            "choose a causal language model"
         )
     if not torch.allclose(ours, theirs.float(), atol=1e-3, rtol=1e-3):
         raise ModelError(
             f"model {source!r} changes its logits after the output layer, which is not supported; "
-            "choose a Qwen- or Llama-type model."
+            f"{SEE_TYPES}"
         )

@@ -13,6 +13,8 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from rlanything.engines.base import ModelError
 
+SEE_TYPES = "docs/model-types.md lists the model types that work, and how"
+"""The remedy where the architecture of a model is the problem."""
 _PROMPT, _DRAWN = 5, 8
 TOLERANCE = 1e-3
 """Relative differences beyond this are no rounding in float32."""
@@ -30,7 +32,7 @@ def find_decoder(network: PreTrainedModel) -> nn.Module:
     if len(inner) != 1:
         raise ModelError(
             f"model {network.config._name_or_path!r} has no decoder apart from its output layer; "
-            "choose a Qwen- or Llama-type model"
+            f"{SEE_TYPES}"
         )
     return inner[0]
 

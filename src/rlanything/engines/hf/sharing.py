@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from rlanything.engines.base import DivergedError
 from rlanything.engines.hf.attention import ATTENTION, trie_arguments
 from rlanything.engines.hf.cache import RaggedCache
+from rlanything.engines.hf.decoder_cache import cache_arguments
 from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.probing import TOLERANCE, find_decoder, reason_of
 from rlanything.engines.images import ImageBook, noise_png
@@ -121,8 +122,7 @@ def _from_cache(decoder: Any, ids: Tensor) -> Tensor:
             input_ids=tokens,
             position_ids=positions.to(ids.device),
             attention_mask=mask.to(ids.device),
-            past_key_values=cache,
-            use_cache=True,
+            **cache_arguments(decoder, cache),
         ).last_hidden_state
 
     begun = compute(ids[None, :_PREFIX].repeat(2, 1), *cache.begin(rows, _PREFIX))
