@@ -24,10 +24,16 @@ from rlanything.algorithm.feedback import (
     standardize,
     task_accuracy,
     task_signals,
-    unit_test_signals,
 )
+from rlanything.algorithm.generated_tests import unit_test_signals
 
-EVERYTHING = FeedbackSettings(policy_window=(0, 1), judge_window=(0, 1))
+
+def paper(**changes):
+    """Settings of the paper, where the defaults differ from it."""
+    return FeedbackSettings(**({"judge_balance": "none", "unreadable": "zero"} | changes))
+
+
+EVERYTHING = paper(policy_window=(0, 1), judge_window=(0, 1))
 
 step_scores = st.lists(st.sampled_from([-1, 0, 1]), max_size=5)
 trajectory = st.tuples(st.sampled_from([-1, 1]), st.lists(step_scores, max_size=6))
@@ -48,9 +54,46 @@ def test_integrated_feedback_is_the_outcome_plus_the_weighted_mean_score():
     assert integrated_feedback(-1, means, 0.25) == pytest.approx([-0.75, -11 / 12, -1.25])
 
 
-def test_an_unparsable_score_adds_nothing_and_still_counts_in_m():
-    assert mean_score([1, 0, 1, 0]) == 0.5
+def test_an_unparsable_score_adds_nothing_and_still_counts_in_m_as_in_the_paper():
+    assert mean_score([1, 0, 1, 0], "zero") == 0.5
+    assert mean_score([0, 0], "zero") == 0.0
+
+
+def test_a_missing_score_does_not_count_in_the_mean_of_its_step():
+    assert mean_score([1, 0, 1, 0]) == 1.0
+    assert mean_score([1, 0, -1]) == 0.0
     assert mean_score([0, 0]) == 0.0
+
+
+@pytest.mark.parametrize("comparison", ["step", "trajectory"])
+def test_an_episode_is_not_punished_for_judgements_that_could_not_be_read(comparison):
+    # Lost and unread, lost and liked, lost and disliked, won and liked.
+    outcomes, scores = [-1, -1, -1, 1], [[[0, 0]], [[1, 1]], [[-1, -1]], [[1, 1]]]
+    settings = FeedbackSettings(policy_comparison=comparison)
+    unread, liked, disliked, won = (a[0] for a in task_signals(outcomes, scores, settings).policy)
+    assert disliked < unread < liked < won
+    by_the_paper = paper(policy_comparison=comparison)
+    partly = [[[1, 0]], [[1, 1]], [[-1, -1]], [[1, 1]]]
+    policy = task_signals(outcomes, partly, settings).policy
+    assert policy[0] == policy[1]
+    policy = task_signals(outcomes, partly, by_the_paper).policy
+    assert policy[0] < policy[1]
+
+
+def test_where_no_judgement_could_be_read_outcomes_alone_teach_the_policy():
+    outcomes, unread = [1, -1, -1], [[[0, 0], [0, 0]]] * 3
+    settings = FeedbackSettings()
+    unjudged = task_signals(outcomes, [[[], []]] * 3, settings).policy
+    found = task_signals(outcomes, unread, settings).policy
+    assert [list(steps) for steps in found] == [list(steps) for steps in unjudged]
+
+
+def test_a_step_that_no_other_can_be_read_at_is_compared_by_its_outcome():
+    # Step 1 of both lost episodes was not read; a step that one of them alone reached has no other.
+    scores = [[[1], [0]], [[1], [0], [0]], [[1], [1]]]
+    signals = task_signals([-1, -1, 1], scores, FeedbackSettings())
+    assert signals.policy[0][1] == signals.policy[1][1] < 0 < signals.policy[2][1]
+    assert signals.policy[1][2] == 0.0
 
 
 def test_a_step_nobody_judged_has_the_outcome_as_its_feedback():
@@ -157,7 +200,7 @@ def test_the_comparison_asked_for_is_the_one_that_trains():
         task_signals(
             [1, -1],
             scores,
-            FeedbackSettings(policy_window=(0, 1), policy_comparison=comparison),
+            paper(policy_window=(0, 1), policy_comparison=comparison),
             states=states,
         ).policy
         for comparison in ("step", "trajectory", "state")
@@ -194,7 +237,7 @@ def test_a_step_on_the_mean_gets_exactly_zero_and_does_not_train():
 
 
 def test_judge_advantage_prefers_the_scores_that_agree_with_the_outcome():
-    settings = FeedbackSettings(policy_window=(0, 1))
+    settings = paper(policy_window=(0, 1))
     signals = task_signals([1, -1], [[[1, 1, -1]], [[1, -1, -1]]], settings)
     root = math.sqrt(2)
     assert signals.judge[0][0] == pytest.approx([root / 2, root / 2, -root])
@@ -207,7 +250,7 @@ def test_judgements_that_all_agree_teach_the_judge_nothing_unless_it_is_compared
     by_task = task_signals(
         [1, -1],
         scores,
-        FeedbackSettings(judge_window=(0, 1), judge_normalization="task"),
+        paper(judge_window=(0, 1), judge_normalization="task"),
     )
     assert not any(step.any() for steps in by_step.judge for step in steps)
     assert by_task.judge[0][0] == pytest.approx([1, 1, 1])
@@ -217,10 +260,8 @@ def test_judgements_that_all_agree_teach_the_judge_nothing_unless_it_is_compared
 @given(group)
 def test_balanced_steps_of_won_and_lost_episodes_weigh_the_same(rollouts):
     outcomes, scores = [o for o, _ in rollouts], [s for _, s in rollouts]
-    plain = task_signals(outcomes, scores, FeedbackSettings(judge_window=(0, 1)))
-    balanced = task_signals(
-        outcomes, scores, FeedbackSettings(judge_window=(0, 1), judge_balance="outcome")
-    )
+    plain = task_signals(outcomes, scores, paper(judge_window=(0, 1)))
+    balanced = task_signals(outcomes, scores, paper(judge_window=(0, 1), judge_balance="outcome"))
     lengths = {
         o: sum(len(s) for s, p in zip(scores, outcomes, strict=True) if p == o) for o in (1, -1)
     }
@@ -234,7 +275,7 @@ def test_balanced_steps_of_won_and_lost_episodes_weigh_the_same(rollouts):
 
 def test_the_policy_may_learn_from_the_outcome_or_from_the_judge_alone():
     settings = [
-        FeedbackSettings(policy_lambda=0.5, policy_reward=reward)
+        paper(policy_lambda=0.5, policy_reward=reward)
         for reward in ("integrated", "outcome", "judge")
     ]
     found = [policy_feedback(-1, [1 / 3, -1], each) for each in settings]
@@ -251,7 +292,7 @@ def test_the_policy_may_learn_from_the_outcome_or_from_the_judge_alone():
 
 @given(group, weights)
 def test_without_the_outcome_the_policy_learns_the_same_whoever_won(rollouts, weight):
-    settings = FeedbackSettings(policy_lambda=weight, policy_reward="judge", policy_window=(0, 1))
+    settings = paper(policy_lambda=weight, policy_reward="judge", policy_window=(0, 1))
     scores = [steps for _, steps in rollouts]
     outcomes = [outcome for outcome, _ in rollouts]
     one = task_signals(outcomes, scores, settings)
@@ -261,7 +302,7 @@ def test_without_the_outcome_the_policy_learns_the_same_whoever_won(rollouts, we
 
 
 def test_where_an_episode_broke_off_without_a_reward_all_of_its_task_learn_from_outcomes():
-    settings = FeedbackSettings(policy_reward="outcome", policy_window=(0, 1))
+    settings = paper(policy_reward="outcome", policy_window=(0, 1))
 
     def learned(*rewards: float | None):
         scores = [[[1]]] * 4
@@ -275,7 +316,7 @@ def test_where_an_episode_broke_off_without_a_reward_all_of_its_task_learn_from_
 
 def test_the_share_of_generated_tests_passed_is_what_a_program_learns_from_without_its_outcome():
     scores = [[1, 1, 1, -1], [1, 1, -1, -1], [-1, -1, -1, -1]]
-    settings = FeedbackSettings(policy_reward="judge", policy_window=(0, 1))
+    settings = paper(policy_reward="judge", policy_window=(0, 1))
     found = unit_test_signals([-1, 1, -1], scores, settings, [0.0, 1.0, 0.5])
     shares = [0.75, 0.5, 0.0]
     expected = [textbook(shares, share) for share in shares]
@@ -284,8 +325,8 @@ def test_the_share_of_generated_tests_passed_is_what_a_program_learns_from_witho
 
 def test_the_judges_weight_leaves_the_policy_alone():
     scores = [[[1, 1, -1, 0]], [[-1, -1, 1, 0]]]
-    one = task_signals([1, -1], scores, FeedbackSettings(judge_lambda=1.0))
-    four = task_signals([1, -1], scores, FeedbackSettings(judge_lambda=4.0))
+    one = task_signals([1, -1], scores, paper(judge_lambda=1.0))
+    four = task_signals([1, -1], scores, paper(judge_lambda=4.0))
     assert np.array_equal(one.policy[0], four.policy[0])
     assert not np.allclose(one.judge[0][0], four.judge[0][0])
 
@@ -295,7 +336,7 @@ def test_up_to_one_the_judges_weight_matters_only_over_a_task(normalization, mat
     scores = [[[1, 1, -1], [0, 1, -1]], [[-1, -1, 1], [1, 0, 1]]]
 
     def learned(weight):
-        settings = FeedbackSettings(judge_lambda=weight, judge_normalization=normalization)
+        settings = paper(judge_lambda=weight, judge_normalization=normalization)
         return np.concatenate(list(chain(*task_signals([1, -1], scores, settings).judge)))
 
     assert learned(1.0).any()
@@ -310,7 +351,7 @@ def test_up_to_one_the_judges_weight_matters_only_over_a_task(normalization, mat
 def test_the_windows_decide_who_trains(wins, policy_trains, judge_trains):
     outcomes = [1] * wins + [-1] * (8 - wins)
     scores = [[[1, -1, 1]]] * 4 + [[[1, -1, -1]]] * 4
-    signals = task_signals(outcomes, scores, FeedbackSettings())
+    signals = task_signals(outcomes, scores, paper())
     assert signals.accuracy == wins / 8
     assert any(steps.any() for steps in signals.policy) == policy_trains
     assert any(step.any() for steps in signals.judge for step in steps) == judge_trains
@@ -326,7 +367,7 @@ def test_both_ends_of_a_window_train():
 def test_policy_advantages_agree_with_the_textbook(rollouts, weight):
     outcomes = [outcome for outcome, _ in rollouts]
     scores = [steps for _, steps in rollouts]
-    settings = FeedbackSettings(policy_lambda=weight, policy_window=(0, 1))
+    settings = paper(policy_lambda=weight, policy_window=(0, 1))
     signals = task_signals(outcomes, scores, settings)
     feedback = [
         [float(o + Fraction(weight) * Fraction(sum(s), max(len(s), 1))) for s in steps]
@@ -341,9 +382,7 @@ def test_policy_advantages_agree_with_the_textbook(rollouts, weight):
 
 @given(group, weights, st.sampled_from(["step", "task"]))
 def test_judge_advantages_agree_with_the_textbook(rollouts, weight, normalization):
-    settings = FeedbackSettings(
-        judge_lambda=weight, judge_window=(0, 1), judge_normalization=normalization
-    )
+    settings = paper(judge_lambda=weight, judge_window=(0, 1), judge_normalization=normalization)
     signals = task_signals([o for o, _ in rollouts], [s for _, s in rollouts], settings)
     values = [
         [[(o + weight * sum(step) / len(step)) * s if s else -2.0 for s in step] for step in steps]

@@ -100,10 +100,30 @@ def judge_one_by_one(outcomes, scores, means, settings):
     ]
 
 
+def means_one_by_one(scores, settings, states):
+    """Mean scores [G][steps]; a step without a readable judgement has the mean of those that it is
+    compared with."""
+
+    def compared(one, other):
+        (g, i), (h, k) = one, other
+        same = {"step": i == k, "trajectory": True, "state": states[g][i] == states[h][k]}
+        return same[settings.policy_comparison]
+
+    places = [(g, i) for g, steps in enumerate(scores) for i in range(len(steps))]
+    unread = [p for p in places if scores[p[0]][p[1]] and not any(scores[p[0]][p[1]])]
+    means = [
+        np.array([mean_score(step, settings.unreadable) for step in steps]) for steps in scores
+    ]
+    for place in unread if settings.unreadable == "missing" else ():
+        read = [means[g][i] for g, i in places if (g, i) not in unread and compared(place, (g, i))]
+        means[place[0]][place[1]] = moments(sorted(read)).mean if read else 0.0
+    return means
+
+
 def one_by_one(outcomes, scores, settings, rewards, states):
     """The policy's advantages [G][steps] and the judge's [G][steps] arrays [m]."""
     accuracy = task_accuracy(outcomes)
-    means = [np.array([mean_score(step) for step in steps]) for steps in scores]
+    means = means_one_by_one(scores, settings, states)
     policy = [[0.0] * len(steps) for steps in scores]
     if in_window(accuracy, settings.policy_window):
         measured = [None] * len(outcomes) if None in rewards else rewards
@@ -160,6 +180,7 @@ def test_many_steps_at_once_give_the_bits_of_one_by_one(comparison, reward, norm
             judge_window=window,
             judge_normalization=normalization,
             judge_balance=balance,
+            unreadable=("zero", "missing")[number // 2 % 2],
         )
         policy, judge = one_by_one(outcomes, scores, settings, rewards, states)
         signals = task_signals(outcomes, scores, settings, rewards, states)

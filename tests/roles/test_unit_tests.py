@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from helpers.scripted import Counting, ScriptedEngine
 from helpers.tiny import tiny_model
-from rlanything.algorithm.feedback import FeedbackSettings, unit_test_feedback, unit_test_signals
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.algorithm.generated_tests import unit_test_feedback, unit_test_signals
 from rlanything.engines.base import Sampling
 from rlanything.records import Completion, Message, Messages, Step, Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel

@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -28,11 +28,10 @@ Normalization: TypeAlias = Literal["step", "task"]
 Balance: TypeAlias = Literal["none", "outcome"]
 Comparison: TypeAlias = Literal["step", "trajectory", "state"]
 PolicyReward: TypeAlias = Literal["integrated", "outcome", "judge"]
+Unreadable: TypeAlias = Literal["missing", "zero"]
 
 UNPARSABLE = -2.0
 """R^S_ij of a judgement without a readable score: no better than the worst readable one."""
-UNREADABLE_TEST = -1.0
-"""The same for a generated test, of which no program's score is known."""
 
 RESOLUTION = 1e-12
 """Feedback is of order one; a deviation smaller than this is rounding, and counts as none."""
@@ -62,8 +61,13 @@ class FeedbackSettings:
     """Task accuracies on which the judge trains, both ends included."""
     judge_normalization: Normalization = "step"
     """Standardize R^S over the judgements of one step, or over all judgements of the task."""
-    judge_balance: Balance = "none"
-    """Whether the steps of won and of lost episodes weigh the same in what the judge learns."""
+    judge_balance: Balance = "outcome"
+    """Whether the steps of won and of lost episodes weigh the same in what the judge learns
+    (`outcome`), or every step does (`none`, the paper)."""
+    unreadable: Unreadable = "missing"
+    """How judgements without a readable score count in the mean score of their step: not at all
+    (`missing`; a step with no readable judgement counts like the mean of those it is compared
+    with, so its outcome alone tells it apart), or as 0 (`zero`, the paper)."""
 
     def __post_init__(self) -> None:
         for name, value in (
@@ -83,6 +87,7 @@ class FeedbackSettings:
             ("policy_comparison", self.policy_comparison, Comparison),
             ("judge_normalization", self.judge_normalization, Normalization),
             ("judge_balance", self.judge_balance, Balance),
+            ("unreadable", self.unreadable, Unreadable),
         ):
             if value not in get_args(kind):
                 known = " or ".join(map(repr, get_args(kind)))
@@ -120,9 +125,55 @@ def in_window(accuracy: float, window: tuple[float, float]) -> bool:
     return window[0] <= accuracy <= window[1]
 
 
-def mean_score(scores: StepScores) -> float:
-    """(sum_j S_ij) / m of one step. An unparsable 0 counts in m; without judgements it is 0."""
-    return int(sum(scores)) / len(scores) if len(scores) else 0.0
+def mean_score(scores: StepScores, unreadable: Unreadable = "missing") -> float:
+    """Returns the mean score of one step: (sum_j S_ij) / m, where an unreadable 0 counts in m
+    (`zero`) or not (`missing`). Without judgements, or readable ones, it is 0."""
+    counted = len(scores) - (list(scores).count(0) if unreadable == "missing" else 0)
+    return int(sum(scores)) / counted if counted else 0.0
+
+
+def fill_missing(
+    mean_scores: Sequence[Floats],
+    scores: Sequence[Sequence[StepScores]],
+    comparison: Comparison,
+    states: Sequence[Sequence[Hashable]] | None = None,
+) -> list[Floats]:
+    """Returns the mean scores [G][steps] of one task in which steps that have judgements, but none
+    readable, take the mean of the readable steps that they are compared with.
+
+    Mean imputation: such a step differs from the others by its outcome alone. Where nothing could
+    be read it stays 0."""
+    unread = [np.array([len(s) > 0 and not any(s) for s in steps], dtype=bool) for steps in scores]
+    if not any(map(np.any, unread)):
+        return list(mean_scores)
+    keys = comparison_keys([len(steps) for steps in scores], comparison, states)
+    known: dict[Hashable, list[float]] = defaultdict(list)
+    for own, means, gone in zip(keys, mean_scores, unread, strict=True):
+        for key, mean in compress(zip(own, means.tolist(), strict=True), ~gone):
+            known[key].append(mean)
+    # Sorted, so that rounding does not depend on whose rollout comes first.
+    fill = {key: float(moments(sorted(means)).mean) for key, means in known.items()}
+    return [
+        np.where(gone, [fill.get(key, 0.0) for key in own], means)
+        for own, means, gone in zip(keys, mean_scores, unread, strict=True)
+    ]
+
+
+def comparison_keys(
+    lengths: Sequence[int],
+    comparison: Comparison,
+    states: Sequence[Sequence[Hashable]] | None = None,
+) -> Sequence[Sequence[Hashable]]:
+    """Returns a key for each step [G][steps] of trajectories with these numbers of steps; steps
+    with equal keys are compared with one another, see `policy_advantages`. Raises ValueError where
+    states are needed and do not fit."""
+    if comparison == "step":
+        return [range(length) for length in lengths]
+    if comparison == "trajectory":
+        return [("",) * length for length in lengths]
+    if states is None or list(map(len, states)) != list(lengths):
+        raise ValueError("to compare steps by their states, give the state of every step")
+    return states
 
 
 def integrated_feedback(outcome: int, mean_scores: npt.ArrayLike, lambda_: float) -> Floats:
@@ -154,29 +205,6 @@ def consistency_feedback(feedback: npt.ArrayLike, scores: npt.ArrayLike) -> Floa
     or any shapes that broadcast."""
     score = np.asarray(scores, dtype=np.float64)
     return np.where(score == 0, UNPARSABLE, np.asarray(feedback) * score)
-
-
-def unit_test_feedback(outcomes: npt.ArrayLike, scores: npt.ArrayLike) -> Floats:
-    """The reward of each of m generated tests [m], from O [G] and the scores [G, m] of programs on
-    tests: 1 - p if all correct programs pass it, else -p, with p the share of the wrong ones that
-    do; -1, the least that a readable one earns, for a test that cannot be read. It equals p_c + p_d
-    - 1, the mu of Theorem 1.
-
-    Without wrong programs it is 1 or -1, as if a wrong one passed what the correct ones do not.
-    Without correct ones nothing tells a good test from a bad one: all 0. A score of 0 of a test
-    that other programs were run on is unknown, and counts for nothing: unknown of all correct ones,
-    the test earns 0."""
-    outcome, score = np.asarray(outcomes), np.asarray(scores)
-    correct, wrong = score[outcome == 1], score[outcome == -1]
-    if not len(correct):
-        return np.zeros(score.shape[1])
-    valid = np.where((correct == 1).any(axis=0) & (correct != -1).all(axis=0), 1.0, 0.0)
-    known = (wrong != 0).sum(axis=0)
-    passed = (wrong == 1).sum(axis=0)
-    passed_by_wrong = np.where(known, passed / np.maximum(known, 1), 1.0 - valid)
-    # The paper's -p would be 0 for a test that no program can pass, because none can read it.
-    earned = np.where((correct != 0).any(axis=0), valid - passed_by_wrong, 0.0)
-    return np.where((score == 0).all(axis=0), UNREADABLE_TEST, earned)
 
 
 def moments(values: npt.ArrayLike) -> Moments:
@@ -239,8 +267,7 @@ def policy_advantages(
     if comparison == "trajectory":
         over = moments(np.concatenate(feedback))
         return tuple(standardize(steps, over) for steps in feedback)
-    if states is None or list(map(len, states)) != list(map(len, feedback)):
-        raise ValueError("to compare steps by their states, give the state of every step")
+    states = comparison_keys([len(steps) for steps in feedback], comparison, states)
     values: dict[Hashable, list[float]] = defaultdict(list)
     for own, steps in zip(states, feedback, strict=True):
         for state, value in zip(own, steps.tolist(), strict=True):
@@ -329,7 +356,10 @@ def task_signals(
     scores = [steps.tolist() if isinstance(steps, np.ndarray) else steps for steps in scores]
     check_rollouts(outcomes, scores)
     accuracy = task_accuracy(outcomes)
-    mean_scores = [np.array([mean_score(step) for step in steps]) for steps in scores]
+    unreadable = settings.unreadable
+    mean_scores = [np.array([mean_score(s, unreadable) for s in steps]) for steps in scores]
+    if unreadable == "missing":
+        mean_scores = fill_missing(mean_scores, scores, settings.policy_comparison, states)
 
     if in_window(accuracy, settings.policy_window):
         # On one scale: an episode that broke off before its reward has its outcome alone.
@@ -376,24 +406,3 @@ def _nested(
     ends = np.cumsum(counts).tolist()
     cut = (values[end - m : end] for end, m in zip(ends, counts.tolist(), strict=True))
     return tuple(tuple(islice(cut, len(steps))) for steps in scores)
-
-
-def unit_test_signals(
-    outcomes: Sequence[int] | npt.NDArray[np.integer],
-    scores: npt.ArrayLike,
-    settings: FeedbackSettings,
-    rewards: Sequence[float | None] | None = None,
-) -> TaskSignals:
-    """Does as `task_signals` for episodes of one step whose m judgements are tests that all of them
-    share: scores [G, m]. The judge's advantages, `unit_test_feedback` standardized over the task's
-    tests, stand with the first trajectory; the others have 0."""
-    table = np.asarray(scores)
-    # All programs of a task are written in one state.
-    states = [("",)] * len(table)
-    signals = task_signals(outcomes, list(table[:, None, :]), settings, rewards, states)
-    advantages = np.zeros(table.shape[1])
-    if in_window(signals.accuracy, settings.judge_window):
-        earned = unit_test_feedback(outcomes, table)
-        advantages = standardize(earned, moments(earned))
-    rest = tuple((np.zeros(table.shape[1]),) for _ in table[1:])
-    return TaskSignals(signals.accuracy, signals.policy, ((advantages,), *rest))

@@ -12,6 +12,7 @@ from rlanything.algorithm.feedback import (
     FeedbackSettings,
     Normalization,
     PolicyReward,
+    Unreadable,
 )
 from rlanything.config.sections import FeedbackConfig
 from rlanything.progress import Progress
@@ -64,6 +65,13 @@ def feedback(
             "every step counts alike (the paper)."
         ),
     ] = _DEFAULT.judge_balance,
+    unreadable: Annotated[
+        Unreadable,
+        typer.Option(
+            help="Scores of 0 do not count in the mean score of their step (missing), or count as "
+            "0 (zero, the paper)."
+        ),
+    ] = _DEFAULT.unreadable,
 ) -> None:
     """Compute step-wise training signals for rollouts from any framework.
 
@@ -83,6 +91,7 @@ def feedback(
         judge_window=judge_window,
         judge_normalization=judge_normalization,
         judge_balance=judge_balance,
+        unreadable=unreadable,
     )
     progress = Progress(Terminal(stderr=True))
     with progress.live(), progress.bytes_phase("signals") as advance:

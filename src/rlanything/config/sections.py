@@ -13,6 +13,7 @@ from rlanything.algorithm.feedback import (
     FeedbackSettings,
     Normalization,
     PolicyReward,
+    Unreadable,
 )
 from rlanything.config.engines import ConfigSection
 from rlanything.config.roles import Count, LabellerConfig, Share
@@ -46,11 +47,15 @@ class FeedbackConfig(ConfigSection):
     """The judge trains on tasks whose accuracy lies here."""
     judge_normalization: Normalization = _DEFAULT.judge_normalization
     """What the judge's advantage is compared over."""
-    judge_balance: Balance = "outcome"
+    judge_balance: Balance = _DEFAULT.judge_balance
     """`outcome` gives the steps of won and of lost episodes of a task equal total weight in what
     the judge learns, and so teaches nothing on a task that was always won or always lost; it keeps
     a weak policy's judge from learning to say -1 (measured in benchmarks/remedies.md). `none`
     counts every step alike, as the paper does."""
+    unreadable: Unreadable = _DEFAULT.unreadable
+    """How judgements without a readable score count in their step's mean score: not at all
+    (`missing`; a step none of whose judgements can be read is compared by its outcome alone), or as
+    0 (`zero`, the paper). The judge is trained away from them either way (Eq. 2)."""
 
     @model_validator(mode="after")
     def _meaningful(self) -> FeedbackConfig:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals, unit_test_signals
+from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals
+from rlanything.algorithm.generated_tests import unit_test_signals
 from rlanything.domains.base import UnitTestDomain
 from rlanything.engines.base import Sampling
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Task, Trajectory

@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlanything.algorithm.feedback import PolicyReward, integrated_feedback, mean_score
+from rlanything.algorithm.feedback import (
+    PolicyReward,
+    Unreadable,
+    integrated_feedback,
+    mean_score,
+)
 from rlanything.engines.images import IMAGE_NAME
 from rlanything.runs.inside import IMAGES, inside
 from rlanything.runs.report.history import Episode
@@ -49,6 +54,7 @@ class Rewards:
     weight: float
     """lambda of Eq. 1."""
     kind: PolicyReward
+    unreadable: Unreadable = "missing"
 
     def of(self, episode: Episode, scores: Sequence[int], measured: bool) -> float:
         """Returns R_i of a step with these scores; `measured`: all rollouts of its task have a
@@ -57,7 +63,7 @@ class Rewards:
             known = episode.reward if measured else None
             return float(episode.outcome) if known is None else known
         outcome = episode.outcome if self.kind == "integrated" else 0
-        return float(integrated_feedback(outcome, mean_score(scores), self.weight))
+        return float(integrated_feedback(outcome, mean_score(scores, self.unreadable), self.weight))
 
 
 def index_episodes(

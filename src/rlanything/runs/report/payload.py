@@ -56,7 +56,9 @@ def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
     with reader.store.understanding():
         feedback = reader.recipe().get("feedback", {})
         rewards = Rewards(
-            feedback.get("policy_lambda", 1.0), feedback.get("policy_reward", "integrated")
+            feedback.get("policy_lambda", 1.0),
+            feedback.get("policy_reward", "integrated"),
+            feedback.get("unreadable", "missing"),
         )
         facts = asdict(reader.facts())
     changed = [slot for slot in read_lineage(reader.store) if slot["history"]]
