@@ -4,6 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
 from statistics import fmean, pstdev
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,9 +29,9 @@ from rlanything.algorithm.feedback import (
 from rlanything.algorithm.generated_tests import unit_test_signals
 
 
-def paper(**changes):
+def paper(**changes: Any) -> FeedbackSettings:
     """Settings of the paper, where the defaults differ from it."""
-    return FeedbackSettings(**({"judge_balance": "none", "unreadable": "zero"} | changes))
+    return replace(FeedbackSettings(judge_balance="none", unreadable="zero"), **changes)
 
 
 EVERYTHING = paper(policy_window=(0, 1), judge_window=(0, 1))

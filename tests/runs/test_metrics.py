@@ -32,7 +32,7 @@ from rlanything.runs.results import IterationRecord, Numbers
 from rlanything.runs.store.store import Store
 from rlanything.runs.trackers import tracking
 
-SETTINGS = FeedbackSettings()
+SETTINGS = FeedbackSettings(judge_balance="none")
 
 
 def group(name: str, outcomes: list[int], candidate: bool = False) -> RolloutGroup:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain, compress, islice
 from typing import Literal, TypeAlias, get_args
@@ -65,9 +65,8 @@ class FeedbackSettings:
     """Whether the steps of won and of lost episodes weigh the same in what the judge learns
     (`outcome`), or every step does (`none`, the paper)."""
     unreadable: Unreadable = "missing"
-    """How judgements without a readable score count in the mean score of their step: not at all
-    (`missing`; a step with no readable judgement counts like the mean of those it is compared
-    with, so its outcome alone tells it apart), or as 0 (`zero`, the paper)."""
+    """Whether judgements without a readable score are left out of the mean score of their step
+    (`missing`, see `fill_missing`) or count as 0 (`zero`, the paper)."""
 
     def __post_init__(self) -> None:
         for name, value in (
@@ -126,8 +125,7 @@ def in_window(accuracy: float, window: tuple[float, float]) -> bool:
 
 
 def mean_score(scores: StepScores, unreadable: Unreadable = "missing") -> float:
-    """Returns the mean score of one step: (sum_j S_ij) / m, where an unreadable 0 counts in m
-    (`zero`) or not (`missing`). Without judgements, or readable ones, it is 0."""
+    """(sum_j S_ij) / m of one step, 0 without judgements; an unparsable 0 counts in m or not."""
     counted = len(scores) - (list(scores).count(0) if unreadable == "missing" else 0)
     return int(sum(scores)) / counted if counted else 0.0
 
@@ -138,20 +136,17 @@ def fill_missing(
     comparison: Comparison,
     states: Sequence[Sequence[Hashable]] | None = None,
 ) -> list[Floats]:
-    """Returns the mean scores [G][steps] of one task in which steps that have judgements, but none
-    readable, take the mean of the readable steps that they are compared with.
-
-    Mean imputation: such a step differs from the others by its outcome alone. Where nothing could
-    be read it stays 0."""
+    """Returns the mean scores [G][steps] of one task in which a step with judgements, but no
+    readable one, takes the mean of the readable steps it is compared with (0 without any): its
+    outcome alone tells it apart."""
     unread = [np.array([len(s) > 0 and not any(s) for s in steps], dtype=bool) for steps in scores]
     if not any(map(np.any, unread)):
         return list(mean_scores)
-    keys = comparison_keys([len(steps) for steps in scores], comparison, states)
+    keys = comparison_keys(scores, comparison, states)
     known: dict[Hashable, list[float]] = defaultdict(list)
     for own, means, gone in zip(keys, mean_scores, unread, strict=True):
         for key, mean in compress(zip(own, means.tolist(), strict=True), ~gone):
             known[key].append(mean)
-    # Sorted, so that rounding does not depend on whose rollout comes first.
     fill = {key: float(moments(sorted(means)).mean) for key, means in known.items()}
     return [
         np.where(gone, [fill.get(key, 0.0) for key in own], means)
@@ -160,18 +155,17 @@ def fill_missing(
 
 
 def comparison_keys(
-    lengths: Sequence[int],
+    per_step: Sequence[Sized],
     comparison: Comparison,
-    states: Sequence[Sequence[Hashable]] | None = None,
+    states: Sequence[Sequence[Hashable]] | None,
 ) -> Sequence[Sequence[Hashable]]:
-    """Returns a key for each step [G][steps] of trajectories with these numbers of steps; steps
-    with equal keys are compared with one another, see `policy_advantages`. Raises ValueError where
-    states are needed and do not fit."""
+    """Returns a key for each step [G][steps]; equal ones are compared, see `policy_advantages`.
+    Raises ValueError where states are needed and do not fit `per_step`, anything [G][steps]."""
     if comparison == "step":
-        return [range(length) for length in lengths]
+        return [range(len(steps)) for steps in per_step]
     if comparison == "trajectory":
-        return [("",) * length for length in lengths]
-    if states is None or list(map(len, states)) != list(lengths):
+        return [("",) * len(steps) for steps in per_step]
+    if states is None or list(map(len, states)) != list(map(len, per_step)):
         raise ValueError("to compare steps by their states, give the state of every step")
     return states
 
@@ -245,11 +239,9 @@ def policy_advantages(
 ) -> tuple[Floats, ...]:
     """A_i = (R_i - mean) / population std, for R_i [G] arrays [steps] of one task, over
 
-    - `step`: the R_i of all trajectories that reached step index i (the paper). Who is still under
-      way at i depends on the policy, which others hold against it;
+    - `step`: the R_i of all trajectories that reached step index i (the paper);
     - `trajectory`: the R_k of all steps k of all trajectories, as process rewards are normalised in
-      DeepSeekMath (arXiv 2402.03300, 4.1.3), without its sum over later steps: R_i has the outcome
-      in it already. Longer trajectories count for more;
+      DeepSeekMath (arXiv 2402.03300, 4.1.3), without its sum over later steps;
     - `state`: the R_k of all steps of all trajectories that began in the same state, the anchor
       states of GiGPO (arXiv 2505.10978). Its A^S compares discounted returns and is added to an
       advantage of whole episodes; here R_k is compared, and nothing is added: what differs is only
@@ -267,7 +259,7 @@ def policy_advantages(
     if comparison == "trajectory":
         over = moments(np.concatenate(feedback))
         return tuple(standardize(steps, over) for steps in feedback)
-    states = comparison_keys([len(steps) for steps in feedback], comparison, states)
+    states = comparison_keys(feedback, comparison, states)
     values: dict[Hashable, list[float]] = defaultdict(list)
     for own, steps in zip(states, feedback, strict=True):
         for state, value in zip(own, steps.tolist(), strict=True):
