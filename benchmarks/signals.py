@@ -20,11 +20,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from few import mean_of_few
 
-from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals, task_signals
+from rlanything.algorithm.feedback import (
+    FeedbackSettings,
+    TaskSignals,
+    Unreadable,
+    task_signals,
+)
 from rlanything.config.recipe import load_recipe
 from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import StoredTrajectory
@@ -57,6 +63,8 @@ JUDGE = {
 }
 RIGHT = (0.6, 0.7, 0.8, 0.9, 1.0)
 """How often judges that are made up for the comparison give a step its label as score."""
+UNREAD = (0.2, 0.5)
+"""Shares of judgements, or of whole steps, that are made unreadable for the comparison."""
 OPEN = (0.0, 1.0)
 EVERY = (1, sys.maxsize)
 """All iterations of a run."""
@@ -169,6 +177,38 @@ def judged(group: Rollouts, right: float, rng: random.Random) -> list[list[list[
     ]
 
 
+def unread_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Found:
+    """What the policy would have trained on had judgements been unreadable at random, each by
+    itself or all of a step, under both rules of `feedback.unreadable`."""
+    rows: Found = {}
+    for share in UNREAD:
+        for whole, what in ((False, "judgements"), (True, "steps")):
+            rng = random.Random(f"{share} {what}")
+            scores = [made_unreadable(group, share, whole, rng) for group in groups]
+            for rule in get_args(Unreadable):
+                changed = replace(settings, unreadable=rule)
+                both = zip(groups, scores, strict=True)
+                taught = [group.taught(changed, masked).policy for group, masked in both]
+                rows[f"{share:.0%} of the {what} unreadable, {rule}"] = _of_policy(groups, taught)
+    return rows
+
+
+def made_unreadable(
+    group: Rollouts, share: float, whole: bool, rng: random.Random
+) -> list[list[list[int]]]:
+    """Returns the recorded scores of a group, this share of them (or of steps) made 0."""
+
+    def masked(scores: list[int]) -> list[int]:
+        if whole:
+            return [0] * len(scores) if rng.random() < share else scores
+        return [0 if rng.random() < share else score for score in scores]
+
+    return [
+        [masked([judgement.score for judgement in step.judgements]) for step in member.steps]
+        for member in group.members
+    ]
+
+
 def _recorded(trajectory: StoredTrajectory) -> list[float]:
     return [step.advantage or 0.0 for step in trajectory.steps]
 
@@ -266,6 +306,11 @@ And with judges that are made up from the labels, so often right and wrong at ra
 
 {accuracy}
 
+And had judgements been unreadable at random, with `feedback.unreadable` at `missing` (the default)
+or `zero` (the paper):
+
+{unread}
+
 What the judge would have learned. *Being right* is giving the label as score; the *pull* is the
 mean of advantage times score: above 0 it is taught to say +1 more often, below 0 to say -1.
 
@@ -285,6 +330,7 @@ def page(
     recorded: list[Found] = []
     policy: list[Found] = []
     accuracy: list[Found] = []
+    unread: list[Found] = []
     judge: list[Found] = []
     for seed in seeds:
         groups = {arm.name: read(arm / seed, iterations) for arm in arms}
@@ -295,6 +341,7 @@ def page(
         settings = replace(feedback.settings(), **RECIPE)
         policy.append(policy_table(groups[arms[-1].name], settings))
         accuracy.append(accuracy_table(groups[arms[-1].name], settings))
+        unread.append(unread_table(groups[arms[-1].name], settings))
         judge.append(judge_table(groups[arms[-1].name], settings))
     return PAGE.format(
         command=shlex.join(["python", "benchmarks/signals.py", *map(str, arms), *options]),
@@ -306,6 +353,7 @@ def page(
         last=arms[-1].name,
         policy="\n".join(table(policy)),
         accuracy="\n".join(table(accuracy)),
+        unread="\n".join(table(unread)),
         judge="\n".join(table(judge)),
     )
 
