@@ -91,7 +91,7 @@ class Job:
     limits: Limits = DEFAULT_LIMITS
 
 
-CONTROL = Job("print(6 * 7)", expected="42")
+CONTROL = Job("print(6 * 7)", expected="42", limits=Limits(cpu_seconds=2.0))
 """A run that tells a program's fault from the executor's."""
 
 

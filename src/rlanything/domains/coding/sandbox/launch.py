@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlanything.domains.bubblewrap import boxed, bubblewrap
+from rlanything.domains.bubblewrap import ISOLATED, boxed, bubblewrap
 from rlanything.domains.coding.sandbox.base import SandboxUnavailable
 from rlanything.domains.coding.sandbox.interpreter import (
     EXECUTABLE,
@@ -26,7 +26,8 @@ _ENVIRONMENT = {
 
 
 def box_command(python: Interpreter, channel: int) -> list[str]:
-    """Returns the command of a box whose zygote talks over the inherited descriptor `channel`.
+    """Returns the command of a box whose zygote talks over the inherited descriptor `channel`. The
+    box ends with the thread that starts the command.
 
     Raises `SandboxUnavailable` where bwrap is not installed."""
     program = bubblewrap()
@@ -35,7 +36,7 @@ def box_command(python: Interpreter, channel: int) -> list[str]:
             "bwrap is not installed: model-written programs are not run without it; install "
             "bubblewrap (Debian, Ubuntu: apt-get install bubblewrap)"
         )
-    options = ["--unshare-user", "--unshare-all", "--clearenv", "--hostname", "box"]
+    options = [*ISOLATED, "--clearenv", "--hostname", "box"]
     # The zygote makes a PID namespace for every run, which takes this capability within its own
     # user namespace. A run gives it up before the program begins.
     options += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]

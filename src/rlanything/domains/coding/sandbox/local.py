@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -15,6 +16,8 @@ from rlanything.domains.coding.sandbox.comparison import verdict_on
 
 TRIES = 3
 """Most tries of a run that somebody kills, or whose box dies."""
+EXTRA_SECONDS = 12.0
+"""Seconds that all tries of a run together may take beyond its own limit."""
 
 READY = (
     *("array", "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "fractions"),
@@ -36,6 +39,8 @@ class LocalExecutor:
         count = boxes or len(os.sched_getaffinity(0))
         self.restarts = 0
         """Number of boxes that were replaced."""
+        # A box ends with the thread that started it: this one, which lasts until the end.
+        self._starter = ThreadPoolExecutor(1, "sandbox-starter")
         self._boxes: set[Box] = set()
         # None: a place without a box, which is started when next used.
         self._places: queue.SimpleQueue[Box | None] = queue.SimpleQueue()
@@ -46,28 +51,37 @@ class LocalExecutor:
         self._threads = ThreadPoolExecutor(count, "sandbox")
 
     def run(self, job: Job) -> RunResult:
-        reason = ""
-        for _ in range(TRIES):
-            result = self._try(job)
+        left = job.limits.wall + EXTRA_SECONDS
+        tries = 0
+        while True:
+            result = self._try(job, left)
             if result.verdict is not Verdict.BROKEN:
                 return result
-            reason = f"{result.reason}, {TRIES} times"
-        if self._try(CONTROL).verdict is Verdict.OK:
+            tries += 1
+            left -= result.seconds
+            if tries == TRIES or left <= 0:
+                break
+        reason = f"{result.reason}, {tries} times" if tries > 1 else result.reason
+        if self._try(CONTROL, CONTROL.limits.wall + EXTRA_SECONDS).verdict is Verdict.OK:
             # No program may choose to be left out of the count: what only this one meets, it did.
             return RunResult(Verdict.ERROR, reason=f"{reason}; another program ran")
         return RunResult(Verdict.BROKEN, reason=reason)
 
-    def _try(self, job: Job) -> RunResult:
+    def _try(self, job: Job, most_seconds: float) -> RunResult:
         box = self._places.get()
+        began = time.monotonic()
         try:
-            box = box or self._start()
-            return judge(job, box.run(job))
+            if box is None:
+                box = self._start()
+                began = time.monotonic()  # a start is not the program's time
+            return judge(job, box.run(job, most_seconds))
         except BoxDied as error:
             self.restarts += 1
-            box = self._end(box)
-            return RunResult(Verdict.BROKEN, reason=f"the box died: {error}")
+            box = self._end(box, at_once=True)
+            seconds = time.monotonic() - began
+            return RunResult(Verdict.BROKEN, seconds=seconds, reason=f"the box died: {error}")
         except BaseException:  # Ctrl-C: the box still owes an answer, which is not the next run's
-            box = self._end(box)
+            box = self._end(box, at_once=True)
             raise
         finally:
             self._places.put(box)
@@ -79,6 +93,7 @@ class LocalExecutor:
         self._threads.shutdown()
         for _ in range(self._count):
             self._end(self._places.get())
+        self._starter.shutdown()
 
     def box_pids(self) -> list[int]:
         """Returns the outermost process of each box, which leads its process group."""
@@ -96,14 +111,15 @@ class LocalExecutor:
         self.close()
 
     def _start(self) -> Box:
-        box = Box((*READY, *self._imports), self._imports)
+        imports = (*READY, *self._imports)
+        box = self._starter.submit(Box, imports, self._imports).result()
         self._boxes.add(box)
         return box
 
-    def _end(self, box: Box | None) -> None:
+    def _end(self, box: Box | None, at_once: bool = False) -> None:
         if box is not None:
             self._boxes.discard(box)
-            box.close()
+            box.close(at_once)
 
 
 def judge(job: Job, ended: Ended) -> RunResult:

@@ -32,7 +32,7 @@ REPLY = struct.Struct("<iBddQ")
 seconds; KiB."""
 
 NEW_PID_NAMESPACE = 0x20000000
-SET_SECCOMP, FILTER = 22, 2
+SET_DUMPABLE, SET_SECCOMP, FILTER = 4, 22, 2
 CAPSET = {"x86_64": 126, "aarch64": 91}
 CAPABILITIES_VERSION = 0x20080522
 
@@ -123,6 +123,9 @@ def supervise(pid: int, began: float, limits: Limits, channel: socket.socket) ->
 
 def confine(descriptors: list[int], limits: Limits, capset: int) -> None:
     """Leaves the forked process only its four descriptors and its limits, and no capability."""
+    # A session and a process group of its own: those of the zygote have members outside of the
+    # run's PID namespace, which a signal to the group would reach.
+    os.setsid()
     _, _, memory, output, threads, cpu = limits
     program, *streams = descriptors
     for number, descriptor in enumerate(streams):
@@ -131,15 +134,21 @@ def confine(descriptors: list[int], limits: Limits, capset: int) -> None:
     os.closerange(4, 64)
     header = struct.pack("<Ii", CAPABILITIES_VERSION, 0)
     checked(libc.syscall(capset, header, bytes(24)), "capset")
+    # No core dump, which the host may collect through a pipe, whatever RLIMIT_CORE says.
+    checked(libc.prctl(SET_DUMPABLE, 0), "dumpable")
     for kind, amount in (
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_CPU, cpu),
         (resource.RLIMIT_FSIZE, output + 1),
         # The zygote and the first process of the box are the same user's.
         (resource.RLIMIT_NPROC, threads + 2),
-        (resource.RLIMIT_STACK, 64 * 2**20),
     ):
         resource.setrlimit(kind, (amount, amount))
+    # Programs that recurse deeply raise this one themselves; RLIMIT_AS counts the stack as well.
+    most = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    usual = 64 * 2**20
+    stack = usual if most == resource.RLIM_INFINITY else min(usual, most)
+    resource.setrlimit(resource.RLIMIT_STACK, (stack, most))
 
 
 def begin(program: Program) -> None:
