@@ -27,6 +27,7 @@ from typing import Any
 from rlanything.domains.base import Use
 from rlanything.domains.coding.dataset import fail, problem_of, read_entries
 from rlanything.domains.coding.problem import Problem
+from rlanything.domains.coding.sandbox.base import TOLERANCE
 
 TRAIN_SECONDS, EVALUATION_SECONDS = 2.0, 6.0
 """Time limits of a test in the paper's preparation."""
@@ -79,6 +80,8 @@ def _write(path: Path, problems: Iterable[Problem], seconds: float, source: Path
                     "test_time_limit": seconds,
                     "test_method": "stdio",
                 }
+                if problem.tolerance != TOLERANCE:
+                    entry["test_tolerance"] = problem.tolerance
                 file.write(f"{json.dumps(entry)}\n")
                 count += 1
     except FileExistsError:
@@ -135,7 +138,7 @@ def _tests(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | None:
             fail(place, f"there is {known}", "give a file of the paper's or LiveCodeBench's")
         if str(entry.get("test_method", "stdio")).startswith("function"):
             return None
-        keys = ("question", "test_input", "test_output", "test_method")
+        keys = ("question", "test_input", "test_output", "test_method", "test_tolerance")
         return {key: entry[key] for key in keys if key in entry}
     cases = [
         case

@@ -12,7 +12,7 @@ from types import TracebackType
 
 from rlanything.domains.coding.sandbox.base import CONTROL, Job, RunResult, Verdict
 from rlanything.domains.coding.sandbox.box import Box, BoxDied, Ended
-from rlanything.domains.coding.sandbox.comparison import verdict_on
+from rlanything.domains.coding.sandbox.comparison import kept, verdict_on
 
 TRIES = 3
 """Most tries of a run that somebody kills, or whose box dies."""
@@ -125,13 +125,15 @@ class LocalExecutor:
 def judge(job: Job, ended: Ended) -> RunResult:
     """Returns the verdict on a run."""
     verdict, reason = _verdict(job, ended)
+    stdout, summary = kept(job, verdict, ended.stdout)
     return RunResult(
         verdict,
-        ended.stdout,
+        stdout,
         ended.stderr.decode("utf-8", "replace"),
         ended.seconds,
         ended.peak_memory_mb,
         reason,
+        summary,
     )
 
 

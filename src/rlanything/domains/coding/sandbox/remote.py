@@ -22,7 +22,7 @@ from rlanything.domains.coding.sandbox.base import (
     SandboxUnavailable,
     Verdict,
 )
-from rlanything.domains.coding.sandbox.comparison import verdict_on
+from rlanything.domains.coding.sandbox.comparison import kept, verdict_on
 from rlanything.replies import BadReply, json_object, number, place, quoted
 
 TRIES = 5
@@ -195,7 +195,8 @@ def _result(job: Job, answer: Mapping[str, Any]) -> RunResult:
     took = number(run.get("execution_time"), LONGEST_SECONDS)
     verdict, reason = _verdict(job, run, stdout, stderr)
     end = stderr[-4096:].decode("utf-8", "replace")
-    return RunResult(verdict, stdout[: job.limits.output_bytes], end, took, None, reason)
+    beginning, summary = kept(job, verdict, stdout[: job.limits.output_bytes])
+    return RunResult(verdict, beginning, end, took, None, reason, summary)
 
 
 def _output(text: object) -> bytes:
