@@ -12,7 +12,7 @@ from rlanything.domains.coding.sandbox.base import Executor, Job, Limits, RunRes
 AGREEING = 2
 """Solutions that must print the same before it counts as what the problem asks for."""
 KEPT_BYTES = 1 << 14
-"""Number of bytes of an output that are kept: a task's programs may print gigabytes on its tests."""
+"""Number of bytes that are kept of an output: all programs of a task may print a lot."""
 
 
 def ground_truth(

@@ -338,8 +338,8 @@ class Coding:
             for row, program in enumerate(map(program_in, responses))
             if program is not None
         }
-        tests = list(readable.values())
-        runs = run_table(self.executor, problem, list(rows.values()), tests, self._memory_mb)
+        programs, examples = list(rows.values()), list(readable.values())
+        runs = run_table(self.executor, problem, programs, examples, self._memory_mb)
         return readable, dict(zip(rows, runs, strict=True))
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> None:

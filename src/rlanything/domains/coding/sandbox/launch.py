@@ -48,7 +48,8 @@ def box_command(python: Interpreter, channel: int) -> list[str]:
     # An empty folder that cannot be written: a file left there would be seen by the next run, and
     # its memory would be counted nowhere.
     rest += ["--dir", "/box", "--remount-ro", "/", "--chdir", "/box", "--"]
-    # As -I, but for PYTHONHASHSEED, which -I ignores.
+    # As -I, but for PYTHONHASHSEED, which -I ignores. No -S: programs know `exit` and what else
+    # `site` adds; its folders of packages are empty here.
     zygote = Path(__file__).with_name("zygote.py").read_text(encoding="utf-8")
-    rest += [str(EXECUTABLE), "-s", "-P", "-S", "-c", zygote, str(channel), str(PACKAGES)]
+    rest += [str(EXECUTABLE), "-s", "-P", "-c", zygote, str(channel), str(PACKAGES)]
     return boxed(program, options, python.shown, rest)
