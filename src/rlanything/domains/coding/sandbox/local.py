@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import threading
 import time
+import weakref
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
 from rlanything.domains.coding.sandbox.base import CONTROL, Job, RunResult, Verdict
@@ -39,8 +41,14 @@ class LocalExecutor:
         count = boxes or len(os.sched_getaffinity(0))
         self.restarts = 0
         """Number of boxes that were replaced."""
-        # A box ends with the thread that started it: this one, which lasts until the end.
-        self._starter = ThreadPoolExecutor(1, "sandbox-starter")
+        # A box ends with the thread that started it: this one lasts as long as the executor.
+        self._wanted: queue.SimpleQueue[Future[Box] | None] = queue.SimpleQueue()
+        loads = (*READY, *self._imports)
+        starter = threading.Thread(
+            target=_start_boxes, args=(self._wanted, loads, self._imports), daemon=True
+        )
+        starter.start()
+        weakref.finalize(self, self._wanted.put, None)
         self._boxes: set[Box] = set()
         # None: a place without a box, which is started when next used.
         self._places: queue.SimpleQueue[Box | None] = queue.SimpleQueue()
@@ -93,7 +101,7 @@ class LocalExecutor:
         self._threads.shutdown()
         for _ in range(self._count):
             self._end(self._places.get())
-        self._starter.shutdown()
+        self._wanted.put(None)
 
     def box_pids(self) -> list[int]:
         """Returns the outermost process of each box, which leads its process group."""
@@ -111,8 +119,9 @@ class LocalExecutor:
         self.close()
 
     def _start(self) -> Box:
-        imports = (*READY, *self._imports)
-        box = self._starter.submit(Box, imports, self._imports).result()
+        wanted = Future[Box]()
+        self._wanted.put(wanted)
+        box = wanted.result()
         self._boxes.add(box)
         return box
 
@@ -120,6 +129,17 @@ class LocalExecutor:
         if box is not None:
             self._boxes.discard(box)
             box.close(at_once)
+
+
+def _start_boxes(
+    wanted: queue.SimpleQueue[Future[Box] | None], imports: Sequence[str], packages: Sequence[str]
+) -> None:
+    """Starts a box for each that is wanted, until None comes."""
+    while (future := wanted.get()) is not None:
+        try:
+            future.set_result(Box(imports, packages))
+        except BaseException as error:
+            future.set_exception(error)
 
 
 def judge(job: Job, ended: Ended) -> RunResult:
