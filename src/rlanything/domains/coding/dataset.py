@@ -177,7 +177,8 @@ def problem_of(place: str, entry: Any, most_tests: int | None = None) -> Problem
     if type(limit) not in (int, float) or not 0 < limit <= longest:
         fault = f"'test_time_limit' is {reprlib.repr(limit)}"
         fail(place, fault, f"give seconds above 0, {longest:g} at most")
-    tolerance = entry.get("test_tolerance", TOLERANCE)
+    tolerance = entry.get("test_tolerance")
+    tolerance = TOLERANCE if tolerance is None else tolerance
     if type(tolerance) not in (int, float) or not 0 <= tolerance < 1:
         fault = f"'test_tolerance' is {reprlib.repr(tolerance)}"
         fail(place, fault, "give a number from 0 to below 1")

@@ -155,7 +155,7 @@ class Coding:
     def prepare(
         source: Path, folder: Path, use: Use | None, on_bytes: Callable[[int], None]
     ) -> list[str]:
-        """Writes problem files from the paper's data, or LiveCodeBench's (see `preparation`)."""
+        """Writes problem files from published ones, such as the paper's (see `preparation`)."""
         from rlanything.domains.coding.preparation import prepare
 
         return prepare(source, folder, use, on_bytes)
