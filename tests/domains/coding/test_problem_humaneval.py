@@ -178,9 +178,16 @@ def test_no_program_wins_without_solving_anything(cheat: str, executor: LocalExe
         ("return float('nan')", "import math\nassert math.isnan(f(1))", Verdict.OK),
         ("return b'\\xff'", "assert f(1) == bytes([255])", Verdict.OK),
         ("return 1j", "assert f(1) == 1j", Verdict.OK),
-        ("from fractions import Fraction as F\n    return F(1, 2)", "assert f(1) == .5", Verdict.OK),
-        ("from collections import Counter as C\n    return C('aa')", "assert f(1) == {'a': 2}")
-        + (Verdict.OK,),
+        (
+            "from fractions import Fraction as F\n    return F(1, 2)",
+            "assert f(1) == .5",
+            Verdict.OK,
+        ),
+        (
+            "import collections as c\n    return c.Counter('aa')",
+            "assert f(1) == {'a': 2}",
+            Verdict.OK,
+        ),
         ("return (x for x in [1])", "assert f(1)", Verdict.WRONG),
         ("return lambda: 1", "assert f(1)", Verdict.WRONG),
         ("return 1 / 0", "assert f(1) == 1", Verdict.WRONG),
@@ -188,7 +195,11 @@ def test_no_program_wins_without_solving_anything(cheat: str, executor: LocalExe
         ("return x + 1", "assert f(f(f(1))) == 4\nassert f(1)\nassert not f(-1)", Verdict.OK),
         ("return x + 1", "y = f(1)\nfor _ in range(9): y = f(y)\nassert y == 11", Verdict.OK),
         ("return x + 1", "y = f(1)\nfor _ in range(9): y = f(y)\nassert y == 12", Verdict.WRONG),
-        ("x.append(1)\n    return x", "assert f([0]) == [0, 1]\nassert f([0]) == [0, 1]", Verdict.OK),
+        (
+            "x.append(1)\n    return x",
+            "assert f([0]) == [0, 1]\nassert f([0]) == [0, 1]",
+            Verdict.OK,
+        ),
         ("while True: pass", "assert f(1)", Verdict.TIMEOUT),
         ("return 'x' * 2**22", "assert f(1)", Verdict.OUTPUT),
         ("return bytearray(2**31)", "assert f(1)", Verdict.WRONG),

@@ -433,6 +433,6 @@ def test_episodes_on_a_silent_server_could_not_be_played(
     environment = domain.environment()
     environment.reset(task)
     impatient.answers += [9.0] * 99
-    with pytest.raises(EpisodeError, match="there is no sandbox: .* did not answer") as caught:
+    with pytest.raises(EpisodeError, match=r"there is no sandbox: .* did not answer") as caught:
         environment.step(f"```python\n{JOB.program}\n```")
     assert not caught.value.lost

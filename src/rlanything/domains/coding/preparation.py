@@ -156,9 +156,9 @@ def _tests(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
         if "description" in entry and "public_tests" in entry:
             return _of_contests(place, entry)
         if "question" not in entry:
-            known = "neither 'question' nor 'question_content' nor 'description' with 'public_tests'"
+            fault = "there is neither 'question' nor 'question_content' nor 'public_tests'"
             remedy = "give a file of the paper's, LiveCodeBench's, APPS, TACO or CodeContests"
-            fail(place, f"there is {known}", remedy)
+            fail(place, fault, remedy)
         if "input_output" in entry and "test_input" not in entry:
             return _of_apps(place, entry)
         if str(entry.get("test_method", "stdio")).startswith("function"):
