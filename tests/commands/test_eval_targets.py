@@ -47,6 +47,11 @@ def test_what_looks_like_a_path_must_exist(
     assert remedy in str(caught.value)
 
 
+def test_a_domain_with_nano_models_of_its_own_is_told_their_recipe() -> None:
+    with pytest.raises(RecipeError, match="AlfWorld's models; for those of coding use coding-nano"):
+        run_eval(replace(request("nano"), domain="coding"), Progress(Console(quiet=True)))
+
+
 @pytest.mark.parametrize("target", ["org/model", "gpt2", "tiny"])
 def test_an_id_of_a_hub_and_a_shipped_recipe_are_taken_as_such(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str

@@ -279,9 +279,55 @@ PROCESSES = [
     tries("signals its parent", "import os\nassert os.getppid()\nos.kill(os.getppid(), 0)"),
     tries("signals everybody", "import os\nos.kill(-1, 0)"),
     tries("signals a process", "import os\nos.kill($victim, 0)"),
+    tries("signals its group", "import os\nos.killpg(os.getpgrp(), 0)"),
+    tries("signals its session", "import os\nos.killpg(os.getsid(0), 0)"),
+    *(
+        Attack(f"{name} to its group", f"import os, signal, time\nos.kill(0, {name})\n{more}", how)
+        for name, how, more in (
+            ("signal.SIGSTOP", "hangs", "time.sleep(60)"),
+            ("signal.SIGTSTP", "hangs", "time.sleep(60)"),
+            ("signal.SIGKILL", "dies", ""),
+            ("signal.SIGTERM", "dies", ""),
+            ("signal.SIGUSR1", "dies", ""),
+            ("signal.SIGRTMAX", "dies", ""),
+        )
+    ),
+    *(
+        tries(
+            f"has its group told by {name}",
+            f"import fcntl, os, socket, struct\na, b = socket.socketpair()\n"
+            f"group = struct.pack('i', -os.getpgrp())\n{body}",
+        )
+        for name, body in (
+            ("F_SETOWN", "fcntl.fcntl(a, 8, -os.getpgrp())"),
+            ("F_SETOWN_EX", "fcntl.fcntl(a, 15, struct.pack('ii', 2, os.getpgrp()))"),
+            ("FIOSETOWN", "fcntl.ioctl(a, 0x8901, group)"),
+            ("SIOCSPGRP", "fcntl.ioctl(a, 0x8902, group)"),
+        )
+    ),
     tries(
-        "signals its group",
-        "import os\nassert os.getpgrp() not in (0, 1)\nos.killpg(os.getpgrp(), 0)",
+        "chooses the signal of its descriptors",
+        "import fcntl, os\nfcntl.fcntl(os.pipe()[0], 10, 9)",
+    ),
+    tries("locks a file", "import fcntl, os\nfcntl.flock(os.open(os.__file__, 0), fcntl.LOCK_SH)"),
+    tries(
+        "locks a part of a file",
+        "import fcntl, os\nfcntl.lockf(os.open(os.__file__, 0), fcntl.LOCK_SH)",
+    ),
+    asks_kernel("dies with its parent", 157, 167, "1, 9, 0, 0, 0"),
+    asks_kernel("timer of a thread", 222, 107, "1, 0, room", BUFFER),
+    asks_kernel("POSIX message queue", 240, 180, "b'rlanything', 0, 0, 0"),
+    asks_kernel("queues a signal to a thread", 297, 240, "-1, -1, 40, room", BUFFER),
+    asks_kernel("signals by descriptor", 424, 424, "-1, 0, 0, 0"),
+    asks_kernel("its priority of input", 251, 30, "1, 0, 0x4000"),
+    Attack(
+        "wakes what waits on a file of the library",
+        "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "libc.mmap.restype = ctypes.c_void_p\nfile = os.open(os.__file__, os.O_RDONLY)\n"
+        "page = ctypes.c_void_p(libc.mmap(None, 4096, 1, 1, file, 0))\n"
+        "number = 98 if os.uname().machine == 'aarch64' else 202\n"
+        "print('REACHED' if libc.syscall(number, page, 1, 1, 0, 0, 0) == 0 else 'refused')",
+        boxed=(Verdict.OK,),
     ),
     tries("runs a shell", "import os\nassert os.system('true') == 0"),
     tries("runs a program", "import subprocess\nsubprocess.run(['true'], check=True)"),

@@ -30,6 +30,9 @@ READERS = {
     "map": "import sys\ninput = sys.stdin.readline\nprint([*map(str, input().split())])",
     "seek": "import sys\nsys.stdin.read(1)\nsys.stdin.seek(0)\nprint(repr(sys.stdin.read()))",
     "echo": "import sys\nsys.stdout.write(sys.stdin.read())",
+    "device": "import sys\nsys.stdin = open('/dev/stdin')\nprint(repr(sys.stdin.read()))",
+    "device by path": "from pathlib import Path\nprint(repr(Path('/dev/stdin').read_bytes()))",
+    "exit at the end": "while True:\n    try: print(repr(input()))\n    except EOFError: exit()",
 }
 INPUTS = {
     "nothing": b"",
@@ -65,6 +68,30 @@ ENDINGS = (
     *(f"import os\nprint('lost')\nos._exit({code})" for code in (0, 1, 7, 255, 256)),
     *(f"import os\nprint('kept', flush=True)\nos._exit({code})" for code in (0, 3)),
     "exit()", "exit(3)", "quit('q')", "print(1); exit(0)",
+    "def main():\n  print(1)\n  quit()\nmain()",
+    "import sys\ntry: exit(2)\nexcept SystemExit as e: print(e.code)\nprint(sys.stdin.closed)",
+    "import atexit\natexit.register(print, 'bye')\nexit()", "exit('said')",
+    "print(exit, repr(quit), type(exit), type(copyright), type(help))",
+    "copyright()", "credits()", "help(len)", "help()",
+    "import builtins\nprint(sorted(dir(builtins)))", "import threading\n"
+    "t = threading.Thread(target=lambda: exit(3))\nt.start(); t.join()\nprint(1)",
+    "print(__name__, __doc__, __package__, __spec__, __cached__)",
+    "import os\nprint(os.path.basename(__file__), os.path.isabs(__file__))",
+    "import sys\nprint(sys.argv, sys.orig_argv[1:], sys.flags.no_site)",
+    "def f(n): return n and 1 + f(n - 1)\nprint(f(990))",
+    "import sys\nsys.setrecursionlimit(5000)\ndef f(n): return n and 1 + f(n - 1)\nprint(f(4990))",
+    "import resource as r, sys\nr.setrlimit(r.RLIMIT_STACK, (r.RLIM_INFINITY, r.RLIM_INFINITY))\n"
+    "sys.setrecursionlimit(10**6)\ndef f(n): return n and 1 + f(n - 1)\nprint(f(10**5))",
+    "import threading, sys\nthreading.stack_size(2**27)\nsys.setrecursionlimit(10**6)\n"
+    "def f(n): return n and 1 + f(n - 1)\nt = threading.Thread(target=lambda: print(f(10**5)))\n"
+    "t.start(); t.join()",
+    "import os, sys\nsys.stderr = open(os.devnull, 'w')\nprint('x', file=sys.stderr)\nprint(1)",
+    "import contextlib, os\n"
+    "with open(os.devnull, 'w') as f, contextlib.redirect_stdout(f): print(1)\nprint(2)",
+     "print(repr(open('/dev/null').read()), open('/dev/null', 'rb').read(9))",
+    "open('/dev/null', 'wb').write(b'x' * 10**6)\nprint(1)",
+    "print(1, file=open('/dev/stdout', 'w'))", "with open('/dev/stderr', 'w') as f: f.write('x')",
+    "open('/nowhere/at/all')", "open('/dev/stdin', 'nonsense')", "open(1.5)", "open([])",
     "def f(:\n", "print('unclosed", "  x = 1", "if 1:\nprint(1)", "return 1", "x = 1 +", "\0",
     "await x", "print 1", "é = 1\nprint(é)", "from __future__ import nothing",
     "from __future__ import annotations\ndef f(x: Unknown): pass\nprint(f.__annotations__)",

@@ -19,8 +19,10 @@ Shown = tuple[Path, PurePosixPath]
 """A path on the host and its path in a box, where it can only be read."""
 
 ISOLATED = ("--unshare-user", "--unshare-all", "--die-with-parent")
-"""Namespaces of its own, which end with bwrap. No --new-session: a box is ended by its group, which
-the first process inside would leave before it has asked to die with bwrap.
+"""Namespaces of its own, which end with bwrap, as bwrap does with the thread that starts it: keep
+that thread. No --new-session: a box is ended by its group, which the first process inside would
+leave before it has asked to die with bwrap. What runs untrusted programs inside calls `setsid`:
+they could signal the group.
 """
 
 _STAGING = "/tmp"

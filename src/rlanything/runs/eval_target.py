@@ -280,6 +280,9 @@ def _recipe(request: EvalRequest) -> Recipe:
         refuse_models(request.target, recipe, request.overrides)
     else:
         refuse_mistyped(request.target)
+        own = f"{request.domain}-nano"
+        if request.target == "nano" and own in shipped_files() and request.domain != "alfworld":
+            raise RecipeError(f"nano: AlfWorld's models; for those of {request.domain} use {own}")
         # The environment's own list of actions, where it has one, is what any model can play with.
         policy = {"model": request.target, "decoding": "choices", "max_tokens": 64}
         data = {"name": "eval", "domain": {"name": "alfworld"}, "policy": policy}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
+import venv
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,7 +18,7 @@ LIMITS = Limits(cpu_seconds=10, wall_seconds=60)
 
 
 def plain(folder: Path, number: int, program: Program) -> tuple[bytes, int]:
-    """What `python -I -S` prints, and its exit status."""
+    """What `python -I` prints where no package is installed, and its exit status."""
     _, source, stdin = program
     place = folder / str(number)
     place.mkdir()
@@ -26,7 +26,7 @@ def plain(folder: Path, number: int, program: Program) -> tuple[bytes, int]:
     (place / "program.py").write_bytes(source.encode("utf-8", "surrogatepass"))
     with open(place / "stdin", "rb") as read, open(place / "stdout", "w+b") as out:
         ended = subprocess.run(
-            [sys.executable, "-I", "-S", "program.py"],
+            [folder / "venv" / "bin" / "python", "-I", "program.py"],
             stdin=read,
             stdout=out,
             stderr=subprocess.DEVNULL,
@@ -45,6 +45,7 @@ def status(result: RunResult) -> int:
 
 def test_outputs_and_exit_statuses_are_those_of_plain_python(tmp_path: Path) -> None:
     assert len(PROGRAMS) >= 500
+    venv.create(tmp_path / "venv", symlinks=True)
     jobs = [Job(source, stdin, limits=LIMITS) for _, source, stdin in PROGRAMS]
     with LocalExecutor(2) as executor, ThreadPoolExecutor(2) as threads:
         boxed = executor.run_all(jobs)

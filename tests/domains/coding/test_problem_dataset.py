@@ -137,6 +137,10 @@ FAULTS: tuple[tuple[Any, str], ...] = (
     (ENTRY | {"test_time_limit": 1e9}, "'test_time_limit'"),
     (ENTRY | {"test_time_limit": 1e308}, "'test_time_limit'"),
     (ENTRY | {"test_time_limit": 10**400}, "'test_time_limit'"),
+    *(
+        (ENTRY | {"test_tolerance": value}, "give a number from 0 to below 1")
+        for value in (-1, 1, "0", True, float("nan"), float("inf"), [])
+    ),
     (ENTRY | {"test_input": "1\n"}, "'test_input'"),
     (ENTRY | {"test_output": [3, 5, 0]}, "'test_output'"),
     (ENTRY | {"test_output": ["3"]}, "3 inputs and 1 outputs"),

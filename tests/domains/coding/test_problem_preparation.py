@@ -107,6 +107,78 @@ def test_a_packed_text_is_read_whatever_protocol_pickled_it(tmp_path: Path, prot
     assert problem.tests[1] == Example("é\n" * 400, "4")
 
 
+APPS: dict[str, Any] = {
+    "problem_id": 4,
+    "question": "Read a number and print its double.",
+    "solutions": json.dumps(["print(2 * int(input()))"]),
+    "input_output": json.dumps({"inputs": ["2\n", "-3\n"], "outputs": ["4\n", "-6\n"]}),
+    "difficulty": "interview",
+    "url": "https://example.org/4",
+    "starter_code": "",
+}
+CONTESTS: dict[str, Any] = {
+    "name": "4_A. Double",
+    "description": "Read a number and print its double.",
+    "public_tests": {"input": ["2\n"], "output": ["4\n"]},
+    "private_tests": {"input": [], "output": []},
+    "generated_tests": {"input": ["-3\n"], "output": ["-6\n"]},
+    "source": 2,
+    "difficulty": 2,
+    "solutions": {"language": [3], "solution": ["print(2 * int(input()))"]},
+    "time_limit": {"seconds": 2, "nanos": 0},
+    "input_file": "",
+    "output_file": "",
+}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        APPS,
+        APPS | {"input_output": {"inputs": ["2\n", ["-3", ""]], "outputs": [["4", ""], "-6\n"]}},
+        CONTESTS,
+        CONTESTS | {"private_tests": None},
+        CONTESTS
+        | {
+            "public_tests": [{"input": "2\n", "output": "4\n"}],
+            "generated_tests": [{"input": "-3\n", "output": "-6\n"}],
+        },
+    ],
+)
+def test_other_published_fields_are_read(tmp_path: Path, entry: dict[str, Any]) -> None:
+    [line] = prepared(written(tmp_path / "p.jsonl", [entry], lines=True), tmp_path / "out")
+    assert line == "p.jsonl: 1 problems, 6 s a test"
+    [(_, problem)] = read_problems(tmp_path / "out" / "p.jsonl")
+    assert problem.question == PAPERS["question"]
+    assert problem.tests == (Example("2\n", "4\n"), Example("-3\n", "-6\n"))
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        (APPS | {"input_output": json.dumps({"fn_name": "f"})}, "with function-style tests"),
+        (APPS | {"input_output": ""}, "without tests"),
+        (APPS | {"input_output": None}, "without tests"),
+        (APPS | {"input_output": '{"inputs": [], "outputs": []}'}, "without tests"),
+        (CONTESTS | {"public_tests": {}, "generated_tests": {}}, "without tests"),
+        (CONTESTS | {"input_file": "in.txt"}, "that read or write files"),
+        (CONTESTS | {"difficulty": 3}, "harder than 2"),
+    ],
+)
+def test_other_published_fields_are_left_out_with_their_reason(
+    tmp_path: Path, entry: dict[str, Any], reason: str
+) -> None:
+    [line] = prepared(written(tmp_path / "p.json", [PAPERS, entry]), tmp_path / "out")
+    assert line == f"p.jsonl: 1 problems, 6 s a test; left out of p.json: 1 {reason}"
+
+
+def test_a_tolerance_of_the_file_is_kept(tmp_path: Path) -> None:
+    entries = [PAPERS | {"test_tolerance": 0}, PAPERS | {"question": "Another."}]
+    prepared(written(tmp_path / "p.json", entries), tmp_path / "out")
+    kept = [problem.tolerance for _, problem in read_problems(tmp_path / "out" / "p.jsonl")]
+    assert kept == [0.0, 1e-6]
+
+
 def test_what_is_left_out_is_said_with_its_count(tmp_path: Path) -> None:
     functional = [{"input": "[1]", "output": "1", "testtype": "functional"}]
     entries = [
@@ -172,6 +244,12 @@ def private(value: Any) -> dict[str, Any]:
     [
         ("text", "'text' is no object"),
         ({"prompt": "x"}, "neither 'question' nor 'question_content'"),
+        (APPS | {"input_output": "{"}, "'input_output' is no JSON object"),
+        (APPS | {"input_output": "[1]"}, "'input_output' is no JSON object"),
+        (APPS | {"input_output": {"inputs": ["1"], "outputs": ["1", "2"]}}, "1 inputs and 2"),
+        (APPS | {"input_output": {"inputs": "1", "outputs": ["1"]}}, "no list of texts"),
+        (CONTESTS | {"private_tests": "x"}, "'private_tests' is no list of inputs"),
+        (CONTESTS | {"public_tests": {"input": ["1"]}}, "'public_tests' is no list of inputs"),
         ({k: v for k, v in PAPERS.items() if k != "test_output"}, "there is no 'test_output'"),
         (PAPERS | {"test_method": "mystery"}, "'test_method' is 'mystery'"),
         (PAPERS | {"test_input": []}, "0 inputs and 2 outputs"),
@@ -209,12 +287,14 @@ def test_a_packed_text_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_file_without_a_problem_left_is_refused(tmp_path: Path) -> None:
+    function = numbered(3, test_method="functional")
     cases: list[tuple[list[Any], Use, str]] = [
-        (numbered(2, difficulty=9), "evaluation", "p.jsonl"),
-        (numbered(5), "both", "p_train.jsonl"),
+        (numbered(2, difficulty=9), "evaluation", "p.jsonl; left out of p.json: 2 harder than 2: "),
+        (function, "train", "p_train.jsonl; left out of p.json: 3 with function-style tests: "),
+        (numbered(5), "both", "p_train.jsonl: "),
     ]
     for entries, use, name in cases:
-        with pytest.raises(DomainError, match=f"no problem is left for {name}"):
+        with pytest.raises(DomainError, match=f"no problem is left for {name}give a file with"):
             prepared(written(tmp_path / "p.json", entries), tmp_path / use, use)
 
 

@@ -28,6 +28,7 @@ from helpers.hostile_answers import (
     redirect,
 )
 from rlanything import backoff
+from rlanything.domains.base import EpisodeError
 from rlanything.domains.coding.domain import Coding
 from rlanything.domains.coding.sandbox import remote
 from rlanything.domains.coding.sandbox.base import (
@@ -378,3 +379,60 @@ def test_what_a_server_refuses_of_one_program_alone_is_that_programs_error(
     result = RemoteExecutor(server.url).run(JOB)
     assert result.verdict is Verdict.ERROR
     assert result.reason.endswith("; another program ran")
+
+
+@pytest.fixture
+def impatient(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """A server that is asked for .2 s."""
+    monkeypatch.setattr(remote, "GRACE_SECONDS", 0.2 - JOB.limits.wall)
+    monkeypatch.setattr(remote, "TRIAL_SECONDS", 0.2)
+    monkeypatch.setattr(remote, "SILENT_SECONDS", 0.1)
+    return server
+
+
+def test_a_silent_server_is_refused_in_a_line_and_not_asked_by_every_run(impatient: Server) -> None:
+    impatient.answers += [1.0] * 99
+    executor = RemoteExecutor(impatient.url, parallel=4)
+    began = time.monotonic()
+    with pytest.raises(SandboxUnavailable, match=r"did not answer within 0.2 s, nor a trial") as it:
+        executor.run_all([JOB] * 4)
+    executor.close()
+    assert len(str(it.value).splitlines()) == 1
+    asked = len(impatient.bodies)
+    for _ in range(50):
+        with pytest.raises(SandboxUnavailable, match="did not answer"):
+            executor.run(JOB)
+    assert len(impatient.bodies) == asked
+    assert time.monotonic() - began < 3
+
+
+def test_a_silent_server_is_asked_again_after_a_while(
+    impatient: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "REMEMBERED_SECONDS", 0.0)
+    impatient.answers += [1.0] * 2
+    executor = RemoteExecutor(impatient.url)
+    with pytest.raises(SandboxUnavailable):
+        executor.run(JOB)
+    assert executor.run(JOB).verdict is Verdict.OK
+
+
+def test_a_program_to_which_alone_a_server_is_silent_has_failed(impatient: Server) -> None:
+    impatient.answers += [1.0, finished("42\n")]
+    result = RemoteExecutor(impatient.url).run(JOB)
+    assert result.verdict is Verdict.ERROR
+    assert result.reason.endswith("did not answer within 0.2 s; another program ran")
+
+
+def test_episodes_on_a_silent_server_could_not_be_played(
+    impatient: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "GRACE_SECONDS", 0.2 - 3.5)
+    domain = Coding(sandbox=impatient.url)
+    [task] = domain.tasks("train", 1, 0)
+    environment = domain.environment()
+    environment.reset(task)
+    impatient.answers += [9.0] * 99
+    with pytest.raises(EpisodeError, match=r"there is no sandbox: .* did not answer") as caught:
+        environment.step(f"```python\n{JOB.program}\n```")
+    assert not caught.value.lost

@@ -13,6 +13,7 @@ from rlanything.domains.coding.sandbox.syscalls import ALLOWED, CHECKED
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 REFUSE, UNKNOWN = 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
+AGAIN = 0x50000 | errno.EAGAIN
 MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
 
@@ -63,12 +64,23 @@ def test_every_number_gets_the_answer_of_the_table(machine: str) -> None:
     [
         ("clone", (0x3D0F00,), ALLOW),  # a thread of glibc's
         ("clone", (0x7D0F00,), ALLOW),  # and of musl's
+        ("clone", (0x3D0F00 & ~0x400,), REFUSE),  # with descriptors of its own
         ("clone", (17,), REFUSE),  # fork
         ("clone", (0x4111,), REFUSE),  # vfork
         ("clone", (0x3D0F00 | 0x10000000,), REFUSE),  # in a new user namespace
         ("clone3", (0, 0), UNKNOWN),
         ("kill", (1, 15), ALLOW),
         ("kill", (1, 9), KILL),
+        ("kill", (0, 19), REFUSE),  # its group
+        ("kill", (2**32, 19), REFUSE),  # the kernel reads an int
+        ("kill", (2**32 - 1, 19), REFUSE),  # everybody
+        ("kill", (2**64 - 5, 9), REFUSE),  # another group
+        ("kill", (2**31, 15), REFUSE),
+        ("futex", (0, 128), ALLOW),  # FUTEX_WAIT, private
+        ("futex", (0, 128 + 9 + 256), ALLOW),
+        ("futex", (0, 0), AGAIN),
+        ("futex", (0, 1), AGAIN),
+        ("futex", (0, 2**32 + 1), AGAIN),
         ("tgkill", (1, 1, 9), KILL),
         ("tkill", (1, 9), KILL),
         ("fcntl", (0, 1030), ALLOW),

@@ -7,6 +7,8 @@ One JSON list, or one JSON object a line, with these keys; others are ignored:
     test_output      a list of as many texts, what it must print
     test_time_limit  seconds for each test
     test_method      "stdio", which is also the default
+    test_tolerance   largest difference, absolute or relative, from an expected number with a point
+                     or an exponent; 1e-6 by default; 0: all must be printed as expected
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any, NoReturn, TextIO
 
 from rlanything.domains.base import DomainError, MissingData
 from rlanything.domains.coding.problem import Example, Problem
-from rlanything.domains.coding.sandbox.base import MOST
+from rlanything.domains.coding.sandbox.base import MOST, TOLERANCE
 from rlanything.surrogates import whole_characters
 
 _CHUNK_CHARACTERS = 1 << 20
@@ -175,6 +177,11 @@ def problem_of(place: str, entry: Any, most_tests: int | None = None) -> Problem
     if type(limit) not in (int, float) or not 0 < limit <= longest:
         fault = f"'test_time_limit' is {reprlib.repr(limit)}"
         fail(place, fault, f"give seconds above 0, {longest:g} at most")
+    tolerance = entry.get("test_tolerance")
+    tolerance = TOLERANCE if tolerance is None else tolerance
+    if type(tolerance) not in (int, float) or not 0 <= tolerance < 1:
+        fault = f"'test_tolerance' is {reprlib.repr(tolerance)}"
+        fail(place, fault, "give a number from 0 to below 1")
     for key in ("test_input", "test_output"):
         texts = entry[key]
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -191,6 +198,7 @@ def problem_of(place: str, entry: Any, most_tests: int | None = None) -> Problem
         question=whole_characters(question.replace("\r\n", "\n").strip()),
         tests=tuple(Example(whole_characters(i), whole_characters(o)) for i, o in pairs),
         time_limit_seconds=float(limit),
+        tolerance=float(tolerance),
     )
 
 

@@ -15,7 +15,7 @@ from rlanything.domains.coding.answers import (
     unit_test_in,
     unit_test_under_headings,
 )
-from rlanything.domains.coding.checking import disagreement, limits_of, run_table, scores_on
+from rlanything.domains.coding.checking import disagreement, run_table, score, shown
 from rlanything.domains.coding.dataset import sample_problems
 from rlanything.domains.coding.environment import CodingEnvironment
 from rlanything.domains.coding.humaneval import humaneval_problems
@@ -155,7 +155,7 @@ class Coding:
     def prepare(
         source: Path, folder: Path, use: Use | None, on_bytes: Callable[[int], None]
     ) -> list[str]:
-        """Writes problem files from the paper's data, or LiveCodeBench's (see `preparation`)."""
+        """Writes problem files from published ones, such as the paper's (see `preparation`)."""
         from rlanything.domains.coding.preparation import prepare
 
         return prepare(source, folder, use, on_bytes)
@@ -290,13 +290,13 @@ class Coding:
             return [[] for _ in responses]  # a test of stdin and stdout says nothing of a function
         table = [[0] * len(tests) for _ in responses]
         readable, runs = self._runs(task, responses, tests)
-        examples = list(readable.values())
-        scores = dict(zip(runs, scores_on(list(runs.values()), examples), strict=True))
         for row in range(len(responses)):
             # A response without a program passes no test.
-            row_scores = scores.get(row, [-1] * len(examples))
-            for column, score in zip(readable, row_scores, strict=True):
-                table[row][column] = score
+            row_scores = [-1] * len(readable)
+            if row in runs:
+                row_scores = [score(run) for run in runs[row]]
+            for column, value in zip(readable, row_scores, strict=True):
+                table[row][column] = value
         return table
 
     def test_outputs(
@@ -305,7 +305,7 @@ class Coding:
         table = [[""] * len(tests) for _ in responses]
         readable, runs = self._runs(task, responses, tests)
         for row in range(len(responses)):
-            printed = map(_printed, runs[row]) if row in runs else [NO_PROGRAM] * len(readable)
+            printed = map(shown, runs[row]) if row in runs else [NO_PROGRAM] * len(readable)
             for column, text in zip(readable, printed, strict=True):
                 table[row][column] = text
         return table
@@ -338,9 +338,8 @@ class Coding:
             for row, program in enumerate(map(program_in, responses))
             if program is not None
         }
-        inputs = [test.input for test in readable.values()]
-        limits = limits_of(problem, self._memory_mb)
-        runs = run_table(self.executor, list(rows.values()), inputs, limits)
+        programs, examples = list(rows.values()), list(readable.values())
+        runs = run_table(self.executor, problem, programs, examples, self._memory_mb)
         return readable, dict(zip(rows, runs, strict=True))
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> None:
@@ -374,11 +373,6 @@ def _difficulties(given: Sequence[int]) -> tuple[int, int]:
     ):
         raise DomainError(f"difficulty is {given!r}: give [fewest, most] from {low} to {high}")
     return given[0], given[1]
-
-
-def _printed(run: RunResult) -> str:
-    """Returns what a program printed, white space levelled, or how it ended if not well."""
-    return " ".join(run.text.split()) if run.verdict is Verdict.OK else f"({run.verdict})"
 
 
 def _shown(test: Example) -> str:

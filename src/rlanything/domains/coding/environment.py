@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from rlanything.domains.base import EpisodeError, Observation, StepResult
 from rlanything.domains.coding.answers import program_in
-from rlanything.domains.coding.checking import ground_truth_jobs
+from rlanything.domains.coding.checking import ground_truth
 from rlanything.domains.coding.problem import Problem
 from rlanything.domains.coding.sandbox.base import (
     Executor,
@@ -56,9 +56,8 @@ class CodingEnvironment:
         if program is None:
             observation = Observation("There is no fenced Python program in the answer.")
             return StepResult(observation, None, False, -1, 0.0)
-        jobs = ground_truth_jobs(self._problem, program, self._memory_mb)
         try:
-            results = self._executor().run_all(jobs)
+            results = ground_truth(self._executor(), self._problem, program, self._memory_mb)
         except SandboxUnavailable as fault:
             raise EpisodeError(self._task_id, f"there is no sandbox: {fault}") from fault
         for result in results:

@@ -44,10 +44,12 @@ def humaneval_problems() -> dict[str, Problem]:
 
 def _problem(entry: dict[str, str]) -> Problem:
     name = entry["entry_point"]
+    # Some checks use what stands before the function, such as the inverse of it.
+    helpers = entry["prompt"][: entry["prompt"].rindex(f"def {name}(")].strip()
     return Problem(
         question=_QUESTION.format(prompt=entry["prompt"].strip()),
         tests=(),
         time_limit_seconds=TIME_LIMIT_SECONDS,
-        check=f"{entry['test'].strip()}\n\ncheck({name})\n",
+        check=f"{helpers}\n\n{entry['test'].strip()}\n\ncheck({name})\n".lstrip(),
         entry_point=name,
     )

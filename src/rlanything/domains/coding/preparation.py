@@ -4,7 +4,10 @@ Read are JSON lists and JSON lines of
 
 - the paper's entries: `question`, `test_input`, `test_output`, maybe `test_method`, `difficulty`;
 - LiveCodeBench's: `question_content`, `public_test_cases`, `private_test_cases`, lists as JSON. The
-  private ones may be packed (base64, zlib, a pickled text), and nothing is ever unpickled.
+  private ones may be packed (base64, zlib, a pickled text), and nothing is ever unpickled;
+- those of APPS and TACO: `question`, `input_output` (JSON: `inputs`, `outputs`, maybe `fn_name`);
+- DeepMind's CodeContests: `description`, and `public_tests`, `private_tests`, `generated_tests`,
+  each with its `input` and `output`.
 
 Written are the lines that `dataset` reads, with the time limits of the paper's own preparation.
 """
@@ -27,6 +30,7 @@ from typing import Any
 from rlanything.domains.base import Use
 from rlanything.domains.coding.dataset import fail, problem_of, read_entries
 from rlanything.domains.coding.problem import Problem
+from rlanything.domains.coding.sandbox.base import TOLERANCE
 
 TRAIN_SECONDS, EVALUATION_SECONDS = 2.0, 6.0
 """Time limits of a test in the paper's preparation."""
@@ -40,6 +44,9 @@ _TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE")
 _AROUND = ("PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP")
 """What stands around a text that was pickled alone."""
 _FUNCTION = "with function-style tests"
+_NO_TESTS = "without tests"
+_FILES = "that read or write files"
+_CONTESTS_TESTS = ("public_tests", "private_tests", "generated_tests")
 
 
 def prepare(
@@ -55,17 +62,30 @@ def prepare(
     held: list[Problem] = []
     if use != "evaluation":
         training = problems if use == "train" else _hold_out(problems, held)
-        lines.append(_write(folder / f"{name}{_TRAIN}.jsonl", training, TRAIN_SECONDS, source))
+        path = folder / f"{name}{_TRAIN}.jsonl"
+        lines.append(_write(path, training, TRAIN_SECONDS, source, left_out))
     if use != "train":
         evaluated = problems if use == "evaluation" else held
-        lines.append(_write(folder / f"{name}.jsonl", evaluated, EVALUATION_SECONDS, source))
-    if left_out:
-        counts = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
-        lines[-1] += f"; left out of {source.name}: {counts}"
+        path = folder / f"{name}.jsonl"
+        lines.append(_write(path, evaluated, EVALUATION_SECONDS, source, left_out))
+    lines[-1] += _counts(left_out, source)
     return lines
 
 
-def _write(path: Path, problems: Iterable[Problem], seconds: float, source: Path) -> str:
+def _counts(left_out: Counter[str], source: Path) -> str:
+    """Returns how many problems were left out for each reason, as the end of a line; "" for
+    none."""
+    counts = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
+    return f"; left out of {source.name}: {counts}" if counts else ""
+
+
+def _write(
+    path: Path,
+    problems: Iterable[Problem],
+    seconds: float,
+    source: Path,
+    left_out: Counter[str],
+) -> str:
     """Writes problems as JSON lines; returns a line that says how many. Raises `DomainError` where
     there are none, or where another source has the same name."""
     count = 0
@@ -79,12 +99,15 @@ def _write(path: Path, problems: Iterable[Problem], seconds: float, source: Path
                     "test_time_limit": seconds,
                     "test_method": "stdio",
                 }
+                if problem.tolerance != TOLERANCE:
+                    entry["test_tolerance"] = problem.tolerance
                 file.write(f"{json.dumps(entry)}\n")
                 count += 1
     except FileExistsError:
         fail(str(source), f"another file became {path.name} already", "rename one of them")
     if not count:
-        fail(str(source), f"no problem is left for {path.name}", "give a file with more problems")
+        fault = f"no problem is left for {path.name}{_counts(left_out, source)}"
+        fail(str(source), fault, "give a file with more problems")
     return f"{path.name}: {count:,} problems, {seconds:g} s a test"
 
 
@@ -113,8 +136,8 @@ def _published(
             fail(place, f"{reprlib.repr(entry)} is no object", "give the file as it was published")
         tests = _tests(place, entry)
         difficulty = entry.get("difficulty")
-        if tests is None:
-            left_out[_FUNCTION] += 1
+        if isinstance(tests, str):
+            left_out[tests] += 1
         elif isinstance(difficulty, int | float) and difficulty > HARDEST:
             left_out[f"harder than {HARDEST}"] += 1
         else:
@@ -127,15 +150,20 @@ def _published(
                 yield problem
 
 
-def _tests(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns question, inputs and outputs; None for a problem that asks for a function."""
+def _tests(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
+    """Returns question, inputs and outputs, or the reason to leave a problem out."""
     if "question_content" not in entry:
+        if "description" in entry and "public_tests" in entry:
+            return _of_contests(place, entry)
         if "question" not in entry:
-            known = "neither 'question' nor 'question_content'"
-            fail(place, f"there is {known}", "give a file of the paper's or LiveCodeBench's")
+            fault = "there is neither 'question' nor 'question_content' nor 'public_tests'"
+            remedy = "give a file of the paper's, LiveCodeBench's, APPS, TACO or CodeContests"
+            fail(place, fault, remedy)
+        if "input_output" in entry and "test_input" not in entry:
+            return _of_apps(place, entry)
         if str(entry.get("test_method", "stdio")).startswith("function"):
-            return None
-        keys = ("question", "test_input", "test_output", "test_method")
+            return _FUNCTION
+        keys = ("question", "test_input", "test_output", "test_method", "test_tolerance")
         return {key: entry[key] for key in keys if key in entry}
     cases = [
         case
@@ -143,7 +171,7 @@ def _tests(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | None:
         for case in _cases(f"{place}, {key}", entry.get(key, "[]"))
     ]
     if any(case.get("testtype") == "functional" for case in cases):
-        return None
+        return _FUNCTION
     for case in cases:
         if case.get("testtype", "stdin") != "stdin" or not {"input", "output"} <= case.keys():
             fault = f"a test is not understood ({reprlib.repr(case)})"
@@ -153,6 +181,55 @@ def _tests(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | None:
         "test_input": [case["input"] for case in cases],
         "test_output": [case["output"] for case in cases],
     }
+
+
+def _of_apps(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
+    """Returns what `_tests` does, for an entry of APPS or TACO."""
+    tests = entry["input_output"] or {}
+    try:
+        tests = json.loads(tests or "{}") if isinstance(tests, str) else tests
+    except (ValueError, RecursionError) as error:
+        tests = _first_line(error)
+    if not isinstance(tests, dict):
+        fault = f"'input_output' is no JSON object ({reprlib.repr(tests)})"
+        fail(place, fault, "give the file as it was published")
+    if tests.get("fn_name"):
+        return _FUNCTION
+    if not tests.get("inputs"):
+        return _NO_TESTS
+    inputs, outputs = (_texts(tests.get(key)) for key in ("inputs", "outputs"))
+    return {"question": entry["question"], "test_input": inputs, "test_output": outputs}
+
+
+def _texts(tests: Any) -> Any:
+    """Returns texts of which some may be given as lists of lines."""
+    if not isinstance(tests, list):
+        return tests
+    return ["\n".join(map(str, test)) if isinstance(test, list) else test for test in tests]
+
+
+def _of_contests(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
+    """Returns what `_tests` does, for an entry of DeepMind's CodeContests."""
+    if entry.get("input_file") or entry.get("output_file"):
+        return _FILES
+    inputs: list[Any] = []
+    outputs: list[Any] = []
+    for key in _CONTESTS_TESTS:
+        tests = entry.get(key) or {}
+        if isinstance(tests, list) and all(isinstance(test, dict) for test in tests):
+            # Tests as objects, instead of lists of inputs and outputs.
+            tests = {side: [test.get(side) for test in tests] for side in ("input", "output")}
+        given, expected = (
+            (tests.get("input"), tests.get("output")) if isinstance(tests, dict) else (None, None)
+        )
+        if tests and not (isinstance(given, list) and isinstance(expected, list)):
+            fault = f"{key!r} is no list of inputs and outputs ({reprlib.repr(tests)})"
+            fail(place, fault, "give the file as it was published")
+        inputs += given or []
+        outputs += expected or []
+    if not inputs:
+        return _NO_TESTS
+    return {"question": entry["description"], "test_input": inputs, "test_output": outputs}
 
 
 def _cases(place: str, text: Any) -> list[dict[str, Any]]:

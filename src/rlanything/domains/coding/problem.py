@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlanything.domains.coding.sandbox.base import TOLERANCE
+
 
 @dataclass(frozen=True, slots=True)
 class Example:
@@ -25,14 +27,16 @@ class Problem:
     """The ground truth; empty where `check` decides."""
     time_limit_seconds: float = 1.0
     """Seconds for each test on its own; for `check` as a whole."""
+    tolerance: float = TOLERANCE
+    """Largest difference from an expected number that has a fraction; 0: none."""
     family: str = ""
     """The embedded family it was made from; "" for a problem from a file."""
     difficulty: int = 0
     """1 to 5 within its family; 0: unknown."""
     check: str | None = None
-    """Code that runs after the program and raises if it is wrong; None: stdin and stdout decide."""
+    """Code that calls `entry_point` and raises if it is wrong; None: stdin and stdout decide."""
     entry_point: str = ""
-    """The function that `check` calls; "" where there is no `check`."""
+    """The function of the program that `check` calls; "" where there is no `check`."""
     spec: Mapping[str, Any] | None = None
     """The family's recipe for it (see `families`); None for a problem that no family made."""
 
@@ -50,6 +54,8 @@ class Problem:
             "entry_point": self.entry_point,
             "spec": None if self.spec is None else dict(self.spec),
         }
+        if self.tolerance != TOLERANCE:
+            data["tolerance"] = self.tolerance
         return data | {key: value for key, value in optional.items() if value}
 
     @classmethod

@@ -75,6 +75,8 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+TOLERANCE = 1e-6
+"""Default tolerance of printed numbers, as contests have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +88,15 @@ class Job:
     stdin: str | bytes = b""
     expected: str | None = None
     """The expected stdout, compared token by token; None: any output will do."""
-    tolerance: float | None = None
-    """Largest difference of numbers, absolute or relative; None: they must be equal."""
+    tolerance: float = TOLERANCE
+    """Largest difference from an expected number with a point or an exponent, absolute or relative
+    to it; whole numbers must be equal. 0: all tokens must be equal."""
     limits: Limits = DEFAULT_LIMITS
+    kept_bytes: int | None = None
+    """Number of bytes at the beginning of stdout that the result keeps; None: all."""
 
 
-CONTROL = Job("print(6 * 7)", expected="42")
+CONTROL = Job("print(6 * 7)", expected="42", limits=Limits(cpu_seconds=2.0))
 """A run that tells a program's fault from the executor's."""
 
 
@@ -101,7 +106,7 @@ class RunResult:
 
     verdict: Verdict
     stdout: bytes = b""
-    """All of stdout up to the limit, also where the program failed."""
+    """The beginning of stdout, or all of it up to the limit, also where the program failed."""
     stderr: str = ""
     """The last few kilobytes of stderr."""
     seconds: float = 0.0
@@ -110,6 +115,9 @@ class RunResult:
     """Peak resident memory in MiB; None: the executor cannot tell."""
     reason: str = ""
     """The reason, where the verdict alone does not say it."""
+    digest: str = ""
+    """Digest of all of stdout, white space apart, of a program that ended cleanly and of which the
+    job keeps a beginning; else ""."""
 
     @property
     def text(self) -> str:

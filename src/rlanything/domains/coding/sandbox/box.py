@@ -21,9 +21,10 @@ from rlanything.domains.coding.sandbox.seccomp import compile_filter
 from rlanything.domains.coding.sandbox.zygote import REPLY, REQUEST
 
 START_SECONDS = 60.0
-GRACE_SECONDS = 10.0
+GRACE_SECONDS = 4.0
 """Seconds beyond a run's limit within which the box must report."""
 CLOSE_SECONDS = 2.0
+"""Seconds within which a box ends by itself, and then those within which it must be gone."""
 
 
 class BoxDied(Exception):
@@ -48,8 +49,9 @@ class Ended:
 
 
 class Box:
-    """A box, started by its constructor. Raises `SandboxUnavailable` with the reason where it
-    cannot start."""
+    """A box, started by its constructor: it ends with the thread that calls that.
+
+    Raises `SandboxUnavailable` with the reason where it cannot start."""
 
     def __init__(self, imports: Sequence[str], packages: Sequence[str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -85,8 +87,9 @@ class Box:
         """The outermost process of the box, whose id is also that of its process group."""
         return self._process.pid
 
-    def run(self, job: Job) -> Ended:
-        """Runs a job in the box. Raises `BoxDied`."""
+    def run(self, job: Job, most_seconds: float) -> Ended:
+        """Runs a job in the box, which has to answer within `most_seconds`, and soon after the
+        job's own limit. Raises `BoxDied`."""
         program = job.program.encode("utf-8", "surrogatepass")
         stdin = job.stdin
         if isinstance(stdin, str):
@@ -95,7 +98,7 @@ class Box:
         try:
             _write(files[0], program)
             _write(files[1], stdin)
-            reply = self._ask(job.limits, files)
+            reply = self._ask(job.limits, files, most_seconds)
             status, exceeded, seconds, cpu_seconds, kilobytes = REPLY.unpack(reply)
             limit = job.limits.output_bytes
             sizes = [os.fstat(file).st_size for file in files[2:]]
@@ -114,7 +117,7 @@ class Box:
             for file in files:
                 os.close(file)
 
-    def _ask(self, limits: Limits, files: list[int]) -> bytes:
+    def _ask(self, limits: Limits, files: list[int], most_seconds: float) -> bytes:
         request = REQUEST.pack(
             limits.cpu_seconds,
             limits.wall,
@@ -123,20 +126,23 @@ class Box:
             limits.threads,
             math.ceil(limits.cpu_seconds) + 1,
         )
-        self._channel.settimeout(limits.wall + GRACE_SECONDS)
+        seconds = min(limits.wall + GRACE_SECONDS, most_seconds)
+        self._channel.settimeout(seconds)
         try:
             socket.send_fds(self._channel, [request], files)
             reply = self._channel.recv(REPLY.size)
+        except TimeoutError as error:
+            raise BoxDied(f"no answer within {seconds:.0f} s") from error
         except OSError as error:
             raise BoxDied(str(error)) from error
         if len(reply) != REPLY.size:
             raise BoxDied("it ended")
         return reply
 
-    def close(self) -> None:
-        """Ends every process of the box."""
+    def close(self, at_once: bool = False) -> None:
+        """Ends every process of the box, `at_once` without waiting for it to end by itself."""
         self._channel.close()  # at which the zygote ends, and the others after it
-        deadline = time.monotonic() + CLOSE_SECONDS
+        deadline = time.monotonic() + (0 if at_once else CLOSE_SECONDS)
         # Not reaped yet: until then the process group is surely this one.
         while (
             os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
@@ -145,15 +151,20 @@ class Box:
             time.sleep(0.002)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSE_SECONDS)
         if self._process.stderr is not None:
             self._process.stderr.close()
 
     def _last_words(self) -> str:
         self._channel.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGTERM)
-        _, stderr = self._process.communicate()
+        stderr = b""
+        for blow in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, blow)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                _, stderr = self._process.communicate(timeout=CLOSE_SECONDS)
+                break
         return stderr.decode("utf-8", "replace").strip()
 
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
+from collections.abc import Iterator
 
-from rlanything.domains.coding.sandbox.base import Verdict
+from rlanything.domains.coding.sandbox.base import Job, Verdict
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_LONGEST = 400
+"""Characters of the longest number that is compared as one."""
+_ROUNDING = 1e-15
+"""Share of a number by which reading it may change it."""
+_PIECE = 1 << 16
 
 
-def verdict_on(stdout: bytes, expected: str | None, tolerance: float | None) -> Verdict:
+def verdict_on(stdout: bytes, expected: str | None, tolerance: float) -> Verdict:
     """Returns OK or WRONG, for a program that ended cleanly."""
     if expected is None:
         return Verdict.OK
@@ -15,25 +25,57 @@ def verdict_on(stdout: bytes, expected: str | None, tolerance: float | None) -> 
     return Verdict.OK if same_tokens(said, expected, tolerance) else Verdict.WRONG
 
 
-def same_tokens(said: str, expected: str, tolerance: float | None = None) -> bool:
-    """Returns whether two texts are equal apart from white space; with a tolerance, finite numbers
-    may differ by it, absolutely or relative to the expected one."""
-    ours, theirs = said.split(), expected.split()
-    if ours == theirs:
-        return True
-    if tolerance is None or len(ours) != len(theirs):
-        return False
-    return all(
-        one == other or _close(one, other, tolerance)
+def same_tokens(said: str, expected: str, tolerance: float = 0.0) -> bool:
+    """Returns whether two texts are equal apart from white space. Where the expected token is a
+    number with a point or an exponent, another finite number may stand for it that differs by at
+    most `tolerance`, absolutely or relative to the expected one."""
+    theirs = expected.split()
+    # What follows the expected tokens is not split: a flood would become millions of tokens.
+    ours = said.split(None, len(theirs))
+    return len(ours) == len(theirs) and all(
+        one == other or (tolerance > 0 and _close(one, other, tolerance))
         for one, other in zip(ours, theirs, strict=True)
     )
 
 
 def _close(said: str, expected: str, tolerance: float) -> bool:
-    try:
-        one, other = float(said), float(expected)
-    except ValueError:
+    if expected.lstrip("+-").isdigit() or max(len(said), len(expected)) > _LONGEST:
         return False
-    if not (math.isfinite(one) and math.isfinite(other)):
-        return one == other
-    return abs(one - other) <= tolerance * max(1.0, abs(other))
+    if not (_NUMBER.fullmatch(said) and _NUMBER.fullmatch(expected)):
+        return False
+    one, other = float(said), float(expected)
+    allowed = (tolerance + _ROUNDING) * max(1.0, abs(other))
+    return math.isfinite(one) and math.isfinite(other) and abs(one - other) <= allowed
+
+
+def kept(job: Job, verdict: Verdict, stdout: bytes) -> tuple[bytes, str]:
+    """Returns the part of stdout that a job's result keeps, and its digest where that may be all
+    that is left to compare by."""
+    if job.kept_bytes is None:
+        return stdout, ""
+    clean = verdict in (Verdict.OK, Verdict.WRONG)
+    return stdout[: job.kept_bytes], _digest(stdout) if clean else ""
+
+
+def _digest(stdout: bytes) -> str:
+    """Returns a digest that does not depend on white space."""
+    state = hashlib.blake2b(digest_size=16)
+    for piece in _levelled(stdout):
+        state.update(piece)
+    return state.hexdigest()
+
+
+def _levelled(text: bytes) -> Iterator[bytes]:
+    """Yields a text with one blank between words, in pieces: an output may have millions."""
+    apart = begun = False
+    for start in range(0, len(text), _PIECE):
+        piece = text[start : start + _PIECE]
+        words = piece.split()
+        if words:
+            if begun and (apart or piece[:1].isspace()):
+                yield b" "
+            yield b" ".join(words)
+            begun = True
+            apart = piece[-1:].isspace()
+        else:
+            apart = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlanything.domains.bubblewrap import boxed, bubblewrap
+from rlanything.domains.bubblewrap import ISOLATED, boxed, bubblewrap
 from rlanything.domains.coding.sandbox.base import SandboxUnavailable
 from rlanything.domains.coding.sandbox.interpreter import (
     EXECUTABLE,
@@ -26,7 +26,8 @@ _ENVIRONMENT = {
 
 
 def box_command(python: Interpreter, channel: int) -> list[str]:
-    """Returns the command of a box whose zygote talks over the inherited descriptor `channel`.
+    """Returns the command of a box whose zygote talks over the inherited descriptor `channel`. The
+    box ends with the thread that starts the command.
 
     Raises `SandboxUnavailable` where bwrap is not installed."""
     program = bubblewrap()
@@ -35,7 +36,7 @@ def box_command(python: Interpreter, channel: int) -> list[str]:
             "bwrap is not installed: model-written programs are not run without it; install "
             "bubblewrap (Debian, Ubuntu: apt-get install bubblewrap)"
         )
-    options = ["--unshare-user", "--unshare-all", "--clearenv", "--hostname", "box"]
+    options = [*ISOLATED, "--clearenv", "--hostname", "box"]
     # The zygote makes a PID namespace for every run, which takes this capability within its own
     # user namespace. A run gives it up before the program begins.
     options += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]
@@ -47,7 +48,8 @@ def box_command(python: Interpreter, channel: int) -> list[str]:
     # An empty folder that cannot be written: a file left there would be seen by the next run, and
     # its memory would be counted nowhere.
     rest += ["--dir", "/box", "--remount-ro", "/", "--chdir", "/box", "--"]
-    # As -I, but for PYTHONHASHSEED, which -I ignores.
+    # As -I, but for PYTHONHASHSEED, which -I ignores. No -S: programs know `exit` and what else
+    # `site` adds; its folders of packages are empty here.
     zygote = Path(__file__).with_name("zygote.py").read_text(encoding="utf-8")
-    rest += [str(EXECUTABLE), "-s", "-P", "-S", "-c", zygote, str(channel), str(PACKAGES)]
+    rest += [str(EXECUTABLE), "-s", "-P", "-c", zygote, str(channel), str(PACKAGES)]
     return boxed(program, options, python.shown, rest)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import threading
+import time
+import weakref
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
 from rlanything.domains.coding.sandbox.base import CONTROL, Job, RunResult, Verdict
 from rlanything.domains.coding.sandbox.box import Box, BoxDied, Ended
-from rlanything.domains.coding.sandbox.comparison import verdict_on
+from rlanything.domains.coding.sandbox.comparison import kept, verdict_on
 
 TRIES = 3
 """Most tries of a run that somebody kills, or whose box dies."""
+EXTRA_SECONDS = 12.0
+"""Seconds that all tries of a run together may take beyond its own limit."""
 
 READY = (
     *("array", "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "fractions"),
@@ -36,6 +41,14 @@ class LocalExecutor:
         count = boxes or len(os.sched_getaffinity(0))
         self.restarts = 0
         """Number of boxes that were replaced."""
+        # A box ends with the thread that started it: this one lasts as long as the executor.
+        self._wanted: queue.SimpleQueue[Future[Box] | None] = queue.SimpleQueue()
+        loads = (*READY, *self._imports)
+        starter = threading.Thread(
+            target=_start_boxes, args=(self._wanted, loads, self._imports), daemon=True
+        )
+        starter.start()
+        weakref.finalize(self, self._wanted.put, None)
         self._boxes: set[Box] = set()
         # None: a place without a box, which is started when next used.
         self._places: queue.SimpleQueue[Box | None] = queue.SimpleQueue()
@@ -46,28 +59,37 @@ class LocalExecutor:
         self._threads = ThreadPoolExecutor(count, "sandbox")
 
     def run(self, job: Job) -> RunResult:
-        reason = ""
-        for _ in range(TRIES):
-            result = self._try(job)
+        left = job.limits.wall + EXTRA_SECONDS
+        tries = 0
+        while True:
+            result = self._try(job, left)
             if result.verdict is not Verdict.BROKEN:
                 return result
-            reason = f"{result.reason}, {TRIES} times"
-        if self._try(CONTROL).verdict is Verdict.OK:
+            tries += 1
+            left -= result.seconds
+            if tries == TRIES or left <= 0:
+                break
+        reason = f"{result.reason}, {tries} times" if tries > 1 else result.reason
+        if self._try(CONTROL, CONTROL.limits.wall + EXTRA_SECONDS).verdict is Verdict.OK:
             # No program may choose to be left out of the count: what only this one meets, it did.
             return RunResult(Verdict.ERROR, reason=f"{reason}; another program ran")
         return RunResult(Verdict.BROKEN, reason=reason)
 
-    def _try(self, job: Job) -> RunResult:
+    def _try(self, job: Job, most_seconds: float) -> RunResult:
         box = self._places.get()
+        began = time.monotonic()
         try:
-            box = box or self._start()
-            return judge(job, box.run(job))
+            if box is None:
+                box = self._start()
+                began = time.monotonic()  # a start is not the program's time
+            return judge(job, box.run(job, most_seconds))
         except BoxDied as error:
             self.restarts += 1
-            box = self._end(box)
-            return RunResult(Verdict.BROKEN, reason=f"the box died: {error}")
+            box = self._end(box, at_once=True)
+            seconds = time.monotonic() - began
+            return RunResult(Verdict.BROKEN, seconds=seconds, reason=f"the box died: {error}")
         except BaseException:  # Ctrl-C: the box still owes an answer, which is not the next run's
-            box = self._end(box)
+            box = self._end(box, at_once=True)
             raise
         finally:
             self._places.put(box)
@@ -79,6 +101,7 @@ class LocalExecutor:
         self._threads.shutdown()
         for _ in range(self._count):
             self._end(self._places.get())
+        self._wanted.put(None)
 
     def box_pids(self) -> list[int]:
         """Returns the outermost process of each box, which leads its process group."""
@@ -96,26 +119,41 @@ class LocalExecutor:
         self.close()
 
     def _start(self) -> Box:
-        box = Box((*READY, *self._imports), self._imports)
+        wanted = Future[Box]()
+        self._wanted.put(wanted)
+        box = wanted.result()
         self._boxes.add(box)
         return box
 
-    def _end(self, box: Box | None) -> None:
+    def _end(self, box: Box | None, at_once: bool = False) -> None:
         if box is not None:
             self._boxes.discard(box)
-            box.close()
+            box.close(at_once)
+
+
+def _start_boxes(
+    wanted: queue.SimpleQueue[Future[Box] | None], imports: Sequence[str], packages: Sequence[str]
+) -> None:
+    """Starts a box for each that is wanted, until None comes."""
+    while (future := wanted.get()) is not None:
+        try:
+            future.set_result(Box(imports, packages))
+        except BaseException as error:
+            future.set_exception(error)
 
 
 def judge(job: Job, ended: Ended) -> RunResult:
     """Returns the verdict on a run."""
     verdict, reason = _verdict(job, ended)
+    stdout, summary = kept(job, verdict, ended.stdout)
     return RunResult(
         verdict,
-        ended.stdout,
+        stdout,
         ended.stderr.decode("utf-8", "replace"),
         ended.seconds,
         ended.peak_memory_mb,
         reason,
+        summary,
     )
 
 

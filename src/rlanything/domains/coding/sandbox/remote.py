@@ -22,12 +22,18 @@ from rlanything.domains.coding.sandbox.base import (
     SandboxUnavailable,
     Verdict,
 )
-from rlanything.domains.coding.sandbox.comparison import verdict_on
+from rlanything.domains.coding.sandbox.comparison import kept, verdict_on
 from rlanything.replies import BadReply, json_object, number, place, quoted
 
 TRIES = 5
-GRACE_SECONDS = 30.0
+GRACE_SECONDS = 20.0
 """Seconds that a server may take beyond a run's own limit: to queue, compile and answer."""
+SILENT_SECONDS = 20.0
+"""Seconds of silence after which a run is not tried again, but a trial program is sent."""
+TRIAL_SECONDS = 10.0
+"""Seconds within which a server must answer the trial program."""
+REMEMBERED_SECONDS = 60.0
+"""Seconds for which a server that answered neither is not asked again."""
 LONGEST_SECONDS = 86_400.0
 """Most seconds of one request, however long a run may take."""
 TEMPORARY = (408, 429, 500, 502, 503, 504)
@@ -35,6 +41,10 @@ BYTES_AS_JSON = 6
 """Most bytes of JSON that a byte of output can become."""
 ENVELOPE = 2**20
 """Most bytes of an answer beside the output."""
+
+
+class _Silence(BadReply):
+    """No answer within the time of a request."""
 
 
 class RemoteExecutor:
@@ -50,19 +60,24 @@ class RemoteExecutor:
             )
         self._url = f"{url.rstrip('/')}/run_code"
         self._threads = ThreadPoolExecutor(parallel, "sandbox")
+        self._silence, self._silent_until = "", 0.0
 
     def run(self, job: Job) -> RunResult:
-        """Runs one job on the server; broken where that gives no sensible answer in time, to this
-        program or any other. Raises `SandboxUnavailable` where the server refuses any."""
+        """Runs one job on the server; broken where that gives no sensible answer, to this program
+        or any other. Raises `SandboxUnavailable` where the server refuses any, or is silent."""
+        if time.monotonic() < self._silent_until:
+            raise SandboxUnavailable(self._silence)
         try:
             result, refusal = self._patiently(job), None
         except SandboxUnavailable as fault:
             result, refusal = RunResult(Verdict.BROKEN, reason=str(fault)), fault
+        except _Silence as fault:
+            return self._after(fault)
         if result.verdict is not Verdict.BROKEN:
             return result
-        if self._answers(CONTROL).verdict is Verdict.OK:
+        if self._answers(CONTROL, TRIAL_SECONDS).verdict is Verdict.OK:
             # No program may choose to be left out of the count: what only this one meets, it did.
-            again = self._answers(job)
+            again = self._answers(job, LONGEST_SECONDS)
             if again.verdict is not Verdict.BROKEN:
                 return again
             return RunResult(Verdict.ERROR, reason=f"{result.reason}; another program ran")
@@ -70,24 +85,41 @@ class RemoteExecutor:
             raise refusal
         return result
 
-    def _answers(self, job: Job) -> RunResult:
+    def _after(self, silence: _Silence) -> RunResult:
+        """Returns the result of a program that a server did not answer, where it answers another.
+        Raises `SandboxUnavailable` where it does not, as do other calls for a while."""
+        reason = f"{self._url}: it {silence}"
+        if self._answers(CONTROL, TRIAL_SECONDS).verdict is Verdict.OK:
+            return RunResult(Verdict.ERROR, reason=f"{reason}; another program ran")
+        self._silence = (
+            f"{reason}, nor a trial program within {TRIAL_SECONDS:g} s: see that a sandbox server "
+            "runs there"
+        )
+        self._silent_until = time.monotonic() + REMEMBERED_SECONDS
+        raise SandboxUnavailable(self._silence)
+
+    def _answers(self, job: Job, most_seconds: float) -> RunResult:
         """Runs a job in one try; broken where that fails for whatever reason."""
+        body, seconds = _sent(job)
         try:
-            return self._try(job, *_sent(job))
+            return self._try(job, body, min(seconds, most_seconds))
         except (BadReply, SandboxUnavailable) as fault:
             return RunResult(Verdict.BROKEN, reason=str(fault))
 
     def _patiently(self, job: Job) -> RunResult:
         """Runs a job in as many tries as that takes; broken where none succeeds. Raises
-        `SandboxUnavailable`."""
+        `SandboxUnavailable`, or `_Silence` after a long one."""
         body, seconds = _sent(job)
-        end = time.monotonic() + TRIES * seconds
+        begun = time.monotonic()
+        end = begun + TRIES * seconds
         tries = 0
         while True:
             tries += 1
             try:
                 return self._try(job, body, seconds)
             except BadReply as fault:
+                if isinstance(fault, _Silence) and time.monotonic() - begun >= SILENT_SECONDS:
+                    raise
                 reason, asked = str(fault), fault.asked_seconds
             wait = backoff_seconds(tries, asked)
             if tries == TRIES or wait > end - time.monotonic():
@@ -113,7 +145,7 @@ class RemoteExecutor:
                 raise TimeoutError
         except (OSError, http.client.HTTPException, ValueError) as error:
             if time.monotonic() >= end:
-                raise BadReply(f"did not answer within {seconds:g} s") from None
+                raise _Silence(f"did not answer within {seconds:g} s") from None
             reason = quoted(str(error)) or type(error).__name__
             raise BadReply(f"cannot be reached ({reason})") from None
         if not 200 <= response.status < 300:
@@ -195,7 +227,8 @@ def _result(job: Job, answer: Mapping[str, Any]) -> RunResult:
     took = number(run.get("execution_time"), LONGEST_SECONDS)
     verdict, reason = _verdict(job, run, stdout, stderr)
     end = stderr[-4096:].decode("utf-8", "replace")
-    return RunResult(verdict, stdout[: job.limits.output_bytes], end, took, None, reason)
+    beginning, summary = kept(job, verdict, stdout[: job.limits.output_bytes])
+    return RunResult(verdict, beginning, end, took, None, reason, summary)
 
 
 def _output(text: object) -> bytes:

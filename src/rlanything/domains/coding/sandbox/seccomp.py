@@ -31,14 +31,17 @@ from rlanything.domains.coding.sandbox.syscalls import ALLOWED, CHECKED
 Code = list[Instruction]
 
 _REFUSE = ERRNO | errno.EPERM
+_AGAIN = ERRNO | errno.EAGAIN
 _UNKNOWN = ERRNO | errno.ENOSYS
 
 # A thread of this process, in its namespaces: CLONE_VM, CLONE_SIGHAND, CLONE_THREAD and no others
 # of the flags that make something new.
 _CLONE_THREAD = 0x00010000
+_CLONE_FILES = 0x00000400
 _CLONE_NEW = 0x7E020000 | 0x00004000 | 0x00002000 | 0x00000080 | 0x00001000
 _AF_UNIX = 1
 _SIGKILL = 9
+_FUTEX_PRIVATE = 128
 _FCNTL = (0, 1, 2, 3, 4, 1030)  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS, TIOCGWINSZ, FION*, FIO*CLEX
 _PRCTL = (15, 16)  # PR_SET_NAME, PR_GET_NAME
@@ -99,6 +102,11 @@ def _one_of(index: int, values: Sequence[int]) -> Code:
     return [_argument(index), *tests, _answer(_REFUSE), _answer(ALLOW)]
 
 
+def _another(index: int) -> Code:
+    """Returns instructions that refuse a process id of 0 or less, which means a group."""
+    return [_argument(index), (EQUAL, 1, 0, 0), (AT_LEAST, 0, 1, 2**31), _answer(_REFUSE)]
+
+
 def _signal(index: int) -> Code:
     """Returns the check of a signal's number. Process 1 ignores a SIGKILL from itself: this filter
     kills it in the signal's place."""
@@ -108,8 +116,10 @@ def _signal(index: int) -> Code:
 _CHECKS: dict[str, Code] = {
     "clone": [
         _argument(0),
-        (ANY_BIT, 2, 0, _CLONE_NEW),
-        (ANY_BIT, 0, 1, _CLONE_THREAD),
+        (ANY_BIT, 3, 0, _CLONE_NEW),
+        (ANY_BIT, 0, 2, _CLONE_THREAD),
+        # A table of its own would have another 64 descriptors.
+        (ANY_BIT, 0, 1, _CLONE_FILES),
         _answer(ALLOW),
         _answer(_REFUSE),
     ],
@@ -133,7 +143,15 @@ _CHECKS: dict[str, Code] = {
     "socketpair": _one_of(0, (_AF_UNIX,)),
     # To its other end only: no address.
     "sendto": [*_null(4, otherwise=1), _answer(ALLOW), _answer(_REFUSE)],
-    "kill": _signal(1),
+    # Shared ones reach other boxes, through files that all of them show. C libraries use those only
+    # to wait for the end of a thread, and look again at once when told to.
+    "futex": [
+        _argument(1),
+        (ANY_BIT, 0, 1, _FUTEX_PRIVATE),
+        _answer(ALLOW),
+        _answer(_AGAIN),
+    ],
+    "kill": [*_another(0), *_signal(1)],
     "tkill": _signal(1),
     "tgkill": _signal(2),
 }

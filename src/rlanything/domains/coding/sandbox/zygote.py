@@ -8,6 +8,7 @@ reads none: the fork does, which by then has given up everything else.
 from __future__ import annotations
 
 import atexit
+import builtins
 import ctypes
 import gc
 import importlib
@@ -32,9 +33,14 @@ REPLY = struct.Struct("<iBddQ")
 seconds; KiB."""
 
 NEW_PID_NAMESPACE = 0x20000000
-SET_SECCOMP, FILTER = 22, 2
+SET_DUMPABLE, SET_SECCOMP, FILTER = 4, 22, 2
 CAPSET = {"x86_64": 126, "aarch64": 91}
 CAPABILITIES_VERSION = 0x20080522
+
+PLACE = "/box/program.py"
+"""The name of the program's file, which is not there."""
+STREAMS = ("/dev/stdin", "/dev/stdout", "/dev/stderr")
+plain_open = open
 
 Limits = tuple[float, float, int, int, int, int]
 
@@ -123,6 +129,9 @@ def supervise(pid: int, began: float, limits: Limits, channel: socket.socket) ->
 
 def confine(descriptors: list[int], limits: Limits, capset: int) -> None:
     """Leaves the forked process only its four descriptors and its limits, and no capability."""
+    # A session and a process group of its own: those of the zygote have members outside of the
+    # run's PID namespace, which a signal to the group would reach.
+    os.setsid()
     _, _, memory, output, threads, cpu = limits
     program, *streams = descriptors
     for number, descriptor in enumerate(streams):
@@ -131,32 +140,45 @@ def confine(descriptors: list[int], limits: Limits, capset: int) -> None:
     os.closerange(4, 64)
     header = struct.pack("<Ii", CAPABILITIES_VERSION, 0)
     checked(libc.syscall(capset, header, bytes(24)), "capset")
+    # No core dump, which the host may collect through a pipe, whatever RLIMIT_CORE says.
+    checked(libc.prctl(SET_DUMPABLE, 0), "dumpable")
     for kind, amount in (
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_CPU, cpu),
         (resource.RLIMIT_FSIZE, output + 1),
         # The zygote and the first process of the box are the same user's.
         (resource.RLIMIT_NPROC, threads + 2),
-        (resource.RLIMIT_STACK, 64 * 2**20),
     ):
         resource.setrlimit(kind, (amount, amount))
+    # Programs that recurse deeply raise this one themselves; RLIMIT_AS counts the stack as well.
+    most = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    usual = 64 * 2**20
+    stack = usual if most == resource.RLIM_INFINITY else min(usual, most)
+    resource.setrlimit(resource.RLIMIT_STACK, (stack, most))
 
 
-def begin(program: Program) -> None:
-    """Runs the program as `python -I -S` would, and ends with its status."""
+def begin(program: Program) -> tuple[types.CodeType, dict[str, Any]]:
+    """Closes the box. Returns the program's code and the names that it starts with."""
     checked(libc.prctl(SET_SECCOMP, FILTER, ctypes.byref(program)), "seccomp")
-    with open(3, "rb", buffering=0) as file:
+    with plain_open(3, "rb", buffering=0) as file:
         source = file.read()
     sys.argv[:] = ["program.py"]
-    sys.orig_argv[:] = ["python3", "-I", "-S", "program.py"]
+    sys.orig_argv[:] = ["python3", "-I", "program.py"]
+    main: Any = types.ModuleType("__main__")
+    main.__file__ = PLACE
+    main.__cached__ = None
+    main.__dict__["__builtins__"] = builtins
+    if sys.version_info < (3, 14):
+        main.__annotations__ = {}
+    sys.modules["__main__"] = main
     gc.enable()
-    leave(execute(source))
+    return compile(source, PLACE, "exec", dont_inherit=True), main.__dict__
 
 
 def stream(number: int, name: str) -> io.TextIOWrapper:
     """Returns a standard stream as the interpreter makes it."""
     mode = "wb" if number else "rb"
-    buffer: Any = open(number, mode, closefd=False)  # noqa: SIM115
+    buffer: Any = plain_open(number, mode, closefd=False)
     buffer.raw.name = f"<{name}>"
     text: Any = io.TextIOWrapper(
         buffer,
@@ -169,30 +191,65 @@ def stream(number: int, name: str) -> io.TextIOWrapper:
     return text
 
 
-def execute(source: bytes) -> int:
-    """Runs a program and returns the status with which the interpreter would end."""
-    main = types.ModuleType("__main__")
-    main.__file__ = "program.py"
-    main.__dict__["__builtins__"] = sys.modules["builtins"]
-    if sys.version_info < (3, 14):
-        main.__annotations__ = {}
-    sys.modules["__main__"] = main
-    try:
-        exec(compile(source, "program.py", "exec", dont_inherit=True), main.__dict__)
-    except SystemExit as stop:
-        if stop.code is None or isinstance(stop.code, int):
-            return int(stop.code or 0) & 0xFF if abs(int(stop.code or 0)) < 2**63 else 0xFF
-        print(stop.code, file=sys.stderr)
+def open_file(
+    file: Any,
+    mode: str = "r",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Any = None,
+) -> Any:
+    """The builtin `open`, for which a box has the devices that programs open by name."""
+    name = os.fspath(file) if isinstance(file, os.PathLike) else file
+    if isinstance(name, str) and name in STREAMS:
+        file, closefd = STREAMS.index(name), False
+    elif name == os.devnull:
+        null = io.BufferedRandom(Null())
+        return null if "b" in mode else io.TextIOWrapper(null, encoding, errors, newline)
+    return plain_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
+
+
+class Null(io.RawIOBase):
+    """/dev/null, which takes everything and holds nothing."""
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return 0
+
+    def readinto(self, buffer: Any) -> int:
+        return 0
+
+    def write(self, data: Any) -> int:
+        return len(data)
+
+
+def status_of(error: BaseException) -> int:
+    """Reports an error that ended the program, and returns the status with which the interpreter
+    would end."""
+    if isinstance(error, SystemExit):
+        if error.code is None or isinstance(error.code, int):
+            return int(error.code or 0) & 0xFF if abs(int(error.code or 0)) < 2**63 else 0xFF
+        print(error.code, file=sys.stderr)
         return 1
-    except MemoryError:
+    if isinstance(error, MemoryError):
         # A traceback would keep what fills the memory.
         os.write(2, b"MemoryError\n")
         return 1
-    except BaseException as error:
-        trace = error.__traceback__
-        sys.excepthook(type(error), error, trace.tb_next if trace else None)
-        return 1
-    return 0
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals is globals():
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+    return 1
 
 
 def leave(status: int) -> NoReturn:
@@ -214,4 +271,11 @@ def leave(status: int) -> NoReturn:
 
 if __name__ == "__main__":
     gc.disable()
-    begin(serve(socket.socket(fileno=int(sys.argv[1])), CAPSET[os.uname().machine]))
+    builtins.open = io.open = open_file
+    exit_status = 0
+    # Not in a function: the program can recurse as deeply as anywhere, but for two calls.
+    try:
+        exec(*begin(serve(socket.socket(fileno=int(sys.argv[1])), CAPSET[os.uname().machine])))
+    except BaseException as error:
+        exit_status = status_of(error)
+    leave(exit_status)

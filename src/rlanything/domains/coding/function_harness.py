@@ -1,0 +1,147 @@
+"""Runs in a box, as a program: calls a function that a model wrote, or checks what it returned.
+
+The two never meet. One run has the model's program and the arguments of the calls, another the
+check and the plain values that came back: there is nothing to find in the first, and nothing that
+the program defined in the second. Reads one JSON object from stdin and prints one; stands alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import random
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+FURTHER = "_further_calls"
+
+
+def encoded(value: Any) -> Any:
+    """Returns what JSON can hold of a value of a built-in type; a subclass counts as its base.
+    Raises `TypeError` for any other."""
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    if isinstance(value, list):
+        return [encoded(each) for each in value]
+    if isinstance(value, dict):
+        return {"dict": [[encoded(key), encoded(each)] for key, each in value.items()]}
+    for kind in (tuple, set, frozenset):
+        if isinstance(value, kind):
+            return {kind.__name__: [encoded(each) for each in value]}
+    if isinstance(value, bytes | bytearray):
+        return {"bytes": bytes(value).decode("latin-1")}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, Decimal | Fraction):
+        return {type(value).__name__: str(value)}
+    if type(value).__module__ == "numpy":
+        return encoded(value.item())
+    raise TypeError(f"{type(value).__name__} is no plain value")
+
+
+def decoded(value: Any) -> Any:
+    """Returns the value that `encoded` described."""
+    if isinstance(value, list):
+        return [decoded(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    [(name, content)] = value.items()
+    match name:
+        case "dict":
+            return {decoded(key): decoded(each) for key, each in content}
+        case "bytes":
+            return content.encode("latin-1")
+        case "complex":
+            return complex(*content)
+        case _:
+            kinds: dict[str, Callable[[Any], Any]] = {
+                "tuple": tuple,
+                "set": set,
+                "frozenset": frozenset,
+                "Decimal": Decimal,
+                "Fraction": Fraction,
+            }
+            return kinds[name](decoded(content))
+
+
+def call(program: str, name: str, calls: list[Any]) -> list[Any]:
+    """Returns what a program's function returns in each call, up to the first that fails: a list
+    with the value, or an empty one."""
+    # What it prints, and does only when run by itself, is no part of the function.
+    printed, sys.stdout = sys.stdout, io.StringIO()
+    results: list[Any] = []
+    try:
+        names: dict[str, Any] = {"__name__": "program"}
+        exec(compile(program, "program.py", "exec", dont_inherit=True), names)
+        function = names[name]
+        for positional, named in calls:
+            try:
+                result = function(*decoded(positional), **decoded(named))
+                results.append([encoded(result)])
+            except Exception:
+                results.append([])
+                break
+    finally:
+        sys.stdout = printed
+    return results
+
+
+class Patient(ast.NodeTransformer):
+    """Lets a check go on after an assertion about a call that was not made yet."""
+
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        [patient] = ast.parse(f"try: pass\nexcept Exception:\n    if not {FURTHER}: raise").body
+        assert isinstance(patient, ast.Try)
+        patient.body = [node]
+        return patient
+
+
+def check(source: str, name: str, rounds: list[tuple[list[Any], str]]) -> dict[str, Any]:
+    """Runs a check on what `call` printed in each round of calls. Returns {"calls": [...]} with
+    more calls that it makes, else {"passed": whether it raised nothing}."""
+    results: dict[str, list[Any]] = {}
+    further: dict[str, Any] = {}
+    try:
+        for calls, printed in rounds:
+            results |= dict(zip(map(json.dumps, calls), json.loads(printed), strict=False))
+    except (ValueError, TypeError, RecursionError):
+        return {"passed": False}  # the program ended by itself, or printed in its own name
+
+    def function(*positional: Any, **named: Any) -> Any:
+        made = [encoded(list(positional)), encoded(named)]
+        key = json.dumps(made)
+        if key not in results:
+            further[key] = made
+            return None
+        [value] = results[key]
+        return decoded(value)
+
+    random.seed(0)  # the same calls each time
+    try:
+        tree = ast.fix_missing_locations(Patient().visit(ast.parse(source)))
+        exec(compile(tree, "check.py", "exec"), {name: function, FURTHER: further})
+        passed = True
+    except Exception:
+        passed = False
+    return {"calls": list(further.values())} if further else {"passed": passed}
+
+
+def main() -> None:
+    sys.set_int_max_str_digits(0)
+    asked = json.loads(sys.stdin.read())
+    if "program" in asked:
+        answer: Any = call(asked["program"], asked["name"], asked["calls"])
+    else:
+        answer = check(asked["check"], asked["name"], asked["rounds"])
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()
