@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from helpers.scripted import Counting, ScriptedEngine, judged, step, trajectory
 from helpers.tiny import tiny_model
 from rlanything.domains.base import Episode, Observation, StepResult
+from rlanything.domains.thoughts import THINK
 from rlanything.engines.base import ModelError, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel
@@ -20,7 +21,6 @@ from rlanything.roles.adapter import LLMAdapter, RewriteRequest
 from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.policy import LanguagePolicy
-from rlanything.roles.reasoning import THINK
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.runs.store.codec import decode_episode, encode_episode
 from rlanything.runs.store.episode_json import from_json, to_json
