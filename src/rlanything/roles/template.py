@@ -37,7 +37,7 @@ from rlanything.surrogates import whole_characters
 # The one clock that templates have.
 _CLOCK = re.compile(r"""strftime_now\s*\(\s*(["'])([^"']*)\1\s*\)""")
 _AN_ELEMENT = re.compile(r"</?[\w:-]+>")
-_A_CONTROL = re.compile(r"<\|.*\|>")
+_A_CONTROL = re.compile(r"<[|｜].*[|｜]>")
 _ONE, _OTHER = "What is 7 x 6?", "It is 42."
 
 

@@ -32,6 +32,8 @@ _REFUSED = {
     "audio": "send its transcript as content",
 }
 _TEXTS = (None, "text", "input_text", "output_text")
+MOST_PIXELS = 2**25
+"""Largest accepted image in pixels, the engines' own limit; guards against decompression bombs."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -148,7 +150,11 @@ class MessageReader:
         except (binascii.Error, ValueError):
             image = Image(b"")
         if kind != "data:image/png" or not _is_png(image.data):
-            raise BadMessage(place, "send images as PNG in a URL data:image/png;base64,...")
+            raise BadMessage(
+                place,
+                "send images as PNG in a URL data:image/png;base64,..., with at most "
+                f"{MOST_PIXELS:,} pixels each",
+            )
         self.images.append(image)
         return image
 
@@ -217,9 +223,8 @@ def _matched(calling: _Turn, results: Sequence[_Turn]) -> list[_Turn]:
     if len(results) > len(ids):
         raise BadMessage(results[len(ids)].place, _no_call(""))
     if len(results) < len(ids):
-        missing = next(
-            i for i, each in enumerate(ids) if each not in given or (not each and i >= len(results))
-        )
+        # Without ids the last calls are those without results.
+        missing = next((i for i, name in enumerate(ids) if name not in given), len(results))
         name = calling.message.calls[missing].name
         raise BadMessage(
             calling.place,
@@ -267,6 +272,8 @@ def _is_png(data: bytes) -> bool:
         return True
     try:
         with PIL.Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+            if image.width * image.height > MOST_PIXELS:
+                return False
             image.load()
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError):
         return False
