@@ -50,6 +50,12 @@ _MARKS = re.compile(
 )
 
 
+def answer_start(text: str) -> int:
+    """Returns where the answer begins in a response of a model whose marks nobody knows."""
+    begun = text.lstrip()
+    return next((each for each in KNOWN if begun.startswith(each.begins)), THINK).answer_start(text)
+
+
 def bare_thought(reasoning: str) -> str:
     """Returns the thoughts in the part of a response before its answer, without the marks around
     them."""
