@@ -124,6 +124,15 @@ def test_reasoning_that_cannot_be_told_from_answers_is_refused(template):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("key", ["reasoning", "thinking"])
+def test_reasoning_by_any_of_its_names_is_seen(key):
+    model = marked("~~{}~~")
+    template = model.tokenizer.get_chat_template()
+    model.tokenizer.chat_template = template.replace("reasoning_content", key)
+    with pytest.raises(ModelError, match="cannot be told from its answers"):
+        LocalChatModel(model, HFEngine(model))
+
+
 pieces = st.sampled_from(("<think>", "</think>", " ", "\n", "a", "\\boxed{1}"))
 
 
