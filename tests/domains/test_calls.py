@@ -104,6 +104,12 @@ def test_a_call_that_cannot_be_read_stays_text(text: str) -> None:
     assert (said.content, said.calls, said.readable) == (text, (), False)
 
 
+def test_long_texts_of_marks_are_read_at_once() -> None:
+    many = "<function=search>" * 20_000
+    for text in (many, f"{many}</function>", "<tool_call>" * 50_000, f"{elements()}{many}"):
+        assert not parse_calls(text, [SEARCH]).readable
+
+
 def test_elements_of_other_names_are_text() -> None:
     text = "<function=other></function>"
     assert parse_calls(text, [SEARCH]).content == text

@@ -56,12 +56,14 @@ def parse_calls(text: str, tools: Collection[Mapping[str, Any]]) -> Said:
     if call is not None and call.name in schemas:
         return Said("", (call,))
     if any(name in schemas for name in _OPENING.findall(text)):
-        blocks = [match for match in _BARE_ELEMENT.finditer(text) if match[1] in schemas]
+        # Up to the last end: from there on, every beginning would be followed to the end of the text.
+        head, end, rest = text.rpartition("</function>")
+        blocks = [match for match in _BARE_ELEMENT.finditer(head + end) if match[1] in schemas]
         calls = [_element_call(match[0], schemas) for match in blocks]
-        if None in calls or not calls:
+        if None in calls or not calls or any(name in schemas for name in _OPENING.findall(rest)):
             return Said(text, (), readable=False)
-        content = _BARE_ELEMENT.sub(lambda m: "" if m[1] in schemas else m[0], text).strip()
-        return Said(content, tuple(call for call in calls if call is not None))
+        content = _BARE_ELEMENT.sub(lambda m: "" if m[1] in schemas else m[0], head + end) + rest
+        return Said(content.strip(), tuple(call for call in calls if call is not None))
     return Said(text)
 
 
