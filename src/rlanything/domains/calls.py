@@ -56,7 +56,7 @@ def parse_calls(text: str, tools: Collection[Mapping[str, Any]]) -> Said:
     if call is not None and call.name in schemas:
         return Said("", (call,))
     if any(name in schemas for name in _OPENING.findall(text)):
-        # Up to the last end: from there on, every beginning would be followed to the end of the text.
+        # Up to the last end: behind it every beginning would be followed to the end of the text.
         head, end, rest = text.rpartition("</function>")
         blocks = [match for match in _BARE_ELEMENT.finditer(head + end) if match[1] in schemas]
         calls = [_element_call(match[0], schemas) for match in blocks]

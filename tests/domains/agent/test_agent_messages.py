@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,10 @@ from rlanything.domains.base import Episode
 from rlanything.records import Completion, Message, Task
 
 THOUGHT = "<think>\nfirst the drawer\n</think>\n\n"
-LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+LOOK: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "look", "parameters": {"type": "object"}},
+}
 
 
 def read(*messages: dict[str, Any], **changes: Any) -> Asked:
@@ -134,6 +138,15 @@ def test_keys_of_calls_that_have_no_effect_are_named() -> None:
     ]
 
 
+def test_what_of_tools_has_no_effect_is_named() -> None:
+    strict = {**LOOK, "cache_control": {}, "function": {**LOOK["function"], "strict": True}}
+    asked = read(USER, tools=[strict, LOOK], tool_choice="required")
+    assert [*asked.ignored] == ["tool_choice", "tools.cache_control", "tools.function.strict"]
+    assert [*asked.tools] == [LOOK["function"], LOOK["function"]]
+    loose = {**LOOK, "function": {**LOOK["function"], "strict": False}}
+    assert read(USER, tools=[loose], tool_choice="auto").ignored == ()
+
+
 def test_a_refusal_is_what_the_assistant_said() -> None:
     assert said(content=None, refusal="I will not.").content == "I will not."
     part = {"type": "refusal", "refusal": "I will not."}
@@ -180,7 +193,7 @@ def test_a_call_that_is_sent_has_strict_json(arguments: Any) -> None:
 class Thinking(Scripted):
     """Answers after a thought, as a chat model hands it over, and leaves a field unread."""
 
-    def respond(self, episodes: list[Episode], seeds: Any) -> list[Completion]:
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
         return [
             replace(
                 each,

@@ -85,7 +85,7 @@ def read_request(body: Any, images: bool) -> Asked:
         messages = reader.read(_listed(given))
     except BadMessage as bad:
         raise Denial(str(bad), bad.place) from None
-    tools, one = _tools(given)
+    tools, one = _tools(given, reader.ignored)
     return Asked(
         model=_text(given, "model"),
         messages=messages,
@@ -175,14 +175,20 @@ def _choices(given: Mapping[str, Any]) -> tuple[str, ...] | None:
     return tuple(choices)
 
 
-def _tools(given: Mapping[str, Any]) -> tuple[tuple[Mapping[str, Any], ...], bool]:
-    """Returns the functions that may be called, and whether only one of them."""
+def _tools(
+    given: Mapping[str, Any], ignored: set[str]
+) -> tuple[tuple[Mapping[str, Any], ...], bool]:
+    """Returns the functions that may be called, and whether only one of them; adds to `ignored`
+    what has no effect."""
     tools: list[Mapping[str, Any]] = []
     listed = given.get("tools", [])
     for tool in listed if isinstance(listed, list) else [None]:
-        function = tool.get("function") if isinstance(tool, Mapping) else None
+        keys: Mapping[str, Any] = tool if isinstance(tool, Mapping) else {}
+        function = keys.get("function")
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise Denial("tools must be a list of functions, each with a name", "tools")
+        ignored |= {f"tools.{name}" for name in keys.keys() - {"type", "function"}}
+        ignored |= {"tools.function.strict"} if function.get("strict") else set()
         tools.append({name: value for name, value in function.items() if name != "strict"})
     choice = given.get("tool_choice", "auto")
     if isinstance(choice, Mapping):
@@ -193,7 +199,9 @@ def _tools(given: Mapping[str, Any]) -> tuple[tuple[Mapping[str, Any], ...], boo
             raise Denial(f"tool_choice names {wanted!r}, which is none of tools", "tool_choice")
     elif choice == "none":
         tools = []
-    elif choice not in ("auto", "required"):
+    elif choice == "required":
+        ignored.add("tool_choice")
+    elif choice != "auto":
         raise Denial("tool_choice must be auto, none, required or a function", "tool_choice")
     one = "parallel_tool_calls" in given and not _flag(given, "parallel_tool_calls")
     return tuple(tools), one
