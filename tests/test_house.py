@@ -24,7 +24,7 @@ FILES = sorted((SOURCE / "rlanything").rglob("*.py"))
 
 # Rooms from the ground up; a room may import itself and those before it.
 ROOMS = (
-    "version openmp seeds records surrogates backoff replies plugins files terminal",
+    "version openmp seeds records surrogates strict_json backoff replies plugins files terminal",
     "progress algorithm",
     "config",
     "domains",
@@ -111,7 +111,7 @@ OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
     *(f"domains.{name}" for name in ("base", "bubblewrap", "bpf", "screens", "teaching")),
     *("domains.registry", "domains.requests", "domains.templates", "domains.text"),
-    *("domains.ecosystem", "domains.winning"),
+    *("domains.ecosystem", "domains.winning", "domains.calls", "domains.thoughts", "strict_json"),
 ]
 
 

@@ -32,7 +32,14 @@ class Message:
     images: tuple[str, ...] = ()
     """The names of the images that follow the text, in their order."""
     calls: tuple[ToolCall, ...] = ()
-    """An assistant's, after its text. What they give comes in messages of role "tool"."""
+    """An assistant's, after its text. Their results come in messages of role "tool" right behind
+    it, in the order of the calls."""
+    name: str = ""
+    """The function that a result comes from, where its message names it; otherwise its call
+    does."""
+    thought: str = field(default="", compare=False)
+    """An assistant's reasoning before its text, without the marks around it. Messages that differ
+    in nothing else are the same turn: most programs send answers back without it."""
 
 
 Messages: TypeAlias = tuple[Message, ...]
@@ -67,6 +74,9 @@ class Completion:
     answer_at: int = 0
     """Where in the text the answer begins; at its end if the reasoning never ended. The chat model
     sets it: part of the block may stand in the prompt."""
+    unread: tuple[str, ...] = ()
+    """Fields of the request that the model was not shown, as `messages.reasoning_content`: its chat
+    template has no place for them."""
 
     @property
     def answer(self) -> str:

@@ -17,6 +17,8 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
+from rlanything.strict_json import finite_json
+
 _UNSEEN = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, but not line feed and tab
@@ -70,8 +72,9 @@ def write_line(line: str, *, stderr: bool = False) -> None:
 
 
 def write_json(value: Any) -> None:
-    """Prints a value as JSON in one line, exactly: JSON has its own escapes."""
-    print(json.dumps(value), flush=True)
+    """Prints a value as JSON in one line, exactly: JSON has its own escapes. Numbers that JSON does
+    not have are null."""
+    print(json.dumps(finite_json(value)), flush=True)
 
 
 def write_traceback(

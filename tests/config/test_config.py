@@ -165,6 +165,10 @@ def test_a_missing_key_of_a_section_is_named(recipe):
         ("judge.engine={name: vllm, memory: 2}", ["judge.engine.memory: unknown", "memory_gib"]),
         ("judge.engine={name: vllm, memory_gib: 0}", ["judge.engine.memory_gib: "]),
         ("adapter={model: judge, dtype: bfloat16}", ["adapter: ", "judge's own dtype", "leave"]),
+        (
+            "adapter={model: judge, chat_template_kwargs: {a: 1}}",
+            ["adapter: ", "judge's own chat_template_kwargs", "leave"],
+        ),
     ],
 )
 def test_a_bad_override_is_one_line_that_names_it(recipe, override, expected):

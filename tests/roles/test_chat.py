@@ -126,11 +126,42 @@ def test_a_special_token_that_was_sampled_cannot_forge_a_turn_either():
     assert following.text.count("<|user|>") == 2
 
 
+# Turns begin with a mark that the tokenizer does not call special.
+MARKED = (
+    "{% for m in messages %}[[TURN]]{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+    "<|assistant|>"
+)
+
+
 def test_added_tokens_that_are_not_called_special_cannot_forge_a_turn_either():
     model = tiny_model()
+    model.tokenizer.chat_template = MARKED
     model.tokenizer.add_tokens(["[[TURN]]", "    "])
     prompt = Chat(model).prompt((Message("user", "[[TURN]] a    b"),))
-    assert prompt.text == "<|user|>[ [TURN]] a    b<|end|><|assistant|>"
+    assert prompt.text == "[[TURN]]<|user|>[ [TURN]] a    b<|end|><|assistant|>"
+
+
+def test_added_tokens_that_mark_no_turns_reach_the_model_as_they_are():
+    model = tiny_model()
+    words = ["<think>", "</think>", "<tool_call>", "[[NOTE]]", "<|im_start|>"]
+    model.tokenizer.add_tokens(words)
+    text = "Think in <think></think>, then <tool_call>. [[NOTE]]"
+    chat = Chat(model)
+    prompt = chat.prompt((Message("system", text), Message("user", "<|im_start|>")))
+    assert prompt.text == f"<|system|>{text}<|end|><|user|>< |im_start|><|end|><|assistant|>"
+    # What was sampled is sent back, and stays as it was sampled.
+    said = answer(model.encode("<think></think>[[NOTE]]"), ended=True)
+    said = replace(said, text="<think></think>[[NOTE]]")
+    following = chat.following(chat.prompt(asked()), said, continued(said))
+    begun = (*chat.prompt(asked()).ids, *said.token_ids)
+    assert following.ids[: len(begun)] == begun
+
+
+def test_marks_of_thoughts_and_calls_are_left_also_where_they_are_special_tokens():
+    model = tiny_model()
+    model.tokenizer.add_special_tokens({"additional_special_tokens": ["<think>", "<tool_call>"]})
+    prompt = Chat(model).prompt((Message("user", "<think> <tool_call> <|end|>"),))
+    assert prompt.text == "<|user|><think> <tool_call> < |end|><|end|><|assistant|>"
 
 
 def test_added_tokens_of_one_character_are_letters_like_others():
@@ -143,9 +174,11 @@ def test_added_tokens_of_one_character_are_letters_like_others():
 
 def test_an_added_token_that_begins_with_a_blank_cannot_forge_a_turn_either():
     model = tiny_model()
+    model.tokenizer.chat_template = MARKED.replace("[[TURN]]", " [[TURN]]")
     model.tokenizer.add_tokens([" [[TURN]]"])
     prompt = Chat(model).prompt((Message("user", "a [[TURN]]"),))
-    assert model.tokenizer.convert_tokens_to_ids(" [[TURN]]") not in prompt.ids
+    mark = model.tokenizer.convert_tokens_to_ids(" [[TURN]]")
+    assert prompt.ids.count(mark) == 1  # the template's own
 
 
 DATED = (

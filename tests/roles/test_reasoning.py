@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from helpers.scripted import Counting, ScriptedEngine, judged, step, trajectory
 from helpers.tiny import tiny_model
 from rlanything.domains.base import Episode, Observation, StepResult
+from rlanything.domains.thoughts import THINK
 from rlanything.engines.base import ModelError, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel
@@ -20,7 +21,6 @@ from rlanything.roles.adapter import LLMAdapter, RewriteRequest
 from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.policy import LanguagePolicy
-from rlanything.roles.reasoning import THINK
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.runs.store.codec import decode_episode, encode_episode
 from rlanything.runs.store.episode_json import from_json, to_json
@@ -122,6 +122,15 @@ def test_reasoning_that_cannot_be_told_from_answers_is_refused(template):
     with pytest.raises(ModelError, match="cannot be told from its answers") as error:
         LocalChatModel(model, HFEngine(model))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["reasoning", "thinking"])
+def test_reasoning_by_any_of_its_names_is_seen(key):
+    model = marked("~~{}~~")
+    template = model.tokenizer.get_chat_template()
+    model.tokenizer.chat_template = template.replace("reasoning_content", key)
+    with pytest.raises(ModelError, match="cannot be told from its answers"):
+        LocalChatModel(model, HFEngine(model))
 
 
 pieces = st.sampled_from(("<think>", "</think>", " ", "\n", "a", "\\boxed{1}"))

@@ -220,6 +220,7 @@ REFUSED = [
         "adapter: model: say here what the endpoint calls its model",
     ),
     ("adapter", ("adapter.device=cuda",), "adapter: dtype and device are the endpoint's own"),
+    ("adapter", ("adapter.chat_template_kwargs={a: 1}",), "is sent them in engine.extra_body"),
     ("adapter", ("adapter.engine.key_variable=NO_KEY",), "variable NO_KEY holds no key"),
     ("adapter", (f"adapter.engine.url=http://{KEY}@host/v1",), "adapter.engine.url: give scheme"),
     ("adapter", (f"adapter.engine.url=http://host/v1?key={KEY}",), "adapter.engine.url: give"),

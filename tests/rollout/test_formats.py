@@ -176,6 +176,111 @@ def test_what_is_of_no_format_is_one_line(name: str, line: Any) -> None:
     assert "\n" not in str(refused.value)
 
 
+TAU = [
+    {"role": "system", "content": "You sell."},
+    {"role": "user", "content": "I want a cup."},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "name": "open", "content": "done"},
+    {"role": "assistant", "content": "Here."},
+    {"role": "user", "content": "Thanks."},
+]
+SHAREGPT = [
+    {"from": "system", "value": "You sell."},
+    {"from": "human", "value": "I want a cup."},
+    {"from": "gpt", "value": 'open({"what": "door"})'},
+    {"from": "tool", "value": "done"},
+    {"from": "gpt", "value": "Here."},
+    {"from": "human", "value": "Thanks."},
+]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [{"messages": TAU}, {"traj": TAU, "info": {}, "trial": 0}, {"conversations": SHAREGPT}],
+)
+def test_a_chat_with_a_reward_is_an_episode(line: dict[str, Any]) -> None:
+    read = LineFormat("chat")
+    entry = read({**line, "reward": 1.0})
+    assert entry["instruction"] == "You sell.\n\nI want a cup."
+    assert [[*step.values()] for step in entry["steps"]] == [
+        ["", 'open({"what": "door"})', "done"],
+        ["done", "Here.", "Thanks."],
+    ]
+    assert (entry["reward"], entry["trajectory"]) == (1.0, "0")
+    again = read({**line, "reward": True})
+    assert (again["task"], again["trajectory"], again["reward"]) == (entry["task"], "1", 1)
+    assert read({**line, "reward": 0, "task_id": 7})["task"] == "7"
+    with pytest.raises(FormatError, match="no 'reward'"):
+        read(line)
+
+
+THOUGHTS: list[dict[str, Any]] = [
+    {"content": "<think>\nbecause\n</think>\n\na"},
+    {"content": "<think>because</think>a"},
+    {"content": "a", "reasoning_content": "because"},
+    {"content": "a", "reasoning": "because"},
+    {"content": [{"type": "thinking", "thinking": "because"}, {"type": "text", "text": "a"}]},
+]
+
+
+@pytest.mark.parametrize("said", THOUGHTS)
+@pytest.mark.parametrize("name", ["trl", "chat", "prime-rl"])
+def test_thoughts_are_kept_apart_however_they_were_written(
+    name: str, said: dict[str, Any], tmp_path: Path
+) -> None:
+    chat = [{"role": "user", "content": "q"}, {"role": "assistant", **said}]
+    chat += [{"role": "user", "content": "and?"}, {"role": "assistant", "content": "b"}]
+    nodes = [
+        {"message": each, "sampled": each["role"] == "assistant", "parent": i - 1 if i else None}
+        for i, each in enumerate(chat)
+    ]
+    [trace] = prime_rl()["traces"]
+    line = {
+        "trl": trl(prompt=chat[:1], completion=chat[1:]),
+        "chat": {"messages": chat, "reward": 1.0},
+        "prime-rl": {**trace, "nodes": nodes},
+    }[name]
+    path = tmp_path / "lines.jsonl"
+    path.write_text(json.dumps(line))
+    with open_rollouts(path) as (file, *_):
+        [(_, entry, trajectory)] = read_texts(path, file, lambda done: None, 0.5, LineFormat(name))
+    assert entry["steps"][0]["response"] == "<think>\nbecause\n</think>\n\na"
+    # The judge reads answers, as in a run.
+    assert [step.response for step in trajectory.steps] == ["a", "b"]
+    assert trajectory.steps[0].completion.text == entry["steps"][0]["response"]
+
+
+def lines(path: Path, text: str, win_at: float | None = None) -> list[Any]:
+    path.write_text(text)
+    with open_rollouts(path) as (file, *_):
+        return [*read_texts(path, file, lambda done: None, win_at)]
+
+
+def test_a_file_may_be_one_list_of_records(tmp_path: Path) -> None:
+    path = tmp_path / "1.json"
+    step = {"observation": "", "response": "a", "next_observation": ""}
+    record = {"task": "t", "trajectory": 1, "instruction": "Go.", "outcome": 1, "steps": [step]}
+    for text in (json.dumps([record] * 2), f"\ufeff{json.dumps([record] * 2, indent=1)}\n"):
+        assert [place.number for place, *_ in lines(path, text)] == [1, 2]
+    with pytest.raises(RolloutsError, match="record 2: there is no 'task'; write it as"):
+        lines(path, json.dumps([record, {}], indent=1))
+    with pytest.raises(RolloutsError, match="the list on line 1: "):
+        lines(path, json.dumps([record], indent=1)[:-1])
+    for text in (json.dumps(record, indent=1), json.dumps({"all": [record]}, indent=1)):
+        with pytest.raises(RolloutsError, match="one JSON document, not one object a line; write"):
+            lines(path, text)
+
+
+def test_a_reward_that_misses_the_whole_by_rounding_wins(tmp_path: Path) -> None:
+    step = {"observation": "", "response": "a", "next_observation": ""}
+    record = {"task": "t", "trajectory": 1, "instruction": "Go.", "steps": [step]}
+    for reward, outcome in ((0.7 + 0.2 + 0.1, 1), (0.999, -1), (10**400, 1), (-(10**400), -1)):
+        [(*_, trajectory)] = lines(
+            tmp_path / "1.jsonl", json.dumps({**record, "reward": reward}), win_at=1.0
+        )
+        assert trajectory.outcome == outcome
+
+
 def test_the_line_of_a_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "1.jsonl"
     path.write_text(f"{json.dumps(verl())}\n{json.dumps({'input': 'x'})}\n")

@@ -12,6 +12,7 @@ from helpers.tiny import model_here
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
+from rlanything.engines.base import ModelError
 from rlanything.roles.adapter import RewriteRequest
 from rlanything.runs.build import build_components, build_judge, new_pool
 from rlanything.runs.refusals import check_feedback
@@ -51,6 +52,12 @@ def test_a_frozen_judge_is_a_model_without_a_learner_that_others_may_still_share
     assert cast.judge is None
     assert list(cast.trained_models) == ["policy"]
     assert len(cast.engines) == 2
+
+
+@pytest.mark.parametrize("role", ["policy", "judge", "adapter"])
+def test_variables_that_a_roles_chat_template_does_not_read_are_refused(role: str) -> None:
+    with pytest.raises(ModelError, match="its chat template does not read 'enable_thinking'"):
+        cast_of(f"{role}.chat_template_kwargs={{enable_thinking: false}}")
 
 
 def test_a_judges_model_is_made_once() -> None:

@@ -47,7 +47,7 @@ def judge(
     win_at: WIN_AT = None,
     line_format: Annotated[
         str | None,
-        typer.Option("--format", help="Lines of verl, trl or prime-rl; needs --win-at."),
+        typer.Option("--format", help="Lines of verl, trl, prime-rl or chat; needs --win-at."),
     ] = None,
     reward: Annotated[
         list[str] | None,

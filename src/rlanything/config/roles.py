@@ -35,6 +35,9 @@ class RoleConfig(ConfigSection):
     max_tokens: Count = 48
     """Longest response, in tokens: reasoning and answer. What a `<think>` block holds is sampled,
     trained on and stored, but no one else reads it; a block that is cut off leaves no answer."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Variables of the model's chat template, such as `{enable_thinking: false}` for Qwen3. One
+    that the template does not read is an error."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
     """A single batch of generation that takes longer stops the run."""
 
@@ -46,6 +49,11 @@ class RoleConfig(ConfigSection):
             raise ValueError("model: say here what the endpoint calls its model")
         if (self.dtype, self.device) != ("float32", "cpu"):
             raise ValueError("dtype and device are the endpoint's own affair: leave them out")
+        if self.chat_template_kwargs:
+            raise ValueError(
+                "chat_template_kwargs: an endpoint is sent them in engine.extra_body, as "
+                "{chat_template_kwargs: {...}}; move them there"
+            )
         return self
 
     def engine_setting(
@@ -268,7 +276,7 @@ class AdapterConfig(RoleConfig):
     @model_validator(mode="after")
     def _as_the_role_it_shares(self) -> AdapterConfig:
         # Not `model_fields_set`: a run's own recipe writes every key, and must load again.
-        keys = ("device", "dtype", "engine", "timeout_seconds")
+        keys = ("chat_template_kwargs", "device", "dtype", "engine", "timeout_seconds")
         fields = type(self).model_fields
         given = [
             key

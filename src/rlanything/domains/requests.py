@@ -30,6 +30,8 @@ class ModelRequest:
     """The answer ends before the first of these."""
     images: Mapping[str, bytes] = field(default_factory=dict)
     """The files that the messages name."""
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Further variables of the model's chat template, such as `enable_thinking`."""
 
 
 @dataclass(frozen=True, slots=True)

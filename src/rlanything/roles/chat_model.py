@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from rlanything.domains.requests import RequestsRefused
 from rlanything.engines.base import (
@@ -54,6 +54,8 @@ class ChatRequest:
     """A limit below that of the sampling; no admitted action is cut by it."""
     refusable: bool = False
     """Whether somebody awaits to hear that it cannot be asked, as agents do."""
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Further variables of the chat template."""
 
 
 class ChatModel(Protocol):
@@ -84,13 +86,20 @@ class ChatModel(Protocol):
 class LocalChatModel:
     """A model asked through an engine in token ids: what was sampled stays as it was sampled."""
 
-    def __init__(self, model: ModelText, engine: Engine, day: datetime | None = None) -> None:
+    def __init__(
+        self,
+        model: ModelText,
+        engine: Engine,
+        day: datetime | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
         """`day`: what templates that ask for the date are told; None: today.
 
-        Raises `ModelError` where the model's reasoning cannot be told from its answers."""
+        Raises `ModelError` where the model's reasoning cannot be told from its answers, and for
+        variables that its chat template does not read."""
         self._model = model
         self.engine = engine
-        self._chat = Chat(model, day)
+        self._chat = Chat(model, day, chat_template_kwargs)
         self._prompts: dict[str, Prompt] = {}
         self._tokens: dict[str, tuple[int, ...]] = {}
         self._usage = _unused()
@@ -107,7 +116,7 @@ class LocalChatModel:
 
     def counted_separately(self) -> LocalChatModel:
         """Returns the same model for another role, which counts its own tokens."""
-        return LocalChatModel(self._model, self.engine, self._chat.day)
+        return LocalChatModel(self._model, self.engine, self._chat.day, self._chat.options)
 
     def answer(
         self, questions: Sequence[ChatRequest], sampling: Sampling
@@ -148,10 +157,7 @@ class LocalChatModel:
             self._usage["prompt_tokens"] += len(completion.prompt_ids)
             self._usage["completion_tokens"] += len(completion.token_ids)
         return [
-            # Between its thought and its action a restricted answer has a marker of its own.
-            group
-            if question.actions is not None
-            else [self._ended(self._chat.read(c, prompt), question.stop) for c in group]
+            [self._read(completion, prompt, question) for completion in group]
             for question, prompt, group in zip(questions, prompts, groups, strict=True)
         ]
 
@@ -208,9 +214,18 @@ class LocalChatModel:
 
     def _prompt(self, question: ChatRequest) -> Prompt:
         previous = self._prompts.get(question.conversation)
+        chat = (question.messages, question.tools, question.chat_template_kwargs)
         if question.after is None or previous is None:
-            return self._chat.prompt(question.messages, question.tools)
-        return self._chat.following(previous, question.after, question.messages, question.tools)
+            return self._chat.prompt(*chat)
+        return self._chat.following(previous, question.after, *chat)
+
+    def _read(self, completion: Completion, prompt: Prompt, question: ChatRequest) -> Completion:
+        if prompt.unread:
+            completion = replace(completion, unread=prompt.unread)
+        if question.actions is not None:
+            # Between its thought and its action it has a marker of its own.
+            return completion
+        return self._ended(self._chat.read(completion, prompt), question.stop)
 
     def _ended(self, completion: Completion, stop: Sequence[str]) -> Completion:
         """Returns an answer up to the first of some texts; what was sampled up to the token that

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from rlanything.domains.thoughts import THINK
 from rlanything.engines.base import ModelError, Sampling
 from rlanything.records import Completion
 from rlanything.roles.chat_model import ChatRequest, grouped_by_limit, stop_place
-from rlanything.roles.reasoning import THINK
 from rlanything.roles.tools import tools_in_words
 
 if TYPE_CHECKING:  # the client is an extra
@@ -43,7 +44,7 @@ class OpenAIChatModel:
         ]
         answers = iter(self._endpoint.ask(chats, sampling))
         return [
-            [_completion(answer, question.stop) for answer in islice(answers, len(question.seeds))]
+            [_completion(answer, question) for answer in islice(answers, len(question.seeds))]
             for question in questions
         ]
 
@@ -60,9 +61,23 @@ class OpenAIChatModel:
         return self._endpoint.pop_usage()
 
 
-def _completion(answer: Answer, stop: Sequence[str]) -> Completion:
+def _completion(answer: Answer, question: ChatRequest) -> Completion:
     start = THINK.answer_start(answer.text)
-    place = stop_place(answer.text, start, stop)
-    if place is None:
-        return Completion.unsampled(answer.text, answer.stop_reason, start)
-    return Completion.unsampled(answer.text[: place[0]], "stop", start)
+    place = stop_place(answer.text, start, question.stop)
+    completion = (
+        Completion.unsampled(answer.text, answer.stop_reason, start)
+        if place is None
+        else Completion.unsampled(answer.text[: place[0]], "stop", start)
+    )
+    unread = _unread(question)
+    return replace(completion, unread=unread) if unread else completion
+
+
+def _unread(question: ChatRequest) -> tuple[str, ...]:
+    """Returns the fields of a request that no endpoint is sent."""
+    unread = [f"chat_template_kwargs.{name}" for name in question.chat_template_kwargs]
+    if any(message.thought for message in question.messages):
+        unread.append("messages.reasoning_content")
+    if any(message.name for message in question.messages):
+        unread.append("messages.name")
+    return tuple(unread)

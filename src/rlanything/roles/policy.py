@@ -91,6 +91,7 @@ class LanguagePolicy:
             request.stop,
             request.max_tokens,
             refusable=True,
+            chat_template_kwargs=request.chat_template_kwargs,
         )
 
     def _unlistable(self, seen: Observation) -> bool:

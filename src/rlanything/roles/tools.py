@@ -21,6 +21,12 @@ To call one, answer with its name and its arguments as a JSON object within thes
 {{"name": "...", "arguments": {{...}}}}
 </tool_call>"""
 """The form of the Hermes models, which Qwen's templates have too."""
+CALL_MARKS = frozenset(
+    f"<{slash}{name}>"
+    for slash in ("", "/")
+    for name in ("tool_call", "tool_response", "tools", "function", "parameter")
+)
+"""Marks of calls and results. They begin and end no turn."""
 
 Tools = Sequence[Mapping[str, Any]]
 """Functions with `name`, `description` and `parameters` (a JSON schema)."""
@@ -44,68 +50,82 @@ def _in_words(message: Message) -> Message:
         words = f"<tool_response>\n{message.content}\n</tool_response>"
         return Message("user", words, message.images)
     calls = "\n".join(
-        f'<tool_call>\n{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}\n'
-        "</tool_call>"
+        f'<tool_call>\n{{"name": {json.dumps(call.name, ensure_ascii=False)}, '
+        f'"arguments": {call.arguments}}}\n</tool_call>'
         for call in message.calls
     )
     words = "\n".join(filter(None, (message.content, calls)))
-    return Message(message.role, words, message.images)
+    return replace(message, content=words, calls=())
 
 
 def template_tools(tools: Tools, harmless: Callable[[str], str]) -> list[dict[str, Any]] | None:
     """Returns tools as chat templates take them, every text made `harmless`; None for none."""
-    return [_everywhere(_function(tool), harmless) for tool in tools] or None
+    return [everywhere(_function(tool), harmless) for tool in tools] or None
 
 
-def template_calls(
-    calls: Sequence[ToolCall], harmless: Callable[[str], str]
-) -> list[dict[str, Any]]:
-    """Returns calls as chat templates take them: arguments are no text there."""
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": harmless(call.name),
-                "arguments": _everywhere(json.loads(call.arguments), harmless),
-            },
-        }
-        for call in calls
-    ]
+def template_call(call: ToolCall, number: int, harmless: Callable[[str], str]) -> dict[str, Any]:
+    """Returns a call as chat templates take it: arguments are no text there. `number`: its place
+    among the calls of the chat."""
+    return {
+        "id": call_id(number),
+        "type": "function",
+        "function": {
+            "name": harmless(call.name),
+            "arguments": everywhere(json.loads(call.arguments), harmless),
+        },
+    }
 
 
-def shows_tools(rendered: str) -> bool:
-    """Whether a rendering of the probe has all of it."""
-    wanted = ("Tells what a word means.", '"zeugma"', "a figure of speech")
-    return all(words in rendered for words in wanted)
+def call_id(number: int) -> str:
+    """Returns the id of a call in a rendered chat: nine letters and digits, as Mistral's templates
+    demand. A program's own may be random: a chat that is asked again must render the same."""
+    return f"call{number:05d}"
 
 
 def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": dict(tool)}
 
 
-def _everywhere(value: Any, change: Callable[[str], str]) -> Any:
+def everywhere(value: Any, change: Callable[[str], str]) -> Any:
     """Returns JSON data with all of its texts changed."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
-        return [_everywhere(member, change) for member in value]
+        return [everywhere(member, change) for member in value]
     if isinstance(value, Mapping):
-        return {change(name): _everywhere(member, change) for name, member in value.items()}
+        return {change(name): everywhere(member, change) for name, member in value.items()}
     return value
 
 
-PROBE_TOOL = {
+PROBE_TOOL: Mapping[str, Any] = {
     "name": "look_up",
     "description": "Tells what a word means.",
-    "parameters": {"type": "object", "properties": {"word": {"type": "string"}}},
-}
-PROBE_TURNS: list[dict[str, Any]] = [
-    {"role": "user", "content": "What is a zeugma?"},
-    {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": template_calls((ToolCall("look_up", '{"word": "zeugma"}'),), str),
+    "parameters": {
+        "type": "object",
+        "properties": {"word": {"type": "string"}, "most": {"type": "integer"}},
+        "required": ["word"],
     },
-    {"role": "tool", "name": "look_up", "content": "a figure of speech"},
-]
-"""A chat by which it shows whether a template has a place for tools, calls and results."""
+}
+PROBE_CALLS = tuple(
+    ToolCall("look_up", json.dumps({"word": word, "most": most}))
+    for word, most in (("zeugma", 3), ("litotes", 4))
+)
+_PROBE_RESULTS = ("a figure of speech", "an understatement")
+
+
+def probe(calls: int, text: str = "") -> Messages:
+    """Returns a chat by which a template shows whether it has a place for calls, `text` before them
+    and their results."""
+    return (
+        Message("user", "Which words are these?"),
+        Message("assistant", text, calls=PROBE_CALLS[:calls]),
+        *(Message("tool", result) for result in _PROBE_RESULTS[:calls]),
+    )
+
+
+def shows_tools(rendered: str, calls: int) -> bool:
+    """Whether a rendering of the probe describes the function and has the results in their
+    order."""
+    places = [rendered.find(result) for result in _PROBE_RESULTS[:calls]]
+    described = str(PROBE_TOOL["description"]) in rendered
+    return described and min(places) >= 0 and places == sorted(places)

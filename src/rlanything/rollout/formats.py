@@ -1,7 +1,8 @@
 """Rollouts as other frameworks write them, as the lines that a judge reads.
 
 verl: a line of `trainer.rollout_data_dir`; TRL: a row that `log_completions` keeps; prime-rl: an
-episode or a trace of verifiers v1, which are what its `traces.jsonl` have.
+episode or a trace of verifiers v1, which are what its `traces.jsonl` have; chat: messages and a
+reward, as tau-bench and many logs have them.
 """
 
 from __future__ import annotations
@@ -15,8 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from rlanything.domains.thoughts import answer_start, bare_thought, in_think_marks
+
 Line: TypeAlias = Mapping[str, Any]
 """The object of a line."""
+_CHATS = ("messages", "traj", "conversations", "conversation")
+_SHAREGPT = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant"}
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _NO_REWARDS = ("step", "advantage")
 """Columns of TRL that may be numbers, and are no reward."""
 
@@ -135,10 +141,33 @@ def _prime_rl(line: Line) -> dict[str, Any]:
     return {**entry, "task": str(name), "trajectory": str(trace["id"])}
 
 
+def _chat(line: Line) -> dict[str, Any]:
+    messages = next((line[key] for key in _CHATS if key in line), None)
+    if messages is None:
+        raise FormatError(f"not of this format (no {', '.join(map(repr, _CHATS))})")
+    said = [_openai(message) for message in messages]
+    sampled = [message["role"] == "assistant" for message in said]
+    turns = _turns(said, sampled, [None, *range(len(sampled) - 1)])
+    reward = line["reward"]
+    won = int(reward) if isinstance(reward, bool) else reward
+    entry = _entry(turns[0][0], turns, won, None)
+    name = line.get("task_id", line.get("task"))
+    return entry if name is None else {**entry, "task": str(name)}
+
+
+def _openai(message: Line) -> Line:
+    """Returns a message with OpenAI's names for who says it; ShareGPT has others."""
+    if "role" in message:
+        return message
+    who = message["from"]
+    return {"role": _SHAREGPT.get(who, who), "content": message["value"]}
+
+
 FORMATS: Mapping[str, Callable[[Line], dict[str, Any]]] = {
     "verl": _verl,
     "trl": _trl,
     "prime-rl": _prime_rl,
+    "chat": _chat,
 }
 
 
@@ -210,22 +239,49 @@ def _turns(
     said = [i for i, by_model in enumerate(sampled) if by_model]
     if not said:
         raise FormatError("not of this format (no message is the model's)")
-    return [(_joined(shown[i]), _text(messages[i]), _joined(after.get(i, ()))) for i in said]
+    return [(_joined(shown[i]), _whole(messages[i]), _joined(after.get(i, ()))) for i in said]
 
 
 def _joined(parts: Iterable[str]) -> str:
     return "\n\n".join(filter(None, parts))
 
 
+def _whole(message: Line) -> str:
+    """Returns the text of a message after its thoughts, which stand in `<think>` marks however the
+    message brings them."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    thoughts = [_thought(part) for part in parts if _thinks(part)]
+    named = next((message[name] for name in _THOUGHTS if isinstance(message.get(name), str)), "")
+    if isinstance(content, str):
+        start = answer_start(content)
+        thoughts.append(bare_thought(content[:start]))
+    thought = "\n".join(dict.fromkeys(filter(None, [named, *thoughts])))
+    return in_think_marks(thought, _text(message))
+
+
 def _text(said: Any) -> str:
-    """Returns the text of a message, of its parts, or of what is text already."""
+    """Returns the text of a message or of its parts without thoughts, and what is text already as
+    it is."""
     if isinstance(said, str):
         return said
     if isinstance(said, Mapping):
         content = said.get("content")
+        if isinstance(content, str) and said.get("role") == "assistant":
+            content = content[answer_start(content) :]
         calls = [_call(call) for call in said.get("tool_calls") or ()]
         return "\n".join(filter(None, [_text("" if content is None else content), *calls]))
-    return "\n".join(part.get("text") or f"[{part['type']}]" for part in said)
+    spoken = (part for part in said if not _thinks(part))
+    return "\n".join(part.get("text") or f"[{part['type']}]" for part in spoken)
+
+
+def _thinks(part: Line) -> bool:
+    return part.get("type") in ("thinking", "reasoning")
+
+
+def _thought(part: Line) -> str:
+    said = part.get("thinking", part.get("reasoning", part.get("text")))
+    return said if isinstance(said, str) else "\n".join(each["text"] for each in said or ())
 
 
 def _call(call: Line) -> str:

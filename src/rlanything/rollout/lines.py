@@ -6,6 +6,7 @@ Each is a JSON object that describes one trajectory; its other keys are ignored.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 import math
@@ -20,6 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rlanything.domains.thoughts import answer_start
 from rlanything.records import Completion, Step, Task, Trajectory
 from rlanything.rollout.formats import FormatError, LineFormat, parquet_lines
 
@@ -32,6 +34,7 @@ STANDARD, PACKED, COLUMNS = Path("-"), ".gz", ".parquet"
 """The name of stdin and stdout, and how the names of packed files and of tables end."""
 _PROGRESS_BYTES = 1 << 20
 _CACHED_STEPS = 1 << 16
+_ROUNDING = 1e-9
 _END = b"\3"
 """Ends a step; a score is stored as itself plus one."""
 
@@ -132,11 +135,13 @@ class FilePlace:
     """From 1."""
     shape: str
     """An example of what it should be."""
+    unit: str = "line"
+    """`record` in a file that is one list."""
 
     def fail(self, fault: str, remedy: str | None = None) -> NoReturn:
         """Raises RolloutsError; the remedy is the right shape where none is given."""
         remedy = remedy or f"write it as {self.shape}"
-        raise RolloutsError(f"{self.path}, line {self.number}: {fault}; {remedy}")
+        raise RolloutsError(f"{self.path}, {self.unit} {self.number}: {fault}; {remedy}")
 
 
 def read_entries(
@@ -147,8 +152,9 @@ def read_entries(
     win_at: float | None = None,
     line_format: LineFormat | None = None,
 ) -> Iterator[tuple[FilePlace, dict[str, Any]]]:
-    """Yields the object of every line, without empty lines. `task`, `trajectory` (numbers become
-    texts) and `outcome` are as they should be, `steps` is a list.
+    """Yields the object of every line, without empty lines, or of every record where the file is
+    one list. `task`, `trajectory` (numbers become texts) and `outcome` are as they should be,
+    `steps` is a list.
 
     `progress` is called with the bytes read, about once per MiB; `win_at`: the outcome is whether
     the line's `reward` reaches it; `line_format`: the lines are another framework's. Raises
@@ -156,22 +162,41 @@ def read_entries(
     if win_at is not None and not math.isfinite(win_at):
         raise RolloutsError(f"--win-at is {win_at}: give the reward from which on it is won")
     done = told = 0
-    for number, line in enumerate(file, start=1):
+    first = True
+    lines = iter(file)
+    for number, line in enumerate(lines, start=1):
         done += len(line)
         if done - told >= _PROGRESS_BYTES:
             progress(done)
             told = done
-        if not line.isspace():
-            place = FilePlace(path, number, shape)
-            yield place, _entry(place, line, win_at, line_format)
+        if line.isspace():
+            continue
+        if first and line.lstrip(codecs.BOM_UTF8).lstrip()[:1] == b"[":
+            whole = FilePlace(path, 1, shape, "the list on line")
+            for i, record in enumerate(_records(whole, line + b"".join(lines)), start=1):
+                place = FilePlace(path, i, shape, "record")
+                yield place, _checked(place, record, win_at, line_format)
+            return
+        place = FilePlace(path, number, shape)
+        entry = _read(place, line, lines if first else ())
+        first = False
+        yield place, _checked(place, entry, win_at, line_format)
 
 
-def _entry(
-    place: FilePlace, line: bytes, win_at: float | None, line_format: LineFormat | None
-) -> dict[str, Any]:
+def _records(place: FilePlace, text: bytes) -> list[Any]:
+    """Returns the members of a file that is one list."""
+    records = _read(place, text, ())
+    if type(records) is not list:
+        place.fail(f"a {type(records).__name__}, not a list")
+    return records
+
+
+def _read(place: FilePlace, line: bytes, rest: Iterable[bytes]) -> Any:
+    """Returns the JSON of a line. `rest`: the lines behind it, which may be of the same document;
+    they are looked at if the line is none."""
     fail, last = place.fail, not line.endswith(b"\n")
     try:
-        entry = json.loads(line.decode("utf-8-sig" if place.number == 1 else "utf-8"))
+        return json.loads(line.decode("utf-8-sig" if place.number == 1 else "utf-8"))
     except UnicodeDecodeError as error:
         if last and error.end == len(line):
             fail("the file ends in the middle of it", "remove the line or write the file again")
@@ -179,17 +204,35 @@ def _entry(
     except json.JSONDecodeError as error:
         if last:
             fail("not complete, and the file ends", "remove the line or write the file again")
+        if line.rstrip()[-1:] in b"{[," and _is_json(line + b"".join(rest)):
+            fail("one JSON document, not one object a line", _remedy(place))
         fail(
             f"not JSON ({error.msg}, column {error.colno})",
-            f"write one trajectory a line, as {place.shape}",
+            _remedy(place),
         )
     except (ValueError, RecursionError) as error:  # a number or a nesting beyond Python's limits
         fail(f"not readable ({error})")
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _remedy(place: FilePlace) -> str:
+    return f"write one trajectory a line, as {place.shape}"
+
+
+def _checked(
+    place: FilePlace, entry: Any, win_at: float | None, line_format: LineFormat | None
+) -> dict[str, Any]:
+    """Returns a line's object, as `read_entries` yields it."""
+    fail = place.fail
     if type(entry) is not dict:
-        fail(
-            f"a {type(entry).__name__}, not an object",
-            f"write one trajectory a line, as {place.shape}",
-        )
+        fail(f"a {type(entry).__name__}, not an object", _remedy(place))
     if line_format is not None:
         try:
             entry = line_format(entry)
@@ -219,7 +262,8 @@ def _outcome(place: FilePlace, reward: Any, win_at: float) -> int:
     if type(reward) is not int and (type(reward) is not float or not math.isfinite(reward)):
         there = "missing" if reward is None else f"{reprlib.repr(reward)}, no number"
         place.fail(f"'reward' is {there}", "give a number, which --win-at is compared with")
-    return 1 if reward >= win_at else -1
+    # A sum of parts may miss the whole by its rounding.
+    return 1 if reward >= win_at - _ROUNDING * max(1.0, abs(win_at)) else -1
 
 
 def _rollout(place: FilePlace, entry: dict[str, Any]) -> Rollout:
@@ -275,10 +319,11 @@ def trajectory_id(task: str, trajectory: str) -> str:
 
 
 def _step_of(step: Mapping[str, Any]) -> Step:
-    action = step.get("action")
+    action, response = step.get("action"), step["response"]
     return Step(
         step["observation"],
-        Completion.unsampled(step["response"]),
+        # As in a run of one's own: what a block of thoughts holds is kept, and not judged.
+        Completion.unsampled(response, answer_at=answer_start(response)),
         action if type(action) is str else None,
         step.get("valid") is not False,
         step["next_observation"],

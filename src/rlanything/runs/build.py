@@ -147,7 +147,11 @@ def _components(
     policy = models.trained(source("policy", recipe.policy, parts.loss))
     judge = models.trained(source("judge", recipe.judge)) if recipe.judge.trains else None
     engines = [policy.engine, *([judge.engine] if judge else [])]
-    chat_models: dict[str, ChatModel] = {"policy": LocalChatModel(policy.model, policy.engine, day)}
+
+    def trained_chat(model: Trained, role: RoleConfig) -> LocalChatModel:
+        return LocalChatModel(model.model, model.engine, day, role.chat_template_kwargs)
+
+    chat_models: dict[str, ChatModel] = {"policy": trained_chat(policy, recipe.policy)}
 
     def frozen(role: RoleConfig, name: str) -> ChatModel:
         chat_model = build_chat_model(role, name, models, day, seen)
@@ -158,9 +162,7 @@ def _components(
     @cache
     def judge_model() -> ChatModel:
         chat_models["judge"] = (
-            LocalChatModel(judge.model, judge.engine, day)
-            if judge
-            else frozen(recipe.judge, "judge")
+            trained_chat(judge, recipe.judge) if judge else frozen(recipe.judge, "judge")
         )
         return chat_models["judge"]
 
@@ -234,7 +236,7 @@ def build_chat_model(
         setting = role.engine_setting(name, threads=0, images=images)
         return OpenAIChatModel(role.engine.build(None, setting))
     served = models.served(RoleSource(name, role, images=images))
-    return LocalChatModel(served.model, served.engine, day)
+    return LocalChatModel(served.model, served.engine, day, role.chat_template_kwargs)
 
 
 def build_policy(

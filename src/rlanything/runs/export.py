@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from rlanything.files import new_folder
 from rlanything.runs.open import RecordedRun, Row
 from rlanything.runs.store.stored import StoredTrajectory
+from rlanything.strict_json import finite_json
 
 Format: TypeAlias = Literal["jsonl", "parquet"]
 
@@ -99,7 +100,8 @@ def _write_lines(path: Path, rows: Iterable[Row]) -> int:
     count = 0
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
-            file.write(json.dumps(row) + "\n")  # ASCII only: half a surrogate pair is no UTF-8
+            # ASCII only: half a surrogate pair is no UTF-8
+            file.write(json.dumps(finite_json(row)) + "\n")
             count += 1
     return count
 

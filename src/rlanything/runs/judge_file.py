@@ -20,6 +20,7 @@ from rlanything.rollout.formats import FormatError, LineFormat
 from rlanything.rollout.lines import FilePlace, RolloutsError, open_rollouts, read_texts
 from rlanything.runs.judge_source import JudgeSource
 from rlanything.seeds import derive
+from rlanything.strict_json import finite_json
 
 TOGETHER = 64
 """Trajectories that are judged at once, and then written."""
@@ -175,7 +176,7 @@ def _unjudged(entry: Mapping[str, Any]) -> str:
         {name: value for name, value in step.items() if name not in added}
         for step in entry["steps"]
     ]
-    return json.dumps({**entry, "steps": steps}, sort_keys=True)
+    return json.dumps(finite_json({**entry, "steps": steps}), sort_keys=True)
 
 
 def _earlier(target: BinaryIO) -> list[dict[str, Any]]:
@@ -201,7 +202,7 @@ def _lines(
             for step, judgements in zip(entry["steps"], scored.judgements, strict=True)
         ]
         _count(result, steps)
-        yield json.dumps({**entry, "steps": steps}).encode() + b"\n"
+        yield json.dumps(finite_json({**entry, "steps": steps})).encode() + b"\n"
 
 
 def _count(result: JudgedFile, steps: Sequence[dict[str, Any]]) -> None:

@@ -125,7 +125,9 @@ def _open(
         create_run(directory, recipe.model_copy(update={"run_dir": directory}), now())
         with closing(Store(directory / STORE)) as store:
             store.describe({"served_from": source.name})
-    chat_model = LocalChatModel(trained.model, trained.engine, day_begun(directory))
+    chat_model = LocalChatModel(
+        trained.model, trained.engine, day_begun(directory), recipe.judge.chat_template_kwargs
+    )
     judge = build_judge(recipe.judge, domain, lambda: chat_model)
     opened = LearningJudgeRun(judge, trained, recipe, directory, position.iteration)
     if begin:

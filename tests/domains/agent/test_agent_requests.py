@@ -17,7 +17,7 @@ import pytest
 from helpers.agents import Scripted, agent, ask, played
 from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint
 from rlanything.domains.agent.reading import Asked, Denial, read_request
-from rlanything.domains.agent.tool_calls import parse_calls
+from rlanything.domains.calls import parse_calls
 from rlanything.records import Message, Task, ToolCall, Trajectory
 from rlanything.rollout.workers import EnvironmentPool
 
@@ -97,7 +97,7 @@ def test_a_call_reaches_the_program_and_its_result_the_policy(says: str) -> None
     ],
 )
 def test_what_is_no_call_stays_text(says: str, readable: bool) -> None:
-    said = parse_calls(says, {"search"})
+    said = parse_calls(says, [SEARCH["function"]])
     assert (said.content, said.calls, said.readable) == (says, (), readable)
 
 

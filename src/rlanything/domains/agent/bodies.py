@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 from rlanything.domains.agent.conversation import PolicyAnswer
 from rlanything.domains.agent.reading import Asked, Denial
+from rlanything.domains.thoughts import bare_thought
+from rlanything.strict_json import finite_json
 
 Body = dict[str, Any]
+_MOST_NAMES, _NAME_CHARACTERS = 32, 100
+"""Most names of fields in a header, and the longest."""
 
 
 def completion_body(asked: Asked, answers: Sequence[PolicyAnswer]) -> Body:
     """Returns a `chat.completion`."""
-    return {
+    body = {
         **_head("chat.completion", asked, answers),
         "choices": [
             {
@@ -27,6 +32,16 @@ def completion_body(asked: Asked, answers: Sequence[PolicyAnswer]) -> Body:
         ],
         "usage": _usage(answers),
     }
+    return finite_json(body)
+
+
+def ignored_fields(asked: Asked, answers: Sequence[PolicyAnswer]) -> str:
+    """Returns the fields of a request that had no effect, as a header can say them."""
+    unread = {name for answer in answers for name in answer.completion.unread}
+    names = sorted({*asked.ignored, *unread})
+    # Some of the names are a program's.
+    said = [quote(name[:_NAME_CHARACTERS], safe=".[]_-") for name in names[:_MOST_NAMES]]
+    return ", ".join([*said, "..."] if len(names) > _MOST_NAMES else said)
 
 
 def event_stream(asked: Asked, answers: Sequence[PolicyAnswer]) -> bytes:
@@ -44,7 +59,7 @@ def event_stream(asked: Asked, answers: Sequence[PolicyAnswer]) -> bytes:
         chunks += [{**head, "choices": [said]}, {**head, "choices": [end]}]
     if asked.stream_usage:
         chunks.append({**head, "choices": [], "usage": _usage(answers)})
-    events = [json.dumps(chunk, ensure_ascii=False) for chunk in chunks]
+    events = [json.dumps(finite_json(chunk), ensure_ascii=False) for chunk in chunks]
     return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode()
 
 
@@ -76,9 +91,12 @@ def _head(kind: str, asked: Asked, answers: Sequence[PolicyAnswer]) -> Body:
 
 
 def _message(answer: PolicyAnswer) -> Body:
-    said = answer.said
+    said, completion = answer.said, answer.completion
+    body: Body = {"role": "assistant", "content": said.content or (None if said.calls else "")}
+    if thought := bare_thought(completion.text[: completion.answer_at]):
+        body["reasoning_content"] = thought
     if not said.calls:
-        return {"role": "assistant", "content": said.content}
+        return body
     calls = [
         {
             "id": f"call_{answer.number}_{i}",
@@ -87,7 +105,7 @@ def _message(answer: PolicyAnswer) -> Body:
         }
         for i, call in enumerate(said.calls)
     ]
-    return {"role": "assistant", "content": said.content or None, "tool_calls": calls}
+    return {**body, "tool_calls": calls}
 
 
 def _finish(answer: PolicyAnswer) -> str:

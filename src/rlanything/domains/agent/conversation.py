@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlanything.domains.agent.reading import Asked, Denial
-from rlanything.domains.agent.tool_calls import Said
+from rlanything.domains.calls import Said
 from rlanything.records import Completion
 
 

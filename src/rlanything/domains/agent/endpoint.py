@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import socket
 import tempfile
@@ -27,11 +26,13 @@ from rlanything.domains.agent.bodies import (
     completion_body,
     error_body,
     event_stream,
+    ignored_fields,
     model_list,
 )
 from rlanything.domains.agent.conversation import Conversation
 from rlanything.domains.agent.helpers import Helpers
 from rlanything.domains.agent.reading import Asked, Denial, read_request
+from rlanything.strict_json import read_json
 
 MOST_BYTES = 64 * 2**20
 """Longest body of a request: conversations are sent again with every turn, images too."""
@@ -171,7 +172,8 @@ def endpoint() -> AgentEndpoint:
 
 async def _answered(conversation: Conversation, asked: Asked) -> Response:
     answers = await conversation.ask(asked)
-    headers = {"x-rlanything-ignored": ", ".join(asked.ignored)} if asked.ignored else {}
+    ignored = ignored_fields(asked, answers)
+    headers = {"x-rlanything-ignored": ignored} if ignored else {}
     if asked.stream:
         content = event_stream(asked, answers)
         return Response(content, media_type="text/event-stream", headers=headers)
@@ -202,7 +204,7 @@ async def _body(request: Request) -> Any:
         if len(data) > MOST_BYTES:
             raise Denial(f"the body has more than {MOST_BYTES:,} bytes: send less", status=413)
     try:
-        return json.loads(data)
+        return read_json(bytes(data))
     except (ValueError, RecursionError):
         raise Denial("the body is no JSON: send an object") from None
 

@@ -14,7 +14,6 @@ from rlanything.domains.agent.outcome import BadOutcome, Scale
 from rlanything.domains.agent.programs import AgentProgram
 from rlanything.domains.agent.reading import Denial
 from rlanything.domains.agent.threads import Place, Threads, shown
-from rlanything.domains.agent.tool_calls import Said, parse_calls
 from rlanything.domains.base import (
     DomainError,
     EpisodeError,
@@ -22,6 +21,7 @@ from rlanything.domains.base import (
     Observation,
     StepResult,
 )
+from rlanything.domains.calls import Said, parse_calls
 from rlanything.domains.requests import ModelRequest, Reply
 from rlanything.records import Completion, Task
 
@@ -148,6 +148,7 @@ class ProgramEnvironment:
             asked.max_tokens,
             asked.stop,
             {image.name: image.data for image in asked.images},
+            asked.chat_template_kwargs,
         )
         text = shown(place.new)
         if asked.tools and place.follows is None:
@@ -207,7 +208,7 @@ def _said(pending: Pending, completion: Completion) -> Said:
     """Returns an answer as the program is given it."""
     if not pending.asked.tools:
         return Said(completion.answer)
-    said = parse_calls(completion.answer, {str(tool["name"]) for tool in pending.asked.tools})
+    said = parse_calls(completion.answer, pending.asked.tools)
     return Said(said.content, said.calls[:1], said.readable) if pending.asked.one_call else said
 
 

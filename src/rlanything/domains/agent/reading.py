@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
-import io
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rlanything.domains.agent.tool_calls import call_of
+from rlanything.domains.agent.messages import BadMessage, MessageReader
 from rlanything.domains.base import Image
-from rlanything.records import ChatRole, Message, Messages, ToolCall
+from rlanything.records import Messages
 
 IGNORED = frozenset(
     {
@@ -29,18 +25,10 @@ _HONOURED = frozenset(
     {
         *("model", "messages", "tools", "tool_choice", "parallel_tool_calls", "max_tokens"),
         *("max_completion_tokens", "stop", "n", "stream", "stream_options", "logprobs"),
-        *("top_logprobs", "response_format", "structured_outputs"),
+        *("top_logprobs", "response_format", "structured_outputs", "chat_template_kwargs"),
     }
 )
-_ROLES: Mapping[str, ChatRole] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-}
 MOST_ANSWERS = 128
-_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class Denial(Exception):
@@ -71,6 +59,7 @@ class Asked:
     one_call: bool = False
     """Whether an answer may have no more than one call."""
     images: tuple[Image, ...] = ()
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     """What of the request has no effect."""
 
@@ -78,7 +67,8 @@ class Asked:
     def digest(self) -> str:
         """A name made of all that decides the answer."""
         parts = (self.messages, self.tools, self.choices, self.max_tokens, self.stop)
-        return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        decisive = (*parts, self.chat_template_kwargs)
+        return hashlib.sha256(repr(decisive).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def read_request(body: Any, images: bool) -> Asked:
@@ -90,11 +80,15 @@ def read_request(body: Any, images: bool) -> Asked:
     for name in given.keys() - _HONOURED - IGNORED:
         raise Denial(f"{name} is not supported: leave it out", name)
     _refuse_formats(given)
-    pictures: list[Image] = []
-    tools, one = _tools(given)
+    reader = MessageReader(images)
+    try:
+        messages = reader.read(_listed(given))
+    except BadMessage as bad:
+        raise Denial(str(bad), bad.place) from None
+    tools, one = _tools(given, reader.ignored)
     return Asked(
         model=_text(given, "model"),
-        messages=_messages(given.get("messages"), pictures if images else None),
+        messages=messages,
         tools=tools,
         choices=_choices(given),
         max_tokens=_count(given, "max_completion_tokens") or _count(given, "max_tokens"),
@@ -104,9 +98,17 @@ def read_request(body: Any, images: bool) -> Asked:
         stream_usage=_flag(given.get("stream_options", {}), "include_usage"),
         logprobs=_flag(given, "logprobs"),
         one_call=one,
-        images=tuple(pictures),
-        ignored=tuple(sorted(given.keys() & IGNORED)),
+        images=tuple(reader.images),
+        chat_template_kwargs=_template_kwargs(given),
+        ignored=tuple(sorted(reader.ignored | (given.keys() & IGNORED))),
     )
+
+
+def _listed(given: Mapping[str, Any]) -> list[Any]:
+    messages = given.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise Denial("messages must be a list that is not empty", "messages")
+    return messages
 
 
 def _refuse_formats(given: Mapping[str, Any]) -> None:
@@ -148,6 +150,13 @@ def _stop(value: Any) -> tuple[str, ...]:
     return tuple(words)
 
 
+def _template_kwargs(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    value = given.get("chat_template_kwargs", {})
+    if not isinstance(value, Mapping):
+        raise Denial("chat_template_kwargs must be a JSON object", "chat_template_kwargs")
+    return value
+
+
 def _choices(given: Mapping[str, Any]) -> tuple[str, ...] | None:
     outputs = given.get("structured_outputs")
     if outputs is None:
@@ -166,14 +175,20 @@ def _choices(given: Mapping[str, Any]) -> tuple[str, ...] | None:
     return tuple(choices)
 
 
-def _tools(given: Mapping[str, Any]) -> tuple[tuple[Mapping[str, Any], ...], bool]:
-    """Returns the functions that may be called, and whether only one of them."""
+def _tools(
+    given: Mapping[str, Any], ignored: set[str]
+) -> tuple[tuple[Mapping[str, Any], ...], bool]:
+    """Returns the functions that may be called, and whether only one of them; adds to `ignored`
+    what has no effect."""
     tools: list[Mapping[str, Any]] = []
     listed = given.get("tools", [])
     for tool in listed if isinstance(listed, list) else [None]:
-        function = tool.get("function") if isinstance(tool, Mapping) else None
+        keys: Mapping[str, Any] = tool if isinstance(tool, Mapping) else {}
+        function = keys.get("function")
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise Denial("tools must be a list of functions, each with a name", "tools")
+        ignored |= {f"tools.{name}" for name in keys.keys() - {"type", "function"}}
+        ignored |= {"tools.function.strict"} if function.get("strict") else set()
         tools.append({name: value for name, value in function.items() if name != "strict"})
     choice = given.get("tool_choice", "auto")
     if isinstance(choice, Mapping):
@@ -184,100 +199,9 @@ def _tools(given: Mapping[str, Any]) -> tuple[tuple[Mapping[str, Any], ...], boo
             raise Denial(f"tool_choice names {wanted!r}, which is none of tools", "tool_choice")
     elif choice == "none":
         tools = []
-    elif choice not in ("auto", "required"):
+    elif choice == "required":
+        ignored.add("tool_choice")
+    elif choice != "auto":
         raise Denial("tool_choice must be auto, none, required or a function", "tool_choice")
     one = "parallel_tool_calls" in given and not _flag(given, "parallel_tool_calls")
     return tuple(tools), one
-
-
-def _messages(value: Any, pictures: list[Image] | None) -> Messages:
-    if not isinstance(value, list) or not value:
-        raise Denial("messages must be a list that is not empty", "messages")
-    return tuple(_message(i, message, pictures) for i, message in enumerate(value))
-
-
-def _message(number: int, value: Any, pictures: list[Image] | None) -> Message:
-    place = f"messages[{number}]"
-    role = value.get("role") if isinstance(value, Mapping) else None
-    if not isinstance(role, str) or role not in _ROLES:
-        known = ", ".join(_ROLES)
-        raise Denial(f"{place}: role must be one of {known}", place)
-    if value.get("function_call"):
-        raise Denial(f"{place}: function_call is not supported: send tool_calls", place)
-    text, images = _content(place, value.get("content"), pictures)
-    called = value.get("tool_calls") or ()
-    if not isinstance(called, Sequence) or isinstance(called, str):
-        raise Denial(f"{place}: tool_calls must be a list", place)
-    calls = tuple(_call(place, call) for call in called)
-    return Message(_ROLES[role], text, images, calls)
-
-
-def _content(place: str, value: Any, pictures: list[Image] | None) -> tuple[str, tuple[str, ...]]:
-    """Returns the text of a message, and the names of its images."""
-    if value is None or isinstance(value, str):
-        return value or "", ()
-    if not isinstance(value, list) or not all(isinstance(part, Mapping) for part in value):
-        raise Denial(f"{place}: content must be a text or a list of parts", place)
-    texts, names = list[str](), list[str]()
-    for part in value:
-        if isinstance(text := part.get("text", part.get("refusal")), str):
-            texts.append(text)
-        elif part.get("type") == "image_url":
-            image = _image(place, part.get("image_url"), pictures)
-            names.append(image.name)
-        else:
-            raise Denial(f"{place}: parts of type {part.get('type')!r} are not supported", place)
-    return "\n".join(texts), tuple(names)
-
-
-def _image(place: str, value: Any, pictures: list[Image] | None) -> Image:
-    if pictures is None:
-        raise Denial(
-            f"{place}: this run's policy is shown text only; set domain.options.images=true for a "
-            "model that sees",
-            place,
-        )
-    url = value.get("url", "") if isinstance(value, Mapping) else value
-    kind, _, data = str(url).partition(";base64,")
-    try:
-        image = Image(base64.b64decode(data, validate=True))
-    except (binascii.Error, ValueError):
-        image = Image(b"")
-    if kind != "data:image/png" or not _is_png(image.data):
-        raise Denial(f"{place}: send images as PNG in a URL data:image/png;base64,...", place)
-    pictures.append(image)
-    return image
-
-
-def _is_png(data: bytes) -> bool:
-    """Returns whether it is a whole one: a model that is to see it could not say no any more."""
-    if not data.startswith(_PNG):
-        return False
-    try:
-        import PIL.Image  # the extra `vision`, without which no policy sees
-    except ImportError:
-        return True
-    try:
-        with PIL.Image.open(io.BytesIO(data), formats=["PNG"]) as image:
-            image.load()
-    except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError):
-        return False
-    return True
-
-
-def _call(place: str, value: Any) -> ToolCall:
-    function = value.get("function") if isinstance(value, Mapping) else None
-    name = function.get("name") if isinstance(function, Mapping) else None
-    arguments = function.get("arguments") if isinstance(function, Mapping) else None
-    if isinstance(arguments, Mapping):
-        arguments = json.dumps(arguments)
-    call = (
-        call_of(name, arguments) if isinstance(name, str) and isinstance(arguments, str) else None
-    )
-    if call is None:
-        raise Denial(
-            f"{place}: each of tool_calls needs a function with a name and arguments that are a "
-            "JSON object as text",
-            place,
-        )
-    return call

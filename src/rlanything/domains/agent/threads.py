@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rlanything.domains.agent.tool_calls import Said
+from rlanything.domains.calls import Said
 from rlanything.records import Message, Messages
 
 NOTHING_NEW = "(asked again)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from gymnasium import spaces
 
 from rlanything.domains.base import DomainError
 from rlanything.domains.ecosystem import action_names, actions_line
+from rlanything.strict_json import read_json
 
 _MOST_NUMBERS = 64
 """Discrete actions that are listed by their numbers where nobody names them."""
@@ -77,7 +77,7 @@ class ActionReader:
             value: Any = action
         else:
             try:
-                value = _fitted(self.space, json.loads(action))
+                value = _fitted(self.space, read_json(action))
             except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
                 raise NoSuchAction(f"This is no action. {self.explanation}") from None
         if not self.space.contains(value):

@@ -6,7 +6,6 @@ OSWorld's own two action spaces, on coordinates of the screenshot.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Literal
 
 from rlanything.domains.osworld.families.base import DESKTOP
 from rlanything.domains.osworld.screen import ScreenPlace
+from rlanything.strict_json import read_json
 
 ACTION_MARKER = ">"
 Notation = Literal["numbered", "computer_13", "pyautogui"]
@@ -202,7 +202,7 @@ def _key(name: Any) -> str:
 
 def _computer_13(text: str, size: tuple[int, int]) -> DesktopAction:
     try:
-        action = json.loads(text)
+        action = read_json(text)
     except (ValueError, RecursionError):
         raise ImpossibleAction(f"An action is one of: {USAGE['computer_13']}.") from None
     if isinstance(action, str):

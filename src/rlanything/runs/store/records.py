@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from rlanything.domains.thoughts import KNOWN
 from rlanything.records import Completion, Step, Task, Trajectory
-from rlanything.roles.reasoning import KNOWN
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import StoredStep

@@ -1,0 +1,162 @@
+"""Calls of functions in what a model wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlanything.records import ToolCall
+from rlanything.strict_json import read_json
+from rlanything.surrogates import whole_characters
+
+_MARKED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_FENCED = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
+_ELEMENT = re.compile(r"\s*<function=([^<>\n]+)>(.*)</function>\s*", re.DOTALL)
+_OPENING = re.compile(r"<function=([^<>\n]+)>")
+_BARE_ELEMENT = re.compile(r"<function=([^<>\n]+)>.*?</function>", re.DOTALL)
+# A value ends where another parameter or nothing follows: it may speak of parameters itself.
+_PARAMETER = re.compile(
+    r"\s*<parameter=([^<>\n]+)>\n?(.*?)\n?</parameter>(?=\s*(?:<parameter=|\Z))", re.DOTALL
+)
+_TRUTH = {"true": True, "false": False}
+_NOTHING = ("null", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer, its calls apart from the text around them."""
+
+    content: str
+    calls: tuple[ToolCall, ...] = ()
+    readable: bool = True
+    """Whether every call that was begun could be read."""
+
+
+def parse_calls(text: str, tools: Collection[Mapping[str, Any]]) -> Said:
+    """Returns the calls in an answer to a request that offered these functions: marked as the
+    Hermes and Qwen models do, around JSON or around elements, or as JSON objects or elements and
+    nothing else around them. The whole text stays content where one cannot be read.
+
+    `tools`: each with its `name` and `parameters`, a JSON schema by which the values of elements
+    are read."""
+    schemas = {str(tool["name"]): tool.get("parameters") for tool in tools}
+    marked = _MARKED.findall(text)
+    if marked:
+        calls = [_call(block, schemas) for block in marked]
+        if None in calls:
+            return Said(text, (), readable=False)
+        content = _MARKED.sub("", text).strip()
+        return Said(content, tuple(call for call in calls if call is not None))
+    bare = text.strip()
+    fenced = _FENCED.match(bare)
+    call = _json_call(fenced[1] if fenced else bare)
+    if call is not None and call.name in schemas:
+        return Said("", (call,))
+    if any(name in schemas for name in _OPENING.findall(text)):
+        # Up to the last end: behind it every beginning would be followed to the end of the text.
+        head, end, rest = text.rpartition("</function>")
+        blocks = [match for match in _BARE_ELEMENT.finditer(head + end) if match[1] in schemas]
+        calls = [_element_call(match[0], schemas) for match in blocks]
+        if None in calls or not calls or any(name in schemas for name in _OPENING.findall(rest)):
+            return Said(text, (), readable=False)
+        content = _BARE_ELEMENT.sub(lambda m: "" if m[1] in schemas else m[0], head + end) + rest
+        return Said(content.strip(), tuple(call for call in calls if call is not None))
+    return Said(text)
+
+
+def call_of(name: str, arguments: str) -> ToolCall | None:
+    """Returns a call with its arguments written as we write them; None if they are no JSON
+    object."""
+    try:
+        given = read_json(arguments or "{}")
+    except (ValueError, RecursionError):
+        return None
+    return _written(name, given)
+
+
+def _call(text: str, schemas: Mapping[str, Any]) -> ToolCall | None:
+    return _json_call(text) or _element_call(text, schemas)
+
+
+def _json_call(text: str) -> ToolCall | None:
+    """Returns the call that a JSON object is; None for anything else."""
+    try:
+        said: Any = read_json(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(said, dict) or not isinstance(said.get("name"), str):
+        return None
+    given = said.get("arguments", said.get("parameters", {}))
+    if isinstance(given, str):
+        return call_of(said["name"], given)
+    return _written(said["name"], given)
+
+
+def _element_call(text: str, schemas: Mapping[str, Any]) -> ToolCall | None:
+    """Returns the call that an element is, with one element for each parameter, as Qwen3-Coder
+    writes them; None for anything else."""
+    function = _ELEMENT.fullmatch(text)
+    if function is None:
+        return None
+    name, inner = function.groups()
+    schema = schemas.get(name)
+    known = schema.get("properties") if isinstance(schema, Mapping) else None
+    given: dict[str, Any] = {}
+    place = 0
+    while match := _PARAMETER.match(inner, place):
+        parameter, value = match.groups()
+        if parameter in given:
+            return None
+        kind = known.get(parameter) if isinstance(known, Mapping) else None
+        given[parameter] = _value(value, _types(kind))
+        place = match.end()
+    return None if inner[place:].strip() else _written(name, given)
+
+
+def _types(schema: Any) -> set[str]:
+    """Returns the types that a schema admits; none where it names none."""
+    if not isinstance(schema, Mapping):
+        return set()
+    named = schema.get("type")
+    types = {str(each) for each in (named if isinstance(named, list) else [named]) if each}
+    for choice in ("anyOf", "oneOf", "allOf"):
+        members = schema.get(choice)
+        for member in members if isinstance(members, list) else ():
+            types |= _types(member)
+    values = schema.get("enum")
+    if not types and isinstance(values, list) and all(isinstance(value, str) for value in values):
+        return {"string"}
+    return types
+
+
+def _value(text: str, types: set[str]) -> Any:
+    """Returns a parameter's value, of one of these types where it can be read so; its text
+    otherwise."""
+    word = text.strip().lower()
+    if word in _NOTHING and "null" in types:
+        return None
+    if word in _TRUTH and "boolean" in types and "string" not in types:
+        return _TRUTH[word]
+    # Strings are written as they are: without a type, only an object or a list is none.
+    if "string" in types or (not types and word[:1] not in ("{", "[")):
+        return text
+    try:
+        return read_json(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _written(name: str, given: Any) -> ToolCall | None:
+    if given is None:
+        given = {}
+    if not isinstance(given, dict):
+        return None
+    try:
+        arguments = json.dumps(given, ensure_ascii=False)
+    except RecursionError:
+        return None
+    # An escape may stand for half a character, which nobody can be sent.
+    return ToolCall(whole_characters(name), whole_characters(arguments))

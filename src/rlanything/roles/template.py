@@ -1,0 +1,372 @@
+"""A model's chat template: chats in a shape that it takes, as text in which no turn is forged."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from rlanything.domains.calls import parse_calls
+from rlanything.domains.thoughts import THINK, Reasoning
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.damage import rendering
+from rlanything.engines.hf.images import Sight
+from rlanything.engines.hf.text import ModelText
+from rlanything.records import Message, Messages, ToolCall
+from rlanything.roles.reasoning import THOUGHT_KEYS
+from rlanything.roles.tools import (
+    CALL_MARKS,
+    PROBE_CALLS,
+    PROBE_TOOL,
+    Tools,
+    call_id,
+    everywhere,
+    probe,
+    shows_tools,
+    template_call,
+    template_tools,
+    tools_in_words,
+)
+from rlanything.surrogates import whole_characters
+
+# The one clock that templates have.
+_CLOCK = re.compile(r"""strftime_now\s*\(\s*(["'])([^"']*)\1\s*\)""")
+_AN_ELEMENT = re.compile(r"</?[\w:-]+>")
+_A_CONTROL = re.compile(r"<[|｜].*[|｜]>")
+_ONE, _OTHER = "What is 7 x 6?", "It is 42."
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A chat as the model reads it."""
+
+    text: str
+    unread: tuple[str, ...]
+    """Fields of the request that are not in it."""
+
+
+class ChatTemplate:
+    """Renders chats with a model's template.
+
+    A chat is first brought into a shape that the template takes. Functions that it has no place
+    for, or whose calls it writes in a form that is not read here, are said in words; a system
+    message that it refuses begins the first user message; neighbours of one role are joined where
+    it refuses them."""
+
+    def __init__(
+        self, model: ModelText, reasoning: Reasoning, day: datetime, options: Mapping[str, Any]
+    ) -> None:
+        """`options`: variables of the template (`chat_template_kwargs`). Raises `ModelError` for
+        options that it does not read, and for a template that asks for the date in a way that
+        cannot be answered."""
+        self._model = model
+        self._template = _dated(model, day)
+        self._options = options
+        self._reserved = set(inspect.signature(model.tokenizer.apply_chat_template).parameters)
+        self._check_options(options)
+        if unread := self._unread_options(options):
+            raise ModelError(
+                f"model {model.name!r}: its chat template does not read {unread[0]!r}; leave it "
+                "out of chat_template_kwargs"
+            )
+        self._special: re.Pattern[str] | None = None
+        self._in_parts = model.sight is not None and self._shows_parts(model.sight)
+        marks = sorted(self._marks(reasoning), key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, marks))) if marks else None
+
+    def render(
+        self, messages: Messages, tools: Tools = (), options: Mapping[str, Any] | None = None
+    ) -> Rendered:
+        """Returns a chat that ends where the model is to answer. `options`: further variables of
+        the template. Raises `ModelError` for a chat that the template refuses."""
+        more = dict(options or {})
+        self._check_options(more)
+        for name, value in more.items():
+            if name in self._options and self._options[name] != value:
+                raise ModelError(
+                    f"chat_template_kwargs: {name} is {json.dumps(self._options[name])} in this "
+                    "run; leave it out"
+                )
+        of_tools = tools or any(message.calls or message.role == "tool" for message in messages)
+        chat, offered = messages, tools
+        if of_tools and not self._has_place_for(messages):
+            chat, offered = tools_in_words(messages, tools), ()
+        try:
+            turns = self._turns(self._fitted(chat))
+            listed = template_tools(offered, self._harmless)
+        except RecursionError:
+            raise ModelError(
+                "a tool, or the arguments of a call, is nested too deeply; send a flatter one"
+            ) from None
+        text = self._apply(turns, listed, options=more)
+        unread = [f"chat_template_kwargs.{name}" for name in self._unread_options(more)]
+        # Some templates cut answers that name the marks of thoughts.
+        answers = [message.content for message in messages if message.role == "assistant"]
+        if any(self._harmless(answer).strip() not in text for answer in answers):
+            unread.append("messages.content")
+        if any(message.thought for message in messages):
+            unread += self._unshown(turns, listed, self._thought_key, "messages.reasoning_content")
+        if _renames(messages):
+            unread += self._unshown(turns, listed, "name", "messages.name")
+        return Rendered(text, tuple(unread))
+
+    def _unshown(
+        self, turns: list[dict[str, Any]], tools: list[dict[str, Any]] | None, key: str, field: str
+    ) -> list[str]:
+        """Returns the field that is known to the template by this key, if the template leaves it
+        out of a turn, or none of the turns has it any more."""
+        places = [i for i, turn in enumerate(turns) if key in turn]
+        marked = [dict(turn) for turn in turns]
+        for i in places:
+            marked[i][key] = f"§{i}§"
+        shown = self._tried(marked, tools)
+        return [] if places and all(f"§{i}§" in shown for i in places) else [field]
+
+    def _fitted(self, messages: Messages) -> Messages:
+        """Returns a chat without what the template refuses of any chat."""
+        chat = list(messages)
+        if chat and chat[0].role == "system" and not self._takes_system:
+            while len(chat) > 1 and chat[1].role in ("system", "user"):
+                chat[:2] = [_joined(chat[0], chat[1])]
+                if chat[0].role == "user":
+                    break
+            chat[0] = replace(chat[0], role="user")
+        fitted: list[Message] = []
+        for message in chat:
+            if fitted and _alike(fitted[-1], message) and not self._takes_neighbours:
+                fitted[-1] = _joined(fitted[-1], message)
+            else:
+                fitted.append(message)
+        return tuple(fitted)
+
+    def _turns(self, messages: Messages) -> list[dict[str, Any]]:
+        """Returns messages as templates take them. Results are those of the calls before them, one
+        after the other."""
+        turns: list[dict[str, Any]] = []
+        waiting: list[tuple[int, ToolCall]] = []
+        calls = 0
+        for message in messages:
+            turn: dict[str, Any] = {"role": message.role, "content": self._content(message)}
+            if message.thought:
+                turn[self._thought_key] = self._harmless(message.thought)
+            if message.calls:
+                waiting = [*enumerate(message.calls, calls)]
+                calls += len(waiting)
+                turn["tool_calls"] = [
+                    template_call(call, number, self._harmless) for number, call in waiting
+                ]
+            if message.role == "tool":
+                number, call = waiting.pop(0) if waiting else (calls, None)
+                turn["tool_call_id"] = call_id(number)
+                if name := message.name or (call.name if call else ""):
+                    turn["name"] = self._harmless(name)
+            turns.append(turn)
+        return turns
+
+    def _content(self, message: Message) -> Any:
+        text = self._harmless(message.content)
+        if not self._in_parts:
+            return text
+        images = [{"type": "image"} for _ in message.images]
+        return [{"type": "text", "text": text}, *images]
+
+    def _shows_parts(self, sight: Sight) -> bool:
+        """Whether the template takes a message that is a list of texts and images."""
+        words = "Is it so?"
+        parts = [{"type": "text", "text": words}, {"type": "image"}]
+        shown = self._tried([{"role": "user", "content": parts}])
+        return shown.count(sight.token) == 1 and shown.count(words) == 1
+
+    @cached_property
+    def _takes_system(self) -> bool:
+        shown = self._tried(self._turns((Message("system", _OTHER), Message("user", _ONE))))
+        return _ONE in shown and _OTHER in shown
+
+    @cached_property
+    def _takes_neighbours(self) -> bool:
+        shown = self._tried(self._turns((Message("user", _OTHER), Message("user", _ONE))))
+        return _ONE in shown and _OTHER in shown
+
+    @cached_property
+    def _thought_key(self) -> str:
+        """The name by which the template knows an assistant's thoughts."""
+        for key in THOUGHT_KEYS:
+            for chat in ((Message("user", _ONE), Message("assistant", _OTHER)), probe(1)):
+                turns = self._turns(chat)
+                turns[1][key] = "Seven times six"
+                if "Seven times six" in self._tried(turns):
+                    return key
+        return THOUGHT_KEYS[0]
+
+    def _has_place_for(self, messages: Messages) -> bool:
+        """Whether the template has a place for all of a chat's calls, and for the texts before
+        them, and writes calls in a form that is read here."""
+        called = [message for message in messages if message.calls]
+        return (
+            self._shows_call
+            and (self._shows_calls or all(len(message.calls) == 1 for message in called))
+            and (self._shows_text or not any(message.content for message in called))
+        )
+
+    @cached_property
+    def _shows_call(self) -> bool:
+        return self._shows(1)
+
+    @cached_property
+    def _shows_calls(self) -> bool:
+        return self._shows(2)
+
+    @cached_property
+    def _shows_text(self) -> bool:
+        return self._shows(1, _OTHER)
+
+    def _shows(self, calls: int, text: str = "") -> bool:
+        """Whether the template shows so many calls of one message, text before them included, such
+        that they could be read back from an answer."""
+        chat = probe(calls, text)
+        tools = template_tools([PROBE_TOOL], str)
+        if not shows_tools(self._tried(self._turns(chat), tools), calls):
+            return False
+        plain = (chat[0], Message("assistant", "§"))
+        with_calls = self._tried(self._turns(chat[:2]), tools, answering=False)
+        without, _, after = self._tried(self._turns(plain), tools, answering=False).rpartition("§")
+        ended = _shared(with_calls[::-1], after[::-1])
+        written = with_calls[_shared(with_calls, without) : len(with_calls) - ended]
+        said = parse_calls(written, [PROBE_TOOL])
+        wanted = [(call.name, json.loads(call.arguments)) for call in PROBE_CALLS[:calls]]
+        read = [(call.name, json.loads(call.arguments)) for call in said.calls]
+        return read == wanted and text in said.content
+
+    def _tried(
+        self,
+        turns: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        answering: bool = True,
+    ) -> str:
+        """Returns a rendered chat; nothing for one that the template refuses."""
+        try:
+            return self._apply(turns, tools, answering)
+        except ModelError:
+            return ""
+
+    def _apply(
+        self,
+        turns: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        answering: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        given: Any = everywhere({**self._options, **(options or {})}, self._harmless)
+        given |= {"tools": tools} if tools else {}
+        with rendering(self._model.name):
+            text = self._model.tokenizer.apply_chat_template(
+                turns,
+                chat_template=self._template,
+                tokenize=False,
+                add_generation_prompt=answering,
+                **given,
+            )
+        return str(text)
+
+    def _check_options(self, options: Mapping[str, Any]) -> None:
+        taken = {"messages", *self._reserved}
+        if wrong := [name for name in options if name in taken or not name.isidentifier()]:
+            raise ModelError(
+                f"chat_template_kwargs: {wrong[0]!r} is no variable of a chat template; leave it "
+                "out"
+            )
+
+    def _unread_options(self, options: Mapping[str, Any]) -> list[str]:
+        source = self._template or self._model.tokenizer.get_chat_template()
+        return [name for name in options if not re.search(rf"\b{re.escape(name)}\b", source)]
+
+    def _marks(self, reasoning: Reasoning) -> set[str]:
+        """Returns the tokens that begin or end turns. Others may stand in what is said: prompts
+        name the marks of thoughts and calls, and answers that are sent back hold them."""
+        model, tokenizer = self._model, self._model.tokenizer
+        chats = [("user", "assistant", "user"), ("system", "user")]
+        content = self._content(Message("user", "7"))
+        turns = [[{"role": role, "content": content} for role in roles] for roles in chats]
+        shown = "".join(map(self._tried, turns))
+        called = self._tried(self._turns(probe(1)), template_tools([PROBE_TOOL], str))
+        marks = {*tokenizer.all_special_tokens, *(model.decode([i]) for i in model.stop_ids)}
+        for token in tokenizer.added_tokens_decoder.values():
+            word = token.content.strip()
+            # Some templates mark turns with added tokens that their tokenizer does not call
+            # special. Within a turn, calls and results are marked as elements.
+            between = word in shown or (word in called and not _AN_ELEMENT.fullmatch(word))
+            control = token.special or _A_CONTROL.fullmatch(word)
+            if control or (between and not word.isalnum()):
+                marks.add(token.content)
+        marks -= CALL_MARKS
+        if reasoning.begins[:2] != "<|":  # gpt-oss's mark parts of turns of other kinds too
+            marks -= {reasoning.begins, reasoning.ends, THINK.begins, THINK.ends}
+        if model.sight is not None:
+            marks.add(model.sight.token)
+        # One character is a letter or a sign of the language, and no mark of anything.
+        return {mark for mark in marks if len(mark.strip()) > 1}
+
+    def _harmless(self, content: str) -> str:
+        """Returns text in which no mark of turns is left: a turn cannot be forged."""
+        content = whole_characters(content)
+        if self._special is None:
+            return content
+        return self._special.sub(lambda match: _torn(match[0]), content)
+
+
+def _shared(one: str, other: str) -> int:
+    """Returns with how many characters both texts begin."""
+    pairs = zip(one, other, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _renames(messages: Messages) -> bool:
+    """Whether a result has another name than its call."""
+    waiting: list[ToolCall] = []
+    for message in messages:
+        waiting = [*message.calls] or waiting
+        called = waiting.pop(0).name if message.role == "tool" and waiting else ""
+        if message.name not in ("", called):
+            return True
+    return False
+
+
+def _alike(one: Message, other: Message) -> bool:
+    """Whether two messages can be one."""
+    same = one.role == other.role and one.role in ("user", "assistant")
+    return same and not one.calls
+
+
+def _joined(one: Message, other: Message) -> Message:
+    """Returns two messages as one, of the role of the second."""
+    return replace(
+        other,
+        content="\n\n".join(filter(None, (one.content, other.content))),
+        images=one.images + other.images,
+        thought="\n\n".join(filter(None, (one.thought, other.thought))),
+    )
+
+
+def _torn(token: str) -> str:
+    """Returns a special token's text with a blank behind its first visible character."""
+    first = len(token) - len(token.lstrip()) + 1
+    return f"{token[:first]} {token[first:]}"
+
+
+def _dated(model: ModelText, day: datetime) -> str | None:
+    """Returns the model's template with this day in place of its questions for the date; None: it
+    asks for none. Raises `ModelError` for a question that is put together while it renders."""
+    template = model.tokenizer.get_chat_template()
+    dated = _CLOCK.sub(lambda match: json.dumps(day.strftime(match[2])), template)
+    if re.search(r"strftime_now\s*\(", dated):
+        raise ModelError(
+            f"model {model.name!r}: its chat template asks for the date in a format of its own "
+            "making, so that a run could not be resumed on another day; write the format into "
+            'chat_template.jinja, as in strftime_now("%d %b %Y")'
+        )
+    return None if dated == template else dated
