@@ -259,8 +259,10 @@ def _labelled(
     own = [text for text in request.overrides if text.startswith(OF_LABELLER)]
     # What the run itself evaluates is of no matter here, and may be nothing.
     free = ("evaluation.episodes=1", "evaluation.judged_episodes=1", "evaluation.baseline=null")
-    labels_as = there.model_dump(mode="json") if there is not None else {}
-    chosen = f"evaluation.labeller={json.dumps({**labels_as, 'model': model})}"
+    named = json.dumps(model)
+    chosen = f"evaluation.labeller={{model: {named}}}"
+    if there is not None:  # else as the run's own is asked: none of it is a word of the user's
+        chosen = f"evaluation.labeller.model={named}"
     recipe = load_recipe(request.run / RECIPE, [*free, chosen, *own], allow_code=request.allow_code)
     models = Here(recipe.threads)
     images = (request.run / IMAGES,)
