@@ -1,4 +1,5 @@
 import gzip
+import inspect
 import json
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlanything.algorithm.feedback import FeedbackSettings, task_signals
+from rlanything.commands.feedback import feedback
+from rlanything.config.sections import FeedbackConfig
 from rlanything.rollout.signals import RolloutsError, Summary, write_signals
 
 GOOD = {"task": "t", "trajectory": "a", "outcome": 1, "steps": [{"scores": [1, -1, 0]}]}
@@ -343,3 +346,14 @@ def test_memory_is_what_it_is_said_to_be(tmp_path):
     # 4 bytes a step, 300 a trajectory, and one task's signals at a time
     assert peak < 4 * summary.steps + 300 * summary.trajectories + 2_000_000
     assert peak < rollouts.stat().st_size / 2
+
+
+def test_its_defaults_are_those_of_recipes():
+    defaults = FeedbackConfig().model_dump()
+    options = inspect.signature(feedback).parameters
+    shared = [name for name in defaults if name in options and name != "judge_lambda"]
+    assert len(shared) == len(defaults) - 1
+    assert {name: options[name].default for name in shared} == {
+        name: defaults[name] for name in shared
+    }
+    assert defaults["judge_lambda"] == defaults["policy_lambda"], "None: as the policy's"

@@ -7,9 +7,18 @@ from typing import Annotated, Literal
 
 import typer
 
+from rlanything.algorithm.feedback import (
+    Balance,
+    FeedbackSettings,
+    Normalization,
+    PolicyReward,
+)
+from rlanything.config.sections import FeedbackConfig
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal
 
+_DEFAULT = FeedbackConfig().settings()
+"""The defaults of recipes; steps are compared by their index, as lines tell no states."""
 WIN_AT = Annotated[
     float | None, typer.Option(help="An episode is won whose `reward` is so much or more.")
 ]
@@ -24,14 +33,14 @@ def feedback(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
     policy_lambda: Annotated[
         float, typer.Option(min=0, help="lambda of Eq. 1, for both roles.")
-    ] = 1.0,
+    ] = _DEFAULT.policy_lambda,
     judge_lambda: Annotated[
         float | None, typer.Option(min=0, help="lambda for the judge, if different.")
     ] = None,
     policy_reward: Annotated[
-        Literal["integrated", "outcome", "judge"],
+        PolicyReward,
         typer.Option(help="What the policy learns from: Eq. 1, or one of its two terms alone."),
-    ] = "integrated",
+    ] = _DEFAULT.policy_reward,
     policy_comparison: Annotated[
         Literal["step", "trajectory"],
         typer.Option(help="Compare a step with those of the same index, or with all of its task."),
@@ -39,19 +48,22 @@ def feedback(
     policy_window: Annotated[
         tuple[float, float],
         typer.Option(metavar="LOW HIGH", help="Accuracies on which the policy trains."),
-    ] = (1 / 8, 7 / 8),
+    ] = _DEFAULT.policy_window,
     judge_window: Annotated[
         tuple[float, float],
         typer.Option(metavar="LOW HIGH", help="Accuracies on which the judge trains."),
-    ] = (0.2, 0.8),
+    ] = _DEFAULT.judge_window,
     judge_normalization: Annotated[
-        Literal["step", "task"],
+        Normalization,
         typer.Option(help="Compare a judgement with those of its step or its task."),
-    ] = "step",
+    ] = _DEFAULT.judge_normalization,
     judge_balance: Annotated[
-        Literal["none", "outcome"],
-        typer.Option(help="Give steps of won and of lost episodes equal weight for the judge."),
-    ] = "none",
+        Balance,
+        typer.Option(
+            help="outcome: steps of won and of lost episodes weigh the same for the judge; none: "
+            "every step counts alike (the paper)."
+        ),
+    ] = _DEFAULT.judge_balance,
 ) -> None:
     """Compute step-wise training signals for rollouts from any framework.
 
@@ -60,7 +72,6 @@ def feedback(
     where a sample does not train. Memory: one byte per score and per step, and about 300 bytes per
     trajectory.
     """
-    from rlanything.algorithm.feedback import FeedbackSettings
     from rlanything.rollout.signals import write_signals
 
     settings = FeedbackSettings(

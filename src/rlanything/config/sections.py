@@ -7,7 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.algorithm.feedback import (
+    Balance,
+    Comparison,
+    FeedbackSettings,
+    Normalization,
+    PolicyReward,
+)
 from rlanything.config.engines import ConfigSection
 from rlanything.config.roles import Count, LabellerConfig, Share
 
@@ -16,28 +22,31 @@ File = Annotated[Path, Field(strict=False)]
 """Strict about what is in them, but YAML has only lists and texts to write them with."""
 
 
+_DEFAULT = FeedbackSettings()
+
+
 class FeedbackConfig(ConfigSection):
-    policy_lambda: Annotated[float, Field(ge=0)] = 1.0
+    policy_lambda: Annotated[float, Field(ge=0)] = _DEFAULT.policy_lambda
     """lambda of the policy's integrated feedback (Eq. 1)."""
-    judge_lambda: Annotated[float, Field(ge=0)] = 1.0
+    judge_lambda: Annotated[float, Field(ge=0)] = _DEFAULT.judge_lambda
     """lambda inside the judge's consistency feedback (Eq. 2). Where judgements are compared
     over their step, only the sign of the feedback counts: the outcome's for every lambda up to 1
     (of three judgements that can all be read: below 3), above it that of most judgements."""
-    policy_reward: Literal["integrated", "outcome", "judge"] = "integrated"
+    policy_reward: PolicyReward = _DEFAULT.policy_reward
     """What the policy's advantage compares: `integrated` feedback (Eq. 1); what the episode itself
     earned: its `outcome`, or what the environment measures beyond it (for coding the share of
     ground-truth tests passed); or what the `judge` said of each step and nothing else."""
-    policy_comparison: Literal["step", "trajectory", "state"] = "step"
+    policy_comparison: Comparison = _DEFAULT.policy_comparison
     """What the policy's advantage compares a step with: those at the same index of the task's other
     rollouts (`step`, the paper), all steps of all of them (`trajectory`), or those at which the
     same was observed (`state`)."""
-    policy_window: Window = (1 / 8, 7 / 8)
+    policy_window: Window = _DEFAULT.policy_window
     """The policy trains on tasks whose accuracy lies here."""
-    judge_window: Window = (0.2, 0.8)
+    judge_window: Window = _DEFAULT.judge_window
     """The judge trains on tasks whose accuracy lies here."""
-    judge_normalization: Literal["step", "task"] = "step"
+    judge_normalization: Normalization = _DEFAULT.judge_normalization
     """What the judge's advantage is compared over."""
-    judge_balance: Literal["none", "outcome"] = "outcome"
+    judge_balance: Balance = "outcome"
     """`outcome` gives the steps of won and of lost episodes of a task equal total weight in what
     the judge learns, and so teaches nothing on a task that was always won or always lost; it keeps
     a weak policy's judge from learning to say -1 (measured in benchmarks/remedies.md). `none`
