@@ -25,6 +25,6 @@ class Endless:
 def test_a_thread_that_generates_has_a_limit_too() -> None:
     engine = TimedEngine(Endless(), 0.1, "judge")  # type: ignore[arg-type]
     with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(engine.generate, [], Sampling())
+        asked = thread.submit(engine.generate, [], Sampling(1.0, 8))
         with pytest.raises(GenerationTimeout, match=r"raise judge\.timeout_seconds"):
             asked.result(30)
