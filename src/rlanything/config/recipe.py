@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -47,6 +47,10 @@ from rlanything.config.trust import (
     words_of,
 )
 from rlanything.config.yaml import YamlError, dotted, read_yaml, visible
+from rlanything.files import read_plain
+
+MOST_BYTES = 1 << 20
+"""Largest file of a recipe."""
 
 
 class DomainConfig(ConfigSection):
@@ -104,6 +108,14 @@ class Recipe(ConfigSection):
     store: StoreConfig = StoreConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
     tracker: TrackerConfig = TrackerConfig()
+
+    @field_validator("name")
+    @classmethod
+    def _stays_in_runs(cls, name: str) -> str:
+        parts = PurePath(name).parts
+        if not parts or ".." in parts or PurePath(name).is_absolute() or not name.isprintable():
+            raise ValueError("it names a folder inside runs/; put the run elsewhere with run_dir")
+        return name
 
     @model_validator(mode="before")
     @classmethod
@@ -232,7 +244,7 @@ def first_difference(one: object, two: object, at: tuple[str, ...] = ()) -> str 
 def _read(path: Path) -> dict[str, Any]:
     place = visible(path)
     try:
-        data = read_yaml(path.read_text(encoding="utf-8"))
+        data = read_yaml(read_plain(path, MOST_BYTES).decode())
     except YamlError as error:
         where = f"line {error.line}: " if error.line is not None else ""
         raise RecipeError(f"{place}: {where}{error}; a recipe is a YAML mapping") from None
