@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from shlex import quote
 
 RECIPE, STORE, LOCK = "recipe.yaml", "run.sqlite", "lock"
 CHECKPOINTS, IMAGES = "checkpoints", "images"
@@ -38,6 +39,20 @@ def check_plain(directory: Path) -> None:
     """Raises `RunDirectoryError` for a run directory with a link or a device in it."""
     for name in NAMES:
         inside(directory, name)
+
+
+def check_single(path: Path) -> None:
+    """Raises `RunDirectoryError` for a file that has another name too: what is written in place
+    would be written there."""
+    try:
+        names = path.lstat().st_nlink
+    except OSError:
+        return
+    if names > 1:
+        raise RunDirectoryError(
+            f"{path} has another name elsewhere (a hard link), whose file would be written too: "
+            f"put a copy in its place, `cp {quote(str(path))} X && mv X {quote(str(path))}`"
+        )
 
 
 def oddity(path: Path) -> str | None:

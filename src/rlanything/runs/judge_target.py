@@ -178,6 +178,7 @@ def _trajectories(
 
     Raises `RecipeError` where there are none."""
     with closing(Store(request.run / STORE)) as store:
+        store.check_values()
         if request.iteration is None:
             there = store.judge_eval_episodes()
             labels = store.judge_eval_labels()
