@@ -59,7 +59,10 @@ def test_no_column_may_hold_another_kind_of_value(run: Path) -> None:
     for table, column in COLUMNS:
         for value in ("x'01ff'", "'abc'", "cast(x'ff' AS TEXT)"):
             (run / "run.sqlite").write_bytes(whole)
-            if not put(run, table, column, value):
+            try:
+                if not put(run, table, column, value):
+                    continue
+            except sqlite3.IntegrityError:  # SQLite itself refuses it there
                 continue
             with closing(Store(run / "run.sqlite")) as store:
                 found = store.check()
