@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 import yaml
@@ -130,6 +131,11 @@ def _fault(problem: str, node: yaml.Node) -> ConstructorError:
 def dotted(key: Sequence[Any]) -> str:
     """Returns `policy.learning_rate`, one line whatever the names are made of; empty for none."""
     return ".".join(map(visible, key))
+
+
+def typed(path: object) -> str:
+    """Returns a path as it is typed in a command of a shell: quoted where it needs that."""
+    return quote(visible(path)) if str(path).isprintable() else visible(path)
 
 
 def visible(name: object) -> str:

@@ -18,6 +18,7 @@ from rich.table import Table
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.shipped import SUFFIXES, near_recipes, see_shipped, shipped_files
+from rlanything.config.yaml import typed
 from rlanything.domains.base import Domain, ProgramDomain
 from rlanything.domains.registry import checked_tasks, load_domain
 from rlanything.engines.shipped import is_path
@@ -384,6 +385,6 @@ def checkpoint_of(run: str, progress: Progress) -> Path:
     if checkpoint is None:
         raise RecipeError(
             f"{run} has no intact checkpoint: let it finish an iteration, or see what "
-            f"`rlanything doctor {run}` says"
+            f"`rlanything doctor {typed(run)}` says"
         )
     return checkpoint

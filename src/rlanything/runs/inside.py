@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
-from shlex import quote
+
+from rlanything.config.yaml import typed
 
 RECIPE, STORE, LOCK = "recipe.yaml", "run.sqlite", "lock"
 CHECKPOINTS, IMAGES = "checkpoints", "images"
@@ -51,7 +52,7 @@ def check_single(path: Path) -> None:
     if names > 1:
         raise RunDirectoryError(
             f"{path} has another name elsewhere (a hard link), whose file would be written too: "
-            f"put a copy in its place, `cp {quote(str(path))} X && mv X {quote(str(path))}`"
+            f"put a copy in its place, `cp {typed(path)} X && mv X {typed(path)}`"
         )
 
 

@@ -130,16 +130,20 @@ def run_judge_eval(request: JudgeEvalRequest, progress: Progress) -> JudgeEvalRe
     for override in request.overrides:
         if override.startswith(OF_LABELLER) and {*request.labellers} <= {RECORDED, ORACLE}:
             raise RecipeError(f"{override}: no model labels anything; name one with --labeller")
-    recipe = load_recipe(request.run / RECIPE, allow_code=request.allow_code)
+    # Its own judge is not asked unless it is the one named, whose overrides say how.
+    same = Path(request.judge).resolve() == request.run.resolve()
+    of_judge = [text for text in request.overrides if not text.startswith(OF_LABELLER)]
+    own = of_judge if same else ["judge={}"]
+    recipe = load_recipe(request.run / RECIPE, own, allow_code=request.allow_code)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     if isinstance(domain, UnitTestDomain) and request.labellers:
         raise RecipeError(
             "--labeller: judges of this domain write tests, which programs label; leave it out"
         )
-    own = _judge_recipe(request, progress)
+    judging = _judge_recipe(request, progress)
     played, recorded = _trajectories(request, isinstance(domain, UnitTestDomain))
-    day, models = day_begun(request.run), Here(own.threads)
-    config, images = own.judge, (request.run / IMAGES,)
+    day, models = day_begun(request.run), Here(judging.threads)
+    config, images = judging.judge, (request.run / IMAGES,)
     judge = build_judge(
         config, domain, lambda: build_chat_model(config, "judge", models, day, images)
     )
@@ -149,7 +153,7 @@ def run_judge_eval(request: JudgeEvalRequest, progress: Progress) -> JudgeEvalRe
         with progress.phase("judgements", steps * judge.samples, "judgements") as advance:
             judged = judge.judge(played, seed, advance)
         labels = _labels(request, recipe.evaluation.labeller, domain, played, recorded, progress)
-    weight = own.feedback.judge_lambda
+    weight = judging.feedback.judge_lambda
     measured = {name: evaluation_of(judge, judged, known, weight) for name, known in labels.items()}
     plain = evaluation_of(judge, judged, {}, weight)
     return JudgeEvalResult(request, len(played), steps, tuple(_rows(plain, measured)))
