@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 import pytest
 
-from rlanything.config.yaml import YamlError, read_yaml
+from rlanything.config.yaml import YamlError, read_yaml, typed
 
 
 @pytest.mark.parametrize(

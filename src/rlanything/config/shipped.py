@@ -52,7 +52,8 @@ def find_recipe(source: str | Path) -> Path:
     if of_run:
         raise RecipeError(
             f"{visible(source)}: a run's directory; go on with "
-            f"`rlanything resume {typed(path)}`, or begin another as it did with {typed(path / 'recipe.yaml')} and run_dir=PATH"
+            f"`rlanything resume {typed(path)}`, or begin another as it did with "
+            f"{typed(path / 'recipe.yaml')} and run_dir=PATH"
         )
     if there:
         return path

@@ -107,10 +107,10 @@ class _Watch:
         while True:
             time.sleep(_LOOK_SECONDS)
             with self._lock:
-                for each in self._watched:
-                    if not each.sent and time.clock_gettime(each.clock) >= each.end:
-                        each.sent = True
-                        _send(each.thread, _Expired)
+                for watched in self._watched:
+                    if not watched.sent and time.clock_gettime(watched.clock) >= watched.end:
+                        watched.sent = True
+                        _send(watched.thread, _Expired)
                 self._looking = bool(self._watched)
                 if not self._looking:
                     return

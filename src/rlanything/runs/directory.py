@@ -45,10 +45,12 @@ def check_run(directory: Path) -> None:
 
 def existing(directory: Path) -> RecipeError:
     """Returns the error of a run that should begin where something is already."""
-    remedy = f"continue it with `rlanything resume {typed(directory)}`, or choose another with run_dir=PATH"
+    again = f"rlanything resume {typed(directory)}"
+    remedy = f"continue it with `{again}`, or choose another with run_dir=PATH"
     with suppress(StoreError):
         if (directory / STORE).is_file() and served_from(directory) is not None:
-            remedy = f"go on with `rlanything serve --judge {typed(directory)} --learn`, or choose another"
+            again = f"rlanything serve --judge {typed(directory)} --learn"
+            remedy = f"go on with `{again}`, or choose another"
     return RecipeError(f"run directory {directory} exists already; {remedy}")
 
 

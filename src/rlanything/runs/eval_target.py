@@ -195,7 +195,7 @@ def _run_eval(request: EvalRequest, progress: Progress, images: Path) -> EvalRes
     if checkpoint is not None and not (checkpoint / "policy").is_dir():
         raise RecipeError(
             f"{request.target} has a judge that was served, and no policy: `rlanything judge-eval "
-            f"{request.target} --trajectories RUN` evaluates it"
+            f"{typed(request.target)} --trajectories RUN` evaluates it"
         )
     agent = _agent(request, recipe, domain, checkpoint, images)
     judge = _judge(request, recipe, domain, checkpoint, images) if request.select else None

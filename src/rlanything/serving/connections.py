@@ -35,11 +35,11 @@ class LimitedConnection(H11Protocol):
         self._await_headers()
         if len(self.connections) > most_connections():
             waiting = [
-                each
-                for each in self.connections
-                if isinstance(each, LimitedConnection) and each.waits_for_headers
+                other
+                for other in self.connections
+                if isinstance(other, LimitedConnection) and other.waits_for_headers
             ]
-            min(waiting, key=lambda each: each.since).end()
+            min(waiting, key=lambda other: other.since).end()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
