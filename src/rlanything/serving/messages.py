@@ -142,10 +142,10 @@ class OutcomesRequest(BaseModel):
     def by_episode(self) -> dict[EpisodeName, int]:
         """Returns the outcomes by episode. Raises ValueError for two that contradict."""
         outcomes: dict[EpisodeName, int] = {}
-        for each in self.outcomes:
-            if outcomes.setdefault(each.episode, each.outcome) != each.outcome:
+        for ended in self.outcomes:
+            if outcomes.setdefault(ended.episode, ended.outcome) != ended.outcome:
                 raise ValueError(
-                    f"task {each.task!r:.80}, trajectory {each.trajectory!r:.80} is both won and "
+                    f"task {ended.task!r:.80}, trajectory {ended.trajectory!r:.80} is both won and "
                     "lost; report one outcome"
                 )
         return outcomes

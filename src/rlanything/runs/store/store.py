@@ -73,8 +73,8 @@ class Store:
         place of a number. Reads all rows."""
         for table, conditions in strange_values().items():
             flags = ", ".join(f"max({condition})" for condition in conditions.values())
-            [found] = self.query(f"SELECT {flags} FROM {table}")
-            for column, strange in zip(conditions, found, strict=True):
+            [row] = self.query(f"SELECT {flags} FROM {table}")
+            for column, strange in zip(conditions, row, strict=True):
                 if strange:
                     raise StoreError(
                         f"{self._db.path}: {table}.{column} holds values that no run writes; "
