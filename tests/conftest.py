@@ -10,6 +10,7 @@ import torch
 from hypothesis import settings
 
 from helpers.fake_endpoint import KEY, FakeEndpoint, fake_endpoint
+from rlanything.plugins import IMPORTS, Imports
 
 # Tiny models are slower on many threads than on one.
 torch.set_num_threads(1)
@@ -49,6 +50,13 @@ def frozen_model():
     from helpers.tiny import tiny_model
 
     return tiny_model()
+
+
+@pytest.fixture(autouse=True)
+def fresh_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No recipe has been read yet in this process, as each test sees it."""
+    for name, value in vars(Imports(None)).items():
+        monkeypatch.setattr(IMPORTS, name, value)
 
 
 @pytest.fixture

@@ -1,13 +1,14 @@
 """Plug-ins by name: an entry point of a group, or `module:name` for something of your own.
 
 Domains, judges, engines, adapters, losses, metrics and commands of other packages are found here.
-Whoever loads a `module:name` runs its module: for names out of recipes `config/trust.py` has the
-say before that.
+Loading a `module:name` runs its module. Once a process has read a recipe that may come from a
+stranger, it imports only the names that its user allowed, whichever option they stand in.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import sys
 import traceback
@@ -17,9 +18,53 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
+CODE_VARIABLE = "RLANYTHING_ALLOW_CODE"
+"""Environment variable that allows all code where it is 1."""
+_NAMES_VARIABLE = "RLANYTHING_IMPORTS"
+"""Environment variable with the names that a process may import, as its parent had them."""
+
 
 class PluginError(ValueError):
     """A plug-in cannot be found or imported; the message is one line with the remedy."""
+
+
+class Imports:
+    """The code that a process may import by `module:name`: any, until a recipe is read that may
+    come from a stranger."""
+
+    def __init__(self, inherited: str | None) -> None:
+        """`inherited`: the names that the parent process could import, as JSON; None: any."""
+        self._limited = inherited is not None
+        self._names: set[str] = set(json.loads(inherited)) if inherited else set()
+
+    def limit(self) -> None:
+        """From now on, allows only the names given to `allow`, also those given before."""
+        self._limited = True
+
+    def allow(self, names: Iterable[str]) -> None:
+        """Allows names that the user typed, or those of a recipe whose code is allowed."""
+        self._names.update(names)
+
+    def allows(self, name: str) -> bool:
+        """Whether this `module:name` may be imported."""
+        return not self._limited or name in self._names or os.environ.get(CODE_VARIABLE) == "1"
+
+    def variables(self) -> dict[str, str]:
+        """Returns the environment variables with which another process may import the same."""
+        return {_NAMES_VARIABLE: json.dumps(sorted(self._names))} if self._limited else {}
+
+
+IMPORTS = Imports(os.environ.get(_NAMES_VARIABLE))
+
+
+def check_import(kind: str, name: str) -> None:
+    """Raises `PluginError` for a `module:name` that may not be imported here."""
+    if IMPORTS.allows(name):
+        return
+    raise PluginError(
+        f"{kind} {name} is code, which would be run: if you trust it, say so each time with "
+        "--allow-code (in Python allow_code=True)"
+    )
 
 
 def load_plugin(kind: str, name: str) -> Any:
@@ -27,7 +72,8 @@ def load_plugin(kind: str, name: str) -> Any:
     (`rlanything.domains`, `.judges`, `.engines`, `.losses`, ...), or what `module:name` gives.
 
     A module in the folder one works in is found, after all that is installed. Raises `PluginError`
-    where there is none, where it cannot be imported, and for what Python itself brings."""
+    where there is none, where it may not or cannot be imported, and for what Python itself
+    brings."""
     if is_object(name):
         raise PluginError(
             f"{kind} {name} was handed over by a program: hand it over again, with "
@@ -155,6 +201,7 @@ def _remedy(entry: EntryPoint, fault: ModuleNotFoundError) -> str:
 
 
 def _from_module(kind: str, path: str) -> Any:
+    check_import(kind, path)
     module_name, _, name = path.partition(":")
     _refuse_python(kind, path, module_name)
     if os.getcwd() not in sys.path:
@@ -177,9 +224,11 @@ def _from_module(kind: str, path: str) -> Any:
     return plugin
 
 
-def search_path() -> str:
-    """Returns the PYTHONPATH with which another process finds the modules that this one does."""
-    return os.pathsep.join(map(os.path.abspath, sys.path))
+def child_environment() -> dict[str, str]:
+    """Returns environment variables with which another process finds the modules that this one
+    does, and may import the same names."""
+    path = os.pathsep.join(map(os.path.abspath, sys.path))
+    return {"PYTHONPATH": path, **IMPORTS.variables()}
 
 
 def _refuse_python(kind: str, path: str, module: str) -> None:

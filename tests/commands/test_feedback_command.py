@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rlanything.algorithm.feedback import FeedbackSettings, task_signals
 from rlanything.commands.feedback import feedback
 from rlanything.config.sections import FeedbackConfig
+from rlanything.rollout import long_lines
 from rlanything.rollout.signals import RolloutsError, Summary, write_signals
 
 GOOD = {"task": "t", "trajectory": "a", "outcome": 1, "steps": [{"scores": [1, -1, 0]}]}
@@ -346,6 +347,16 @@ def test_memory_is_what_it_is_said_to_be(tmp_path):
     # 4 bytes a step, 300 a trajectory, and one task's signals at a time
     assert peak < 4 * summary.steps + 300 * summary.trajectories + 2_000_000
     assert peak < rollouts.stat().st_size / 2
+
+
+def test_a_line_has_a_limit_also_where_it_is_packed(tmp_path, monkeypatch):
+    monkeypatch.setattr(long_lines, "MOST_BYTES", 1000)
+    for name, opened in (("rollouts.jsonl", open), ("rollouts.jsonl.gz", gzip.open)):
+        path = tmp_path / name
+        with opened(path, "wb") as file:
+            file.write(line().encode() + b"\n" + b" " * 2000)
+        with pytest.raises(RolloutsError, match=r"line 2: longer than 0 MiB; write each"):
+            write_signals(path, tmp_path / "out.jsonl", FeedbackSettings(), silent)
 
 
 def test_its_defaults_are_those_of_recipes():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 import pytest
 
-from rlanything.config.yaml import YamlError, read_yaml
+from rlanything.config.yaml import YamlError, read_yaml, typed
 
 
 @pytest.mark.parametrize(
@@ -96,3 +99,9 @@ def test_what_is_no_plain_data_is_refused_with_its_line(text, line, fault):
 def test_bombs_are_refused_at_once(text):
     with pytest.raises(YamlError, match=r"nested too deeply|expected"):
         read_yaml(text)
+
+
+def test_a_path_in_a_command_is_quoted_where_a_shell_needs_that() -> None:
+    assert typed(Path("runs/a b")) == "'runs/a b'"
+    assert typed(Path("runs/plain-1.0")) == "runs/plain-1.0"
+    assert shlex.split(typed("it's; $(x)")) == ["it's; $(x)"]

@@ -80,6 +80,24 @@ def test_the_code_of_a_model_is_never_run(
         assert model_type == "seed_oss", "without its code it is not known what it is"
 
 
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+@pytest.mark.parametrize("command", ["eval", "plan"])
+def test_no_kernel_is_fetched_that_a_configuration_names(
+    command: str, key: str, mark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = brings_code(mark, "seed_oss", tokenizer=False)
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {key: "strangers/kernel"}))
+    asked: list[object] = []
+    monkeypatch.setattr("transformers.modeling_utils.lazy_import_flash_attention", asked.append)
+    words = {
+        "eval": f"eval {folder} --episodes 1 --max-steps 1 --workers 0 threads=1",
+        "plan": f"plan guess policy.model={folder}",
+    }[command]
+    assert call(monkeypatch, *words.split()) == 0
+    assert asked == []
+
+
 LOADERS = ("from_pretrained", "from_config", "LLM")
 
 

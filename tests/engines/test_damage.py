@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +17,17 @@ import pytest
 import torch
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import Split
+from transformers import AutoTokenizer
 
 from helpers.command import call
 from helpers.paths import TINY
 from helpers.tiny import tiny_model
+from rlanything.engines.alarm import raising_after
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf import damage
-from rlanything.engines.hf.damage import reading, rendering
+from rlanything.engines.hf.damage import SlowTemplate, reading, rendering
 from rlanything.engines.hf.model import load_model
+from rlanything.engines.hf.turns import end_of_turn
 from rlanything.records import Message
 from rlanything.roles.chat_template import Chat
 
@@ -108,6 +115,9 @@ TEMPLATES: dict[str, Change] = {
 }
 LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{{ i is sequence }}"
 LOOP += "{% endfor %}{% endfor %}"
+LATER = "{% if messages | length > 6 %}" + LOOP + "{% endif %}Hello."
+LONG = (Message("user", "a"), Message("assistant", "b")) * 4
+"""A template, and a chat for which it loops: those that it is tried with are shorter."""
 ENDLESS: dict[str, Change] = {
     "loops": text("chat_template.jinja", LOOP),
     "multiplies": text("chat_template.jinja", "{{ 7 ** (10 ** 9) }}"),
@@ -148,17 +158,61 @@ def test_a_tokenizer_that_panics_is_one_line(folder: Path) -> None:
 
 @pytest.mark.usefixtures("hasty")
 def test_a_template_that_loops_later_is_one_line(folder: Path) -> None:
-    template = "{% if messages | length > 1 %}" + LOOP + "{% endif %}Hello."
-    text("chat_template.jinja", template)(folder)
+    text("chat_template.jinja", LATER)(folder)
     chat = Chat(load_model(folder, "float32"))
     with pytest.raises(ModelError, match=r"with its template: it takes more than 0\.2 s"):
-        chat.prompt((Message("user", "a"), Message("assistant", "b"), Message("user", "c")))
+        chat.prompt(LONG)
 
 
 def test_what_asks_a_run_to_stop_is_no_damage() -> None:
     for stop in (KeyboardInterrupt, SystemExit):
         with pytest.raises(stop), reading("it", "Mend it."):
             raise stop
+
+
+def test_a_template_that_loops_costs_its_limit_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(damage, "TEMPLATE_SECONDS", 0.5)
+    ENDLESS["loops"](folder)
+    begun = time.process_time()
+    with pytest.raises(SlowTemplate):
+        end_of_turn(AutoTokenizer.from_pretrained(folder, trust_remote_code=False), [0])
+    assert time.process_time() - begun < 1.5
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_template_has_its_limit_in_other_threads_too(folder: Path) -> None:
+    text("chat_template.jinja", LATER)(folder)
+    chat = Chat(load_model(folder, "float32"))
+    with ThreadPoolExecutor(1) as thread:
+        for _ in range(2):
+            with pytest.raises(ModelError, match=r"it takes more than 0\.2 s"):
+                thread.submit(chat.prompt, LONG).result()
+            assert thread.submit(chat.prompt, LONG[:1]).result().text == "Hello."
+
+
+def test_what_ends_in_time_is_not_ended_later() -> None:
+    def work() -> int:
+        with pytest.raises(ZeroDivisionError), rendering_within(0.01):
+            raise ZeroDivisionError
+        for _ in range(200):
+            with rendering_within(1e-4):
+                pass
+        begun, done = time.monotonic(), 0
+        while time.monotonic() < begun + 0.2:
+            done += 1
+        return done
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(work).result() > 0
+        assert thread.submit(threading.active_count).result() < 20
+
+
+@contextmanager
+def rendering_within(seconds: float) -> Iterator[None]:
+    with suppress(TimeoutError), raising_after(seconds, TimeoutError(), signal.ITIMER_REAL):
+        yield
 
 
 def test_rendering_needs_no_main_thread_and_leaves_no_alarm() -> None:

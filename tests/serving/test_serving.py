@@ -152,9 +152,11 @@ def test_too_many_who_wait_are_sent_away(client: TestClient, judge: Opinionated)
     ],
 )
 def test_what_is_no_request_is_refused_with_its_place(client: TestClient, given: Any) -> None:
-    answer = client.post("/judge", content=json.dumps(given))
+    headers = {"Content-Type": "application/json"}
+    answer = client.post("/judge", content=json.dumps(given), headers=headers)
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"][0] == "body"
+    assert answer.json()["detail"][0]["type"] not in ("content_type", "json_invalid")
 
 
 def test_a_body_beyond_the_limit_is_not_kept(

@@ -38,7 +38,7 @@ from rlanything.cluster.gathering import Answers
 from rlanything.cluster.seat import Done, Failed, SamplesDone, Seat, answer
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.base import ModelError
-from rlanything.plugins import search_path
+from rlanything.plugins import child_environment
 
 SHARED = "model files and the run directory must be on a file system that all machines see"
 _ADDRESS_OF_INTERFACE = 0x8915
@@ -256,7 +256,7 @@ def _placed(group: Any, seconds: float) -> bool:
 
 def _hire(group: Any, bundle: int, place: Place) -> Any:
     """Returns a new actor, in what was reserved for it."""
-    variables = {"PYTHONPATH": search_path(), "OMP_NUM_THREADS": str(place.threads)}
+    variables = {**child_environment(), "OMP_NUM_THREADS": str(place.threads)}
     options: dict[str, Any] = {
         "num_cpus": place.threads,
         "num_gpus": 0 if place.device == "cpu" else 1,

@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import (  # pyright: ignore[reportMissingImp
 
 from rlanything.cluster.on_ray import connect, first_line
 from rlanything.domains.base import DomainError
-from rlanything.plugins import search_path
+from rlanything.plugins import child_environment
 from rlanything.rollout.worker_process import (
     START_SECONDS,
     Launch,
@@ -65,7 +65,7 @@ class _Machines:
                 "num_cpus": 0,  # what seats have reserved is left to them
                 "max_restarts": 0,
                 "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
-                "runtime_env": {"env_vars": {"PYTHONPATH": search_path()}},
+                "runtime_env": {"env_vars": child_environment()},
             }
             actor = ray.remote(_Machine).options(**options).remote()
             ray.get(actor.enter.remote(Path.cwd()), timeout=START_SECONDS)

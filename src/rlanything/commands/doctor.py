@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from rlanything.commands.train import ALLOW_CODE
+from rlanything.config.yaml import typed
 from rlanything.domains.base import CheckedDomain, Finding
 from rlanything.plugins import PluginError, load_plugin, plugin_names
 from rlanything.terminal import write_json, write_line
@@ -189,10 +190,10 @@ def _lock(directory: Path) -> list[Finding]:
     if holder.at_work:
         text = f"process {holder.pid} is working in it: these findings may be out of date"
     else:
-        again = f"rlanything resume {directory}"
+        again = f"rlanything resume {typed(directory)}"
         with suppress(StoreError):  # which is told of the store
             if served_from(directory) is not None:
-                again = f"rlanything serve --learn --judge {directory}"
+                again = f"rlanything serve --learn --judge {typed(directory)}"
         text = f"process {holder.pid} was killed or crashed; continue with `{again}`"
     return [Finding("lock", "ok", text)]
 

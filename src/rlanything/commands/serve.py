@@ -54,6 +54,8 @@ def serve(
         import uvicorn
 
         from rlanything.serving.app import judge_app
+        from rlanything.serving.connections import LimitedConnection
+        from rlanything.serving.guard import is_loopback
     except ImportError as missing:
         raise ServeError(
             f"serving needs {missing.name}: pip install 'rlanything[serve]'"
@@ -74,6 +76,9 @@ def serve(
     source = JudgeSource(judge, tuple(overrides or ()), domain, allow_code)
     with ExitStack() as stack:
         listening = stack.enter_context(_bound(host, port))  # before a model is loaded
+        local = is_loopback(listening.getsockname()[0])
+        if not local and key is None:
+            _refuse_or_warn(host, learn, progress)
         learning = None
         if learn:
             run = stack.enter_context(open_learning_judge(source, out, progress))
@@ -81,14 +86,27 @@ def serve(
             progress.log(f"{run.directory} keeps what it learns, after {run.updates} updates")
         opened = source.open(progress) if learning is None else learning
         batching = stack.enter_context(BatchingJudge(opened, most_waiting))
-        app = judge_app(judge, batching, key, learning)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        app = judge_app(judge, batching, key, learning, local)
+        config = uvicorn.Config(app, http=LimitedConnection, ws="none", log_level="warning")
+        server = uvicorn.Server(config)
         listening.listen(server.config.backlog)  # who reads the next line may ask at once
         progress.log(
             f"{judge} judges at http://{host}:{listening.getsockname()[1]}/judge "
             f"({'with a key' if key else 'for anybody who can reach it'}; /docs says how to ask)"
         )
         server.run([listening])
+
+
+def _refuse_or_warn(host: str, learn: bool, progress: Progress) -> None:
+    """Says what it means that others may ask without a key. Raises `ServeError` for a judge that
+    learns: they could teach it anything."""
+    remedy = "choose a key, `export JUDGE_KEY=...`, and add --key-variable JUDGE_KEY"
+    if learn:
+        raise ServeError(
+            f"--host {host} --learn: anybody who reaches this address could train the judge; "
+            f"{remedy}, or leave --host out"
+        )
+    progress.warn(f"--host {host}: anybody who reaches this address may ask the judge; {remedy}")
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -18,8 +19,12 @@ def tasks(
     from rlanything.runs.lineage import lineage_table, read_lineage
     from rlanything.runs.store.store import Store
 
-    slots = read_lineage(Store(run / "run.sqlite"))
+    with closing(Store(run / "run.sqlite")) as store:
+        store.check_values()
+        slots = read_lineage(store)
+        with store.understanding():
+            table = lineage_table(slots)
     if as_json:
         write_json({"slots": slots})
     else:
-        show(lineage_table(slots))
+        show(table)

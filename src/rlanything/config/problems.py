@@ -42,10 +42,12 @@ def refused_trust(error: ValidationError, data: object) -> str | None:
     for problem, (key, words) in zip(problems, named, strict=True):
         if problem["type"] == SECRET:
             variable, host = words["name"], words["host"]
+            granted = variable if host is None else f"{variable}@{host}"
             return (
-                f"{dotted(key)}: the environment variable {variable} would be sent to {host}: if "
-                f"it should, say {dotted(key)}={variable} yourself, or set "
-                f"{KEYS_VARIABLE}={variable}@{host}; if the endpoint wants no key, say null"
+                f"{dotted(key)}: the environment variable {variable} would be sent"
+                f"{'' if host is None else f' to {host}'}: if it should, say "
+                f"{dotted(key)}={variable} yourself, or set {KEYS_VARIABLE}={granted}; if the "
+                "endpoint wants no key, say null"
             )
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -30,7 +30,7 @@ from rlanything.config.sections import (
     StoreConfig,
     TrackerConfig,
 )
-from rlanything.config.shipped import find_recipe, ships_module
+from rlanything.config.shipped import find_recipe, shipped_files, ships_module
 from rlanything.config.trust import (
     CODE_OPTIONS,
     PluginName,
@@ -39,10 +39,18 @@ from rlanything.config.trust import (
     check_command,
     check_key,
     is_code,
+    limit_to,
+    mappings_in,
+    names_in,
     texts,
+    trust_of,
     words_of,
 )
 from rlanything.config.yaml import YamlError, dotted, read_yaml, visible
+from rlanything.files import read_plain
+
+MOST_BYTES = 1 << 20
+"""Largest file of a recipe."""
 
 
 class DomainConfig(ConfigSection):
@@ -61,27 +69,14 @@ class DomainConfig(ConfigSection):
         for name in _code_in(options):
             check_code(name, info)
         check_command(options.get("command"), info)
-        for place, endpoint in _endpoints_in(options).items():
-            check_key(f"{place}.key_variable", endpoint, info)
+        for place, endpoint in mappings_in(options):
+            check_key(dotted([*place, "key_variable"]), endpoint, info)
         return options
-
-    @property
-    def endpoints(self) -> dict[str, dict[str, Any]]:
-        """The models that the domain itself asks, by the option that names them."""
-        return _endpoints_in(self.options)
 
     @property
     def code(self) -> list[str]:
         """All that is named as `module:name`."""
         return [name for name in (self.name, *_code_in(self.options)) if is_code(name)]
-
-
-def _endpoints_in(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    helpers = options.get("helpers")
-    asked = dict(helpers) if isinstance(helpers, dict) else {}
-    asked = {f"helpers.{name}": helper for name, helper in asked.items()}
-    asked["opponent"] = options.get("opponent")
-    return {place: given for place, given in asked.items() if isinstance(given, dict)}
 
 
 def _code_in(options: Mapping[str, Any]) -> list[str]:
@@ -113,6 +108,21 @@ class Recipe(ConfigSection):
     store: StoreConfig = StoreConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
     tracker: TrackerConfig = TrackerConfig()
+
+    @field_validator("name")
+    @classmethod
+    def _stays_in_runs(cls, name: str) -> str:
+        parts = PurePath(name).parts
+        if not parts or ".." in parts or PurePath(name).is_absolute() or not name.isprintable():
+            raise ValueError("it names a folder inside runs/; put the run elsewhere with run_dir")
+        return name
+
+    @model_validator(mode="before")
+    @classmethod
+    def _imports_limited(cls, data: Any, info: ValidationInfo) -> Any:
+        """Before any section: an engine's class is imported to read its own."""
+        limit_to(trust_of(info), data)
+        return data
 
     @model_validator(mode="after")
     def _machines_of_ray(self) -> Recipe:
@@ -185,22 +195,24 @@ def load_recipe(
     `allow_code`; the domain's module may then lie beside the recipe. `known`: a recipe in use, what
     it names is allowed here too. `place`: the name of data in messages. Raises `RecipeError` with
     one line for anything that is wrong, `TrustError` for what is not allowed."""
-    folder: Path | None = None
+    folder, limits = None, known is None
     if isinstance(source, Recipe):
         if not overrides:
             return source
-        data, known = source.model_dump(exclude_unset=True), source
+        data, known, limits = source.model_dump(exclude_unset=True), source, False
     elif isinstance(source, Mapping):
         data = copy.deepcopy(dict(source))
     else:
         path = find_recipe(source)
         place, data, folder = visible(path), _read(path), path.parent.resolve()
+        limits = limits and path not in shipped_files().values()
     data = _overridden(data, overrides)
     ships = ships_module(data.get("domain"), folder)
-    said = texts(_overridden({}, overrides)) | {("name", name) for name in ships}
+    typed = _overridden({}, overrides)
+    said = texts(typed) | {("name", name) for name in ships}
     if known is not None:
         said |= texts(known.model_dump())
-    trust = Trust(allow_code, said)
+    trust = Trust(allow_code, said, frozenset([*names_in(typed), *ships]), limits)
     recipe = _make(data, place, trust)
     look = trust.all_code or bool(ships)
     if folder is not None:
@@ -232,7 +244,7 @@ def first_difference(one: object, two: object, at: tuple[str, ...] = ()) -> str 
 def _read(path: Path) -> dict[str, Any]:
     place = visible(path)
     try:
-        data = read_yaml(path.read_text(encoding="utf-8"))
+        data = read_yaml(read_plain(path, MOST_BYTES).decode())
     except YamlError as error:
         where = f"line {error.line}: " if error.line is not None else ""
         raise RecipeError(f"{place}: {where}{error}; a recipe is a YAML mapping") from None

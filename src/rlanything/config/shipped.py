@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from rlanything.config.problems import RecipeError
-from rlanything.config.yaml import visible
+from rlanything.config.yaml import typed, visible
 
 PACKAGE = Path(__file__).parents[1]
 KINDS = ("recipes", "examples")
@@ -51,8 +51,9 @@ def find_recipe(source: str | Path) -> Path:
         raise RecipeError(f"{visible(source)}: cannot be read ({error})") from None
     if of_run:
         raise RecipeError(
-            f"{visible(source)}: a run's directory; go on with `rlanything resume {path}`, or "
-            f"begin another as it did with {path / 'recipe.yaml'} and run_dir=PATH"
+            f"{visible(source)}: a run's directory; go on with "
+            f"`rlanything resume {typed(path)}`, or begin another as it did with "
+            f"{typed(path / 'recipe.yaml')} and run_dir=PATH"
         )
     if there:
         return path

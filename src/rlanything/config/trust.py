@@ -3,12 +3,15 @@
 A recipe, like a run directory, may come from a stranger. Names of parts that installed packages
 register are harmless; `module:name` is code, and `key_variable` a secret: both need a word of the
 user's own, an override, an option or an environment variable. No recipe can give it to itself.
+
+Keys that are known to name code are refused while the recipe is read. An installed package may
+resolve a name from any of its options, so `rlanything.plugins` asks again where it is imported.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
@@ -16,13 +19,13 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from rlanything.plugins import is_object
+from rlanything.plugins import CODE_VARIABLE, IMPORTS, is_object
 
-CODE_VARIABLE, KEYS_VARIABLE = "RLANYTHING_ALLOW_CODE", "RLANYTHING_KEYS"
+KEYS_VARIABLE = "RLANYTHING_KEYS"
 CODE, SECRET = "code", "secret"
 """The types of the two refusals among pydantic's errors."""
 CODE_OPTIONS = ("provider", "solve", "id", "render", "opponent")
-"""The options of domains that name code."""
+"""The options of shipped domains that name code."""
 OWN_KEYS = {"OPENAI_API_KEY": "api.openai.com"}
 """Keys that go where they belong without being asked for."""
 
@@ -35,6 +38,10 @@ class Trust:
     """Whether all code that the recipe names may be imported."""
     said: frozenset[tuple[str, str]] = frozenset()
     """The texts that the user wrote, each with its key: names of code, variables, addresses."""
+    names: frozenset[str] = frozenset()
+    """Each `module:name` that the user wrote, in any option."""
+    limits: bool = True
+    """Whether the recipe may come from a stranger: not where it ships, or was read before."""
 
     @property
     def all_code(self) -> bool:
@@ -62,6 +69,44 @@ class Trust:
 
     def _says(self, text: str, *keys: str) -> bool:
         return any((key, text) in self.said for key in keys)
+
+
+def limit_to(trust: Trust, data: object) -> None:
+    """Has this process import no other code than what it may already, and what `trust` allows of a
+    recipe's data."""
+    if trust.all_code:
+        IMPORTS.allow(names_in(data))
+        return
+    IMPORTS.allow(trust.names)
+    if trust.limits:
+        IMPORTS.limit()
+
+
+def names_in(data: object) -> Iterator[str]:
+    """Yields each text in plain data, at any depth, that could be a `module:name`."""
+    if isinstance(data, str):
+        if ":" in data:
+            yield data
+    elif isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from names_in(key)
+            yield from names_in(value)
+    elif isinstance(data, list | tuple):
+        for value in data:
+            yield from names_in(value)
+
+
+def mappings_in(
+    data: object, *place: str
+) -> Iterator[tuple[tuple[str, ...], Mapping[str, object]]]:
+    """Yields each mapping in plain data, at any depth, with the keys that lead to it."""
+    if isinstance(data, Mapping):
+        yield place, data
+        for key, value in data.items():
+            yield from mappings_in(value, *place, str(key))
+    elif isinstance(data, list | tuple):
+        for i, value in enumerate(data):
+            yield from mappings_in(value, *place, str(i))
 
 
 def is_code(name: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 import yaml
@@ -26,13 +27,14 @@ _FLOAT = re.compile(
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _DEEPEST, _LARGEST = 16, 100_000
 """Levels and values: beyond them lies a mistake, such as an alias of itself."""
+_TOO_LARGE = "nested too deeply, or too large"
 
 
 class YamlError(ValueError):
     """A text cannot be read; one line with the key or the syntax, and what is wrong."""
 
     def __init__(self, problem: str, line: int | None = None) -> None:
-        super().__init__(problem)
+        super().__init__(problem if len(problem) <= 300 else f"{problem[:300]}...")
         self.line = line
         """Counted from 1; None where the fault has no place."""
 
@@ -45,6 +47,18 @@ class _Loader(yaml.SafeLoader):
         first: [(tag, form) for tag, form in pairs if tag not in _OLD_FORMS]
         for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    _values = _depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
+        self._values += 1
+        self._depth += 1
+        if self._values > _LARGEST or self._depth > _DEEPEST:
+            mark = self.peek_event().start_mark
+            raise ConstructorError(None, None, _TOO_LARGE, mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -97,13 +111,13 @@ def read_yaml(text: str) -> Any:
 
 
 def _limit(root: yaml.Node) -> None:
-    """Refuses what would never end, or not soon, before any of it is built."""
+    """Refuses what aliases make too large, before any of it is built."""
     values, waiting = 0, [(root, 0)]
     while waiting:
         node, depth = waiting.pop()
         values += 1
         if values > _LARGEST or depth > _DEEPEST:
-            raise _fault("nested too deeply, or too large", node)
+            raise _fault(_TOO_LARGE, node)
         children = node.value if isinstance(node, yaml.CollectionNode) else []
         for child in children:  # a value, or a key with its value
             pair = child if isinstance(child, tuple) else (child,)
@@ -117,6 +131,11 @@ def _fault(problem: str, node: yaml.Node) -> ConstructorError:
 def dotted(key: Sequence[Any]) -> str:
     """Returns `policy.learning_rate`, one line whatever the names are made of; empty for none."""
     return ".".join(map(visible, key))
+
+
+def typed(path: object) -> str:
+    """Returns a path as it is typed in a command of a shell: quoted where it needs that."""
+    return quote(visible(path)) if str(path).isprintable() else visible(path)
 
 
 def visible(name: object) -> str:

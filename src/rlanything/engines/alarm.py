@@ -1,32 +1,37 @@
-"""An end to what takes too long, by a signal. Signals arrive in the main thread alone: elsewhere
-nothing is limited."""
+"""An end to what takes too long: by a signal in the main thread, by an exception that a watching
+thread sends elsewhere. Both arrive between two instructions of Python."""
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
 SIGNALS = {signal.ITIMER_REAL: signal.SIGALRM, signal.ITIMER_VIRTUAL: signal.SIGVTALRM}
 CLOCKS = {signal.ITIMER_REAL: time.monotonic, signal.ITIMER_VIRTUAL: time.process_time}
+_LOOK_SECONDS = 0.05
+"""Time between two looks at the clocks of other threads."""
 
 
 def in_main_thread() -> bool:
-    """Whether anything can be limited here."""
+    """Whether signals arrive here."""
     return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
 def raising_after(seconds: float, error: BaseException, timer: int) -> Iterator[None]:
     """Raises `error` inside the context once so many seconds of a timer have passed there:
-    `signal.ITIMER_REAL`, or `signal.ITIMER_VIRTUAL` for those of this process's CPU.
+    `signal.ITIMER_REAL`, or `signal.ITIMER_VIRTUAL` for those of the CPU.
 
-    An alarm of whoever calls goes on afterwards."""
+    In the main thread an alarm of whoever calls goes on afterwards."""
     if not in_main_thread():
-        yield
+        with _WATCH.watching(seconds, error, timer):
+            yield
         return
 
     def expired(number: int, frame: FrameType | None) -> None:
@@ -43,3 +48,78 @@ def raising_after(seconds: float, error: BaseException, timer: int) -> Iterator[
         signal.signal(number, before)
         if left:
             signal.setitimer(timer, max(left - (clock() - begun), 1e-3), interval)
+
+
+class _Expired(BaseException):
+    """The class of exception that is sent to a thread: only a class can be."""
+
+
+@dataclass(eq=False, slots=True)
+class _Watched:
+    """A stretch of a thread's work that has a time limit."""
+
+    thread: int
+    clock: int
+    end: float
+    """On that clock."""
+    sent: bool = False
+    """Whether its thread was sent the exception."""
+
+
+class _Watch:
+    """A thread that looks at the clocks of others, as long as there is something to watch."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watched: set[_Watched] = set()
+        self._looking = False
+
+    @contextmanager
+    def watching(self, seconds: float, error: BaseException, timer: int) -> Iterator[None]:
+        thread = threading.get_ident()
+        clock = time.CLOCK_MONOTONIC
+        if timer == signal.ITIMER_VIRTUAL:
+            clock = time.pthread_getcpuclockid(thread)
+        watched = _Watched(thread, clock, time.clock_gettime(clock) + seconds)
+        with self._lock:
+            self._watched.add(watched)
+            if not self._looking:
+                self._looking = True
+                threading.Thread(target=self._look, name="watch", daemon=True).start()
+        try:
+            try:
+                yield
+            finally:
+                self._leave(watched)
+        except _Expired:
+            self._leave(watched)  # where it came too early for that
+            if not watched.sent:  # that of a context around this one
+                raise
+            raise error from None
+
+    def _leave(self, watched: _Watched) -> None:
+        with self._lock:
+            self._watched.discard(watched)
+        if watched.sent:  # and perhaps not raised yet: it must not be raised later
+            _send(watched.thread, None)
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(_LOOK_SECONDS)
+            with self._lock:
+                for watched in self._watched:
+                    if not watched.sent and time.clock_gettime(watched.clock) >= watched.end:
+                        watched.sent = True
+                        _send(watched.thread, _Expired)
+                self._looking = bool(self._watched)
+                if not self._looking:
+                    return
+
+
+def _send(thread: int, kind: type[BaseException] | None) -> None:
+    """Has a thread raise an exception at its next instruction; None: takes one back."""
+    given = None if kind is None else ctypes.py_object(kind)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), given)
+
+
+_WATCH = _Watch()

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 
 from rlanything.engines.channel import Channel
-from rlanything.plugins import search_path
+from rlanything.plugins import child_environment
 
 LAST_WORDS = 400
 """Characters of the last line of a process that died."""
@@ -39,7 +39,7 @@ class Child:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", code, *map(str, passed)],
                 pass_fds=passed,
-                env={**os.environ, "PYTHONPATH": search_path(), **environment},
+                env={**os.environ, **child_environment(), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,

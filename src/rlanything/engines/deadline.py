@@ -21,10 +21,7 @@ class GenerationTimeout(ValueError):
 
 
 class TimedEngine:
-    """An engine whose calls may take `seconds` each; `name` is the role it serves.
-
-    Time can only be kept in the main thread, where signals arrive; elsewhere calls are not limited.
-    """
+    """An engine whose calls may take `seconds` each; `name` is the role it serves."""
 
     def __init__(self, engine: Engine, seconds: float, name: str) -> None:
         self._engine = engine
@@ -44,14 +41,13 @@ class TimedEngine:
 
     @contextmanager
     def _deadline(self, requests: int) -> Iterator[None]:
-        if not in_main_thread():
-            yield
-            return
-        # A signal is heard between two Python instructions, so not by a library that hangs.
+        # The end comes between two Python instructions, so not for a library that hangs.
         # To the process's own stderr: what stands in for it, in a notebook say, is no file.
-        if sys.__stderr__ is not None:
+        # One timer serves the whole process: it is the main thread's.
+        stderr = sys.__stderr__ if in_main_thread() else None
+        if stderr is not None:
             limit = self._seconds + GRACE_SECONDS
-            faulthandler.dump_traceback_later(limit, exit=True, file=sys.__stderr__)
+            faulthandler.dump_traceback_later(limit, exit=True, file=stderr)
         expired = GenerationTimeout(
             f"{self._name}: generating for {requests} prompts took longer than "
             f"{self._seconds:g} s; raise {self._name}.timeout_seconds, or ask for less at once "
@@ -61,4 +57,5 @@ class TimedEngine:
             with raising_after(self._seconds, expired, signal.ITIMER_REAL):
                 yield
         finally:
-            faulthandler.cancel_dump_traceback_later()
+            if stderr is not None:
+                faulthandler.cancel_dump_traceback_later()

@@ -38,6 +38,7 @@ from rlanything.rollout.lines import (
     read_rollouts,
     read_scores,
 )
+from rlanything.rollout.long_lines import limited_lines
 
 __all__ = ["RolloutsError", "Summary", "write_signals"]
 
@@ -97,7 +98,8 @@ def write_signals(
     _check_paths(rollouts, out, overwrite)
     with open_rollouts(rollouts) as (file, size, position):
         told = progress if size else lambda done, total: None
-        groups = _read_groups(rollouts, file, lambda done: told(position(), 2 * size), win_at)
+        lines = limited_lines(rollouts, file)
+        groups = _read_groups(rollouts, lines, lambda done: told(position(), 2 * size), win_at)
     try:
         with _writing(out) as target:
             beside = None if out == STANDARD else out.parent

@@ -22,7 +22,7 @@ from typing import Protocol, TypeAlias
 
 from rlanything.domains.base import DomainError, EpisodeError
 from rlanything.domains.registry import DomainSource
-from rlanything.plugins import search_path
+from rlanything.plugins import child_environment
 from rlanything.records import Task
 from rlanything.rollout import episode_host
 from rlanything.rollout.episode_host import Answer, Play, Response
@@ -112,7 +112,7 @@ def start_host(descriptor: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", episode_host.__name__, str(descriptor)],
         pass_fds=[descriptor],
-        env=os.environ | {"PYTHONPATH": search_path()},
+        env=os.environ | child_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,  # a game's library may print; the terminal is not its
     )

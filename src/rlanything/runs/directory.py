@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from rlanything.config.recipe import Overrides, Recipe, RecipeError
-from rlanything.config.yaml import visible
+from rlanything.config.yaml import typed, visible
 from rlanything.engines.base import DivergedError
 from rlanything.files import new_folder, replace_file
 from rlanything.runs.inside import RECIPE, STORE, check_plain, lost
@@ -45,12 +45,12 @@ def check_run(directory: Path) -> None:
 
 def existing(directory: Path) -> RecipeError:
     """Returns the error of a run that should begin where something is already."""
-    remedy = (
-        f"continue it with `rlanything resume {directory}`, or choose another with run_dir=PATH"
-    )
+    again = f"rlanything resume {typed(directory)}"
+    remedy = f"continue it with `{again}`, or choose another with run_dir=PATH"
     with suppress(StoreError):
         if (directory / STORE).is_file() and served_from(directory) is not None:
-            remedy = f"go on with `rlanything serve --judge {directory} --learn`, or choose another"
+            again = f"rlanything serve --judge {typed(directory)} --learn"
+            remedy = f"go on with `{again}`, or choose another"
     return RecipeError(f"run directory {directory} exists already; {remedy}")
 
 
@@ -144,7 +144,7 @@ def check_resumable(directory: Path) -> None:
     if served_from(directory) is not None:
         raise RecipeError(
             f"{directory} has a judge that was served, and no run: it goes on with "
-            f"`rlanything serve --judge {directory} --learn`"
+            f"`rlanything serve --judge {typed(directory)} --learn`"
         )
 
 
@@ -154,7 +154,7 @@ def explain(error: BaseException, directory: Path, recipe: Recipe) -> None:
     if gone := lost(directory):
         raise gone from error
     if not isinstance(error, DivergedError):
-        error.add_note(f"continue with `rlanything resume {directory}{recipe.allowance}`")
+        error.add_note(f"continue with `rlanything resume {typed(directory)}{recipe.allowance}`")
 
 
 def sync(path: Path) -> None:

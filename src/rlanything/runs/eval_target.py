@@ -18,6 +18,7 @@ from rich.table import Table
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.shipped import SUFFIXES, near_recipes, see_shipped, shipped_files
+from rlanything.config.yaml import typed
 from rlanything.domains.base import Domain, ProgramDomain
 from rlanything.domains.registry import checked_tasks, load_domain
 from rlanything.engines.shipped import is_path
@@ -194,7 +195,7 @@ def _run_eval(request: EvalRequest, progress: Progress, images: Path) -> EvalRes
     if checkpoint is not None and not (checkpoint / "policy").is_dir():
         raise RecipeError(
             f"{request.target} has a judge that was served, and no policy: `rlanything judge-eval "
-            f"{request.target} --trajectories RUN` evaluates it"
+            f"{typed(request.target)} --trajectories RUN` evaluates it"
         )
     agent = _agent(request, recipe, domain, checkpoint, images)
     judge = _judge(request, recipe, domain, checkpoint, images) if request.select else None
@@ -387,6 +388,6 @@ def checkpoint_of(run: str, progress: Progress) -> Path:
     if checkpoint is None:
         raise RecipeError(
             f"{run} has no intact checkpoint: let it finish an iteration, or see what "
-            f"`rlanything doctor {run}` says"
+            f"`rlanything doctor {typed(run)}` says"
         )
     return checkpoint

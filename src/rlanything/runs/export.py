@@ -35,6 +35,7 @@ def export_run(
         raise ExportError(f"{folder} exists already: choose another folder with --out")
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ExportError("parquet needs pyarrow: pip install 'rlanything[export]', or use jsonl")
+    run.check_values()
     write = _write_lines if form == "jsonl" else _write_parquet
     tables: Mapping[str, Iterable[Row]] = {
         "metrics": _same_names(run.metrics()),

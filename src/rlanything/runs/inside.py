@@ -9,6 +9,8 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+from rlanything.config.yaml import typed
+
 RECIPE, STORE, LOCK = "recipe.yaml", "run.sqlite", "lock"
 CHECKPOINTS, IMAGES = "checkpoints", "images"
 
@@ -38,6 +40,20 @@ def check_plain(directory: Path) -> None:
     """Raises `RunDirectoryError` for a run directory with a link or a device in it."""
     for name in NAMES:
         inside(directory, name)
+
+
+def check_single(path: Path) -> None:
+    """Raises `RunDirectoryError` for a file that has another name too: what is written in place
+    would be written there."""
+    try:
+        names = path.lstat().st_nlink
+    except OSError:
+        return
+    if names > 1:
+        raise RunDirectoryError(
+            f"{path} has another name elsewhere (a hard link), whose file would be written too: "
+            f"put a copy in its place, `cp {typed(path)} X && mv X {typed(path)}`"
+        )
 
 
 def oddity(path: Path) -> str | None:

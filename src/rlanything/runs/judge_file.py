@@ -18,6 +18,7 @@ from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judges.base import Judge
 from rlanything.rollout.formats import FormatError, LineFormat
 from rlanything.rollout.lines import FilePlace, RolloutsError, open_rollouts, read_texts
+from rlanything.rollout.long_lines import limited_lines
 from rlanything.runs.judge_source import JudgeSource
 from rlanything.seeds import derive
 from rlanything.strict_json import finite_json
@@ -131,7 +132,10 @@ def _judge_lines(
         request.partial.open("a+b") as target,
     ):
         _claim(target, request.partial)
-        entries = read_texts(request.rollouts, file, lambda done: None, request.win_at, line_format)
+        lines = limited_lines(request.rollouts, file)
+        entries = read_texts(
+            request.rollouts, lines, lambda done: None, request.win_at, line_format
+        )
         for done, (line, entry, _) in zip(_earlier(target), entries, strict=False):
             if _unjudged(done) != _unjudged(entry):
                 remedy = f"remove {request.partial} to judge it all again"

@@ -130,16 +130,20 @@ def run_judge_eval(request: JudgeEvalRequest, progress: Progress) -> JudgeEvalRe
     for override in request.overrides:
         if override.startswith(OF_LABELLER) and {*request.labellers} <= {RECORDED, ORACLE}:
             raise RecipeError(f"{override}: no model labels anything; name one with --labeller")
-    recipe = load_recipe(request.run / RECIPE, allow_code=request.allow_code)
+    # Its own judge is not asked unless it is the one named, whose overrides say how.
+    same = Path(request.judge).resolve() == request.run.resolve()
+    of_judge = [text for text in request.overrides if not text.startswith(OF_LABELLER)]
+    own = of_judge if same else ["judge={}"]
+    recipe = load_recipe(request.run / RECIPE, own, allow_code=request.allow_code)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     if isinstance(domain, UnitTestDomain) and request.labellers:
         raise RecipeError(
             "--labeller: judges of this domain write tests, which programs label; leave it out"
         )
-    own = _judge_recipe(request, progress)
+    judging = _judge_recipe(request, progress)
     played, recorded = _trajectories(request, isinstance(domain, UnitTestDomain))
-    day, models = day_begun(request.run), Here(own.threads)
-    config, images = own.judge, (request.run / IMAGES,)
+    day, models = day_begun(request.run), Here(judging.threads)
+    config, images = judging.judge, (request.run / IMAGES,)
     judge = build_judge(
         config, domain, lambda: build_chat_model(config, "judge", models, day, images)
     )
@@ -149,7 +153,7 @@ def run_judge_eval(request: JudgeEvalRequest, progress: Progress) -> JudgeEvalRe
         with progress.phase("judgements", steps * judge.samples, "judgements") as advance:
             judged = judge.judge(played, seed, advance)
         labels = _labels(request, recipe.evaluation.labeller, domain, played, recorded, progress)
-    weight = own.feedback.judge_lambda
+    weight = judging.feedback.judge_lambda
     measured = {name: evaluation_of(judge, judged, known, weight) for name, known in labels.items()}
     plain = evaluation_of(judge, judged, {}, weight)
     return JudgeEvalResult(request, len(played), steps, tuple(_rows(plain, measured)))
@@ -178,6 +182,7 @@ def _trajectories(
 
     Raises `RecipeError` where there are none."""
     with closing(Store(request.run / STORE)) as store:
+        store.check_values()
         if request.iteration is None:
             there = store.judge_eval_episodes()
             labels = store.judge_eval_labels()
@@ -259,8 +264,10 @@ def _labelled(
     own = [text for text in request.overrides if text.startswith(OF_LABELLER)]
     # What the run itself evaluates is of no matter here, and may be nothing.
     free = ("evaluation.episodes=1", "evaluation.judged_episodes=1", "evaluation.baseline=null")
-    labels_as = there.model_dump(mode="json") if there is not None else {}
-    chosen = f"evaluation.labeller={json.dumps({**labels_as, 'model': model})}"
+    named = json.dumps(model)
+    chosen = f"evaluation.labeller={{model: {named}}}"
+    if there is not None:  # else as the run's own is asked: none of it is a word of the user's
+        chosen = f"evaluation.labeller.model={named}"
     recipe = load_recipe(request.run / RECIPE, [*free, chosen, *own], allow_code=request.allow_code)
     models = Here(recipe.threads)
     images = (request.run / IMAGES,)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from rlanything.runs.inside import LOCK, inside
+from rlanything.runs.inside import LOCK, STORE, check_single, inside
 
 PID_DIGITS = 20
 """No process has a longer number."""
@@ -30,8 +30,10 @@ class RunLock:
         self._file: IO[str] | None = None
 
     def __enter__(self) -> Self:
-        """Raises `LockedError` if somebody else holds the lock, `RunDirectoryError` if it is a
-        link."""
+        """Raises `LockedError` if somebody else holds the lock, `RunDirectoryError` if it, or the
+        store, is a link or has a second name."""
+        for name in (LOCK, STORE):  # which are written in place
+            check_single(inside(self._directory, name))
         file = _open(self._directory, os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

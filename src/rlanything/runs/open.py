@@ -47,6 +47,10 @@ class RecordedRun:
         """Whether the run is at its end."""
         return self._read(Store.finished)
 
+    def check_values(self) -> None:
+        """Raises `StoreError` where the store holds what no run writes."""
+        self._read(Store.check_values)
+
     def metrics(self) -> list[Row]:
         """Returns one row an iteration (0: before training): `iteration`, and every metric by its
         name; None where there was nothing to measure it on."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rlanything.algorithm.curriculum import Pool
 from rlanything.config.recipe import Recipe
+from rlanything.config.yaml import typed
 from rlanything.evaluation.counts import pooled
 from rlanything.evaluation.intervals import Interval
 from rlanything.evaluation.success import Evaluation
@@ -158,9 +159,9 @@ def closing_lines(
     lines.append(f"run: {directory} ({seconds / 60:.1f} min)")
     following: list[str] = []
     if adapted:
-        following.append(f"`rlanything tasks {directory}` shows the rewritten tasks")
+        following.append(f"`rlanything tasks {typed(directory)}` shows the rewritten tasks")
     if splits:
-        again = f"rlanything eval {directory} --split {splits[-1]}{recipe.allowance}"
+        again = f"rlanything eval {typed(directory)} --split {splits[-1]}{recipe.allowance}"
         if is_object(recipe.domain.name):  # which no command can bring back
             resumed = f"rlanything.Trainer.resume({str(directory)!r}, domain=...)"
             again = f"{resumed}.evaluate({splits[-1]!r})"

@@ -12,6 +12,7 @@ from rlanything.roles.judges.base import OnJudgements, StepJudge
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped
 from rlanything.runs.learning_judge import LearningJudgeRun
 from rlanything.seeds import derive
+from rlanything.serving.messages import EpisodeName
 
 MOST_REMEMBERED = 16384
 """Judged episodes that wait for their outcome; beyond that the oldest are forgotten."""
@@ -22,7 +23,7 @@ class TakenOutcomes:
     """The answer to outcomes that somebody reported."""
 
     unknown: list[str]
-    """Names of episodes that were not judged here, or have had their outcome."""
+    """Trajectory ids of episodes that were not judged here, or have had their outcome."""
     waiting: int
     """Episodes with an outcome that the next update will learn from."""
     updates: int
@@ -38,7 +39,7 @@ class LearningJudge(StepJudge):
         """`every`: the number of episodes with outcomes that make an update."""
         self._run, self._every, self._log = run, every, log
         self._turn, self._memory = threading.Lock(), threading.Lock()
-        self._judged: OrderedDict[str, JudgedTrajectory] = OrderedDict()
+        self._judged: OrderedDict[EpisodeName, JudgedTrajectory] = OrderedDict()
         self._ended: list[JudgedTrajectory] = []
         self.samples = run.judge.samples
 
@@ -58,21 +59,22 @@ class LearningJudge(StepJudge):
             judged = self._run.judge.judge(trajectories, seed, on_judgements)
         with self._memory:
             for one in judged:
-                self._judged[one.trajectory.id] = one
-                self._judged.move_to_end(one.trajectory.id)
+                name = (one.trajectory.task.id, one.trajectory.id)
+                self._judged[name] = one
+                self._judged.move_to_end(name)
             while len(self._judged) > MOST_REMEMBERED:
                 self._judged.popitem(last=False)
         return judged
 
-    def take(self, outcomes: Mapping[str, int]) -> TakenOutcomes:
-        """Takes outcomes, 1 or -1, by the ids of trajectories, and updates the judge when it is
+    def take(self, outcomes: Mapping[EpisodeName, int]) -> TakenOutcomes:
+        """Takes outcomes, 1 or -1, by the names of episodes, and updates the judge when it is
         time. Raises what learner and checkpoint raise; those episodes are learned from no more."""
         unknown: list[str] = []
         with self._memory:
             for name, outcome in outcomes.items():
                 one = self._judged.pop(name, None)
                 if one is None:
-                    unknown.append(name)
+                    unknown.append(name[1])
                     continue
                 self._ended.append(
                     replace(one, trajectory=replace(one.trajectory, outcome=outcome))

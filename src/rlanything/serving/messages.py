@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.rollout.lines import trajectory_id, trajectory_of
@@ -22,6 +22,8 @@ def _sendable(name: str) -> str:
     return name
 
 
+EpisodeName: TypeAlias = tuple[str, str]
+"""An episode's task, and its trajectory's id. The id alone is ambiguous: names may hold slashes."""
 Name = Annotated[str, Field(coerce_numbers_to_str=True), AfterValidator(_sendable)]
 
 
@@ -43,7 +45,7 @@ class Episode(BaseModel):
     trajectory: Name = "0"
     instruction: str
     """What the agent was asked to do."""
-    steps: Annotated[list[StepText], Field(min_length=1, max_length=MOST_STEPS)]
+    steps: Annotated[list[StepText], Field(min_length=1, max_length=MOST_STEPS, fail_fast=True)]
     kind: str = ""
     data: dict[str, Any] = Field(default_factory=dict)
     """The task's, for prompts that need it."""
@@ -56,7 +58,9 @@ class Episode(BaseModel):
 class JudgeRequest(BaseModel):
     """Episodes that are to be judged."""
 
-    trajectories: Annotated[list[Episode], Field(min_length=1, max_length=MOST_TRAJECTORIES)]
+    trajectories: Annotated[
+        list[Episode], Field(min_length=1, max_length=MOST_TRAJECTORIES, fail_fast=True)
+    ]
     seed: int = 0
     """Judgements depend on it, on the names of task and trajectory, and on the texts."""
 
@@ -118,15 +122,33 @@ class EpisodeOutcome(BaseModel):
     """Won or lost."""
 
     @property
-    def id(self) -> str:
-        """The trajectory's id, as `Episode.to_trajectory` has it."""
-        return trajectory_id(self.task, self.trajectory)
+    def episode(self) -> EpisodeName:
+        """The name under which the judged episode is remembered."""
+        return self.task, trajectory_id(self.task, self.trajectory)
 
 
 class OutcomesRequest(BaseModel):
     """Outcomes of episodes that were judged before, in any order, each once."""
 
-    outcomes: Annotated[list[EpisodeOutcome], Field(min_length=1, max_length=MOST_TRAJECTORIES)]
+    outcomes: Annotated[
+        list[EpisodeOutcome], Field(min_length=1, max_length=MOST_TRAJECTORIES, fail_fast=True)
+    ]
+
+    @model_validator(mode="after")
+    def _no_contradictions(self) -> OutcomesRequest:
+        self.by_episode()
+        return self
+
+    def by_episode(self) -> dict[EpisodeName, int]:
+        """Returns the outcomes by episode. Raises ValueError for two that contradict."""
+        outcomes: dict[EpisodeName, int] = {}
+        for ended in self.outcomes:
+            if outcomes.setdefault(ended.episode, ended.outcome) != ended.outcome:
+                raise ValueError(
+                    f"task {ended.task!r:.80}, trajectory {ended.trajectory!r:.80} is both won and "
+                    "lost; report one outcome"
+                )
+        return outcomes
 
 
 class OutcomesAnswer(BaseModel):

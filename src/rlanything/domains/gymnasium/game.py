@@ -13,6 +13,7 @@ from rlanything.domains.base import DomainError
 from rlanything.domains.ecosystem import GameTurn, silenced
 from rlanything.domains.gymnasium.actions import ActionReader, NoSuchAction
 from rlanything.domains.gymnasium.rendering import Renderer, Rendering, rendering_of
+from rlanything.plugins import PluginError, check_import
 from rlanything.records import Task
 
 Make = Callable[[Mapping[str, Any]], tuple[Any, Rendering]]
@@ -25,6 +26,8 @@ def make_environment(
     """Returns an environment and how it is shown. Raises `DomainError` for one that Gymnasium does
     not make."""
     try:
+        if ":" in id:
+            check_import("id", id)
         with silenced():
             modes = _render_modes(id)
             rendering = rendering_of(render, modes)
@@ -34,6 +37,8 @@ def make_environment(
             return environment, rendering
     except DomainError:
         raise
+    except PluginError as fault:
+        raise DomainError(str(fault)) from None
     except ModuleNotFoundError as fault:
         raise DomainError(
             f"gymnasium.make({id!r}) needs the module {fault.name}: install the package that has it"

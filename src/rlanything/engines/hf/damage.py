@@ -15,6 +15,10 @@ TEMPLATE_SECONDS = 10.0
 """Most CPU time for one chat to be rendered, which takes milliseconds."""
 
 
+class SlowTemplate(ModelError):
+    """A chat template takes too long, whatever chat it is given."""
+
+
 class _Overtime(BaseException):
     """Not an `Exception`, so that nothing inside a template takes it for its own."""
 
@@ -50,11 +54,16 @@ def reason_of(error: BaseException) -> str:
 @contextmanager
 def rendering(model: str) -> Iterator[None]:
     """Limits the time that the chat template of a model takes inside, and names the model where it
-    fails. As signals only arrive there, time is limited in the main thread alone."""
+    fails. Raises `SlowTemplate` where that time is over, `ModelError` for other failures."""
     doing = f"model {model!r} cannot render a chat with its template"
     overtime = _Overtime(f"it takes more than {TEMPLATE_SECONDS:g} s")
-    with (
-        reading(doing, "Mend the chat_template of its folder, or take another model."),
-        raising_after(TEMPLATE_SECONDS, overtime, signal.ITIMER_VIRTUAL),
-    ):
-        yield
+    try:
+        with (
+            reading(doing, "Fix the chat_template of its folder, or choose another model."),
+            raising_after(TEMPLATE_SECONDS, overtime, signal.ITIMER_VIRTUAL),
+        ):
+            yield
+    except ModelError as error:
+        if error.__cause__ is overtime:
+            raise SlowTemplate(str(error)) from overtime
+        raise

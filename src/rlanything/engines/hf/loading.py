@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,10 @@ from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.gguf import find_gguf, unpacked
 from rlanything.engines.hf.images import FAMILIES
 from rlanything.engines.shipped import is_path
+
+ATTENTION: Mapping[str, Any] = {"attn_implementation": None}
+"""Given with a configuration wherever a network is made: the default of its architecture, whatever
+the configuration says. `org/kernel` there would be code that is fetched from the hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,9 @@ def open_files(source: str) -> Opened:
         config = AutoConfig.from_pretrained(base, trust_remote_code=False)
         sees = config.model_type in FAMILIES
         auto: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
-        network = auto.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
+        network = auto.from_pretrained(
+            folder, config=config, dtype=torch.float32, trust_remote_code=False, **ATTENTION
+        )
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         if tokenizer.chat_template is None and sees:
             _take_template(tokenizer, base)

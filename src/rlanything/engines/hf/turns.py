@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from rlanything.engines.base import ModelError
-from rlanything.engines.hf.damage import rendering
+from rlanything.engines.hf.damage import SlowTemplate, rendering
 
 _QUESTION, _ANSWER = "Is it so?", "It is."
 
@@ -19,7 +19,7 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase, stop_ids: Collection[int]) -
     It is the first of `stop_ids` behind an answer in a chat that ends there, or that goes on: some
     models, such as GLM-4, end their turn with the token that opens the user's. Where the template
     has none of them there, it is the special token that it has: the configuration forgot it. A
-    template that marks no end leaves the tokenizer's own end of sequence."""
+    template that marks no end leaves the tokenizer's own end of sequence. Raises `SlowTemplate`."""
     behind = [
         _behind_answer(tokenizer, more, in_parts)
         for in_parts in (False, True)
@@ -56,6 +56,8 @@ def _behind_answer(
     try:
         with rendering(str(tokenizer.name_or_path)):
             text = str(tokenizer.apply_chat_template(turns, tokenize=False))
+    except SlowTemplate:  # a template that loops for this chat loops for the next one
+        raise
     except ModelError:
         # A template is a program of its own: this chat may be none of those that it takes.
         return []

@@ -33,6 +33,7 @@ def write_report(runs: Sequence[Path], out: Path) -> None:
         for run in runs:
             store = stack.enter_context(closing(Store(run / "run.sqlite")))
             stack.enter_context(store.snapshot())
+            store.check_values()
             readers.append(Reader(store, run))
         _write(readers, out)
 

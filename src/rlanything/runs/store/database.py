@@ -22,7 +22,11 @@ _REMEDIES = {
     sqlite3.SQLITE_CANTOPEN: "allow this user to write the file and its directory",
     sqlite3.SQLITE_CORRUPT: "the file is damaged, restore a copy",
     sqlite3.SQLITE_NOTADB: "the file is damaged, restore a copy",
+    sqlite3.SQLITE_TOOBIG: "no run writes so long a text, restore a copy",
 }
+MOST_BYTES = 1 << 26
+"""Longest text of a store, and its largest blob."""
+_UNWRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 
 
 class StoreError(ValueError):
@@ -35,27 +39,24 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         with self._in_plain_words():
-            # Transactions begin and end where this file says, nowhere else.
-            self._connection = sqlite3.connect(path, BUSY_SECONDS, isolation_level=None)
             try:
-                self._set_up()
-            except sqlite3.DatabaseError:
-                self._connection.close()
-                raise
+                self._connection = self._connected(str(path))
+            except sqlite3.OperationalError as error:
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _UNWRITABLE:
+                    raise
+                self._connection = self._connected(_read_only(path))
         self._identity = _identity(path)
 
-    def _set_up(self) -> None:
-        execute = self._connection.execute
-        # Others may read while a run writes.
-        execute("PRAGMA journal_mode=WAL")
-        # One commit an iteration: it can afford to wait for the disk each time, and a run that
-        # resumes must not find its checkpoint gone from the store after a power cut.
-        execute("PRAGMA synchronous=FULL")
-        execute("PRAGMA foreign_keys=ON")
-        # Whatever a stranger's schema calls, it calls nothing that does more than compute.
-        execute("PRAGMA trusted_schema=OFF")
-        # Forgotten transcripts are no secret; writing zeros over them would double the work.
-        execute("PRAGMA secure_delete=OFF")
+    def _connected(self, name: str) -> sqlite3.Connection:
+        # Transactions begin and end where this file says, nowhere else.
+        uri = name.startswith("file:")
+        connection = sqlite3.connect(name, BUSY_SECONDS, isolation_level=None, uri=uri)
+        try:
+            _set_up(connection, writable=not uri)
+        except sqlite3.DatabaseError:
+            connection.close()
+            raise
+        return connection
 
     def close(self) -> None:
         self._connection.close()
@@ -63,6 +64,12 @@ class Database:
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._in_plain_words():
             return self._connection.execute(sql, values).fetchall()
+
+    def read_all(self, sql: str) -> None:
+        """Reads all rows of a query, and keeps none. Raises `StoreError` where one cannot be."""
+        with self._in_plain_words():
+            for _ in self._connection.execute(sql):
+                pass
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -137,10 +144,40 @@ class Database:
         except sqlite3.DatabaseError as error:
             # The lower byte is the kind of error, the rest its circumstances; a mistake in the
             # calling code has no code.
-            remedy = _REMEDIES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            remedy = _REMEDIES.get(code)
+            if not code and "decode" in str(error):  # text that is no UTF-8, by its column's name
+                remedy = "no run writes such text, restore a copy"
+                error = sqlite3.DatabaseError(str(error).partition(" with text")[0])
             if remedy is None:
                 raise
             raise StoreError(f"{self.path}: {error}; {remedy}") from None
+
+
+def _set_up(connection: sqlite3.Connection, writable: bool) -> None:
+    execute = connection.execute
+    if writable:
+        # Others may read while a run writes.
+        execute("PRAGMA journal_mode=WAL")
+    else:
+        execute("SELECT COUNT(*) FROM sqlite_schema")  # which says whether it can be read at all
+    # One commit an iteration: it can afford to wait for the disk each time, and a run that
+    # resumes must not find its checkpoint gone from the store after a power cut.
+    execute("PRAGMA synchronous=FULL")
+    execute("PRAGMA foreign_keys=ON")
+    # Whatever a stranger's schema calls, it calls nothing that does more than compute.
+    execute("PRAGMA trusted_schema=OFF")
+    # Forgotten transcripts are no secret; writing zeros over them would double the work.
+    execute("PRAGMA secure_delete=OFF")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+
+
+def _read_only(path: Path) -> str:
+    """Returns the name under which SQLite opens a store that this user may not write, or that lies
+    on a disk which is read only. Without changes beside it, nobody is writing it."""
+    wal = path.with_name(f"{path.name}-wal")
+    unchanging = not (wal.exists() and wal.stat().st_size)
+    return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if unchanging else ''}"
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -97,6 +97,40 @@ IN_SCHEMA = (
 """The query for what a store consists of, but for what ANALYZE adds."""
 
 
+RANGES = {
+    ("trajectories", "outcome"): "IN (-1, 1)",
+    ("evaluations", "outcome"): "IN (-1, 0, 1)",
+    ("judgements", "score"): "IN (-1, 0, 1)",
+    **{
+        (table, "iteration"): "BETWEEN 0 AND 1000000000"
+        for table in ("metrics", "evaluations", "iterations", "groups", "slot_events")
+    },
+}
+"""The values that columns may have, where their type says less."""
+LISTS = (("proposals", "critics"), ("proposals", "refused"))
+"""Columns with a list as JSON."""
+
+
+@cache
+def strange_values() -> dict[str, dict[str, str]]:
+    """Returns by table and column the condition of values that no run writes."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(TABLES)
+        tables = [name for _, name, _ in db.execute(IN_SCHEMA + " AND type = 'table'")]
+        conditions: dict[str, dict[str, str]] = {table: {} for table in tables}
+        for table in tables:
+            for _, name, kind, required, _, key in db.execute(f"PRAGMA table_info({table})"):
+                kinds = [kind.lower(), *([] if required or key else ["null"])]
+                strange = f"typeof({name}) NOT IN ({', '.join(map(repr, kinds))})"
+                if (table, name) in RANGES:
+                    strange += f" OR NOT {name} {RANGES[table, name]}"
+                if (table, name) in LISTS:
+                    listed = f"json_valid({name}) THEN json_type({name}) = 'array'"
+                    strange += f" OR NOT CASE WHEN {listed} ELSE 0 END"
+                conditions[table][name] = strange
+        return conditions
+
+
 @cache
 def expected_schema() -> frozenset[tuple[str, str, str | None]]:
     """Returns the rows of `IN_SCHEMA` in a store as this version makes it."""

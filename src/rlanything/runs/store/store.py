@@ -29,6 +29,7 @@ from rlanything.runs.store.schema import (
     SCHEMA_VERSION,
     TABLES,
     expected_schema,
+    strange_values,
 )
 from rlanything.runs.store.stored import (
     StoredTrajectory,
@@ -67,6 +68,19 @@ class Store:
                 f"{path}: not the tables that a run makes ({names:.80}); restore a copy"
             )
 
+    def check_values(self) -> None:
+        """Raises `StoreError` where a column holds what no run writes there, such as a text in the
+        place of a number. Reads all rows."""
+        for table, conditions in strange_values().items():
+            flags = ", ".join(f"max({condition})" for condition in conditions.values())
+            [row] = self.query(f"SELECT {flags} FROM {table}")
+            for column, strange in zip(conditions, row, strict=True):
+                if strange:
+                    raise StoreError(
+                        f"{self._db.path}: {table}.{column} holds values that no run writes; "
+                        "restore a copy"
+                    )
+
     @classmethod
     def create(cls, path: Path) -> Store:
         """Creates the file. Raises `StoreError` where it cannot be written."""
@@ -92,7 +106,16 @@ class Store:
 
     def check(self) -> list[str]:
         """Returns the faults of the file, in plain words; empty if it is sound. Reads all of it."""
-        return self._db.check()
+        if damages := self._db.check():
+            return damages
+        try:
+            self.check_values()
+            for table, columns in strange_values().items():
+                if table != "transcripts":
+                    self._db.read_all(f"SELECT {', '.join(columns)} FROM {table}")
+        except StoreError as error:
+            return [str(error)]
+        return []
 
     # --- writing
 

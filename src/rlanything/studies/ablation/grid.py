@@ -23,8 +23,9 @@ from urllib.parse import urlsplit
 from pydantic.main import IncEx
 
 from rlanything.config.recipe import Recipe, RecipeError, first_difference, load_recipe
-from rlanything.config.trust import CODE_VARIABLE, KEYS_VARIABLE
+from rlanything.config.trust import KEYS_VARIABLE, mappings_in
 from rlanything.domains.registry import load_domain
+from rlanything.plugins import CODE_VARIABLE, IMPORTS
 from rlanything.progress import Progress
 from rlanything.runs.baseline import has_baseline
 from rlanything.runs.checkpoint import checkpoint_name
@@ -294,7 +295,8 @@ def _start(recipe: Path, cell: Cell, cells: Sequence[Cell]) -> _Running:
     environment = dict(os.environ)
     if cell.folder.exists():
         what = ["resume", cell.folder]
-        environment |= _granted(cell.recipe)  # its overrides cannot be given once more
+        # its overrides cannot be given once more
+        environment |= _granted(cell.recipe, cell.allow_code)
     else:
         like = (other.folder for other in cells if has_baseline(other.folder, cell.recipe))
         baseline = [f"evaluation.baseline={json.dumps(str(folder))}" for folder in islice(like, 1)]
@@ -312,17 +314,17 @@ def _start(recipe: Path, cell: Cell, cells: Sequence[Cell]) -> _Running:
     return _Running(process, time.perf_counter())
 
 
-def _granted(recipe: Recipe) -> dict[str, str]:
+def _granted(recipe: Recipe, allow_code: bool) -> dict[str, str]:
     """Returns the environment in which a process may do what this recipe was allowed to."""
     keys = [os.environ.get(KEYS_VARIABLE, "")]
     places = [
         (getattr(role.engine, "key_variable", None), getattr(role.engine, "url", ""))
         for role in recipe.roles
     ]
-    asked = recipe.domain.endpoints.values()
+    asked = [each for _, each in mappings_in(recipe.domain.options)]
     places += [(each.get("key_variable"), str(each.get("url", ""))) for each in asked]
-    keys += [f"{variable}@{urlsplit(url).hostname}" for variable, url in places if variable]
-    code = {CODE_VARIABLE: "1"} if recipe.code else {}
+    keys += [f"{variable}@{urlsplit(url).hostname or ''}" for variable, url in places if variable]
+    code = {CODE_VARIABLE: "1"} if recipe.code or allow_code else IMPORTS.variables()
     return {KEYS_VARIABLE: ",".join(keys), **code}
 
 
