@@ -31,7 +31,8 @@ from rlanything.records import Completion, Task, Trajectory
 from rlanything.roles.adapter import LLMAdapter, RewriteRequest
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.chat_template import without_scores
-from rlanything.roles.judges.llm import LLMJudge, parse_score
+from rlanything.roles.judges.llm import LLMJudge
+from rlanything.roles.judges.scores import parse_score
 
 COUNT = 10_500
 """Different malformed answers; the giants of a megabyte come on top."""

@@ -17,7 +17,8 @@ from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, JudgedTrajectory, Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.base import Judge, StepJudge
-from rlanything.roles.judges.llm import PARALLEL_TRAJECTORIES, LLMJudge, parse_score
+from rlanything.roles.judges.llm import PARALLEL_TRAJECTORIES, LLMJudge
+from rlanything.roles.judges.scores import parse_score
 from rlanything.seeds import derive
 
 SAMPLING = Sampling(0.8, 16)

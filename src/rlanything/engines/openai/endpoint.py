@@ -41,6 +41,17 @@ _NO_ROOM = re.compile(
     rb"context[ _](length|size|window)|model length|prompt is too long", re.IGNORECASE
 )
 """What servers say of a prompt that does not fit, in the body of a refusal."""
+_CUT = frozenset({"length", "max_tokens", "model_length", "max_output_tokens"})
+_WITHHELD = frozenset(
+    {"content_filter", "refusal", "safety", "recitation", "blocklist", "prohibited_content", "spii"}
+)
+"""Reasons for which servers say that an answer ended."""
+_NO_CREDIT = re.compile(
+    rb"insufficient_quota|billing_(hard_limit_reached|not_active)|exceeded your current quota|"
+    rb"insufficient_(credits|funds|balance)|credit balance is too low",
+    re.IGNORECASE,
+)
+"""What servers say where the account has nothing left, in the body of a refusal with 429 or 402."""
 
 
 class EndpointError(ValueError):
@@ -85,6 +96,16 @@ class Usage:
     """As the endpoint counts them; reasoning included."""
     too_long: int = 0
     """Prompts that did not fit, and were answered with nothing."""
+    cut: int = 0
+    """Answers that max_tokens cut off."""
+    refused: int = 0
+    """Answers that the endpoint withheld or broke off: refusals and content filters."""
+    empty: int = 0
+    """Answers that ended by themselves without any text."""
+
+    def taken(self) -> dict[str, int]:
+        """Returns the counts by name; of the last three those that are not 0."""
+        return {k: n for k, n in asdict(self).items() if n or k not in ("cut", "refused", "empty")}
 
 
 class _Fault(Exception):
@@ -142,7 +163,7 @@ class Endpoint:
     def pop_usage(self) -> dict[str, int]:
         """Returns what was asked since the last call, by name."""
         taken, self._usage = self._usage, Usage()
-        return asdict(taken)
+        return taken.taken()
 
     def _read_key(self) -> str | None:
         variable = self._config.key_variable
@@ -282,6 +303,7 @@ class Endpoint:
         words = self._quoted(_words(refused.body))
         what = f"answered {status}{f' ({words})' if words else ''}"
         variable = self._config.key_variable
+        no_credit = status == 402 or (status == 429 and bool(_NO_CREDIT.search(refused.body)))
         if 300 <= status < 400:
             where = self._quoted(place(refused.headers.get("location", ""))) or "another path"
             what = f"answered {status} and points to {where}, to which prompts do not follow"
@@ -297,13 +319,17 @@ class Endpoint:
                 f"{role}.model ({self._model}) must be a model it serves, and {role}.engine.url "
                 "the address where its API begins, which often ends in /v1"
             )
+        elif no_credit:
+            what = f"answered {status}: its quota is used up{f' ({words})' if words else ''}"
+            account = f"of the key in {variable}" if variable else "that it asks for"
+            remedy = f"add credit to the account {account}, then go on; waiting does not help"
         elif status == 429:
             remedy = f"lower {role}.engine.concurrency or raise {role}.engine.retries"
         elif status >= 500:
             remedy = "see what its own log says, then go on"
         else:
             remedy = f"see what it asks of {role}.model, temperature and max_tokens"
-        passing = status in _PASSING or status >= 500
+        passing = (status in _PASSING or status >= 500) and not no_credit
         return _Fault(what, remedy, passing, asked_seconds(refused.headers))
 
     def _no_answer(self, what: str) -> _Fault:
@@ -316,7 +342,8 @@ class Endpoint:
         try:
             reply = json_object(content)
             [choice, *_] = reply["choices"]
-            text = choice["message"].get("content") or ""
+            message = choice["message"]
+            text = message.get("content") or ""
             if isinstance(text, list):  # in parts, of which some models' thoughts are others
                 text = "".join(part["text"] for part in text if part["type"] == "text")
             if not isinstance(text, str):
@@ -336,8 +363,13 @@ class Endpoint:
             raise self._no_answer(f"sent {size} bytes of text for max_tokens={max_tokens}")
         self._usage.prompt_tokens += prompt
         self._usage.completion_tokens += completion
-        cut = choice.get("finish_reason") == "length"
-        return Answer(text, "length" if cut else "stop")
+        ended = str(choice.get("finish_reason") or "").lower()
+        cut, refused = ended in _CUT, ended in _WITHHELD or bool(message.get("refusal"))
+        self._usage.cut += cut
+        self._usage.refused += refused
+        self._usage.empty += not (text.strip() or cut or refused or message.get("tool_calls"))
+        # What a filter broke off is as incomplete as what a limit did.
+        return Answer(text, "length" if cut or refused else "stop")
 
 
 def _words(body: bytes) -> object:
