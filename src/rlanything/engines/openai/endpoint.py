@@ -21,6 +21,7 @@ from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.images import ImageBook
 from rlanything.engines.openai.client import BoundedClient, Refused
+from rlanything.engines.openai.endings import says_no_credit, says_no_room, was_cut, was_withheld
 from rlanything.records import Message, Messages
 from rlanything.replies import BadReply, json_object, number, place, quoted
 from rlanything.surrogates import whole_characters
@@ -37,21 +38,6 @@ SHARED_WITH_KEY = 6
 """A word is not shown with so many characters in a row of the key, in either direction."""
 SHORTEST_ENCODED = 12
 """Nor is one as long as the key, which may hold it encoded: of these characters at least."""
-_NO_ROOM = re.compile(
-    rb"context[ _](length|size|window)|model length|prompt is too long", re.IGNORECASE
-)
-"""What servers say of a prompt that does not fit, in the body of a refusal."""
-_CUT = frozenset({"length", "max_tokens", "model_length", "max_output_tokens"})
-_WITHHELD = frozenset(
-    {"content_filter", "refusal", "safety", "recitation", "blocklist", "prohibited_content", "spii"}
-)
-"""Reasons for which servers say that an answer ended."""
-_NO_CREDIT = re.compile(
-    rb"insufficient_quota|billing_(hard_limit_reached|not_active)|exceeded your current quota|"
-    rb"insufficient_(credits|funds|balance)|credit balance is too low",
-    re.IGNORECASE,
-)
-"""What servers say where the account has nothing left, in the body of a refusal with 429 or 402."""
 
 
 class EndpointError(ValueError):
@@ -277,7 +263,7 @@ class Endpoint:
             if limit == "max_tokens" and b"max_completion_tokens" in refused.body:
                 self._limit = "max_completion_tokens"
                 return await self._try(client, messages, seed, sampling)
-            if 400 <= refused.status < 500 and _NO_ROOM.search(refused.body):
+            if says_no_room(refused.status, refused.body):
                 self._usage.too_long += 1
                 return Answer("", "length")
             raise self._refusal(refused) from None
@@ -303,7 +289,7 @@ class Endpoint:
         words = self._quoted(_words(refused.body))
         what = f"answered {status}{f' ({words})' if words else ''}"
         variable = self._config.key_variable
-        no_credit = status == 402 or (status == 429 and bool(_NO_CREDIT.search(refused.body)))
+        no_credit = says_no_credit(status, refused.body)
         if 300 <= status < 400:
             where = self._quoted(place(refused.headers.get("location", ""))) or "another path"
             what = f"answered {status} and points to {where}, to which prompts do not follow"
@@ -363,12 +349,10 @@ class Endpoint:
             raise self._no_answer(f"sent {size} bytes of text for max_tokens={max_tokens}")
         self._usage.prompt_tokens += prompt
         self._usage.completion_tokens += completion
-        ended = str(choice.get("finish_reason") or "").lower()
-        cut, refused = ended in _CUT, ended in _WITHHELD or bool(message.get("refusal"))
-        self._usage.cut += cut
-        self._usage.refused += refused
+        self._usage.cut += (cut := was_cut(choice))
+        self._usage.refused += (refused := was_withheld(choice))
         self._usage.empty += not (text.strip() or cut or refused or message.get("tool_calls"))
-        # What a filter broke off is as incomplete as what a limit did.
+        # A filter leaves half an answer, as a limit does.
         return Answer(text, "length" if cut or refused else "stop")
 
 

@@ -20,6 +20,8 @@ _STATED = re.compile(
     re.IGNORECASE,
 )
 """A line that ends in what it says the score is."""
+_LINES, _LONGEST_LINE = 100, 400
+"""Number of last lines that are read for it, and their length in characters."""
 _MARKUP = re.compile(r"[*_`#$]+")
 
 
@@ -52,8 +54,9 @@ def parse_score(text: str) -> int:
 
 def _named_score(text: str) -> int:
     """Returns the score that an answer without a box names, where it names one and no other."""
-    lines = (_STATED.search(_MARKUP.sub("", line)) for line in text.splitlines())
-    named = [*(line[1] for line in lines if line), *_keyed(text)]
+    lines = [line for line in text.splitlines()[-_LINES:] if len(line) <= _LONGEST_LINE]
+    stated = (_STATED.search(_MARKUP.sub("", line)) for line in lines)
+    named = [*(each[1] for each in stated if each), *_keyed(text)]
     scores = {_score(value) for value in named}
     return scores.pop() if len(scores) == 1 else 0
 
