@@ -29,7 +29,8 @@ def quoted_lines(text: str) -> str:
 
 def rejecters(failed: JudgedTrajectory, rejected: Sequence[int]) -> str:
     """Returns in words who scored the rejected steps -1, as `adapter.rejected_by` has it."""
-    by_all = all(score == -1 for i in rejected for score in failed.scores[i])
+    scores = dict(enumerate(failed.scores))  # nothing where there are no judgements
+    by_all = all(score == -1 for i in rejected for score in scores.get(i, ()))
     return "every judge" if by_all else "at least one judge"
 
 
