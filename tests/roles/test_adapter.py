@@ -241,7 +241,8 @@ def test_critics_and_candidates_that_were_cut_off_count_for_nothing(frozen_model
     adapter = LLMAdapter(chat_model, Counting(), Sampling(0.8, 16), 2, 2)
     [proposal] = adapter.propose([ask()], 0, seed=5)
     assert proposal.critics == ("it stood still",)
-    assert proposal.task is not None and proposal.task.instruction == "count to 2"
+    assert proposal.task is not None
+    assert proposal.task.instruction == "count to 2"
     [refusal] = proposal.refused
     assert refusal.stage == "unreadable"
     assert refusal.text.endswith("it was cut off: raise adapter.max_tokens")
