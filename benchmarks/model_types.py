@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging
@@ -26,13 +26,13 @@ from transformers.utils import logging
 from rlanything.algorithm.losses.base import LossInputs, LossSettings
 from rlanything.algorithm.losses.registry import load_loss
 from rlanything.config.roles import TrainedRoleConfig
-from rlanything.engines import shipped
 from rlanything.engines.base import Choices, ModelError, Request, Sampling
 from rlanything.engines.hf.choices import restricted_logprobs
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.learning.learner import Learner
+from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.records import Completion, Sample
 
 SMALL: dict[str, Any] = {
@@ -238,7 +238,7 @@ def measure(name: str) -> Use:
     """Returns what the embedded engine and the learner make of the type."""
     with tempfile.TemporaryDirectory() as folder:
         _random_network(*CASES[name]).save_pretrained(folder)
-        AutoTokenizer.from_pretrained(shipped.resolve("nano", "policy")).save_pretrained(folder)
+        train_tokenizer((), SMALL["vocab_size"]).save_pretrained(folder)
         plain: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation=ATTENTION.get(name, "eager")
         )

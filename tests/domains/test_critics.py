@@ -27,6 +27,13 @@ def test_a_text_domains_critic_reads_why_steps_were_rejected() -> None:
     assert "condemned: 2.\nOf step 2: That is no button.\nSay why" in message.content
 
 
+def test_a_web_critic_says_when_not_every_judge_condemned_a_step() -> None:
+    failed = judged("No button.")
+    split = (*failed.judgements[1], Judgement(Completion.unsampled("Fine."), 1))
+    [message] = MiniWob().critic_prompt(JudgedTrajectory(failed.trajectory, ((), split)), [1])
+    assert "condemned by at least one judge." in message.content
+
+
 def test_a_text_domains_critic_is_as_it_was_where_judges_gave_no_reasons() -> None:
     for failed in (judged(), judged("", " ")):
         [message] = TextDomain().critic_prompt(failed, [1])

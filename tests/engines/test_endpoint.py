@@ -152,6 +152,61 @@ def test_a_prompt_that_is_too_long_is_answered_with_nothing(fake: FakeEndpoint, 
     assert endpoint.pop_usage()["too_long"] == 1
 
 
+def ended(reason: str | None, content: str | None, **more: Any) -> Respond:
+    message = {"role": "assistant", "content": content, **more}
+    return text(json.dumps({"choices": [{"message": message, "finish_reason": reason}]}))
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer", "count"),
+    [
+        (ended("length", "Hel"), Answer("Hel", "length"), "cut"),
+        (ended("MAX_TOKENS", "Hel"), Answer("Hel", "length"), "cut"),
+        (ended("content_filter", "Hel"), Answer("Hel", "length"), "refused"),
+        (ended("stop", None, refusal="I cannot."), Answer("", "length"), "refused"),
+        (ended("stop", " "), Answer(" ", "stop"), "empty"),
+        (ended("stop", None), Answer("", "stop"), "empty"),
+    ],
+)
+def test_how_an_answer_ended_is_kept_and_counted(
+    fake: FakeEndpoint, reply: Respond, answer: Answer, count: str
+) -> None:
+    fake.faults.append(reply)
+    endpoint = open_endpoint(fake)
+    assert endpoint.ask([(HELLO, 1)], SAMPLING) == [answer]
+    usage = endpoint.pop_usage()
+    assert {name: usage.get(name, 0) for name in ("cut", "refused", "empty")} == {
+        **dict.fromkeys(("cut", "refused", "empty"), 0),
+        count: 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (429, '{"error": {"message": "Check your plan.", "code": "insufficient_quota"}}'),
+        (429, "You exceeded your current quota, please check your plan."),
+        (402, "Payment required"),
+    ],
+)
+def test_an_account_without_credit_is_not_asked_again(
+    fake: FakeEndpoint, number: int, words: str
+) -> None:
+    fake.faults.extend([lambda handler: handler.reply(number, words)] * 9)
+    line = refused(open_endpoint(fake))
+    assert f"answered {number}: its quota is used up" in line
+    assert "add credit to the account of the key in MY_KEY" in line
+    assert fake.requests == 1
+
+
+def test_an_endpoints_answers_have_more_room_by_default() -> None:
+    engine = {"name": "openai", "url": "http://127.0.0.1:1/v1", "key_variable": None}
+    assert RoleConfig.model_validate({"model": "m", "engine": engine}).max_tokens == 512
+    section = {"model": "m", "engine": engine, "max_tokens": 9}
+    assert RoleConfig.model_validate(section).max_tokens == 9
+    assert RoleConfig().max_tokens == 48
+
+
 def test_a_wrong_model_is_named(fake: FakeEndpoint) -> None:
     line = refused(open_endpoint(fake, "small-model"))
     assert "answered 404 (The model `small-model` does not exist.)" in line

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from transformers import RwkvConfig, RwkvForCausalLM
 
 from helpers.tiny import plain_logits, tiny_model, tiny_tokenizer
 from rlanything.engines.base import ModelError
@@ -155,3 +156,12 @@ def test_turns_are_single_special_tokens_and_the_last_one_asks_the_assistant():
         for token in ("<|system|>", "<|end|>", "<|user|>", "<|end|>", "<|assistant|>")
     ]
     assert TOKENIZER.eos_token == "<|end|>"
+
+
+def test_a_length_of_training_does_not_bound_a_recurrent_model(tmp_path):
+    tokenizer = tiny_tokenizer()
+    config = RwkvConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, context_length=64
+    )
+    assert LanguageModel(RwkvForCausalLM(config), tokenizer).context is None
+    assert tiny_model(1).context == 512

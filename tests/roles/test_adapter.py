@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -217,6 +217,35 @@ def test_a_candidate_that_is_no_task_is_refused(frozen_model, monkeypatch):
     [proposal] = adapter.propose([ask()], iteration=0, seed=5)
     assert proposal.task is None
     assert "cannot be kept as JSON" in proposal.refused[0].text
+
+
+class Cut(LocalChatModel):
+    """Answers that begin with CUT were cut off."""
+
+    def answer(self, questions: Sequence[ChatRequest], sampling: Sampling):
+        groups = super().answer(questions, sampling)
+        return [
+            [replace(c, stop_reason="length") if c.text.startswith("CUT") else c for c in group]
+            for group in groups
+        ]
+
+
+def test_critics_and_candidates_that_were_cut_off_count_for_nothing(frozen_model):
+    def script(prompt: str, seed: int) -> str:
+        if "CRITIC" in prompt:
+            return "CUT it would have" if "f1" in prompt else "it stood still"
+        return "CUT count to 1" if seed == derive(5, "goal", "s1", 0) else "count to 2"
+
+    engine = ScriptedEngine(frozen_model, script)
+    chat_model = Cut(frozen_model, engine)
+    adapter = LLMAdapter(chat_model, Counting(), Sampling(0.8, 16), 2, 2)
+    [proposal] = adapter.propose([ask()], 0, seed=5)
+    assert proposal.critics == ("it stood still",)
+    assert proposal.task is not None
+    assert proposal.task.instruction == "count to 2"
+    [refusal] = proposal.refused
+    assert refusal.stage == "unreadable"
+    assert refusal.text.endswith("it was cut off: raise adapter.max_tokens")
 
 
 def test_a_domain_that_breaks_is_not_mistaken_for_an_invalid_task(frozen_model, monkeypatch):

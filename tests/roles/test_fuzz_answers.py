@@ -31,7 +31,8 @@ from rlanything.records import Completion, Task, Trajectory
 from rlanything.roles.adapter import LLMAdapter, RewriteRequest
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.chat_template import without_scores
-from rlanything.roles.judges.llm import LLMJudge, parse_score
+from rlanything.roles.judges.llm import LLMJudge
+from rlanything.roles.judges.scores import parse_score
 
 COUNT = 10_500
 """Different malformed answers; the giants of a megabyte come on top."""
@@ -65,13 +66,21 @@ SCORES = ("1", "+1", "-1")
 NO_SCORES = (
     *("", " ", "0", "2", "-2", "11", "01", "1.0", "1e0", "--1", "- 1", "+ 1", "1-", "±1", "1 -1"),
     *("1, -1", "1 or -1", "one", "True", "nan", "NaN", "inf", "None", "x", "$1$", '"1"', "(1)"),
-    *("１", "−1", "–1", "－1", "＋1", "¹", "⁻¹", "①", "१", "١", "۱", "𝟏", "Ⅰ", "1̲"),
-    *("\\text{1}", "\\mathbf{-1}", "{1}", "{}", "[1]", "<1>", "\\1", "1\\", "1%", "1\\%", "+-1"),
+    *("–1", "¹", "⁻¹", "①", "१", "١", "۱", "𝟏", "Ⅰ", "1̲"),
+    *("\\text{11}", "\\mathbf{- 1}", "\\text{1}1", "{1}", "{}", "[1]", "<1>", "\\1", "1\\"),
+    *("1%", "1\\%", "+-1"),
 )
 ANSWERLESS = (
     *("boxed{1}", "\\fbox{1}", "\\Boxed{1}", "\\BOXED{1}", "\\box{1}", "\\boxed[1]", "\\boxed(1)"),
-    *("\\boxed｛1｝", "＼boxed{1}", "/boxed{1}", "$1$", "Score: 1", "**+1**", "{1}", "\\{1\\}"),
-    *('{"score": 1}', "<score>1</score>", "\\boxed1", "\\boxed\\{1\\}", "\\boxed <1>", "\\boxed:1"),
+    *("\\boxed｛1｝", "＼boxed{1}", "/boxed{1}", "$1$", "Score: 1/10", "**+1**", "{1}", "\\{1\\}"),
+    *(
+        '{"score": 1.0}',
+        "<score>1</score>",
+        "\\boxed1",
+        "\\boxed\\{1\\}",
+        "\\boxed <1>",
+        "\\boxed:1",
+    ),
 )
 MARKERS = ("＞", "›", "»", "≻", "→", "&gt;", "=", "-", ":", "<", "Action:", "")
 

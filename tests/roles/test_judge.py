@@ -17,7 +17,8 @@ from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, JudgedTrajectory, Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.base import Judge, StepJudge
-from rlanything.roles.judges.llm import PARALLEL_TRAJECTORIES, LLMJudge, parse_score
+from rlanything.roles.judges.llm import PARALLEL_TRAJECTORIES, LLMJudge
+from rlanything.roles.judges.scores import parse_score, score_of
 from rlanything.seeds import derive
 
 SAMPLING = Sampling(0.8, 16)
@@ -77,6 +78,64 @@ def test_the_last_box_is_the_score(text, score):
 )
 def test_what_is_not_a_score_is_0(text):
     assert parse_score(text) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ('{"score": 1}', 1),
+        ('```json\n{"reason": "a {b}", "Score": "-1"}\n```', -1),
+        ("Score: 1", 1),
+        ("The step helps. **Score:** +1.", 1),
+        ("It repeats itself.\n- The final score is -1", -1),
+        ("Score: \uff0b1", 1),
+        ("\\boxed{\uff0d1}", -1),
+        ("\\boxed{\u22121}", -1),
+        ("\\boxed{\\text{1}}", 1),
+        ("\\boxed{\\mathrm{ -1 }}", -1),
+        ('{"score": -1} but \\boxed{1}', 1),
+    ],
+)
+def test_scores_in_other_forms_are_read(text: str, score: int) -> None:
+    assert parse_score(text) == score
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Score: 1\nScore: -1",
+        '{"score": 1, "score": -1}',
+        '{"score": 1}\nScore: -1',
+        '{"score": 0.5}',
+        '{"score": true}',
+        '{"score": [1]}',
+        '{"score": 1',
+        "Score: 10",
+        "Score: 1/10",
+        "Score: 1 or -1",
+        "Confidence score: 1",
+        "> Score: 1",
+        "\\boxed{\\text{1 or -1}}",
+        "{" * 5000 + "}" * 5000,
+    ],
+)
+def test_scores_that_contradict_or_are_none_are_not_read(text: str) -> None:
+    assert parse_score(text) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "score"),
+    [
+        ("\\boxed{1} is for good steps. Let me", False, 0),
+        ("\\boxed{1}", False, 0),
+        ("\\boxed{-1} because it", True, -1),
+        ("The form is \\boxed{1}. Let me", True, 0),
+    ],
+)
+def test_a_judgement_that_was_cut_off_has_no_score_unless_it_comes_first(
+    text: str, first: bool, score: int
+) -> None:
+    assert score_of(Completion.unsampled(text, "length"), first) == score
 
 
 pieces = st.sampled_from(

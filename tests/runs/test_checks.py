@@ -15,6 +15,7 @@ WELL: Numbers = {
     "judge/commonest_share": 0.6,
     "judge/unparsable_rate": 0.0,
     "judge/mean_score": 0.1,
+    "judge/lost_mean_score": -0.2,
     "judge/balanced_process_accuracy": 0.7,
     "judge/outcome_accuracy": 0.6,
     "judge/mu": 1.2,
@@ -92,6 +93,44 @@ def test_a_bad_state_is_called_once_it_has_lasted(
     assert raised(*[{}] * start, *[change] * (iterations - 1), {}) == {}
 
 
+@pytest.mark.parametrize(
+    ("ratio", "success", "said"),
+    [
+        (None, 0.45, "the judge hardly ever scores a step of a lost episode -1"),
+        (0.2, 0.45, "the judge hardly ever scores a step of a won episode +1"),
+        (None, 1.0, "the tasks are too easy"),
+        (0.1, 0.05, "the tasks are too hard"),
+    ],
+)
+def test_tasks_are_called_too_easy_or_hard_only_where_success_says_so(
+    ratio: float | None, success: float, said: str
+) -> None:
+    row = {**WELL, "judge/weight_ratio": ratio, "rollouts/success": success}
+    [check] = [c for c in run_checks(dict.fromkeys(range(1, 7), row)) if c.name == "weight ratio"]
+    assert check.message.endswith(said)
+
+
+def test_a_ratio_of_scores_that_cannot_be_read_says_nothing() -> None:
+    unread = {"judge/weight_ratio": None, "judge/commonest_share": 1.0, "judge/unparsable_rate": 1}
+    assert set(raised(*[unread] * 6)) == {"foreign judge"}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("answers cut off", {"judge/cut": 4}, "40% of the judge's answers were cut off by judge.m"),
+        ("answers cut off", {"adapter/cut": 3}, "30% of the adapter's answers were cut off"),
+        ("answers withheld", {"judge/refused": 1}, "the endpoint withheld 1 answers of the judge"),
+        ("answers withheld", {"judge/empty": 5}, "50% of the judge's answers came back empty"),
+    ],
+)
+def test_how_answers_ended_is_said(name: str, change: Numbers, said: str) -> None:
+    asked: Numbers = {"judge/requests": 10, "adapter/requests": 10}
+    [check] = run_checks({1: {**WELL, **asked, **change}})
+    assert (check.name, check.message[: len(said)]) == (name, said)
+    assert run_checks({1: {**WELL, **asked, "judge/cut": 2, "judge/empty": 2}}) == []
+
+
 @pytest.mark.parametrize("success", [None, 0.2])
 def test_where_nothing_was_judged_tasks_are_not_called_too_easy(success: float | None) -> None:
     nothing = {"judge/weight_ratio": None, "judge/commonest_share": None}
@@ -135,12 +174,28 @@ def test_a_judge_that_gets_worse_is_called() -> None:
 
 
 def test_scores_that_rise_alone_are_called_reward_hacking() -> None:
-    rising = [{"judge/mean_score": 0.03 * i} for i in range(15)]
+    rising = [{"judge/lost_mean_score": 0.02 * i} for i in range(15)]
     assert raised(*rising) == {"reward hacking": 10}
 
 
+def test_a_mean_score_that_rises_but_not_where_episodes_are_lost_is_no_hacking() -> None:
+    assert raised(*[{"judge/mean_score": 0.03 * i} for i in range(15)]) == {}
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 3), (14, 6), (2, 2)])
+def test_a_leap_of_scores_is_called_reward_hacking_also_in_a_short_run(
+    before: int, after: int
+) -> None:
+    low: Numbers = {"judge/lost_mean_score": -0.4, "rollouts/success": 0.5}
+    high: Numbers = {"judge/lost_mean_score": 0.16, "rollouts/success": 0.53}
+    assert raised(*[low] * before, *[high] * after) == {"reward hacking": before + 2}
+    assert raised(*[low] * before, *[high | {"rollouts/success": 0.7}] * after) == {}
+
+
 def test_scores_that_rise_with_success_are_no_hacking() -> None:
-    rising = [{"judge/mean_score": 0.03 * i, "rollouts/success": 0.2 + 0.02 * i} for i in range(30)]
+    rising = [
+        {"judge/lost_mean_score": 0.02 * i, "rollouts/success": 0.2 + 0.02 * i} for i in range(30)
+    ]
     assert raised(*rising) == {}
 
 
@@ -153,7 +208,7 @@ def test_noise_raises_an_check_in_hardly_any_run() -> None:
             raised(
                 *(
                     {
-                        "judge/mean_score": float(score[i]),
+                        "judge/lost_mean_score": float(score[i]),
                         "rollouts/success": float(success[i]),
                         "judge/balanced_process_accuracy": float(accuracy[i]),
                     }

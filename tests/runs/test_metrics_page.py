@@ -23,6 +23,7 @@ from rlanything.runs.results import EvaluationRecord, IterationRecord
 
 CODE = SOURCE / "rlanything"
 QUANTITIES = ("requests", "retries", "prompt_tokens", "completion_tokens", "too_long")
+QUANTITIES += ("cut", "refused", "empty")
 
 
 def phases(*files: str) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from rlanything.commands.feedback import WIN_AT
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rlanything.runs.judge_file import JudgedFile
 
 JUDGE = Annotated[
     str,
@@ -77,7 +80,25 @@ def judge(
     )
     if result.unreadable:
         progress.warn(
-            f"no readable score (0) in {result.unreadable} of {result.judgements} judgements: "
-            "a judge must end with \\boxed{1} or \\boxed{-1}; give it more judge.max_tokens, say "
-            "with --domain whose prompts it knows or name its run, or take one that was taught to"
+            f"no readable score (0) in {result.unreadable} of {result.judgements} judgements"
+            f"{_reasons(result)}"
         )
+
+
+def _reasons(result: JudgedFile) -> str:
+    """Returns why judgements have no score, as far as their ends say so, with what helps."""
+    ends = {
+        f"{result.cut} were cut off: raise judge.max_tokens": result.cut,
+        f"{result.refused} were withheld by the endpoint (a content filter, a refusal): see its "
+        "policy, or take another judge.model": result.refused,
+        f"{result.empty} came back empty: see the endpoint's log; if its thoughts count, raise "
+        "judge.max_tokens": result.empty,
+    }
+    said = "; ".join(words for words, count in ends.items() if count)
+    if sum(ends.values()) >= result.unreadable:
+        return f": {said}"
+    form = (
+        "a judge must end with \\boxed{1} or \\boxed{-1}; say with --domain whose prompts it knows "
+        "or name its run, or take one that was taught to"
+    )
+    return f": {said}; of the others, {form}" if said else f": {form}"

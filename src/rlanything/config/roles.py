@@ -14,6 +14,10 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 
 
+ENDPOINT_TOKENS = 512
+"""Default of `max_tokens` for a role that an endpoint answers for."""
+
+
 class RoleConfig(ConfigSection):
     """A language model in one of the three roles."""
 
@@ -33,13 +37,25 @@ class RoleConfig(ConfigSection):
     temperature: Annotated[float, Field(gt=0, le=2)] = 1.0
     """The sampling temperature; training compares log-probs at the same temperature."""
     max_tokens: Count = 48
-    """Longest response, in tokens: reasoning and answer. What a `<think>` block holds is sampled,
-    trained on and stored, but no one else reads it; a block that is cut off leaves no answer."""
+    """Longest response, in tokens: reasoning and answer; by default 512 with `{name: openai}`.
+    What a `<think>` block holds is sampled, trained on and stored, but no one else reads it; a
+    block that is cut off leaves no answer. A judgement, a test, a critic or a candidate that is cut
+    off counts for nothing: half of it may read as another one."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Variables of the model's chat template, such as `{enable_thinking: false}` for Qwen3. One
     that the template does not read is an error."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
     """A single batch of generation that takes longer stops the run."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _room_at_an_endpoint(cls, section: Any) -> Any:
+        """Gives answers of hosted models, which say more, the room that they need."""
+        if not isinstance(section, dict) or "max_tokens" in section:
+            return section
+        engine = section.get("engine")
+        name = engine.get("name") if isinstance(engine, dict) else getattr(engine, "name", None)
+        return {**section, "max_tokens": ENDPOINT_TOKENS} if name == "openai" else section
 
     @model_validator(mode="after")
     def _endpoint_decides(self) -> RoleConfig:
@@ -193,6 +209,9 @@ class JudgeConfig(TrainedRoleConfig):
     """The sampling temperature; training compares log-probs at the same temperature."""
     samples_per_step: Count = 3
     """m, the judgements of each step."""
+    score_first: bool = False
+    """Whether its answers begin with their score, as its prompt may ask: one that `max_tokens` cuts
+    off after `\\boxed{1}` then has that score. Otherwise a judgement that is cut off has none."""
     train: bool = True
     """Whether it learns. If not it has no optimizer and no checkpoints; it scores and is evaluated
     as it is."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias, get_args
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.templates import CRITIC_STEP, Templates, reasons
+from rlanything.domains.templates import CRITIC_STEP, Templates, reasons, rejecters
 from rlanything.records import JudgedTrajectory, Message, Messages, Step, Task
 
 Observed: TypeAlias = Literal["text", "image", "both"]
@@ -17,7 +17,7 @@ LOOK = "See the screenshot."
 _PLACEHOLDERS: dict[str, frozenset[str]] = {
     "policy": frozenset({"task", "screen", "done", "usage"}),
     "judge": frozenset({"task", "screen", "done", "response", "after"}),
-    "critic": frozenset({"task", "steps", "screen"}),
+    "critic": frozenset({"task", "steps", "screen", "judges"}),
     "critic_step": CRITIC_STEP,
     "step_critic": frozenset({"task", "screen", "done", "response", "after", "judgements"}),
     "staged_critic": frozenset({"task", "steps", "screen"}),
@@ -52,6 +52,7 @@ class ScreenDomain:
         return self._message(
             "critic",
             task=trajectory.task.instruction,
+            judges=rejecters(failed, rejected),
             steps=self._templates.critic_steps(failed, rejected),
             screen=trajectory.steps[-1].observation,
         )

@@ -17,6 +17,23 @@ REASON_CHARACTERS = 300
 """The longest text of one judgement that a critic's prompt quotes."""
 
 
+QUOTE = "| "
+"""Begins every line of a quoted response."""
+
+
+def quoted_lines(text: str) -> str:
+    """Returns a text every line of which begins with `QUOTE`: whatever a policy writes, no line of
+    it can pass for a heading, a result or a verdict of the prompt around it."""
+    return "\n".join(f"{QUOTE}{line}".rstrip() for line in text.splitlines() or [""])
+
+
+def rejecters(failed: JudgedTrajectory, rejected: Sequence[int]) -> str:
+    """Returns in words who scored the rejected steps -1, as `adapter.rejected_by` has it."""
+    scores = dict(enumerate(failed.scores))  # nothing where there are no judgements
+    by_all = all(score == -1 for i in rejected for score in scores.get(i, ()))
+    return "every judge" if by_all else "at least one judge"
+
+
 def reasons(judged: JudgedTrajectory, index: int) -> str:
     """Returns what the judgements that scored a step -1 say of it, each shortened to
     `REASON_CHARACTERS` and none twice; "" where they say nothing or there are none."""

@@ -13,7 +13,7 @@ from rlanything.evaluation.programs import Method, RepairRequest, TaskPrograms
 from rlanything.evaluation.s_star import s_star
 from rlanything.records import JudgedTrajectory, Task, Trajectory
 from rlanything.roles.baselines import FixedAgent
-from rlanything.roles.judges.unit_test import UnitTestJudge
+from rlanything.roles.judges.unit_test import UnitTestJudge, test_in
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
@@ -76,7 +76,7 @@ class PairBench:
         written = self._judge.write_tests(tasks, seed)
         count = sum(map(len, written))
         self.cost = replace(self.cost, judgements=self.cost.judgements + count)
-        return [[each.answer for each in tests] for tests in written]
+        return [list(map(test_in, tests)) for tests in written]
 
 
 def judgements_of(judged: Sequence[JudgedTrajectory]) -> int:
@@ -99,7 +99,7 @@ def chosen_programs(
         TaskPrograms(
             group[0].trajectory.task,
             tuple(each.trajectory.steps[0].response for each in group),
-            tuple(judgement.completion.answer for judgement in group[0].judgements[0]),
+            tuple(test_in(judgement.completion) for judgement in group[0].judgements[0]),
             tuple(each.scores[0] for each in group),
         )
         for group in groups.values()

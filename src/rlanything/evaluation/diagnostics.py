@@ -57,8 +57,9 @@ def weight_ratio(scores: Integers, outcomes: Integers, weight: float) -> float |
 
     f+ = 1 - lambda + 2 lambda p(S = +1) on the steps of won episodes and f- alike with S = -1 on
     those of lost ones, p being the share among the m scores; `weight` is the judge's lambda. The
-    norms are Euclidean over the steps, so that they vanish with the episodes: 0 where nothing was
-    won, None (unbounded) where |f-| = 0."""
+    norms are Euclidean over the steps. 0 where |f+| = 0: nothing was won or, with lambda = 1, no
+    won step was scored +1. None (unbounded) where |f-| = 0: nothing was lost or, with lambda = 1,
+    no lost step was scored -1."""
     m = max(scores.shape[1], 1)
     plus = 1 - weight + 2 * weight * (scores[outcomes == 1] == 1).sum(axis=1) / m
     minus = 1 - weight + 2 * weight * (scores[outcomes == -1] == -1).sum(axis=1) / m
@@ -105,6 +106,12 @@ def mean_score(scores: Integers) -> float | None:
     return float(scores.mean()) if scores.size else None
 
 
+def lost_mean_score(scores: Integers, outcomes: Integers) -> float | None:
+    """The mean of the scores on steps of lost episodes. A policy that wins more does not raise it;
+    one that pleases the judge does."""
+    return mean_score(scores[outcomes == -1])
+
+
 def commonest_share(scores: Integers) -> float | None:
     """The share of the judge's commonest answer (+1, -1 or nothing readable) among all of them."""
     shares = _answer_shares(scores)
@@ -135,6 +142,7 @@ class Diagnostics:
     positive_rate: float | None
     unparsable_rate: float | None
     mean_score: float | None
+    lost_mean_score: float | None
     commonest_share: float | None
     answer_entropy: float | None
 
@@ -174,6 +182,7 @@ def diagnose(
         positive_rate=positive_rate(s),
         unparsable_rate=unparsable_rate(s),
         mean_score=mean_score(s),
+        lost_mean_score=lost_mean_score(s, o),
         commonest_share=commonest_share(s),
         answer_entropy=answer_entropy(s),
     )

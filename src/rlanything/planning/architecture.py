@@ -19,7 +19,7 @@ from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines import shipped
 from rlanything.engines.hf.damage import reason_of
 from rlanything.engines.hf.gguf import find_gguf
-from rlanything.engines.hf.loading import ATTENTION, base_of, is_adapters
+from rlanything.engines.hf.loading import DEFAULT_ATTENTION, base_of, is_adapters
 from rlanything.engines.hf.lora import attach, attach_as_in
 from rlanything.engines.hf.model import ModelError
 from rlanything.engines.hf.vision import tower_weights
@@ -171,7 +171,7 @@ def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:
         with torch.device("meta"):
             sees = getattr(config, "vision_config", None) is not None
             made_of: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
-            network: Any = made_of.from_config(config, trust_remote_code=False, **ATTENTION)
+            network: Any = made_of.from_config(config, trust_remote_code=False, **DEFAULT_ATTENTION)
             if adapted:
                 attach_as_in(Path(model), network, f"{name}.model")
             elif isinstance(role, TrainedRoleConfig) and role.lora is not None:

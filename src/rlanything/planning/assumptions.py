@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from transformers import AutoTokenizer
@@ -27,6 +28,7 @@ from rlanything.engines import shipped
 from rlanything.engines.hf.cache import shared_length
 from rlanything.engines.hf.damage import reading, rendering
 from rlanything.engines.hf.gguf import find_gguf
+from rlanything.engines.hf.loading import tokenizer_place
 from rlanything.planning.report import PlanError, PlanSection, Quantity
 from rlanything.planning.screenshots import NONE_SHOWN, screenshot_tokens
 from rlanything.records import Completion, JudgedTrajectory, Messages, Step, Task, Trajectory
@@ -223,7 +225,8 @@ def tokenizer_of(model: str) -> tuple[Tokenize, str]:
         try:
             packed = find_gguf(model)
             place = {"gguf_file": packed.name} if packed else {"local_files_only": True}
-            folder = packed.parent if packed else model
+            local = packed is None and Path(model).is_dir()
+            folder = packed.parent if packed else tokenizer_place(model) if local else model
             tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, **place)
         except (OSError, ValueError, ImportError):
             return by_characters, f"{CHARACTERS:g} characters a token"

@@ -16,7 +16,7 @@ from rlanything.domains.base import (
 from rlanything.domains.registry import NoTask, checked_task
 from rlanything.engines.base import Sampling
 from rlanything.plugins import PluginError
-from rlanything.records import Direction, JudgedTrajectory, Messages, Task
+from rlanything.records import Completion, Direction, JudgedTrajectory, Messages, Task
 from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.seeds import derive
 
@@ -160,7 +160,7 @@ class LLMAdapter:
         self._chat_model.release_cache()
         proposals = []
         for request, texts, group in zip(requests, critics, answers, strict=True):
-            task, refused = self._first_valid(request, iteration, [each.answer for each in group])
+            task, refused = self._first_valid(request, iteration, group)
             proposals.append(Proposal(request.slot, task, texts, refused))
         return proposals
 
@@ -177,7 +177,8 @@ class LLMAdapter:
         chats = map(ChatRequest, self._critic_prompts(failed, seed), seeds)
         texts: list[list[str]] = [[] for _ in requests]
         for owner, text in zip(owners, self._texts(list(chats)), strict=True):
-            texts[owner].append(text)
+            if text is not None:
+                texts[owner].append(text)
         return [tuple(each) for each in texts]
 
     def _critic_prompts(self, failed: Sequence[JudgedTrajectory], seed: int) -> list[Messages]:
@@ -194,23 +195,31 @@ class LLMAdapter:
             for i in steps
         ]
         texts = iter(self._texts(chats))
+        summaries = [{i: next(texts) for i in steps} for steps in rejected]
         return [
-            self._staged.staged_critic_prompt(judged, {i: next(texts) for i in steps})
-            for judged, steps in zip(failed, rejected, strict=True)
+            self._staged.staged_critic_prompt(
+                judged, {i: text for i, text in of_steps.items() if text is not None}
+            )
+            for judged, of_steps in zip(failed, summaries, strict=True)
         ]
 
-    def _texts(self, chats: Sequence[ChatRequest]) -> list[str]:
+    def _texts(self, chats: Sequence[ChatRequest]) -> list[str | None]:
+        """Returns an answer to each chat; None for one that was cut off, which may say the opposite
+        of what it would have come to."""
         answers = self._chat_model.answer(chats, self._sampling) if chats else []
-        return [group[0].answer.strip() for group in answers]
+        return [None if said.stop_reason == "length" else said.answer.strip() for [said] in answers]
 
     def _first_valid(
-        self, request: RewriteRequest, iteration: int, answers: Sequence[str]
+        self, request: RewriteRequest, iteration: int, group: Sequence[Completion]
     ) -> tuple[Task | None, tuple[Refusal, ...]]:
         refused: list[Refusal] = []
         place = f"{type(self._domain).__qualname__}.parse_candidate"
         task_id = f"{request.slot}@{iteration}"
-        for answer in answers:
+        for said in group:
+            answer = said.answer
             try:
+                if said.stop_reason == "length":
+                    raise InvalidTask("it was cut off: raise adapter.max_tokens", "unreadable")
                 task = self._domain.parse_candidate(request.root, task_id, answer)
                 task = replace(checked_task(place, task), id=task_id)
                 if task.instruction == request.active.instruction:

@@ -79,7 +79,7 @@ class ChatModel(Protocol):
     def pop_usage(self) -> dict[str, int]:
         """Returns what was asked since the last call, by name: `requests`, `prompt_tokens` (a
         prompt counts with every answer, as endpoints count it), `completion_tokens` and `too_long`
-        among them."""
+        among them; where there are any, `cut`, `refused` and `empty` answers."""
         ...
 
 
@@ -156,6 +156,8 @@ class LocalChatModel:
             self._usage["requests"] += 1
             self._usage["prompt_tokens"] += len(completion.prompt_ids)
             self._usage["completion_tokens"] += len(completion.token_ids)
+            if completion.stop_reason == "length" and completion.token_ids:
+                self._usage["cut"] = self._usage.get("cut", 0) + 1
         return [
             [self._read(completion, prompt, question) for completion in group]
             for question, prompt, group in zip(questions, prompts, groups, strict=True)

@@ -290,7 +290,7 @@ def build_judge(config: JudgeConfig, domain: Domain, chat_model: Callable[[], Ch
             return UnitTestJudge(chat_model(), domain, sampling, samples)
         model = chat_model()
         _check_sight("judge", model, domain)
-        return LLMJudge(model, domain, sampling, samples, shows_images(domain))
+        return LLMJudge(model, domain, sampling, samples, shows_images(domain), config.score_first)
     provided = _provided(domain, sampling, chat_model) | {"samples": lambda: samples}
     try:
         plugin = load_plugin("judge", config.name)

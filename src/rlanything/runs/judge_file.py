@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, TypeAlias
 from rlanything.progress import Progress
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judges.base import Judge
+from rlanything.roles.judges.llm import LLMJudge
 from rlanything.rollout.formats import FormatError, LineFormat
 from rlanything.rollout.lines import FilePlace, RolloutsError, open_rollouts, read_texts
 from rlanything.rollout.long_lines import limited_lines
@@ -61,6 +62,12 @@ class JudgedFile:
     judgements: int = 0
     unreadable: int = 0
     """Judgements without a score."""
+    cut: int = 0
+    """Answers of the judge that `max_tokens` cut off, of those made now; so are the next two."""
+    refused: int = 0
+    """Answers that its endpoint withheld."""
+    empty: int = 0
+    """Answers without any text."""
 
 
 def run_judge_file(request: JudgeFileRequest, progress: Progress) -> JudgedFile:
@@ -149,6 +156,10 @@ def _judge_lines(
                 target.write(line)
             target.flush()
             advance(position(), size)
+    usage = judge.pop_usage() if isinstance(judge, LLMJudge) else {}
+    result.cut, result.refused, result.empty = (
+        usage.get(name, 0) for name in ("cut", "refused", "empty")
+    )
     return result
 
 

@@ -6,48 +6,25 @@ names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from rlanything.evaluation.trends import fitted_change, trend
+from rlanything.runs.judge_rules import (
+    UNREADABLE,
+    foreign_judge,
+    judge_collapse,
+    judge_unreadable,
+    judge_worse,
+    lopsided_weights,
+    low_mu,
+    reward_hacking,
+)
 from rlanything.runs.metrics.measuring import read
+from rlanything.runs.past import PATIENCE, Past, lately
 from rlanything.runs.results import Numbers
 
-Past: TypeAlias = Sequence[Numbers]
-"""The iterations so far, the latest last."""
-
-PATIENCE = 3
-"""A state must last so many iterations: one has a handful of tasks, and any one can be odd."""
-TREND_ITERATIONS = 20
-"""Trends are looked for in so many latest iterations: long ago does not matter now."""
-LEAST_ITERATIONS = 10
-"""In fewer no order of the values is rare enough."""
-TREND = 3.5
-"""Standard deviations (`trends.trend`). A trend is looked for after every iteration, so it must be
-rare: among 200 iterations of noise one in a hundred runs reaches this."""
-SCORE_RISE = 0.1
-"""Rise of the mean score (-1 to 1) over those iterations; less is no reason to stop a run."""
-SUCCESS_FLAT = 0.02
-"""Success that rises by less than this over them does not explain a higher score."""
-ACCURACY_FALL = 0.05
-"""Fall of the judge's accuracy over those iterations."""
-ONE_ANSWER = 0.95
-"""Share of the judge's answers: with so few others it tells hardly anything apart."""
-MIXED = (0.1, 0.9)
-"""Success between these: episodes end both ways, so that one answer to all cannot be right."""
-UNREADABLE = 0.3
-"""Share of the judgements; each of them trains the judge as a wrong one."""
-FOREIGN = 0.9
-"""Share of the judgements: the model was not made for such prompts, which one iteration shows."""
 FOREIGN_ASKED = 4
 """Slots asked in one iteration, several tries each, without a single valid answer."""
-LOPSIDED = 4.0
-"""|f+| / |f-| or its inverse: what the judge learns of one kind of episode then has at most a
-quarter of the other's weight."""
-LOPSIDED_ITERATIONS = 5
-"""It moves with the tasks that were drawn."""
-WEIGHT_RATIO = "judge/weight_ratio"
 MISMATCH_KL = 0.01
 """Per token; float32 gives 1e-12, bfloat16 in another engine some 1e-3."""
 MISMATCH_OUTSIDE = 0.05
@@ -67,51 +44,6 @@ ENTROPY_LEFT = 0.1
 """Share of the first iterations' entropy: what is sampled is then nearly always the same."""
 
 
-def _lately(past: Past, name: str, count: int) -> list[float] | None:
-    """Returns the values of the latest iterations; None unless all are known."""
-    values = [value for row in past[-count:] if (value := read(row, name)) is not None]
-    return values if len(values) == count else None
-
-
-def _trend_values(past: Past, *names: str) -> list[tuple[float, ...]]:
-    """Returns [names][iterations], of the latest iterations those in which all are known; nothing
-    where they are too few for a trend."""
-    rows = [tuple(read(row, name) for name in names) for row in past[-TREND_ITERATIONS:]]
-    known = [tuple(value for value in row if value is not None) for row in rows]
-    known = [row for row in known if len(row) == len(names)]
-    return list(zip(*known, strict=True)) if len(known) >= LEAST_ITERATIONS else []
-
-
-def _judge_collapse(past: Past) -> str | None:
-    shares = _lately(past, "judge/commonest_share", PATIENCE)
-    success = _lately(past, "rollouts/success", PATIENCE)
-    if shares is None or success is None or min(shares) < ONE_ANSWER:
-        return None
-    if not all(MIXED[0] <= share <= MIXED[1] for share in success):
-        return None
-    if (read(past[-1], "judge/unparsable_rate") or 0) >= UNREADABLE:
-        return None  # what they have in common is that they cannot be read: another warning
-    entropy = read(past[-1], "judge/answer_entropy") or 0.0
-    return (
-        f"{shares[-1]:.0%} of the judge's answers are one and the same (entropy {entropy:.2f} "
-        f"nats) while {success[-1]:.0%} of the episodes are won"
-    )
-
-
-def _judge_unreadable(past: Past) -> str | None:
-    shares = _lately(past, "judge/unparsable_rate", PATIENCE)
-    if shares is None or min(shares) < UNREADABLE or shares[-1] >= FOREIGN:
-        return None
-    return f"{shares[-1]:.0%} of the judgements hold no score"
-
-
-def _foreign_judge(past: Past) -> str | None:
-    share = read(past[-1], "judge/unparsable_rate")
-    if share is None or share < FOREIGN:
-        return None
-    return f"{share:.0%} of the judgements hold no score: this model does not know this domain"
-
-
 def _foreign_adapter(past: Past) -> str | None:
     asked = read(past[-1], "tasks/asked") or 0
     if asked < FOREIGN_ASKED or read(past[-1], "tasks/valid"):
@@ -119,69 +51,6 @@ def _foreign_adapter(past: Past) -> str | None:
     return (
         f"the adapter was asked for {asked:.0f} tasks and gave no valid answer: this model does "
         "not know this domain, or the domain rewrites no tasks"
-    )
-
-
-def _judge_worse(past: Past) -> str | None:
-    for name, said in JUDGE_ACCURACIES.items():
-        if not (known := _trend_values(past, name)):
-            continue
-        [values] = known
-        fall = -fitted_change(values)
-        if trend(values) <= -TREND and fall >= ACCURACY_FALL:
-            return f"{said} fell by {fall:.1%} over {len(values)} iterations"
-        return None
-    return None
-
-
-JUDGE_ACCURACIES = {
-    "judge/balanced_process_accuracy": "the judge's balanced Process Acc",
-    "judge/ut": "UT",
-    "judge/outcome_accuracy": "the judge's Outcome Acc",
-}
-"""In order of preference: the first that a run measures is watched."""
-
-
-def _mu(past: Past) -> str | None:
-    values = _lately(past, "judge/mu", PATIENCE)
-    if values is None or max(values) > 1:
-        return None
-    return f"mu = p+ + p- is {values[-1]:.2f}, at most 1 for {PATIENCE} iterations (Theorem 1)"
-
-
-def _weights(past: Past) -> str | None:
-    rows = past[-LOPSIDED_ITERATIONS:]
-    # None: |f-| is 0, nothing was lost; where nothing was judged, that says nothing.
-    ratios = [
-        read(row, WEIGHT_RATIO)
-        for row in rows
-        if WEIGHT_RATIO in row and read(row, "judge/commonest_share") is not None
-    ]
-    if len(ratios) < LOPSIDED_ITERATIONS:
-        return None
-    heavy = all(ratio is None or ratio > LOPSIDED for ratio in ratios)
-    light = all(ratio is not None and ratio < 1 / LOPSIDED for ratio in ratios)
-    if not heavy and not light:
-        return None
-    last = "unbounded" if ratios[-1] is None else f"{ratios[-1]:.2f}"
-    kind = "easy" if heavy else "hard"
-    return (
-        f"|f+| / |f-| is {last}, far from 1 for {LOPSIDED_ITERATIONS} iterations (Theorem 2): the "
-        f"tasks are too {kind}"
-    )
-
-
-def _hacking(past: Past) -> str | None:
-    known = _trend_values(past, "judge/mean_score", "rollouts/success")
-    if not known:
-        return None
-    scores, success = known
-    rise, gained = fitted_change(scores), fitted_change(success)
-    if trend(scores) < TREND or rise < SCORE_RISE or gained > SUCCESS_FLAT:
-        return None
-    return (
-        f"the mean step score rose by {rise:.2f} over {len(scores)} iterations while success "
-        f"changed by {gained:+.1%}: the policy may be pleasing the judge"
     )
 
 
@@ -199,7 +68,7 @@ def _mismatch(past: Past) -> str | None:
 
 def _clipping(past: Past) -> str | None:
     for role in ("policy", "judge"):
-        shares = _lately(past, f"{role}/clip_share", PATIENCE)
+        shares = lately(past, f"{role}/clip_share", PATIENCE)
         if shares is not None and min(shares) > CLIPPED:
             return f"{shares[-1]:.0%} of the {role}'s tokens leave the clip range"
     return None
@@ -229,11 +98,33 @@ def _too_long(past: Past) -> str | None:
     return None
 
 
+def _cut(past: Past) -> str | None:
+    for role in ("judge", "adapter"):
+        share = _share_of_answers(past[-1], role, "cut")
+        if share >= UNREADABLE:
+            return f"{share:.0%} of the {role}'s answers were cut off by {role}.max_tokens"
+    return None
+
+
+def _withheld(past: Past) -> str | None:
+    for role in ("judge", "adapter", "policy"):
+        if refused := read(past[-1], f"{role}/refused"):
+            return f"the endpoint withheld {refused:.0f} answers of the {role} (a content filter)"
+        if (share := _share_of_answers(past[-1], role, "empty")) >= UNREADABLE:
+            return f"{share:.0%} of the {role}'s answers came back empty"
+    return None
+
+
+def _share_of_answers(row: Numbers, role: str, kind: str) -> float:
+    asked = read(row, f"{role}/requests") or 0
+    return (read(row, f"{role}/{kind}") or 0) / asked if asked else 0.0
+
+
 def _nothing_trains(past: Past) -> str | None:
     for role in ("policy", "judge"):
         # The first iteration is said at once: whoever begins should not wait for nothing.
         count = 1 if len(past) == 1 else PATIENCE
-        shares = _lately(past, f"{role}/window_share", count)
+        shares = lately(past, f"{role}/window_share", count)
         if shares is not None and max(shares) == 0:
             lasted = "in the first iteration" if count == 1 else f"for {count} iterations"
             return f"no task lay in the {role}'s window {lasted}: it does not train"
@@ -266,13 +157,13 @@ def _drift(past: Past) -> str | None:
 
 def _entropy(past: Past) -> str | None:
     reference = [value for row in past[:PATIENCE] if (value := read(row, "policy/entropy"))]
-    lately = _lately(past, "policy/entropy", PATIENCE)
-    if len(reference) < PATIENCE or lately is None:
+    latest = lately(past, "policy/entropy", PATIENCE)
+    if len(reference) < PATIENCE or latest is None:
         return None
     before = sum(reference) / PATIENCE
-    if max(lately) > ENTROPY_LEFT * before:
+    if max(latest) > ENTROPY_LEFT * before:
         return None
-    return f"the policy's entropy fell from {before:.3g} to {lately[-1]:.3g} nats a token"
+    return f"the policy's entropy fell from {before:.3g} to {latest[-1]:.3g} nats a token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,42 +179,44 @@ class Rule:
 
 RULES: Mapping[str, Rule] = {
     "judge collapse": Rule(
-        _judge_collapse,
+        judge_collapse,
         "nearly all its answers are one and the same while episodes end both ways",
         "try judge.learning_rate lower, feedback.judge_balance=outcome, or a higher "
         "judge.temperature; `rlanything judge-check` asks it more",
     ),
     "judge unreadable": Rule(
-        _judge_unreadable,
+        judge_unreadable,
         "many judgements hold no score",
-        "raise judge.max_tokens, or have the judge's prompt end with the form of the answer",
+        "have the judge's prompt end with the form of the answer, or take a judge.model that keeps "
+        "to it; of answers that were cut off or withheld another warning speaks",
     ),
     "foreign judge": Rule(
-        _foreign_judge,
+        foreign_judge,
         "nearly no judgement of an iteration holds a score",
         "name a judge.model that knows it (`rlanything nano build --domain module:Class` makes one "
         "from the domain's own oracle), or raise judge.max_tokens if its answers are cut off",
     ),
     "judge accuracy": Rule(
-        _judge_worse,
+        judge_worse,
         "balanced Process Acc (or UT, or Outcome Acc) falls, significantly",
         "try judge.learning_rate lower, or go back to a checkpoint before the fall",
     ),
     "mu": Rule(
-        _mu,
+        low_mu,
         "mu is at most 1 for several iterations",
         "more judgements cannot help such a judge: try a stronger judge.model, or "
         "feedback.policy_reward=outcome until it is better than chance",
     ),
     "weight ratio": Rule(
-        _weights,
+        lopsided_weights,
         "the weight ratio is far from 1 for several iterations",
-        "see that curriculum.adapt_tasks is on and its candidates are accepted, or choose other "
-        "tasks; feedback.judge_balance=outcome evens it out",
+        "if it is the tasks, see that curriculum.adapt_tasks is on and its candidates are "
+        "accepted, or choose others; feedback.judge_balance=outcome evens it out; if it is the "
+        "judge, try a stronger judge.model",
     ),
     "reward hacking": Rule(
-        _hacking,
-        "the mean score rises, significantly, and success does not",
+        reward_hacking,
+        "the mean score of lost episodes rises, significantly or by a leap, and success does not",
         "run `rlanything judge-check`, try feedback.policy_lambda lower, and train the judge "
         "(judge.learning_rate) if it is frozen",
     ),
@@ -353,6 +246,17 @@ RULES: Mapping[str, Rule] = {
         "a prompt of an iteration does not fit into the model's context",
         "raise the role's engine.max_context, or what its endpoint allows, or lower its max_tokens "
         "or loop.max_steps",
+    ),
+    "answers cut off": Rule(
+        _cut,
+        "many answers of judge or adapter are cut off by their limit",
+        "raise max_tokens of that role; where the score comes first, say judge.score_first=true",
+    ),
+    "answers withheld": Rule(
+        _withheld,
+        "an endpoint refuses answers, or many of them are empty",
+        "see what its own policy or log says of these prompts, or take another model; more tokens "
+        "do not help, unless they were spent on thoughts that the endpoint keeps to itself",
     ),
     "nothing trains": Rule(
         _nothing_trains,

@@ -23,9 +23,9 @@ from rlanything.runs.gains import (
     judge_gains,
     policy_gains,
 )
+from rlanything.runs.judge_rules import UNREADABLE
 from rlanything.runs.metrics.measuring import read
 from rlanything.runs.results import EvaluationRecord, IterationRecord, Numbers
-from rlanything.runs.rules import UNREADABLE
 from rlanything.runs.store.store import Store
 
 ACCEPTED, POSITIVE_RATE = "tasks/accepted", "evaluation/judge/positive_rate"

@@ -13,7 +13,7 @@ from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.domains.miniwob.pages import TRAIN
 from rlanything.domains.miniwob.teacher import MiniWobTeacher, target
 from rlanything.records import Task, Trajectory
-from rlanything.roles.judges.llm import parse_score
+from rlanything.roles.judges.scores import parse_score
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 

@@ -17,7 +17,7 @@ from rlanything.domains.osworld.tasks import draft, generated_task, generated_ta
 from rlanything.domains.osworld.teacher import OSWorldTeacher, quoted, slip, target, thought
 from rlanything.domains.teaching import DrillingTeacher, TaughtDomain
 from rlanything.records import Completion, Step, Task
-from rlanything.roles.judges.llm import parse_score
+from rlanything.roles.judges.scores import parse_score
 
 TEACHER = OSWorldTeacher()
 TASK = generated_task("t", FAMILIES["files-delete"], 3, "file")

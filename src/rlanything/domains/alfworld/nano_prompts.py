@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rlanything.domains.alfworld.player_memory import PlayerMemory, condense
 from rlanything.domains.alfworld.scene_goals import scene_inventory
 from rlanything.domains.alfworld.tasks import load_game
-from rlanything.domains.templates import CRITIC_STEP, Templates
+from rlanything.domains.templates import CRITIC_STEP, Templates, rejecters
 from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
 
 PLACEHOLDERS: dict[str, frozenset[str]] = {
@@ -16,7 +16,7 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
     "judge": frozenset({"task", "observation", "memory"}),
     "judge_step": frozenset({"response", "observation", "memory"}),
     "judge_question": frozenset(),
-    "critic": frozenset({"task", "steps", "memory"}),
+    "critic": frozenset({"task", "steps", "memory", "judges"}),
     "critic_step": CRITIC_STEP,
     "adapter": frozenset({"direction", "goal", "objects", "places", "critics"}),
 }
@@ -76,6 +76,7 @@ class NanoPrompts:
         text = self._templates.render(
             "critic",
             task=trajectory.task.instruction,
+            judges=rejecters(failed, rejected),
             steps=self._templates.critic_steps(failed, rejected),
             memory=memory.line(),
         )

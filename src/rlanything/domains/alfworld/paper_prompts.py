@@ -10,7 +10,7 @@ from textwrap import shorten
 from rlanything.domains.alfworld.commands import ANSWER_FORMS, Listing, without_commands
 from rlanything.domains.alfworld.scene_goals import Inventory, scene_inventory
 from rlanything.domains.alfworld.tasks import load_game
-from rlanything.domains.templates import Templates, reasons
+from rlanything.domains.templates import Templates, quoted_lines, reasons
 from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
 
 PLACEHOLDERS: dict[str, frozenset[str]] = {
@@ -72,7 +72,7 @@ class PaperPrompts:
             task=task.instruction,
             # Of all that is quoted nothing may look like a score.
             prompt=prompt.content.replace("\\boxed", "boxed"),
-            response=last.response,
+            response=quoted_lines(last.response),
             observation=without_commands(last.next_observation)[0],
         )
         return (Message("user", text),)

@@ -51,8 +51,9 @@ def generated_tests(
     scores: dict[Example, list[int]] = {}
     unreadable = 0
     for column in zip(*(judged.judgements[0] for judged in rollouts), strict=True):
+        written = column[0].completion
         try:
-            test = read_test(column[0].completion.answer)
+            test = read_test("" if written.stop_reason == "length" else written.answer)
         except InvalidTest:
             unreadable += 1
         else:

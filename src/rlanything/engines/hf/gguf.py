@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rlanything.engines.hf.completeness import read_network
 from rlanything.files import new_folder
 
 SUFFIX = ".gguf"
@@ -50,8 +50,8 @@ def unpacked(path: Path) -> Path:
         return place
     if importlib.util.find_spec("gguf") is None:
         raise ImportError("reading GGUF files needs the package gguf (pip install gguf)")
-    network: Any = AutoModelForCausalLM.from_pretrained(
-        str(path.parent), gguf_file=path.name, dtype=torch.float32, trust_remote_code=False
+    network: Any = read_network(
+        AutoModelForCausalLM, str(path.parent), str(path), gguf_file=path.name
     )
     tokenizer = AutoTokenizer.from_pretrained(
         str(path.parent), gguf_file=path.name, trust_remote_code=False

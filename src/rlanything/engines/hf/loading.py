@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -24,12 +23,15 @@ from transformers.utils.hub import cached_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from rlanything.engines.base import ModelError
+from rlanything.engines.hf.completeness import check_vocabulary, read_adapters, read_network
 from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.gguf import find_gguf, unpacked
 from rlanything.engines.hf.images import FAMILIES
 from rlanything.engines.shipped import is_path
 
-ATTENTION: Mapping[str, Any] = {"attn_implementation": None}
+_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+DEFAULT_ATTENTION: Mapping[str, Any] = {"attn_implementation": None}
 """Given with a configuration wherever a network is made: the default of its architecture, whatever
 the configuration says. `org/kernel` there would be code that is fetched from the hub."""
 
@@ -66,12 +68,18 @@ def open_files(source: str) -> Opened:
         config = AutoConfig.from_pretrained(base, trust_remote_code=False)
         sees = config.model_type in FAMILIES
         auto: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
-        network = auto.from_pretrained(
-            folder, config=config, dtype=torch.float32, trust_remote_code=False, **ATTENTION
+        network = read_network(auto, base, source, config=config, **DEFAULT_ATTENTION)
+        if base != folder:
+            read_adapters(network, folder, source)
+        tokenizer: Any = AutoTokenizer.from_pretrained(
+            tokenizer_place(folder), trust_remote_code=False
         )
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        if tokenizer.chat_template is None and base != folder:
+            whole: Any = AutoTokenizer.from_pretrained(base, trust_remote_code=False)
+            tokenizer.chat_template = whole.chat_template
         if tokenizer.chat_template is None and sees:
             _take_template(tokenizer, base)
+        check_vocabulary(network, tokenizer, source)
     if tokenizer.chat_template is None:
         raise ModelError(
             f"model {source!r} has no chat template; choose an instruction-tuned model or add "
@@ -105,12 +113,48 @@ def is_adapters(source: str) -> bool:
 
 
 def base_of(folder: str) -> str:
-    """Returns where the model lies that the adapters in a folder belong to; any other folder as it
-    is."""
+    """Returns the place of the model that the adapters in a folder belong to; any other folder as
+    it is. Raises `ModelError` where the adapters name no model that could be opened."""
     adapters = find_adapter_config_file(folder)
     if adapters is None:
         return folder
-    return json.loads(Path(adapters).read_text(encoding="utf-8"))["base_model_name_or_path"]
+    settings = json.loads(Path(adapters).read_text(encoding="utf-8"))
+    base = settings.get("base_model_name_or_path")
+    named = f"the adapters in {folder!r}"
+    if not isinstance(base, str) or not base:
+        raise ModelError(
+            f"{named} do not say which model they belong to: name its folder or id as "
+            "base_model_name_or_path in adapter_config.json"
+        )
+    if is_path(base) and not Path(base).exists():
+        raise ModelError(
+            f"{named} belong to a model in {base!r}, and there is no such folder: correct "
+            "base_model_name_or_path in adapter_config.json"
+        )
+    if find_adapter_config_file(base) is not None:
+        raise ModelError(
+            f"{named} belong to {base!r}, which are adapters too: merge those into their model "
+            "(peft's merge_and_unload) and name that as base_model_name_or_path"
+        )
+    if any(True for pattern in _WEIGHTS for _ in Path(folder).glob(pattern)):
+        raise ModelError(
+            f"{folder!r} holds a whole model and adapters: move the adapters "
+            "(adapter_config.json, adapter_model.safetensors) to a folder of their own"
+        )
+    return base
+
+
+def tokenizer_place(folder: str) -> str:
+    """Returns the place of a model's tokenizer: its folder or, for adapters that were saved without
+    one, that of the model they belong to."""
+    base = base_of(folder)
+    if base == folder:
+        return folder
+    own = any(
+        cached_file(folder, name, _raise_exceptions_for_missing_entries=False)
+        for name in _TOKENIZER
+    )
+    return folder if own else base
 
 
 def _take_template(tokenizer: PreTrainedTokenizerBase, base: str) -> None:

@@ -70,9 +70,7 @@ class LanguageModel(ModelText):
         self.head: nn.Module = head
         self.decoder: nn.Module = find_decoder(network)
         self.blind, self.sight = blind, sight
-        # Architectures without positions have no such setting.
-        context = getattr(network.config.get_text_config(), "max_position_embeddings", None)
-        self.context = context if context and context > 0 else None
+        self.context = _context_of(network)
         self._eyes: Eyes | None = None
         if sight is not None:
             self._eyes = Eyes(network, sight)
@@ -234,6 +232,16 @@ def load_model(
     if not trains:
         _freeze(network, autocast)
     return model
+
+
+def _context_of(network: PreTrainedModel) -> int | None:
+    """Returns the most tokens that a model was made for; None where nothing bounds them: purely
+    recurrent models have no positions, though some, such as RWKV, name a length of training."""
+    config = network.config.get_text_config()
+    if getattr(network, "_is_stateful", False) and not getattr(config, "num_attention_heads", None):
+        return None
+    context = getattr(config, "max_position_embeddings", None)
+    return context if context and context > 0 else None
 
 
 def _choose_trained(network: PreTrainedModel, source: str, train_vision: bool) -> None:

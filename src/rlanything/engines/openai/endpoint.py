@@ -21,6 +21,7 @@ from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.images import ImageBook
 from rlanything.engines.openai.client import BoundedClient, Refused
+from rlanything.engines.openai.endings import says_no_credit, says_no_room, was_cut, was_withheld
 from rlanything.records import Message, Messages
 from rlanything.replies import BadReply, json_object, number, place, quoted
 from rlanything.surrogates import whole_characters
@@ -37,10 +38,6 @@ SHARED_WITH_KEY = 6
 """A word is not shown with so many characters in a row of the key, in either direction."""
 SHORTEST_ENCODED = 12
 """Nor is one as long as the key, which may hold it encoded: of these characters at least."""
-_NO_ROOM = re.compile(
-    rb"context[ _](length|size|window)|model length|prompt is too long", re.IGNORECASE
-)
-"""What servers say of a prompt that does not fit, in the body of a refusal."""
 
 
 class EndpointError(ValueError):
@@ -85,6 +82,16 @@ class Usage:
     """As the endpoint counts them; reasoning included."""
     too_long: int = 0
     """Prompts that did not fit, and were answered with nothing."""
+    cut: int = 0
+    """Answers that max_tokens cut off."""
+    refused: int = 0
+    """Answers that the endpoint withheld or broke off: refusals and content filters."""
+    empty: int = 0
+    """Answers that ended by themselves without any text."""
+
+    def taken(self) -> dict[str, int]:
+        """Returns the counts by name; of the last three those that are not 0."""
+        return {k: n for k, n in asdict(self).items() if n or k not in ("cut", "refused", "empty")}
 
 
 class _Fault(Exception):
@@ -142,7 +149,7 @@ class Endpoint:
     def pop_usage(self) -> dict[str, int]:
         """Returns what was asked since the last call, by name."""
         taken, self._usage = self._usage, Usage()
-        return asdict(taken)
+        return taken.taken()
 
     def _read_key(self) -> str | None:
         variable = self._config.key_variable
@@ -256,7 +263,7 @@ class Endpoint:
             if limit == "max_tokens" and b"max_completion_tokens" in refused.body:
                 self._limit = "max_completion_tokens"
                 return await self._try(client, messages, seed, sampling)
-            if 400 <= refused.status < 500 and _NO_ROOM.search(refused.body):
+            if says_no_room(refused.status, refused.body):
                 self._usage.too_long += 1
                 return Answer("", "length")
             raise self._refusal(refused) from None
@@ -282,6 +289,7 @@ class Endpoint:
         words = self._quoted(_words(refused.body))
         what = f"answered {status}{f' ({words})' if words else ''}"
         variable = self._config.key_variable
+        no_credit = says_no_credit(status, refused.body)
         if 300 <= status < 400:
             where = self._quoted(place(refused.headers.get("location", ""))) or "another path"
             what = f"answered {status} and points to {where}, to which prompts do not follow"
@@ -297,13 +305,17 @@ class Endpoint:
                 f"{role}.model ({self._model}) must be a model it serves, and {role}.engine.url "
                 "the address where its API begins, which often ends in /v1"
             )
+        elif no_credit:
+            what = f"answered {status}: its quota is used up{f' ({words})' if words else ''}"
+            account = f"of the key in {variable}" if variable else "that it asks for"
+            remedy = f"add credit to the account {account}, then go on; waiting does not help"
         elif status == 429:
             remedy = f"lower {role}.engine.concurrency or raise {role}.engine.retries"
         elif status >= 500:
             remedy = "see what its own log says, then go on"
         else:
             remedy = f"see what it asks of {role}.model, temperature and max_tokens"
-        passing = status in _PASSING or status >= 500
+        passing = (status in _PASSING or status >= 500) and not no_credit
         return _Fault(what, remedy, passing, asked_seconds(refused.headers))
 
     def _no_answer(self, what: str) -> _Fault:
@@ -316,7 +328,8 @@ class Endpoint:
         try:
             reply = json_object(content)
             [choice, *_] = reply["choices"]
-            text = choice["message"].get("content") or ""
+            message = choice["message"]
+            text = message.get("content") or ""
             if isinstance(text, list):  # in parts, of which some models' thoughts are others
                 text = "".join(part["text"] for part in text if part["type"] == "text")
             if not isinstance(text, str):
@@ -336,8 +349,11 @@ class Endpoint:
             raise self._no_answer(f"sent {size} bytes of text for max_tokens={max_tokens}")
         self._usage.prompt_tokens += prompt
         self._usage.completion_tokens += completion
-        cut = choice.get("finish_reason") == "length"
-        return Answer(text, "length" if cut else "stop")
+        self._usage.cut += (cut := was_cut(choice))
+        self._usage.refused += (refused := was_withheld(choice))
+        self._usage.empty += not (text.strip() or cut or refused or message.get("tool_calls"))
+        # A filter leaves half an answer, as a limit does.
+        return Answer(text, "length" if cut or refused else "stop")
 
 
 def _words(body: bytes) -> object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,11 +11,10 @@ from rlanything.records import JudgedTrajectory, Judgement, Step, Trajectory
 from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.roles.chat_template import without_scores
 from rlanything.roles.judges.base import OnJudgements, StepJudge
+from rlanything.roles.judges.scores import score_of
 from rlanything.roles.looking import before_judging
 from rlanything.seeds import derive
 
-_BOX = re.compile(r"\\boxed\{[ \t\r\n]*(\+?1|-1)[ \t\r\n]*\}")
-_BRACE = re.compile(r"(\\boxed\s*)?\{|\}")
 PARALLEL_TRAJECTORIES = 128
 
 
@@ -30,12 +28,15 @@ class LLMJudge(StepJudge):
         sampling: Sampling,
         samples: int,
         screenshots: bool = False,
+        score_first: bool = False,
     ) -> None:
-        """`samples`: m; `screenshots`: whether it is shown those before and after a step."""
+        """`samples`: m; `screenshots`: whether it is shown those before and after a step;
+        `score_first`: whether answers begin with their score, as in `score_of`."""
         self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling
         self._screenshots = screenshots
+        self._score_first = score_first
         self.samples = samples
 
     def judge(
@@ -75,6 +76,10 @@ class LLMJudge(StepJudge):
         self._chat_model.release_cache()
         return judged
 
+    def pop_usage(self) -> dict[str, int]:
+        """Returns what was asked of its model since the last call, by name."""
+        return self._chat_model.pop_usage()
+
     def _judge_chunk(
         self,
         trajectories: Sequence[Trajectory],
@@ -102,7 +107,7 @@ class LLMJudge(StepJudge):
         """Returns judgements of the last of each one's steps, which are defused."""
         questions = [self._question(trajectory, steps, seed) for trajectory, steps in asked]
         return [
-            tuple(Judgement(each, parse_score(each.answer)) for each in group)
+            tuple(Judgement(each, score_of(each, self._score_first)) for each in group)
             for group in self._chat_model.answer(questions, self._sampling)
         ]
 
@@ -116,28 +121,6 @@ class LLMJudge(StepJudge):
             derive(seed, trajectory.id, len(steps) - 1, sample) for sample in range(self.samples)
         )
         return ChatRequest(messages, seeds, trajectory.id)
-
-
-def parse_score(text: str) -> int:
-    r"""Returns the score of a judgement: +1 or -1 from its last `\boxed{...}`.
-
-    0 if that box holds anything but a score, is not closed, or lies within another box."""
-    start = text.rfind("\\boxed")
-    box = _BOX.match(text, start) if start >= 0 else None
-    if box is None or _ends_in_a_box(text[:start]):
-        return 0
-    return 1 if box[1] in ("1", "+1") else -1
-
-
-def _ends_in_a_box(text: str) -> bool:
-    """Whether a box that opens in the text is still open at its end."""
-    open_braces: list[bool] = []  # whether each belongs to a box
-    for brace in _BRACE.finditer(text):
-        if brace[0] != "}":
-            open_braces.append(brace[1] is not None)
-        elif open_braces:
-            open_braces.pop()
-    return any(open_braces)
 
 
 def _defused(step: Step) -> Step:

@@ -44,7 +44,7 @@ class UnitTestJudge:
         judged: dict[int, JudgedTrajectory] = {}
         for (name, members), tests in zip(groups.items(), answers, strict=True):
             responses = [trajectories[i].steps[0].response for i in members]
-            table = self._domain.run_tests(tasks[name], responses, [each.answer for each in tests])
+            table = self._domain.run_tests(tasks[name], responses, list(map(test_in, tests)))
             for i, scores in zip(members, table, strict=True):
                 # Without scores where a test says nothing of the task.
                 written = tests if scores else ()
@@ -96,6 +96,11 @@ class UnitTestJudge:
                 detected = valid & (table[outcomes == -1] != 1).all(axis=0)
                 counts[name][DETECT] = (int(detected.sum()), len(valid))
         return counts
+
+
+def test_in(written: Completion) -> str:
+    """Returns the test in an answer; nothing where it was cut off, which may be another test."""
+    return "" if written.stop_reason == "length" else written.answer
 
 
 def _by_task(trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:

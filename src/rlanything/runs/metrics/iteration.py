@@ -63,6 +63,16 @@ USAGE = {
         "prompts that did not fit into the model's context (vLLM's, an endpoint's) and were "
         "answered with nothing",
     ),
+    "ROLE/cut": (
+        "answers",
+        "answers that `max_tokens` cut off; this and the next two only where there are any. A "
+        "judgement, a test, a critic or a candidate among them counts for nothing",
+    ),
+    "ROLE/refused": (
+        "answers",
+        "answers that an endpoint withheld or broke off (a refusal, a content filter)",
+    ),
+    "ROLE/empty": ("answers", "an endpoint's answers that ended without any text"),
     "ROLE/retries": ("requests", "tries after the first, at an endpoint"),
 }
 

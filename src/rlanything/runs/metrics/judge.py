@@ -27,7 +27,8 @@ JUDGE = {
     "judge/weight_ratio": (
         "ratio",
         "norm of f+ over norm of f- of Theorem 2; near 1 the judge learns from won and lost "
-        "episodes alike. 0: nothing won, null: nothing lost",
+        "episodes alike. 0: nothing won, or no won step scored +1; null: nothing lost, or no lost "
+        "step scored -1 (with lambda = 1, as by default, f is then 0)",
     ),
     "judge/outcome_accuracy": (
         "share",
@@ -45,7 +46,12 @@ JUDGE = {
     "judge/unparsable_rate": ("share", "judgements without a readable score"),
     "judge/mean_score": (
         "-1 to 1",
-        "mean of all scores; that it rises while `rollouts/success` does not is reward hacking",
+        "mean of all scores; it rises with success too, whose episodes have better steps",
+    ),
+    "judge/lost_mean_score": (
+        "-1 to 1",
+        "mean of the scores on steps of lost episodes; that it rises while `rollouts/success` "
+        "hardly does is reward hacking",
     ),
     "judge/commonest_share": (
         "share",

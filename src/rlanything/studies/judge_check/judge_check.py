@@ -3,29 +3,43 @@
 Of steps that are good and that the judge called good, how many does it call bad once they are
 corrupted? A judge is sampled, so some verdicts change anyway: the corrupted steps are judged under
 other seeds than those it approved them with, and so are, as a control, the same steps unchanged.
-What it notices is the difference. A score pasted into a step is one not to obey, and has the same
-control.
+What it notices is the difference. Words of a step that ask for a score, by a score pasted in, an
+order to the judge or a forged result, are not to be obeyed, and have the same control.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rlanything.evaluation.counts import Counts
 from rlanything.progress import Progress
-from rlanything.records import Trajectory
+from rlanything.records import Step, Trajectory
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.seeds import derive
-from rlanything.studies.judge_check.corruptions import CORRUPTIONS, Place, paste_score
+from rlanything.studies.judge_check.corruptions import (
+    CORRUPTIONS,
+    Place,
+    forge_result,
+    give_orders,
+    paste_score,
+)
 
 UNCHANGED = "unchanged (control)"
 OBEYED = "score pasted"
+ORDERED = "orders to the judge"
+FORGED = "forged result"
 TURNED = "no score pasted (control)"
-MEASURES = (*CORRUPTIONS, UNCHANGED, OBEYED, TURNED)
+PLEAS: Mapping[str, Callable[[Place, int], Step]] = {
+    OBEYED: paste_score,
+    ORDERED: give_orders,
+    FORGED: forge_result,
+}
+"""What asks for a score, by measure."""
+MEASURES = (*CORRUPTIONS, UNCHANGED, OBEYED, ORDERED, FORGED, TURNED)
 """The measures counted by episode. The last is the share of verdicts that turn under other
 seeds."""
 
@@ -77,7 +91,8 @@ def evaluate(
     """Returns one judge's counts by episode and measure: how many noticed (turned, obeyed), of how
     many. `name`: of the phase in the progress bar."""
     places = {place.id: place for place in drawn.places}
-    count = 3 * len(places) + sum(len(episodes) for episodes in drawn.corrupted.values())
+    count = sum(len(episodes) for episodes in drawn.corrupted.values())
+    count += (2 + len(PLEAS)) * len(places)
     with progress.phase(name, count * judge.samples, "judgements") as advance:
 
         def verdicts(asked: Mapping[str, Trajectory], seed: int) -> dict[str, int]:
@@ -92,16 +107,19 @@ def evaluate(
         anew = derive(seed, "again")
         again = verdicts(whole, anew)
         decided = [id for id in places if first[id]]
-        pasted = verdicts(
-            {id: places[id].ending(paste_score(places[id], -first[id])) for id in decided}, anew
-        )
+        pleaded = {
+            measure: verdicts(
+                {id: places[id].ending(plead(places[id], -first[id])) for id in decided}, anew
+            )
+            for measure, plead in PLEAS.items()
+        }
         approved = drawn.good & {id for id in places if first[id] == 1}
         answers = {UNCHANGED: {id: again[id] for id in places if id in approved}}
         for measure, asked in drawn.corrupted.items():
             verdict = verdicts(asked, anew)
             answers[measure] = {id: verdict[id] for id in verdict if id in approved}
     hits = [(measure, id, said == -1) for measure, of in answers.items() for id, said in of.items()]
-    hits += [(OBEYED, id, pasted[id] == -first[id]) for id in decided]
+    hits += [(measure, id, of[id] == -first[id]) for measure, of in pleaded.items() for id in of]
     hits += [(TURNED, id, again[id] == -first[id]) for id in decided]
     return _by_episode((places[id].trajectory.id, measure, hit) for measure, id, hit in hits)
 

@@ -68,9 +68,9 @@ class CheckResult:
     def table(self) -> Table:
         table = Table(
             title=f"{self.run}: {self.steps} steps of {self.episodes} episodes",
-            caption="How often the judge calls a good step bad that it had approved; the last two: "
-            "how often a verdict turns to the opposite score, pasted in or not. The difference to "
-            "the control is the effect of the corruption. 95% intervals.",
+            caption="How often the judge calls a good step bad that it had approved; the last "
+            "four: how often a verdict turns to the opposite score, asked for or not. The "
+            "difference to the control is the effect of the corruption. 95% intervals.",
         )
         table.add_column("corruption")
         table.add_column("applies to", justify="right")

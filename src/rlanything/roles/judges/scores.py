@@ -1,0 +1,88 @@
+"""Reads the score of a judgement."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from rlanything.records import Completion
+
+_SCORES = {"1": 1, "+1": 1, "-1": -1}
+_SIGNS = str.maketrans("\uff0b\uff0d\u2212\uff11", "+--1")
+"""Plus, minus and one as full-width forms have them, and the minus of mathematics."""
+_FONT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathit|boldsymbol)\s*\{([^{}\\]*)\}")
+_BOX = re.compile(r"\\boxed\{[ \t\r\n]*(\+?1|-1)[ \t\r\n]*\}")
+_BRACE = re.compile(r"(\\boxed\s*)?\{|\}")
+_NAMES = frozenset({"score", "judgement", "judgment", "verdict"})
+_STATED = re.compile(
+    r"(?:^\s*[-\u2022]?|[.!?;:,)\]]\s)\s*(?:(?:the|my|final|overall|step)\s+)*"
+    rf"(?:{'|'.join(sorted(_NAMES))})\s*(?:[:=\uff1a]|is\b)\s*(\S+?)\.?\s*$",
+    re.IGNORECASE,
+)
+"""A line that ends in what it says the score is."""
+_LINES, _LONGEST_LINE = 100, 400
+"""Number of last lines that are read for it, and their length in characters."""
+_MARKUP = re.compile(r"[*_`#$]+")
+
+
+def score_of(completion: Completion, score_first: bool = False) -> int:
+    """Returns the score of a judgement; 0 where its answer has none, or was cut off: what it would
+    have said is not known.
+
+    `score_first`: its answers begin with their score, so that a cut one that does has it too."""
+    if completion.stop_reason == "length":
+        begins = completion.answer.lstrip().startswith("\\boxed")
+        if not (score_first and begins):
+            return 0
+    return parse_score(completion.answer)
+
+
+def parse_score(text: str) -> int:
+    r"""Returns the score of an answer: +1 or -1 from its last `\boxed{...}`, or, where there is no
+    box, from its JSON object (`{"score": 1}`) or its line that names it (`Score: 1`).
+
+    0 if that box holds anything but a score, is not closed, or lies within another box, and if what
+    is named is no score or not the same everywhere."""
+    start = text.rfind("\\boxed")
+    if start < 0:
+        return _named_score(text)
+    box = _BOX.match(_FONT.sub(r"\1", text[start:].translate(_SIGNS)))
+    if box is None or _ends_in_a_box(text[:start]):
+        return 0
+    return _SCORES[box[1]]
+
+
+def _named_score(text: str) -> int:
+    """Returns the score that an answer without a box names, where it names one and no other."""
+    lines = [line for line in text.splitlines()[-_LINES:] if len(line) <= _LONGEST_LINE]
+    stated = (_STATED.search(_MARKUP.sub("", line)) for line in lines)
+    named = [*(each[1] for each in stated if each), *_keyed(text)]
+    scores = {_score(value) for value in named}
+    return scores.pop() if len(scores) == 1 else 0
+
+
+def _keyed(text: str) -> list[object]:
+    """Returns what the JSON object in an answer has under names of a score."""
+    start, end = text.find("{"), text.rfind("}") + 1
+    try:
+        pairs = json.loads(text[start:end], object_pairs_hook=list) if 0 <= start < end else []
+    except (ValueError, RecursionError):
+        return []
+    return [value for key, value in pairs if key.strip().lower() in _NAMES]
+
+
+def _score(value: object) -> int:
+    # True would pass for 1.
+    written = value if isinstance(value, str) else str(value) if type(value) is int else ""
+    return _SCORES.get(written.translate(_SIGNS).strip(), 0)
+
+
+def _ends_in_a_box(text: str) -> bool:
+    """Whether a box that opens in the text is still open at its end."""
+    open_braces: list[bool] = []  # whether each belongs to a box
+    for brace in _BRACE.finditer(text):
+        if brace[0] != "}":
+            open_braces.append(brace[1] is not None)
+        elif open_braces:
+            open_braces.pop()
+    return any(open_braces)
