@@ -151,11 +151,14 @@ def _mu(past: Past) -> str | None:
 
 def _weights(past: Past) -> str | None:
     rows = past[-LOPSIDED_ITERATIONS:]
-    # None: |f-| is 0, nothing was lost; where nothing was judged, that says nothing.
+    # None: |f-| is 0, nothing was lost. Where nothing was judged, or could be read, no ratio says
+    # anything of the tasks.
     ratios = [
         read(row, WEIGHT_RATIO)
         for row in rows
-        if WEIGHT_RATIO in row and read(row, "judge/commonest_share") is not None
+        if WEIGHT_RATIO in row
+        and read(row, "judge/commonest_share") is not None
+        and (read(row, "judge/unparsable_rate") or 0.0) < UNREADABLE
     ]
     if len(ratios) < LOPSIDED_ITERATIONS:
         return None

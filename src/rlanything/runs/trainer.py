@@ -54,7 +54,7 @@ from rlanything.runs.results import IterationRecord
 from rlanything.runs.retention import retain
 from rlanything.runs.stopping import Plays, Stopped, Stopper
 from rlanything.runs.store.store import Store
-from rlanything.runs.summary import closing_lines, iteration_line, judge_line
+from rlanything.runs.summary import LEGEND, closing_lines, iteration_line, judge_line, resuming_line
 from rlanything.runs.trackers import check_trackers, tracking
 
 MAX_LOSSES = 3
@@ -274,7 +274,8 @@ class Trainer:
             )
         self._store.write_pool(self._pool)
         retain(self._directory, self._store, self._recipe, done)
-        self._progress.log(f"resuming after iteration {done}")
+        planned = self._recipe.loop.iterations
+        self._progress.log(resuming_line(self._directory, done, planned))
         if any(change.startswith("cluster.seats=") for change in self._changes):
             self._progress.log("on another number of seats results are the same up to rounding")
 
@@ -317,6 +318,8 @@ class Trainer:
         self._progress.seconds.pop("iterations", None)  # of a loop that was left
         with self._progress.phase("iterations", iterations, "iterations") as advance:
             advance(done)
+            if done < iterations:
+                self._progress.log(LEGEND)
             for iteration in range(done + 1, iterations + 1):
                 plays.watch(result := loop.iterate(iteration))
                 seconds = (time.perf_counter() - begun) / (iteration - done)

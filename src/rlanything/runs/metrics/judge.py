@@ -27,7 +27,7 @@ JUDGE = {
     "judge/weight_ratio": (
         "ratio",
         "norm of f+ over norm of f- of Theorem 2; near 1 the judge learns from won and lost "
-        "episodes alike. 0: nothing won, null: nothing lost",
+        "episodes alike. 0: nothing won, null: no lost step was called bad, or nothing was lost",
     ),
     "judge/outcome_accuracy": (
         "share",
