@@ -6,10 +6,11 @@ import io
 import sys
 
 import pytest
+import rich.console
 from rich.console import Console
 from rich.table import Table
 
-from rlanything.progress import Progress
+from rlanything.progress import Progress, RunWarning, progress_of
 from rlanything.terminal import (
     Terminal,
     literal,

@@ -113,4 +113,5 @@ def progress_of(wanted: bool | Progress | None) -> Progress:
     quiet = not (sys.stdout.isatty() if wanted is None else wanted)
     if not Terminal().is_jupyter:
         return Progress(Terminal(quiet=quiet))
-    return Progress(Terminal(quiet=quiet, force_jupyter=False, color_system=None))
+    plain = Terminal(quiet=quiet, force_jupyter=False, force_terminal=False, color_system=None)
+    return Progress(plain)

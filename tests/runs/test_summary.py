@@ -11,8 +11,9 @@ from helpers.results import evaluation_record
 from rlanything.algorithm.curriculum import Pool
 from rlanything.config.recipe import load_recipe
 from rlanything.records import Task
+from rlanything.runs.recovery import resuming_line
 from rlanything.runs.store.store import Store
-from rlanything.runs.summary import closing_lines, resuming_line
+from rlanything.runs.summary import closing_lines
 
 HALF = {"good steps": (5, 10), "bad steps": (5, 10)}
 WELL = {"good steps": (9, 10), "bad steps": (9, 10)}

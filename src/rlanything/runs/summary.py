@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -106,7 +105,7 @@ def iteration_line(record: IterationRecord, iterations: int, seconds_left: float
 LEGEND = (
     "in each iteration's line: `balanced` is Process Acc (chance: 50%); `mu` is above 1 if the "
     "judge tells won from lost episodes better than chance; `KL` is in nats a token, from the "
-    "model that sampled; `log-probs off by`: learner against sampler, policy, judge (docs/metrics)"
+    "model that sampled; `log-probs off by`: learner against sampler, policy, judge (metrics.md)"
 )
 
 
@@ -118,14 +117,6 @@ def _tasks(value: Callable[[str], float]) -> str:
     if not accepted + rejected:
         return proposed
     return f"{proposed} (of those before: {accepted:.0f} accepted, {rejected:.0f} rejected)"
-
-
-def resuming_line(directory: Path, done: int, planned: int) -> str:
-    """Says where a resumed run goes on; of one that is finished, how to give it more."""
-    if done < planned:
-        return f"resuming after iteration {done}"
-    more = f"rlanything resume {shlex.quote(str(directory))} loop.iterations={done + 10}"
-    return f"this run is finished: it has all {planned} iterations; `{more}` gives it more"
 
 
 def _rollout_success(metrics: Numbers) -> str:
