@@ -162,9 +162,21 @@ def _registered(kind: str, name: str) -> Any:
         ) from fault
 
 
+def extras_of(kind: str, name: str) -> list[str]:
+    """Returns the extras that a registered plug-in needs; none for a `module:name`."""
+    entries = entry_points(group=_group(kind))
+    return _extras(entries[name]) if name in entries.names else []
+
+
+def _extras(entry: EntryPoint) -> list[str]:
+    # `EntryPoint.extras` takes `reasoning-gym` for two.
+    _, _, listed = entry.value.partition("[")
+    return [extra.strip() for extra in listed.rstrip("] ").split(",") if extra.strip()]
+
+
 def _remedy(entry: EntryPoint, fault: ModuleNotFoundError) -> str:
-    if entry.dist and entry.extras:
-        package = f"{entry.dist.name}[{','.join(entry.extras)}]"
+    if entry.dist and (extras := _extras(entry)):
+        package = f"{entry.dist.name}[{','.join(extras)}]"
         return f"install its extra with `pip install '{package}'`"
     return f"install what provides {fault.name}"
 
