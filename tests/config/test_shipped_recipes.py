@@ -137,6 +137,9 @@ def test_the_command_lists_them():
     assert rows["quickstart"]["needs"] == "[alfworld]"
     assert rows["guess"]["needs"] == ""
     assert rows["guess-nano"]["needs"] == "model"
-    assert [line.split()[0] for line in table.splitlines()[1:3]] == ["tiny", "quickstart"]
+    assert [line.split()[0] for line in table.splitlines() if line[:1].strip()][1:3] == [
+        "tiny",
+        "quickstart",
+    ]
     assert max(map(len, table.splitlines())) <= 80
-    assert len(table.splitlines()) < 3 * len(rows) + 8
+    assert len(table.splitlines()) < 4 * len(rows)
