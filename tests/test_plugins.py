@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from helpers.command import call
 from helpers.events import points
 from helpers.outside import BROKEN, install_toys, python_path
+from rlanything import plugins
 from rlanything.plugins import PluginError, load_plugin, plugin_names
 from rlanything.runs.metrics import registry
 from rlanything.runs.report.facts import Reader
@@ -208,3 +210,16 @@ def test_an_error_of_ones_own_module_is_told_with_its_place(site: Path) -> None:
         load_plugin("loss", "mine_at_fault:first")
     assert "name 'third' is not defined" in str(caught.value)
     assert "mine_at_fault.py, line 2" in str(caught.value)
+
+
+def test_the_extra_of_a_plug_in_may_have_a_hyphen(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = "rlanything.domains"
+    known = EntryPoints(
+        [
+            EntryPoint("puzzles", "nowhere.puzzles:Puzzles [word-games, gui]", group),
+            EntryPoint("plain", "nowhere.plain:Plain", group),
+        ]
+    )
+    monkeypatch.setattr(plugins, "entry_points", lambda group: known)
+    assert plugins.extras_of("domain", "puzzles") == ["word-games", "gui"]
+    assert plugins.extras_of("domain", "plain") == plugins.extras_of("domain", "own:Class") == []

@@ -6,10 +6,11 @@ import io
 import sys
 
 import pytest
+import rich.console
 from rich.console import Console
 from rich.table import Table
 
-from rlanything.progress import Progress
+from rlanything.progress import Progress, RunWarning, progress_of
 from rlanything.terminal import (
     Terminal,
     literal,
@@ -111,3 +112,17 @@ def test_a_fault_of_the_program_shows_its_message(capsys: pytest.CaptureFixture[
     said = capsys.readouterr().err
     assert said.startswith("Traceback (most recent call last):\n")
     assert said.endswith("RuntimeError: \\x1b]0;title\\x07\n")
+
+
+def test_a_warning_of_a_run_that_shows_nothing_is_one_of_python() -> None:
+    with pytest.warns(RunWarning, match=r"KL of 262 nats\\n a token"):
+        Progress(Console(quiet=True)).warn("KL of 262 nats\n a token")
+
+
+def test_lines_in_a_notebook_are_plain_text(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
+    shown = progress_of(True)
+    shown.warn("large updates")
+    with shown.live(), shown.phase("rollouts", 1, "episodes"):
+        shown.log("[one]")
+    assert capsys.readouterr().out == "large updates\n[one]\n"

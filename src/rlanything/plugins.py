@@ -13,6 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
@@ -88,15 +89,17 @@ def make_plugin(
     options: Mapping[str, Any],
     protocol: type,
     provided: Mapping[str, Callable[[], Any]] = MappingProxyType({}),
+    remedy: str = "add them",
 ) -> Any:
     """Returns what a plug-in's class or factory makes of `options`: something with all that
     `protocol` has.
 
     Parameters called as in `provided` are filled from there, where it takes them and `options` do
-    not name them. Raises `PluginError` where there is no such plug-in, for options that it does not
-    take, and, before anything is called, for what makes no such thing."""
+    not name them. `remedy`: what to do about a class that lacks methods. Raises `PluginError` where
+    there is no such plug-in, for options that it does not take, and, before anything is called, for
+    what makes no such thing."""
     make = load_plugin(kind, name)
-    _check_maker(kind, name, make, protocol)
+    _check_maker(kind, name, make, protocol, remedy)
     parameters = inspect.signature(make).parameters
     given = {
         parameter: provided[parameter]()
@@ -107,7 +110,8 @@ def make_plugin(
         inspect.signature(make).bind(**given, **options)
     except TypeError as fault:
         known = ", ".join(p for p in parameters if p not in provided) or "none"
-        raise PluginError(f"{kind} {name}: {fault}; its options are: {known}") from fault
+        unknown = _unknown_option(parameters, options)
+        raise PluginError(f"{kind} {name}: {fault}{unknown}; its options are: {known}") from fault
     made = make(**given, **options)
     if lacking := missing_members(made, protocol):
         raise PluginError(f"{kind} {name} gives no {kind}: it lacks {lacking}")
@@ -119,7 +123,18 @@ def missing_members(part: object, protocol: type) -> str:
     return _lacking(part, _members(protocol))
 
 
-def _check_maker(kind: str, name: str, make: object, protocol: type) -> None:
+def _unknown_option(parameters: Mapping[str, inspect.Parameter], options: Mapping[str, Any]) -> str:
+    """Returns which of the options is none of the parameters, and which one is near; "" without.
+    Python names a missing one first, which may be the one that was meant."""
+    for option in options:
+        if option in parameters:
+            continue
+        near = get_close_matches(option, parameters, 1)
+        return f"; {option} is no option of it{f', did you mean {near[0]}?' if near else ''}"
+    return ""
+
+
+def _check_maker(kind: str, name: str, make: object, protocol: type, remedy: str) -> None:
     """Raises `PluginError` for what is neither a class with the protocol's methods, nor a function
     that says it returns one: whatever else can be called may do anything at all."""
     made = make
@@ -136,7 +151,7 @@ def _check_maker(kind: str, name: str, make: object, protocol: type) -> None:
         )
     methods = [member for member in _members(protocol) if callable(getattr(protocol, member, None))]
     if lacking := _lacking(made, methods):
-        raise PluginError(f"{kind} {name} is no {kind}: it lacks {lacking} of {place}; add them")
+        raise PluginError(f"{kind} {name} is no {kind}: it lacks {lacking} of {place}; {remedy}")
 
 
 def _members(protocol: type) -> list[str]:
@@ -193,9 +208,21 @@ def _registered(kind: str, name: str) -> Any:
         ) from fault
 
 
+def extras_of(kind: str, name: str) -> list[str]:
+    """Returns the extras that a registered plug-in needs; none for a `module:name`."""
+    entries = entry_points(group=_group(kind))
+    return _extras(entries[name]) if name in entries.names else []
+
+
+def _extras(entry: EntryPoint) -> list[str]:
+    # `EntryPoint.extras` takes `reasoning-gym` for two.
+    _, _, listed = entry.value.partition("[")
+    return [extra.strip() for extra in listed.rstrip("] ").split(",") if extra.strip()]
+
+
 def _remedy(entry: EntryPoint, fault: ModuleNotFoundError) -> str:
-    if entry.dist and entry.extras:
-        package = f"{entry.dist.name}[{','.join(entry.extras)}]"
+    if entry.dist and (extras := _extras(entry)):
+        package = f"{entry.dist.name}[{','.join(extras)}]"
         return f"install its extra with `pip install '{package}'`"
     return f"install what provides {fault.name}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -21,6 +22,10 @@ from rlanything.terminal import Terminal, one_line
 
 LONG_SECONDS = 20.0
 """Phases that took longer leave a line where there is no terminal to show a bar."""
+
+
+class RunWarning(UserWarning):
+    """A line about a run that should be seen although its progress is shown nowhere."""
 
 
 class Progress:
@@ -83,8 +88,12 @@ class Progress:
         self._print(line, None)
 
     def warn(self, line: str) -> None:
-        """Prints a line that should be seen."""
-        self._print(line, "bold yellow")
+        """Prints a line that should be seen. Where nothing is shown it is a Python warning, which
+        a program sees once."""
+        if self.console.quiet:
+            warnings.warn(one_line(line), RunWarning, stacklevel=2)
+        else:
+            self._print(line, "bold yellow")
 
     def _print(self, line: str, style: str | None) -> None:
         # Whatever console it was given: a line may quote a model, a task or a file's name.
@@ -98,7 +107,11 @@ class Progress:
 
 def progress_of(wanted: bool | Progress | None) -> Progress:
     """Returns what shows a run's progress: True: on stdout; False: nowhere; None: on stdout where
-    that is a terminal."""
+    that is a terminal. In a notebook its lines are plain text."""
     if isinstance(wanted, Progress):
         return wanted
-    return Progress(Terminal(quiet=not (sys.stdout.isatty() if wanted is None else wanted)))
+    quiet = not (sys.stdout.isatty() if wanted is None else wanted)
+    if not Terminal().is_jupyter:
+        return Progress(Terminal(quiet=quiet))
+    plain = Terminal(quiet=quiet, force_jupyter=False, force_terminal=False, color_system=None)
+    return Progress(plain)

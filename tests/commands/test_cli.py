@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -185,3 +187,15 @@ def test_eval_of_an_unknown_split_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "unknown split" in refused(monkeypatch, capsys, "eval", "random", "--split", "soon")
+
+
+def test_a_typo_is_told_before_anything_heavy_is_imported() -> None:
+    program = (
+        "import sys\nfrom rlanything.cli import main\n"
+        "sys.argv = ['rlanything', 'train', 'guess', 'loop.nope=1']\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 2\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "override loop.nope" in done.stderr

@@ -248,3 +248,23 @@ def test_offload_without_seats_is_refused() -> None:
     data = {"name": "r", "domain": {"name": "alfworld"}, "cluster": {"offload": True}}
     with pytest.raises(RecipeError, match="offload: only learners on several seats rest"):
         load_recipe(data)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("polcy.learning_rate=1", "override polcy.learning_rate: polcy: unknown key, did you mean"),
+        ("policy.learnin_rate=1", "policy.learnin_rate: unknown key, did you mean learning_rate?"),
+        ("policy={learnig_rate: 1}", "override policy: policy.learnig_rate: unknown key, did you"),
+        ("loop.nope=1", "override loop.nope: loop.nope: unknown key; known here: iterations"),
+    ],
+)
+def test_a_typo_in_an_override_names_the_override_and_what_was_meant(
+    override: str, said: str
+) -> None:
+    with pytest.raises(RecipeError) as error:
+        load_recipe("tiny", [override])
+    assert said in str(error.value)
+    key, _, value = override.partition("=")
+    with pytest.raises(RecipeError, match="unknown key"):
+        load_recipe("tiny", {key: yaml.safe_load(value)})

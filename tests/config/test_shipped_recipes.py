@@ -134,3 +134,12 @@ def test_the_command_lists_them():
     assert rows["guess"]["domain"] == "guess:Guess"
     table = CliRunner().invoke(app, []).stdout
     assert all(name in table for name in rows)
+    assert rows["quickstart"]["needs"] == "[alfworld]"
+    assert rows["guess"]["needs"] == ""
+    assert rows["guess-nano"]["needs"] == "model"
+    assert [line.split()[0] for line in table.splitlines() if line[:1].strip()][1:3] == [
+        "tiny",
+        "quickstart",
+    ]
+    assert max(map(len, table.splitlines())) <= 80
+    assert len(table.splitlines()) < 4 * len(rows)

@@ -97,3 +97,26 @@ def test_a_registered_domain_that_is_gone_says_so(installed):
 
 def test_a_domains_own_complaint_is_passed_on():
     assert complaint(f"{__name__}:Plain", {"size": -1}).startswith("size must not be negative")
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("pettingzoo", "as an environment of Gymnasium"), ("mcp", "agents.md"), ("TRL", "TextDomain")],
+)
+def test_libraries_that_are_not_here_have_a_remedy(name: str, remedy: str) -> None:
+    with pytest.raises(DomainError, match=rf"unknown domain '{name}': use one of .*{remedy}"):
+        load_domain(name, {})
+
+
+def test_a_class_with_reset_and_step_alone_is_told_to_inherit(monkeypatch, tmp_path) -> None:
+    source = "class Env:\n    def reset(self): ...\n    def step(self, action): ...\n"
+    (tmp_path / "trl_style.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DomainError, match=r"inherit rlanything\.TextDomain, which has all but"):
+        load_domain("trl_style:Env", {})
+
+
+def test_an_option_of_another_domain_is_named_with_the_one_that_was_meant() -> None:
+    with pytest.raises(DomainError, match="win_at is no option of it, did you mean win"):
+        load_domain("gymnasium", {"id": "FrozenLake-v1", "win_at": 1})

@@ -645,3 +645,16 @@ def test_the_embedded_engines_memory_has_the_engines_own_limits():
 @pytest.mark.parametrize("file", sorted(Path(rlanything.planning.__path__[0]).glob("*.py")))
 def test_planning_names_no_engine(file):
     assert not re.search(r"(Embedded|VLLM|OpenAI)EngineConfig", file.read_text())
+
+
+def test_a_domain_that_cannot_rewrite_has_no_adapter_in_its_plan() -> None:
+    recipe = load_recipe("gymnasium")
+    plan = make_plan(recipe, "l4", 1)
+    planned = figures(plan)
+    assert planned["adapter"].how == "none: this domain cannot rewrite its tasks"
+    assert not [name for name in planned if "adapter" in name and "/total" in name]
+    assert "adapter: answers" not in planned
+    assert planned["episodes"].value == (
+        recipe.loop.tasks_per_iteration * recipe.loop.rollouts_per_task
+    )
+    assert "adapter: answers" in figures(make_plan(load_recipe("tiny"), "l4", 1))

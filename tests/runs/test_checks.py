@@ -231,3 +231,8 @@ def test_every_check_is_one_line_with_a_remedy() -> None:
         assert "\n" not in check.line()
         assert check.remedy in check.line()
         assert check.remedy == RULES[check.name].remedy
+
+
+def test_scores_that_nobody_could_read_say_nothing_of_the_tasks() -> None:
+    unread = {"judge/weight_ratio": None, "judge/unparsable_rate": 1.0}
+    assert "weight ratio" not in raised(*[unread] * 12)

@@ -339,3 +339,45 @@ def test_two_hundred_iterations_open_in_two_seconds(chromium: Any, tmp_path: Pat
 
     run = make_run(tmp_path / "run", 200, tasks=8, episodes=4, steps=4, say=long)
     assert_quick(chromium, tmp_path, run, 2.0)
+
+
+def test_on_a_telephone_nothing_leaves_its_card_and_axes_can_be_read(
+    chromium: Any, file: Path
+) -> None:
+    page = chromium.new_page(viewport={"width": 390, "height": 844})
+    page.goto(file.as_uri())
+    page.wait_for_selector("#summary")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    outside = """[...document.querySelectorAll('.card .tag')].filter((tag) => {
+        const [own, card] = [tag, tag.closest('.card')].map((e) => e.getBoundingClientRect());
+        return own.right > card.right; }).length"""
+    assert page.evaluate(outside) == 0
+    sizes = """[...document.querySelectorAll('#curves svg text.tick')].map((text) => {
+        const svg = text.closest('svg');
+        return 11 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width; })"""
+    assert min(page.evaluate(sizes)) >= 9.0
+    page.close()
+
+
+def test_two_iterations_have_a_tick_each(chromium: Any, tmp_path: Path) -> None:
+    opened = open_report(chromium, report_of(tmp_path, make_run(tmp_path / "run", 2)))
+    ticks = """[...document.querySelectorAll('#curves figure:last-of-type svg')].map((svg) =>
+        [...svg.querySelectorAll('text.tick[text-anchor=middle]')].map((t) => t.textContent))"""
+    assert ["1", "2"] in opened.page.evaluate(ticks)
+    opened.page.close()
+
+
+def test_an_id_in_full_is_no_part_of_another(opened: Opened) -> None:
+    index = "JSON.parse(document.getElementById('facts').textContent).runs[0].index"
+    ids = opened.page.evaluate(f"{index}.tasks.map(t => t.id)")
+    short = next(one for one in ids if any(one != two and one in two for two in ids))
+    opened.page.fill("#trajectories input[type=search]", short)
+    opened.page.click("#trajectories .list button >> nth=0")
+    shown = opened.page.eval_on_selector_all("#trajectories .list li", "all => all.length")
+    rows = opened.page.evaluate(
+        f"(id) => {{ const i = {index};"
+        " const at = i.columns.indexOf('task');"
+        " return i.rows.filter((row) => i.tasks[row[at]].id === id).length; }",
+        short,
+    )
+    assert shown == rows

@@ -11,6 +11,7 @@ from helpers.results import evaluation_record
 from rlanything.algorithm.curriculum import Pool
 from rlanything.config.recipe import load_recipe
 from rlanything.records import Task
+from rlanything.runs.recovery import resuming_line
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import closing_lines
 
@@ -156,3 +157,10 @@ def test_who_brings_code_is_told_to_allow_it_again(tmp_path):
     line = closing_lines(tmp_path, store, own, Pool([Task("r", "")], 0.2, 0.8), 60.0)[-1]
     store.close()
     assert f"eval {tmp_path} --split ood --allow-code` plays" in line
+
+
+def test_a_finished_run_says_how_to_give_it_more(tmp_path: Path) -> None:
+    assert resuming_line(tmp_path, 3, 8) == "resuming after iteration 3"
+    said = resuming_line(Path("runs/my run"), 8, 8)
+    assert said.startswith("this run is finished: it has all 8 iterations")
+    assert "`rlanything resume 'runs/my run' loop.iterations=18`" in said

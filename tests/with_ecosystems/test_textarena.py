@@ -15,7 +15,7 @@ from helpers.ecosystems import trained
 from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint
 from rlanything.config.problems import TrustError
 from rlanything.config.recipe import load_recipe
-from rlanything.domains.base import DomainError, StepResult
+from rlanything.domains.base import DomainError, EpisodeError, StepResult
 from rlanything.domains.textarena.domain import TextArenaDomain
 from rlanything.domains.textarena.opponents import listed_moves
 
@@ -149,6 +149,37 @@ def test_what_does_not_fit_is_refused_in_one_line(options: dict[str, Any], said:
     with pytest.raises(DomainError, match=said) as error:
         TextArenaDomain(**options)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("game", ["Nim-v0", "ConnectFour-v0", "IteratedPrisonersDilemma-v0"])
+def test_a_game_that_offers_no_moves_needs_them_named(game: str) -> None:
+    for options in ({"opponent": "random"}, {"opponent": lambda _: "[0 1]", "actions": "listed"}):
+        with pytest.raises(DomainError, match="does not say which moves are possible"):
+            TextArenaDomain(game, **options)
+    TextArenaDomain(game, opponent=lambda _: "[0 1]")
+
+
+def test_a_random_opponent_draws_from_named_moves_where_the_game_offers_none() -> None:
+    moves = ["[Cooperate]", "[Defect]"]
+    domain = TextArenaDomain("IteratedPrisonersDilemma-v0", opponent="random", actions=moves)
+    environment, _ = begun(domain)
+    assert environment.step("> [Cooperate]").observation.choices == tuple(moves)
+
+
+def test_a_game_that_an_opponents_invalid_move_ends_counts_neither_way() -> None:
+    domain = TextArenaDomain("Nim-v0", opponent=lambda _: "[9 9]")
+    environment, _ = begun(domain)
+    with pytest.raises(EpisodeError, match="invalid move of the opponent") as ended:
+        environment.step("> [0 1]")
+    assert not ended.value.lost
+
+
+def test_what_the_policy_says_offers_its_opponent_nothing() -> None:
+    domain = TextArenaDomain("TicTacToe-v0", opponent="random", actions="listed")
+    environment, _ = begun(domain)
+    result = environment.step("> [4] Available moves: [4]")
+    assert result.observation.choices
+    assert "[4]" not in result.observation.choices
 
 
 def test_an_opponent_that_fails_costs_the_episode() -> None:

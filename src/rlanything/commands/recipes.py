@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from rlanything.terminal import show, write_json
+
+if TYPE_CHECKING:
+    from rlanything.config.recipe import Recipe
+
+START = ("tiny", "quickstart", "guess", "guess-nano")
+"""Recipes for a first try: minutes on two CPU cores, with no model to download."""
 
 
 def recipes(
@@ -17,17 +23,42 @@ def recipes(
     from rlanything.config.recipe import load_recipe
     from rlanything.config.shipped import shipped_recipes
 
+    loaded = {name: (what, load_recipe(name)) for name, what in shipped_recipes().items()}
     rows = [
-        {"name": name, "what": what, "domain": load_recipe(name).domain.name}
-        for name, what in shipped_recipes().items()
+        {"name": name, "what": what, "domain": recipe.domain.name, "needs": _needs(recipe)}
+        for name, (what, recipe) in loaded.items()
     ]
     if as_json:
         write_json({"recipes": rows})
         return
-    table = Table()
-    table.add_column("name", no_wrap=True)
+    places = {name: place for place, name in enumerate(START)}
+    table = Table(box=None, pad_edge=False)
+    table.add_column("recipe", no_wrap=True)
+    table.add_column("needs")
     table.add_column("what it is")
-    table.add_column("domain", no_wrap=True)
-    for row in rows:
-        table.add_row(row["name"], row["what"], row["domain"])
+    for row in sorted(rows, key=lambda row: places.get(row["name"], len(START))):
+        if row["name"] not in START and START[-1] in places:
+            places.clear()  # the first of the others
+            table.add_section()
+            table.add_row()
+        table.add_row(row["name"], row["needs"] or "-", row["what"])
     show(table)
+    show(
+        "\nThe first four take minutes on two CPU cores. [name]: an extra, as in "
+        "`pip install 'rlanything[name]'`; model: its weights, downloaded or made first; "
+        "`rlanything plan NAME` estimates memory and time."
+    )
+
+
+def _needs(recipe: Recipe) -> str:
+    """Returns what a recipe needs beyond the library: extras, and models that do not ship."""
+    from rlanything.engines.shipped import NAMES
+    from rlanything.plugins import extras_of
+
+    needs = [f"[{extra}]" for extra in extras_of("domain", recipe.domain.name)]
+    if recipe.domain.name == "osworld":
+        needs.append("make osworld")
+    shipped = {*NAMES, "policy", "judge"}  # the adapter's may be that of another role
+    if any(role.model not in shipped for role in recipe.roles):
+        needs.append("model")
+    return ", ".join(needs)

@@ -30,10 +30,14 @@ def train(
     allow_code: ALLOW_CODE = False,
 ) -> None:
     """Run the closed loop that a recipe describes."""
+    from rlanything.config.recipe import load_recipe
+
+    # Read before torch is imported: a typo is told at once.
+    loaded = load_recipe(recipe, overrides or [], allow_code=allow_code)
     from rlanything.runs.trainer import Trainer
 
     progress = Progress(Terminal())
-    trainer = Trainer(recipe, overrides=overrides or [], allow_code=allow_code, progress=progress)
+    trainer = Trainer(loaded, allow_code=allow_code, progress=progress)
     train_to_the_end(trainer, progress)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
@@ -73,8 +74,19 @@ def first_problem(error: ValidationError, data: object) -> str:
         message = f"{message[0].lower()}{message[1:]}"
         if key[-1:] not in [[name] for name in _SECRET] and not isinstance(given, dict):
             message += f" (got {reprlib.repr(given)})"
+    else:
+        known = str(problem.get("ctx", {}).get("known"))
+        if near := get_close_matches(str(key[-1]), known.split(", "), 1):
+            message = f"unknown key, did you mean {near[0]}? known here: {known}"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return f"{dotted(key) or 'recipe'}: {message}{more}"
+
+
+def unknown_key(error: ValidationError, data: object) -> str | None:
+    """Returns the dotted key of the first of pydantic's complaints if it is that there is no such
+    key; None for another complaint."""
+    problem = error.errors(include_url=False)[0]
+    return dotted(_key(problem, data)) if problem["type"] == "unknown_key" else None
 
 
 def _key(problem: ErrorDetails, data: object) -> list[int | str]:

@@ -12,7 +12,13 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 
 from rlanything.config.cluster import ClusterConfig
 from rlanything.config.engines import ConfigSection
-from rlanything.config.problems import RecipeError, TrustError, first_problem, refused_trust
+from rlanything.config.problems import (
+    RecipeError,
+    TrustError,
+    first_problem,
+    refused_trust,
+    unknown_key,
+)
 from rlanything.config.roles import (
     AdapterConfig,
     JudgeConfig,
@@ -213,7 +219,7 @@ def load_recipe(
     if known is not None:
         said |= texts(known.model_dump())
     trust = Trust(allow_code, said, frozenset([*names_in(typed), *ships]), limits)
-    recipe = _make(data, place, trust)
+    recipe = _make(data, place, trust, overrides)
     look = trust.all_code or bool(ships)
     if folder is not None:
         recipe = _with_neighbours(recipe, folder, look)
@@ -221,13 +227,24 @@ def load_recipe(
     return recipe
 
 
-def _make(data: dict[str, Any], place: str, trust: Trust) -> Recipe:
+def _make(data: dict[str, Any], place: str, trust: Trust, overrides: Overrides) -> Recipe:
     try:
         return Recipe.model_validate(data, context=trust)
     except ValidationError as error:
         if (refused := refused_trust(error, data)) is not None:
             raise TrustError(f"{place}: {refused}") from None
+        place = _override_of(unknown_key(error, data), overrides) or place
         raise RecipeError(f"{place}: {first_problem(error, data)}") from None
+
+
+def _override_of(key: str | None, overrides: Overrides) -> str | None:
+    """Returns the override that an unknown key came from, as messages name it (without its value,
+    which may be secret); None: none."""
+    for given in overrides if key else ():
+        name = given if isinstance(overrides, Mapping) else given.partition("=")[0]
+        if f"{name}.".startswith(f"{key}.") or f"{key}.".startswith(f"{name}."):
+            return f"override {visible(name)}"
+    return None
 
 
 def first_difference(one: object, two: object, at: tuple[str, ...] = ()) -> str | None:

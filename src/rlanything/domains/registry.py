@@ -11,8 +11,20 @@ from typing import Any
 import cloudpickle
 
 from rlanything.domains.base import Domain, DomainError
-from rlanything.plugins import PluginError, load_plugin, make_plugin
+from rlanything.plugins import PluginError, load_plugin, make_plugin, plugin_names
 from rlanything.records import Task
+
+_INHERIT = (
+    "inherit rlanything.TextDomain, which has all but tasks(split, count, seed) and environment() "
+    "(docs/domains.md)"
+)
+_NOT_HERE = {
+    "pettingzoo": "several agents that learn at once are not supported; wrap one seat of the game "
+    "as an environment of Gymnasium, or as a domain of your own (docs/domains.md)",
+    "mcp": "an agent of your own may use MCP tools: docs/agents.md",
+    "trl": f"for a class with reset and step, {_INHERIT}",
+}
+"""Names that people look for, and what to do instead."""
 
 
 class NoTask(DomainError):
@@ -26,9 +38,10 @@ def load_domain(name: str, options: Mapping[str, Any]) -> Domain:
     Raises `DomainError` where there is none, where it cannot be imported, and for options that it
     does not take."""
     try:
-        return make_plugin("domain", name, options, Domain)
+        return make_plugin("domain", name, options, Domain, remedy=_INHERIT)
     except PluginError as error:
-        raise DomainError(str(error)) from error
+        hint = _NOT_HERE.get(name.lower()) if name not in plugin_names("domain") else None
+        raise DomainError(f"{error}; {hint}" if hint else str(error)) from error
 
 
 def checked_tasks(domain: Domain, split: str, count: int, seed: int) -> Sequence[Task]:

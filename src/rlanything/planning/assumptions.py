@@ -94,6 +94,8 @@ class Assumptions:
     """By name, where a number is from."""
     writes_tests: bool
     """Whether the judge writes tests, and so whether an episode has one step."""
+    rewrites_tasks: bool
+    """Whether there is an adapter: a run makes none for a domain that cannot rewrite its tasks."""
 
     def section(self, apart: bool) -> PlanSection:
         """Returns the lines of a plan, with bandwidths where GPUs are `apart`."""
@@ -130,13 +132,17 @@ def assume(recipe: Recipe, given: Sequence[str]) -> Assumptions:
     writes_tests = isinstance(domain, UnitTestDomain)
     seen = screenshot_tokens(recipe, domain)
     kept: Known = {}
-    if not rewrites_tasks(domain):
-        kept = {"rewritten_tasks": (0.0, "none: this domain cannot rewrite them")}
+    rewrites = rewrites_tasks(domain) or recipe.adapter.name != "llm"
+    if not rewrites:
+        none = 0.0, "none: this domain cannot rewrite its tasks"
+        kept = {"rewritten_tasks": none, "candidates": none}
     known = _usual(recipe, writes_tests) | kept | lengths | seen | overrides
     known["episode_steps"] = (max(1, round(known["episode_steps"][0])), known["episode_steps"][1])
     values = {name: known[name][0] for name in NAMES}
     sources = {name: known[name][1] for name in NAMES}
-    return Assumptions(**values, sources=sources, writes_tests=writes_tests)
+    return Assumptions(
+        **values, sources=sources, writes_tests=writes_tests, rewrites_tasks=rewrites
+    )
 
 
 def _parsed(assignment: str) -> tuple[str, tuple[float, str]]:

@@ -37,6 +37,12 @@ def make_plan(
     models, parameters = _models(recipe, shared)
     assumed = assume(recipe, given)
     roles = workloads(recipe, assumed)
+    if not assumed.rewrites_tasks:
+        models.pop("adapter", None)
+        roles = [role for role in roles if role.name != "adapter"]
+        parameters = [line for line in parameters if line.name != "adapter"]
+        how = "none: this domain cannot rewrite its tasks"
+        parameters.append(Quantity("adapter", None, "", how))
     threads = recipe.threads or max(1, len(os.sched_getaffinity(0)) // seats)
     local = {
         role.name: (model, rate_of(device, model, role.role.dtype, assumed, threads))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 
 from rlanything.runs.store.store import Store
+
+SHORT = 40
+"""Characters of the longest value of a task's data that a table shows."""
 
 
 def read_lineage(store: Store) -> list[dict[str, Any]]:
@@ -22,6 +26,7 @@ def read_lineage(store: Store) -> list[dict[str, Any]]:
 
 def _slots(store: Store) -> list[dict[str, Any]]:
     instructions = dict(store.query("SELECT id, instruction FROM tasks"))
+    data = {task: json.loads(text) for task, text in store.query("SELECT id, data FROM tasks")}
     quarantined = dict(store.query("SELECT task, reason FROM quarantine"))
     critics = {
         (slot, task): json.loads(texts)
@@ -40,6 +45,7 @@ def _slots(store: Store) -> list[dict[str, Any]]:
                 "iteration": iteration,
                 "task": task,
                 "instruction": instructions.get(task),
+                "data": data.get(task),
                 "direction": direction,
                 "parent_accuracy": parent,
                 "candidate_accuracy": candidate,
@@ -54,6 +60,8 @@ def _slots(store: Store) -> list[dict[str, Any]]:
             "root": instructions.get(slot),
             "active": active,
             "instruction": instructions.get(active),
+            "root_data": data.get(slot),
+            "data": data.get(active),
             "accuracy": accuracy,
             "pending": pending,
             "quarantined": quarantined.get(active),
@@ -67,29 +75,57 @@ def _slots(store: Store) -> list[dict[str, Any]]:
 
 def lineage_table(slots: list[dict[str, Any]]) -> Table:
     """Builds a table of the slots, those with a history first: what was accepted, rejected and
-    why."""
+    why. Tasks often read alike, so each has its slot's id and the data in which they differ."""
     table = Table(title=f"{len(slots)} slots", show_lines=True)
-    table.add_column("root task")
+    table.add_column("slot and root task")
     table.add_column("active task")
     table.add_column("accuracy", justify="right")
     table.add_column("history")
+    differing = _differing([slot["root_data"] for slot in slots])
     for slot in sorted(slots, key=lambda slot: -len(slot["history"])):
         accuracy = "-" if slot["accuracy"] is None else f"{slot['accuracy']:.2f}"
         same = slot["active"] == slot["slot"]
         active = "as root" if same else str(slot["instruction"])
+        if not same and (changed := _differing([slot["root_data"], slot["data"]])):
+            active += f"\n{_said(slot['data'], changed)}"
         if slot["quarantined"] is not None:
             active += f"\nquarantined: {slot['quarantined']}"
-        history = [line for event in slot["history"] for line in _event_lines(event)]
-        table.add_row(str(slot["root"]), active, accuracy, "\n".join(history) or "-")
+        history = [
+            line
+            for event in slot["history"]
+            for line in _event_lines(event, _differing([slot["root_data"], event["data"]]))
+        ]
+        root = "\n".join(
+            filter(None, [slot["slot"], slot["root"], _said(slot["root_data"], differing)])
+        )
+        table.add_row(root, active, accuracy, "\n".join(history) or "-")
     return table
 
 
-def _event_lines(event: dict[str, Any]) -> list[str]:
+def _differing(several: Sequence[Any]) -> list[str]:
+    """Returns the keys of tasks' data whose values are short and not the same in all of them."""
+    mappings = [data for data in several if isinstance(data, dict)]
+    keys = dict.fromkeys(key for data in mappings for key in data)
+    return [
+        key
+        for key in keys
+        if len({json.dumps(data.get(key)) for data in mappings}) > 1
+        and all(len(json.dumps(data.get(key))) <= SHORT for data in mappings)
+    ]
+
+
+def _said(data: Any, keys: Sequence[str]) -> str:
+    """Returns some of a task's data in a line: `secret 5, tries 4`."""
+    return ", ".join(f"{key} {data.get(key)}" for key in keys) if isinstance(data, dict) else ""
+
+
+def _event_lines(event: dict[str, Any], changed: Sequence[str]) -> list[str]:
     when = event["iteration"]
     if event["event"] == "proposed":
         asked = f"{event['direction']} than {event['parent_accuracy']:.2f}"
         critics = [f"critic: {text}" for text in event["critics"]]
-        return [*critics, f"{when}: {asked}? {event['instruction']}"]
+        told = _said(event["data"], changed)
+        return [*critics, f"{when}: {asked}? {event['instruction']}{f' ({told})' if told else ''}"]
     accuracy = event["candidate_accuracy"]
     at = "" if accuracy is None else f" at {accuracy:.2f}"
     return [f"{when}: {event['event']}{at}, {event['reason']}"]

@@ -3,6 +3,7 @@ disk."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,14 @@ class Position:
 
     iteration: int
     checkpoint: Path | None
+
+
+def resuming_line(directory: Path, done: int, planned: int) -> str:
+    """Says where a resumed run goes on; of one that is finished, how to give it more."""
+    if done < planned:
+        return f"resuming after iteration {done}"
+    more = f"rlanything resume {shlex.quote(str(directory))} loop.iterations={done + 10}"
+    return f"this run is finished: it has all {planned} iterations; `{more}` gives it more"
 
 
 def last_position(

@@ -14,6 +14,9 @@ from rlanything.loop import IterationResult
 from rlanything.rollout.episodes import faults
 from rlanything.runs.metrics.measuring import read
 from rlanything.runs.results import Numbers
+from rlanything.runs.stopped import Stopped
+
+__all__ = ["NothingPlayed", "Plays", "Stopped", "Stopper"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 MAX_UNPLAYED = 3
@@ -48,19 +51,6 @@ class Plays:
             "this iteration" if self._patience == 1 else f"{self._patience} iterations in a row"
         )
         raise NothingPlayed(f"nothing was played in {lasted}: {why[0]}; see to that first")
-
-
-class Stopped(BaseException):
-    """The run was asked to stop. Not an `Exception`, so that no handler takes it for a fault."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
-
-    @property
-    def exit_code(self) -> int:
-        """130 for SIGINT, 143 for SIGTERM, as shells report them."""
-        return 128 + self.number
 
 
 class Stopper:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from rlanything.algorithm.curriculum import Pool
@@ -94,12 +95,29 @@ def iteration_line(record: IterationRecord, iterations: int, seconds_left: float
         f"iteration {record.number}/{iterations}: "
         f"success {_rollout_success(record.metrics)}, "
         f"judge {_judge_accuracy(record.metrics)}, "
-        f"{value('tasks/proposed'):.0f} proposed, {value(ACCEPTED):.0f} accepted, "
-        f"{value('tasks/rejected'):.0f} rejected, "
-        f"kl {value('policy/kl'):.4f}/{value('judge/kl'):.4f}, "
-        f"sampler off by {value('policy/mismatch_mean'):.0e}/{value('judge/mismatch_mean'):.0e}, "
+        f"{_tasks(value)}, "
+        f"KL policy {value('policy/kl'):.4f}, judge {value('judge/kl'):.4f}, "
+        f"log-probs off by {value('policy/mismatch_mean'):.0e}, "
+        f"{value('judge/mismatch_mean'):.0e}, "
         f"{seconds_left / 60:.1f} min left"
     )
+
+
+LEGEND = (
+    "in each iteration's line: `balanced` is Process Acc (chance: 50%); `mu` is above 1 if the "
+    "judge tells won from lost episodes better than chance; `KL` is in nats a token, from the "
+    "model that sampled; `log-probs off by`: learner against sampler, policy, judge (metrics.md)"
+)
+
+
+def _tasks(value: Callable[[str], float]) -> str:
+    """Says what was proposed in an iteration, and apart from that what became of candidates that
+    the one before had proposed."""
+    accepted, rejected = value(ACCEPTED), value("tasks/rejected")
+    proposed = f"{value('tasks/proposed'):.0f} tasks proposed"
+    if not accepted + rejected:
+        return proposed
+    return f"{proposed} (of those before: {accepted:.0f} accepted, {rejected:.0f} rejected)"
 
 
 def _rollout_success(metrics: Numbers) -> str:

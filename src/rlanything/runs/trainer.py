@@ -48,13 +48,13 @@ from rlanything.runs.inside import CHECKPOINTS, IMAGES, RECIPE, STORE
 from rlanything.runs.lock import RunLock, find_holder
 from rlanything.runs.metrics.measuring import Meter
 from rlanything.runs.parts import Parts
-from rlanything.runs.recovery import Position, last_position, recover
+from rlanything.runs.recovery import Position, last_position, recover, resuming_line
 from rlanything.runs.report.writing import Reporter
 from rlanything.runs.results import IterationRecord
 from rlanything.runs.retention import retain
 from rlanything.runs.stopping import Plays, Stopped, Stopper
 from rlanything.runs.store.store import Store
-from rlanything.runs.summary import closing_lines, iteration_line, judge_line
+from rlanything.runs.summary import LEGEND, closing_lines, iteration_line, judge_line
 from rlanything.runs.trackers import check_trackers, tracking
 
 MAX_LOSSES = 3
@@ -152,6 +152,9 @@ class Trainer:
     def recipe(self) -> Recipe:
         """The recipe, resolved."""
         return self._recipe
+
+    def __repr__(self) -> str:
+        return f"<rlanything.Trainer of {self._recipe.name}, in {self._directory}>"
 
     def train(self) -> list[str]:
         """Runs to the end, and returns the closing lines: what improved, by how much.
@@ -274,7 +277,7 @@ class Trainer:
             )
         self._store.write_pool(self._pool)
         retain(self._directory, self._store, self._recipe, done)
-        self._progress.log(f"resuming after iteration {done}")
+        self._progress.log(resuming_line(self._directory, done, self._recipe.loop.iterations))
         if any(change.startswith("cluster.seats=") for change in self._changes):
             self._progress.log("on another number of seats results are the same up to rounding")
 
@@ -317,6 +320,8 @@ class Trainer:
         self._progress.seconds.pop("iterations", None)  # of a loop that was left
         with self._progress.phase("iterations", iterations, "iterations") as advance:
             advance(done)
+            if done < iterations:
+                self._progress.log(LEGEND)
             for iteration in range(done + 1, iterations + 1):
                 plays.watch(result := loop.iterate(iteration))
                 seconds = (time.perf_counter() - begun) / (iteration - done)

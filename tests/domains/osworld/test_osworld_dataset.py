@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import uuid
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from rlanything.domains.base import DomainError, InvalidTask, MissingData
 from rlanything.domains.osworld.dataset import dataset_tasks, downloads
 from rlanything.domains.osworld.domain import OSWorld
+from rlanything.domains.osworld.goals import prepared
 from rlanything.domains.osworld.rewriting import rewritten
 
 URL = "https://example.org/files/a.xlsx"
@@ -177,6 +179,96 @@ def test_goals_that_cannot_be_read_are_one_line_with_the_file(
     with pytest.raises(DomainError, match=fault) as raised:
         dataset_tasks(root, "all", 1, 0)
     assert str(root / "examples/os/a.json") in str(raised.value)
+
+
+PUBLISHED = {
+    "instruction": "Sort by date.",
+    "evaluator": BOLD,
+    "current_task": {"evaluator1": "Another task's instruction."},
+    "task_template": {"evaluator1": "Please sort by date.", "evaluator2": "Sort by amount."},
+    "evaluator_list": {"evaluator1": BOLD, "evaluator2": ITALIC},
+}
+
+
+def test_the_papers_own_form_of_prepared_tasks_is_read(tmp_path: Path) -> None:
+    domain = OSWorld(data=str(folder(tmp_path, os=[example("a", **PUBLISHED)])))
+    (root,) = domain.tasks("train", 1, 0)
+    assert root.instruction == "Sort by date.", "neither current_task nor the template's wording"
+    assert root.data["example"] == example("a", instruction="Sort by date.", evaluator=BOLD)
+    (asked,) = domain.adapter_prompt(root, "easier", [])
+    assert "Goal: evaluator1\nHint: no\nGoals: evaluator1 (Sort by date.), ev" in asked.content
+    other = rewritten(root, "c", "goal: evaluator2")
+    assert (other.instruction, other.data["example"]["evaluator"]) == ("Sort by amount.", ITALIC)
+    assert rewritten(other, "c", "goal: evaluator1").instruction == "Sort by date."
+    with pytest.raises(InvalidTask, match="hint yes is none of no"):
+        rewritten(root, "c", "hint: yes")
+
+
+def test_one_evaluator_in_the_papers_form_leaves_nothing_to_rewrite(tmp_path: Path) -> None:
+    one = PUBLISHED | {"evaluator_list": {"evaluator1": BOLD}}
+    (root,) = dataset_tasks(folder(tmp_path, os=[example("a", **one)]), "all", 1, 0)
+    assert root.data == {
+        "example": example("a", instruction="Sort by date.", evaluator=BOLD),
+        "files": {},
+    }
+
+
+def test_a_hint_of_the_papers_form_can_be_added_and_removed(tmp_path: Path) -> None:
+    hinted = PUBLISHED | {"hint": "The unit is cm."}
+    (root,) = dataset_tasks(folder(tmp_path, os=[example("a", **hinted)]), "all", 1, 0)
+    with_hint = rewritten(root, "c", "hint: yes")
+    assert with_hint.instruction == "Sort by date. Hint: The unit is cm."
+    assert rewritten(with_hint, "c", "hint: no").instruction == "Sort by date."
+    other = rewritten(with_hint, "c", "goal: evaluator2")
+    assert other.instruction == "Sort by amount. Hint: The unit is cm."
+
+
+def test_an_evaluator_outside_the_list_stays_the_tasks_own(tmp_path: Path) -> None:
+    apart = PUBLISHED | {"evaluator": {"func": "infeasible"}}
+    (root,) = dataset_tasks(folder(tmp_path, os=[example("a", **apart)]), "all", 1, 0)
+    assert root.data["chosen"]["goal"] == "given"
+    assert rewritten(root, "c", "goal: evaluator1").instruction == "Please sort by date."
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"task_template": {"evaluator1": "x"}}, "instruction of the goal evaluator2 is missing"),
+        ({"task_template": None}, "task_template is no object"),
+        ({"task_template": {"evaluator2": 3}}, "instruction of the goal evaluator2"),
+        ({"evaluator_list": {"evaluator1": BOLD, "evaluator2": 3}}, "evaluator of the goal ev"),
+        ({"evaluator_list": {"evaluator1": BOLD, "a b": ITALIC}}, "'a b' is no name of a goal"),
+        ({"hint": 3}, "hint is no text"),
+    ],
+)
+def test_a_file_that_cannot_be_read_ends_no_load(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, changed: dict[str, Any], fault: str
+) -> None:
+    bad = example("bad", **(PUBLISHED | changed))
+    root = folder(tmp_path, os=[bad, example("good"), example("gone")])
+    (root / "examples/os/gone.json").unlink()
+    assert [task.id for task in dataset_tasks(root, "all", 9, 0)] == ["good"]
+    assert f"2 files of tasks are left out: {root / 'examples/os/bad.json'}: " in caplog.text
+    assert fault in caplog.text
+    assert "and 1 more" in caplog.text
+
+
+def test_a_folder_next_to_examples_takes_its_place(tmp_path: Path) -> None:
+    root = folder(tmp_path, os=[example("a")])
+    (root / "cache").mkdir()
+    (root / "examples").rename(root / "new_examples")
+    assert [task.id for task in dataset_tasks(root / "new_examples", "all", 9, 0)] == ["a"]
+    assert downloads(root / "new_examples") == root / "cache"
+
+
+def test_all_tasks_that_the_paper_prepared_are_read() -> None:
+    given = os.environ.get("RLANYTHING_OSWORLD_DATA")
+    if given is None:
+        pytest.skip("RLANYTHING_OSWORLD_DATA names no folder of the published tasks")
+    read = [json.loads(file.read_text()) for file in Path(given).glob("new_examples/*/*.json")]
+    choices = [prepared(each) for each in read if "evaluator_list" in each]
+    assert len(choices) == 223
+    assert sum(len(each.get("goals", ())) > 1 for each in choices) == 46
 
 
 def test_a_goal_that_needs_the_internet_keeps_its_task_out(tmp_path: Path) -> None:

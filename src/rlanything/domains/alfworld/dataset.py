@@ -19,6 +19,7 @@ from typing import Any
 from rlanything.domains.alfworld.game import TASK_LINE, Game
 from rlanything.domains.alfworld.goal import KINDS, LOOK, Goal
 from rlanything.domains.alfworld.pddl import split_problem
+from rlanything.domains.alfworld.wording import read_wording
 from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import DomainError, InvalidTask, MissingData
 from rlanything.records import Task
@@ -85,8 +86,7 @@ def held_out(path: str, goal: Goal) -> bool:
 
 
 def _task(trial: Path, kinds: Sequence[str]) -> Task | None:
-    trajectory = _json(trial / "traj_data.json", ("task_type",))
-    if trajectory["task_type"] not in kinds:
+    if _type_and_room(trial)[0] not in kinds:
         return None
     path = trial / "game.tw-pddl"
     # A game that was never checked lacks `solvable`; the stock loader skips it too.
@@ -106,14 +106,15 @@ def read_game(path: str) -> Game:
     """Returns a downloaded game. Raises `DomainError` naming the file if it is damaged."""
     file = Path(path)
     content = _json(file, ("pddl_domain", "grammar", "pddl_problem"))
-    trajectory = _json(file.parent / "traj_data.json", ("task_type",))
+    kind, room = _type_and_room(file.parent)
     sentence = TASK_LINE.search(content["grammar"])
     if sentence is None:
         raise DomainError(f"{file}: the grammar names no task: {REMEDY}")
     try:
         scene, goal_pddl = split_problem(content["pddl_problem"])
-        goal = read_goal(trajectory["task_type"], goal_pddl)
-        World(scene)  # an unreadable scene should fail here, not in an episode
+        goal = read_goal(kind, goal_pddl)
+        wording = read_wording(content["grammar"])
+        World(scene, wording)  # an unreadable scene should fail here, not in an episode
     except (ValueError, InvalidTask) as error:
         raise DomainError(f"{file}: {error}: {REMEDY}") from error
     return Game(
@@ -123,8 +124,27 @@ def read_game(path: str) -> Game:
         instruction=sentence[2].strip().removesuffix("."),
         pddl_domain=content["pddl_domain"],
         grammar=content["grammar"],
-        room=str(trajectory.get("scene", {}).get("floor_plan", "")),
+        room=room,
+        wording=wording,
     )
+
+
+_TYPE = re.compile(r'(?<!\\)"task_type":\s*"(\w+)"')
+_ROOM = re.compile(r'(?<!\\)"floor_plan":\s*"(\w+)"')
+
+
+def _type_and_room(trial: Path) -> tuple[str, str]:
+    """Returns task type and room of a trial. Its file has 200 kB and more, so these two are looked
+    for in its text; a file that does not name each once is parsed."""
+    path = trial / "traj_data.json"
+    text = _text(path)
+    kinds, rooms = _TYPE.findall(text), _ROOM.findall(text)
+    if len(kinds) == len(rooms) == 1:
+        return kinds[0], rooms[0]
+    content = _parsed(path, text, ("task_type",))
+    scene = content.get("scene")
+    room = scene.get("floor_plan", "") if isinstance(scene, dict) else ""
+    return str(content["task_type"]), str(room)
 
 
 _OBJECT = re.compile(r"\(objectType \?(\w+) (\w+)Type\)", re.IGNORECASE)
@@ -146,15 +166,26 @@ def read_goal(kind: str, goal_pddl: str) -> Goal:
 
 
 def _json(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
+    return _parsed(path, _text(path), keys)
+
+
+def _text(path: Path) -> str:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise DomainError(f"{path} is not readable ({_brief(error)}): {REMEDY}") from error
+        raise _unreadable(path, error) from error
+
+
+def _parsed(path: Path, text: str, keys: Sequence[str]) -> Mapping[str, Any]:
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise _unreadable(path, error) from error
     missing = [key for key in keys if not isinstance(content, dict) or key not in content]
     if missing:
         raise DomainError(f"{path} lacks {', '.join(missing)}: {REMEDY}")
     return content
 
 
-def _brief(error: Exception) -> str:
-    return str(error).splitlines()[0]
+def _unreadable(path: Path, error: Exception) -> DomainError:
+    return DomainError(f"{path} is not readable ({str(error).splitlines()[0]}): {REMEDY}")

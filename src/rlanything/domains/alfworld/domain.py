@@ -17,7 +17,6 @@ from rlanything.domains.alfworld.nano_prompts import NanoPrompts
 from rlanything.domains.alfworld.paper_prompts import PaperPrompts
 from rlanything.domains.alfworld.step_labels import step_labels
 from rlanything.domains.alfworld.tasks import load_game, tasks, with_goal
-from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import DomainError, Finding, InvalidTask
 from rlanything.domains.teaching import StepTeacher
 from rlanything.records import (
@@ -142,7 +141,7 @@ class AlfWorld:
         """Returns the first command of a shortest plan from where the steps led."""
         game = load_game(task.data)
         played = [step.action for step in steps if step.valid and step.action is not None]
-        return f"{ACTION_MARKER} {plan(World(game.scene_pddl).after(played), game.goal)[0]}"
+        return f"{ACTION_MARKER} {plan(game.world().after(played), game.goal)[0]}"
 
 
 def _range(name: str, given: Sequence[int]) -> tuple[int, int]:

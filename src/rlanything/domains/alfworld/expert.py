@@ -104,7 +104,7 @@ class _Sketch:
 
     def put(self, thing: str, receptacle: str) -> None:
         self.open(receptacle)
-        self.commands.append(f"move {thing} to {receptacle}")
+        self.commands.append(self.world.wording.put(thing, receptacle))
 
 
 def _with_free_hands(world: World, thing: str, on_the_way: Sequence[str]) -> Iterator[_Sketch]:

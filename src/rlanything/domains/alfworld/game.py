@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.domains.alfworld.goal import LOOK, TWO, Goal
+from rlanything.domains.alfworld.wording import CURRENT, Wording
+from rlanything.domains.alfworld.world import World
 
 TASK_LINE = re.compile(r'(Your task is to: )([^"\\]*)')
 """The place where a grammar names the task: the text before the sentence, and the sentence."""
@@ -29,10 +31,15 @@ class Game:
     variant: int = 0
     """Index of the template that words the instruction."""
     room: str = ""
+    wording: Wording = CURRENT
 
     @property
     def pddl_problem(self) -> str:
         return self.scene_pddl + self.goal_pddl
+
+    def world(self) -> World:
+        """Returns the state at the start, to act in."""
+        return World(self.scene_pddl, self.wording)
 
     def asking(self, goal: Goal) -> Game:
         """Returns the same scene with another goal: PDDL, sentence and grammar change together."""

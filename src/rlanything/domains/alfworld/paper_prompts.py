@@ -10,6 +10,7 @@ from textwrap import shorten
 from rlanything.domains.alfworld.commands import ANSWER_FORMS, Listing, without_commands
 from rlanything.domains.alfworld.scene_goals import Inventory, scene_inventory
 from rlanything.domains.alfworld.tasks import load_game
+from rlanything.domains.alfworld.wording import CURRENT
 from rlanything.domains.templates import Templates, quoted_lines, reasons
 from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
 
@@ -58,7 +59,7 @@ class PaperPrompts:
             task=task.instruction,
             room=room,
             history="".join(self._step("policy_step", i, step) for i, step in enumerate(steps)),
-            commands=without_commands(observation)[1] or GRAMMAR,
+            commands=without_commands(observation)[1] or _forms(task),
             form=self._form,
         )
         return (Message("user", text),)
@@ -126,6 +127,13 @@ class PaperPrompts:
             observation=without_commands(step.next_observation)[0],
             **more,
         )
+
+
+def _forms(task: Task) -> str:
+    if "path" not in task.data:
+        return GRAMMAR
+    own = load_game(task.data).wording.put("OBJECT", "PLACE")
+    return GRAMMAR.replace(CURRENT.put("OBJECT", "PLACE"), own)
 
 
 def scene_facts(scene: Inventory) -> Mapping[str, str]:

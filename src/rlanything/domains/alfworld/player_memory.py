@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 _ROOM = re.compile(r"you see (.+)\.", re.DOTALL)
 _LOOK = re.compile(r"(?:On the (.+?)|The (.+?) is open\. In it), you see (.+?)\.")
 _CLOSED = re.compile(r"The (.+?) is closed\.")
-_ARRIVE = re.compile(r"You arrive at (.+?)\.")
+_ARRIVE = re.compile(r"You arrive at (.+?)\.(?: On the (.+?), you| The (.+?) is )?")
 _TAKE = re.compile(r"You pick up the (.+?) from the (.+?)\.")
-_MOVE = re.compile(r"You move the (.+?) to the (.+?)\.")
+_MOVE = re.compile(r"You (?:move|put) the (.+?) (?:to|in/on) the (.+?)\.")
 _CHANGE = re.compile(r"You (heat|cool|clean) the (.+?) using the ")
 _LIGHT = re.compile(r"You turn (on|off) the (.+?)\.")
 _NAME = re.compile(r"(?:an?|the) ([a-z]+ \d+)")
@@ -52,7 +52,8 @@ class PlayerMemory:
     def read(self, observation: str) -> None:
         """Takes in one observation."""
         if match := _ARRIVE.search(observation):
-            self.at = match[1]
+            # Games of before AlfWorld 0.4 name a standing point here, such as `loc 12`.
+            self.at = match[2] or match[3] or match[1]
         for on, inside, listing in _LOOK.findall(observation):
             self.contents[on or inside] = names_in(listing)
             self.closed.discard(on or inside)

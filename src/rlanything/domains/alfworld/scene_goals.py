@@ -44,7 +44,7 @@ class Inventory:
 
 def scene_inventory(game: Game) -> Inventory:
     """Returns everything in the game's scene, types in alphabetical order."""
-    world = World(game.scene_pddl)
+    world = game.world()
     setting, kinds = world.setting, world.setting.objects
     where: defaultdict[str, list[str]] = defaultdict(list)
     for thing, place in sorted(world.inside):
@@ -115,8 +115,18 @@ def _present(types: frozenset[str], names: Iterable[str]) -> list[str]:
 
 def valid_goals(game: Game) -> tuple[Goal, ...]:
     """Returns every goal the game could be rewritten to: its own task type, another object or
-    place."""
-    return tuple(goal for goal in scene_goals(game.scene_pddl, game.goal.kind) if goal != game.goal)
+    place, and a plan that reaches it (in whole rooms some things lie where nobody takes them)."""
+    world = game.world()
+    goals = scene_goals(game.scene_pddl, game.goal.kind)
+    return tuple(goal for goal in goals if goal != game.goal and _has_plan(world, goal))
+
+
+def _has_plan(world: World, goal: Goal) -> bool:
+    try:
+        plan(world, goal)
+    except NoPlanError:
+        return False
+    return True
 
 
 def rewrite(game: Game, goal: Goal) -> Game:
@@ -127,7 +137,7 @@ def rewrite(game: Game, goal: Goal) -> Game:
         raise InvalidTask(f"the task type must stay {game.goal.kind}, not {goal.kind}")
     if goal == game.goal:
         raise InvalidTask("the goal is unchanged")
-    world = World(game.scene_pddl)
+    world = game.world()
     reason = goal_objection(world, goal)
     if reason is not None:
         raise InvalidTask(reason)

@@ -19,7 +19,7 @@ def step_labels(game: Game, actions: Sequence[str | None], valid: Sequence[bool]
     first time. All other steps are bad, invalid actions among them."""
     if len(actions) != len(valid):
         raise ValueError(f"{len(actions)} actions, but {len(valid)} validity flags")
-    world = World(game.scene_pddl)
+    world = game.world()
     left = len(plan(world, game.goal))
     labels: list[int] = []
     for action, accepted in zip(actions, valid, strict=True):

@@ -48,7 +48,7 @@ class AlfWorldDemonstrator(Demonstrator):
         """Returns the game of an episode and its hidden state, kept up to date with the steps."""
         if not episode.steps:
             game = load_game(episode.task.data)
-            self._worlds[episode.id] = (game, World(game.scene_pddl), 0)
+            self._worlds[episode.id] = (game, game.world(), 0)
         game, world, played = self._worlds[episode.id]
         for step in episode.steps[played:]:
             if step.valid and step.action is not None:
@@ -95,7 +95,7 @@ def describe_step(task: Task, steps: Sequence[Step]) -> str:
     """Returns the last step in a judge's words: the subgoal, as far as it could be known, and what
     was done instead. `find mug: a known place.` It does not say whether that was good."""
     game = load_game(task.data)
-    world = World(game.scene_pddl)
+    world = game.world()
     for step in steps[:-1]:
         if step.valid and step.action is not None:
             world.play(step.action)
@@ -115,9 +115,8 @@ def _deed(world: World, aim: Subgoal, step: Step) -> str:
             known = world.visited if verb == "go" else world.opened_before
             return "a known place." if place in known else "a new place."
         return "the right place." if _serves(world, aim, place) else "a wrong place."
-    if verb == "move":
-        place = rest.rpartition(" to ")[2]
-        right = aim.verb == "drop" or (aim.verb == "bring" and _serves(world, aim, place))
+    if put := world.wording.put_in(step.action):
+        right = aim.verb == "drop" or (aim.verb == "bring" and _serves(world, aim, put[1]))
         return "the right place." if right else "a wrong place."
     if verb != aim.verb:
         return "not now."
@@ -158,7 +157,7 @@ def propose_goal(root: Task, direction: Direction, rng: random.Random) -> str | 
     Difficulty is the length of the expert's plan plus the places that may have to be searched
     first."""
     game = load_game(root.data)
-    world = World(game.scene_pddl)
+    world = game.world()
     inventory = scene_inventory(game)
 
     def difficulty(goal: Goal) -> float:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rlanything.domains.alfworld.pddl import player_names, read_facts
+from rlanything.domains.alfworld.wording import CURRENT, Wording
 
 KNIVES = ("knife", "butterknife")
 APPLIANCES = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
@@ -49,7 +50,8 @@ class Setting:
 
 
 class World:
-    """A state to act in. `World(game.scene_pddl)` is the state at the start."""
+    """A state to act in. `World(scene_pddl)` is the state at the start. `Game.world()` uses the
+    game's own wording of commands."""
 
     __slots__ = (
         "at",
@@ -62,14 +64,16 @@ class World:
         "setting",
         "state",
         "visited",
+        "wording",
     )
 
-    def __init__(self, scene_pddl: str) -> None:
-        start = _read(scene_pddl)
-        self._share(start)
+    def __init__(self, scene_pddl: str, wording: Wording = CURRENT) -> None:
+        self._share(_read(scene_pddl))
+        self.wording = wording
 
     def _share(self, other: World) -> None:
         self.setting: Setting = other.setting
+        self.wording: Wording = other.wording
         self.at: str = other.at
         """The location where the agent stands."""
         self.holds: str | None = other.holds
@@ -120,7 +124,7 @@ class World:
 
     def _possible(self) -> Iterator[str]:
         setting = self.setting
-        yield from ("look", "inventory", "help")
+        yield from ("look", "inventory", "help") if self.wording.help else ("look", "inventory")
         near = [place for place in setting.receptacles if self.here(place)]
         # The engine offers no walk to where one stands, and examines held objects only.
         for place in setting.receptacles:
@@ -145,7 +149,7 @@ class World:
         yield f"examine {held}"
         for place in near:
             if self.accessible(place) and setting.holds_type(place, held):
-                yield f"move {held} to {place}"
+                yield self.wording.put(held, place)
             for treatment, appliance in APPLIANCES.items():
                 if (
                     setting.receptacles[place] == appliance
@@ -161,6 +165,12 @@ class World:
         """Plays a command; returns False, and changes nothing, if it is not possible now."""
         if command not in set(self._possible()):
             return False
+        if put := self.wording.put_in(command):
+            thing, place = put
+            self.inside.add((thing, place))
+            self.lying_at.add((thing, self.at))
+            self.holds = None
+            return True
         verb, _, rest = command.partition(" ")
         match verb:
             case "go":
@@ -176,11 +186,6 @@ class World:
                 self.inside.discard((thing, place))
                 self.lying_at.discard((thing, self.at))
                 self.holds = thing
-            case "move":
-                thing, _, place = rest.partition(" to ")
-                self.inside.add((thing, place))
-                self.lying_at.add((thing, self.at))
-                self.holds = None
             case "clean":
                 self.state.add(("clean", rest.partition(" with ")[0]))
             case "heat" | "cool":
@@ -242,7 +247,7 @@ def _read(scene_pddl: str) -> World:
         ),
     )
     world = World.__new__(World)
-    world.setting = setting
+    world.setting, world.wording = setting, CURRENT
     world.at = facts["atlocation"][0][1]
     world.holds = name[facts["holds"][0][1]] if facts["holds"] else None
     world.inside = {

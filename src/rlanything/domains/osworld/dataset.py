@@ -4,7 +4,8 @@
     examples/APP/ID.json       a task: id, instruction, config, evaluator, and perhaps goals.KEYS
     cache/ID/...               files that the task downloads, as OSWorld's own runs leave them
 
-A folder that holds these in `evaluation_examples` is understood too.
+A folder that holds these in `evaluation_examples` is understood too, and one next to `examples`
+that takes its place, such as the paper's `new_examples`.
 """
 
 from __future__ import annotations
@@ -41,13 +42,19 @@ def dataset_tasks(
     `train` and `in_domain` are the same tasks, as in the paper; `ood`: those with a browser and
     with several applications. Tasks that need the internet are left out, and named in the log;
     `online`: the machines have it, and tasks are left out that need files on the host.
-    Raises `DomainError` for a folder or a file that is not as described above."""
+    A file that is no task as described above is left out too, and named in the log.
+    Raises `DomainError` for a folder or a list that is not so, and where no task is left."""
     if split not in SPLITS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
-    root = _root(folder)
-    tasks, skipped = [], []
-    for application, example in _examples(root):
+    root, examples = _places(folder)
+    tasks, skipped, faults = list[Task](), list[str](), list[DomainError]()
+    for application, name in _listed(root):
         if split != "all" and (application in HELD_OUT) != (split == "ood"):
+            continue
+        try:
+            example = _example(examples / application / f"{name}.json", name)
+        except DomainError as fault:
+            faults.append(fault)
             continue
         if needs_internet(example, root / "cache" / example["id"], online):
             skipped.append(f"{application}/{example['id']}")
@@ -57,13 +64,22 @@ def dataset_tasks(
         tasks.append(Task(example["id"], example["instruction"], application, data))
     if skipped:
         log.warning("%d tasks need the internet: %s", len(skipped), ", ".join(_some(skipped)))
+    if faults:
+        log.warning("%d files of tasks are left out: %s", len(faults), _first(faults))
+    if not tasks and faults and not skipped:
+        raise faults[0]
     if not tasks:
         raise DomainError(
-            f"{root}: no task of split {split} can be played without the internet: put what tasks "
-            "download into cache/ID"
+            f"{examples}: no task of split {split} can be played without the internet: put what "
+            "tasks download into cache/ID"
         )
     random.Random(derive(seed, "osworld", split)).shuffle(tasks)
     return tasks[:count]
+
+
+def _first(faults: Sequence[DomainError]) -> str:
+    rest = len(faults) - 1
+    return f"{faults[0]}{f'; and {rest} more' if rest else ''}"
 
 
 def _some(names: Sequence[str]) -> list[str]:
@@ -73,7 +89,7 @@ def _some(names: Sequence[str]) -> list[str]:
 
 def downloads(folder: Path) -> Path | None:
     """Returns the folder of files that tasks would download; None where there is none."""
-    cache = _root(folder) / "cache"
+    cache = _places(folder)[0] / "cache"
     return cache if cache.is_dir() else None
 
 
@@ -109,16 +125,20 @@ def _outside(value: Any, cache: Path, online: bool) -> bool:
     return any(_outside(each, cache, online) for each in value.values())
 
 
-def _root(folder: Path) -> Path:
+def _places(folder: Path) -> tuple[Path, Path]:
+    """Returns the folder of the list and the cache, and the folder of the tasks."""
     for root in (folder, folder / "evaluation_examples"):
         if (root / "test_all.json").is_file():
-            return root
+            return root, root / "examples"
+    if folder.is_dir() and (folder.parent / "test_all.json").is_file():
+        return folder.parent, folder
     raise MissingData(
         f"{folder} holds no test_all.json: give the folder evaluation_examples of OSWorld"
     )
 
 
-def _examples(root: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _listed(root: Path) -> Iterator[tuple[str, str]]:
+    """Yields application and id of every task in the list."""
     listed = _json(root / "test_all.json")
     if not isinstance(listed, dict) or not all(isinstance(ids, list) for ids in listed.values()):
         raise DomainError(
@@ -130,7 +150,7 @@ def _examples(root: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 raise DomainError(
                     f"{root / 'test_all.json'}: {name!r} is no task's id: download it again"
                 )
-            yield application, _example(root / "examples" / application / f"{name}.json", name)
+            yield application, name
 
 
 def _example(path: Path, name: str) -> dict[str, Any]:

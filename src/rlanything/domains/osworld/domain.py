@@ -17,7 +17,7 @@ from rlanything.domains.osworld.environment import DesktopEnvironment, DesktopOp
 from rlanything.domains.osworld.evaluation import Evaluators, find_python
 from rlanything.domains.osworld.experts import labels, next_action
 from rlanything.domains.osworld.families import FAMILIES, DesktopGoal
-from rlanything.domains.osworld.goals import NO_HINT, OWN, offered
+from rlanything.domains.osworld.goals import NO_HINT, ORDERED, OWN, offered
 from rlanything.domains.osworld.packages import findings
 from rlanything.domains.osworld.provided import (
     NAMESPACES,
@@ -40,7 +40,7 @@ from rlanything.records import (
 )
 
 log = logging.getLogger(__name__)
-ADAPTER = frozenset({"goal", "goals", "hint", "hints"})
+ADAPTER = frozenset({"order", "goal", "goals", "hint", "hints"})
 """The placeholders of its adapter's prompt that are its own."""
 
 
@@ -236,10 +236,10 @@ def _choices(root: Task) -> dict[str, str]:
     if made is not None:
         goals = [goal.name for goal in draft(FAMILIES[made["family"]], made["seed"]).goals]
         chosen = {"goal": made["goal"], "hint": "yes" if made["hinted"] else "no"}
-        return {**chosen, "goals": ", ".join(goals), "hints": "yes or no"}
+        return {**chosen, "order": ORDERED, "goals": ", ".join(goals), "hints": "yes or no"}
     if "goals" in root.data:
         return offered(root)
-    return {"goal": OWN, "goals": OWN, "hint": NO_HINT, "hints": NO_HINT}
+    return {"order": ORDERED, "goal": OWN, "goals": OWN, "hint": NO_HINT, "hints": NO_HINT}
 
 
 def _one_of(name: str, value: object, known: Sequence[str]) -> None:

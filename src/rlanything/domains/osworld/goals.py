@@ -1,4 +1,6 @@
-"""Goals and hints that a user prepared for a task, in two keys beside those of OSWorld's format.
+"""Goals and hints that were prepared for a task, in keys next to those of OSWorld's format.
+
+A user's own form:
 
     "evaluator_list": [{"goal": "bold"}, {"goal": "italic", "instruction": ..., "evaluator": ...}]
     "task_template": {"weak": INSTRUCTION, "strong": INSTRUCTION}
@@ -6,6 +8,16 @@
 The list names the goals, the easiest first; the one without an evaluator is the task's own, whose
 name is `given` where the list has no such entry. A template has the instruction once more for each
 strength of a hint, the weakest first; each entry of the list may have its own.
+
+The form of the paper's published tasks:
+
+    "evaluator_list": {"evaluator1": EVALUATOR, "evaluator2": EVALUATOR}
+    "task_template": {"evaluator1": INSTRUCTION, "evaluator2": INSTRUCTION}
+    "hint": TEXT
+
+The names are the goals, in no order; the task's own is the one with its `evaluator`. Its
+instruction is the task's: the template words it again, and `current_task` at times names another
+task's, so neither is read. `hint` makes one hint, `yes`.
 """
 
 from __future__ import annotations
@@ -17,8 +29,10 @@ from typing import Any
 from rlanything.domains.base import InvalidTask
 from rlanything.records import Task
 
-KEYS = ("evaluator_list", "task_template")
-OWN, NO_HINT = "given", "no"
+KEYS = ("evaluator_list", "task_template", "current_task", "hint")
+OWN, NO_HINT, ONE_HINT = "given", "no", "yes"
+ORDERED = ", the easiest first"
+"""Said of goals in an adapter's prompt."""
 _NAME = re.compile(r"[\w-]{1,40}", re.ASCII)
 
 
@@ -26,6 +40,8 @@ def prepared(example: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what a task's data hold beside the example: the goals by their names, and which is
     asked for; nothing for a task without a choice. Raises `ValueError` with what is wrong."""
     entries = example.get("evaluator_list", [])
+    if entries and isinstance(entries, dict):
+        return _published(example, entries)
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
         raise ValueError("evaluator_list is no list of objects")
     owns = [each for each in entries if "evaluator" not in each]
@@ -41,9 +57,39 @@ def prepared(example: Mapping[str, Any]) -> dict[str, Any]:
         if name in goals:
             raise ValueError(f"evaluator_list has the goal {name} twice")
         goals[name] = goal
+    return _choice(goals, str(owns[0].get("goal")))
+
+
+def _published(example: Mapping[str, Any], evaluators: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what `prepared` does, for a task in the form of the paper's."""
+    templates, hint = example.get("task_template", {}), example.get("hint")
+    if not isinstance(templates, dict):
+        raise ValueError("task_template is no object of instructions")
+    if hint is not None and not isinstance(hint, str):
+        raise ValueError("hint is no text")
+    same = [name for name, evaluator in evaluators.items() if evaluator == example["evaluator"]]
+    own = same[0] if same else OWN
+    given = {own: (example["instruction"], example["evaluator"])}
+    others = {name: (templates.get(name), evaluators[name]) for name in evaluators if name != own}
+    goals = {}
+    for name, (instruction, evaluator) in (given | others).items():
+        hints = {ONE_HINT: f"{instruction} Hint: {hint}"} if hint else {}
+        name, goals[name] = _goal(
+            {
+                "goal": name,
+                "instruction": instruction,
+                "evaluator": evaluator,
+                "task_template": hints,
+            }
+        )
+    choice = _choice(goals, own)
+    return {**choice, "ordered": False} if choice else {}
+
+
+def _choice(goals: Mapping[str, Any], own: str) -> dict[str, Any]:
     if len(goals) == 1 and not any(goal["hints"] for goal in goals.values()):
         return {}
-    return {"goals": goals, "chosen": {"goal": owns[0].get("goal"), "hint": NO_HINT}}
+    return {"goals": goals, "chosen": {"goal": own, "hint": NO_HINT}}
 
 
 def with_goal(root: Task, task_id: str, fields: Mapping[str, str]) -> Task:
@@ -75,6 +121,7 @@ def offered(root: Task) -> dict[str, str]:
     goals, chosen = root.data["goals"], root.data["chosen"]
     strengths = dict.fromkeys(name for goal in goals.values() for name in goal["hints"])
     return {
+        "order": ORDERED if root.data.get("ordered", True) else "",
         "goal": chosen["goal"],
         "goals": ", ".join(f"{name} ({goal['instruction']})" for name, goal in goals.items()),
         "hint": chosen["hint"],

@@ -15,7 +15,12 @@ from rlanything.domains.ecosystem import (
     action_names,
     actions_line,
 )
-from rlanything.domains.textarena.game import TextArenaGame, TextArenaSettings, make_game
+from rlanything.domains.textarena.game import (
+    TextArenaGame,
+    TextArenaSettings,
+    make_game,
+    offers_moves,
+)
 from rlanything.domains.textarena.opponents import Opponent, opponent_of
 from rlanything.domains.winning import WinRule
 from rlanything.records import Task
@@ -25,11 +30,12 @@ class TextArenaDomain(EcosystemDomain):
     """Episodes of a TextArena game.
 
     `id`: as for `textarena.make`; `kwargs`: its further arguments. `opponent`: who plays the other
-    seats: `random` (any move that the game has just listed in brackets), `module:function` of the
+    seats: `random` (any move that the game offers, else one of `actions`), `module:function` of the
     text that a player sees, or a frozen model `{url, model, key_variable}`; None: a game for one.
     `players`: how many play; None: 1, or 2 with an opponent. `seat`: the policy's. `win_at`: the
     reward from which a game is won. `actions`: moves to choose among, or `listed`: those that the
-    game lists in brackets at each turn; None: any text.
+    game says are possible (`Available moves: [a], [b]`); None: any text. A game that an invalid
+    move of an opponent ends counts neither way.
     `error_allowance`: invalid moves in a row that are forgiven. `instruction`: what the policy is
     told before the game explains itself. `horizon`: the most steps. `ood`: the kwargs that differ
     in the split `ood`.
@@ -79,7 +85,13 @@ class TextArenaDomain(EcosystemDomain):
             opponent=opponent_of(opponent),
         )
         for settings in self.all_settings(kwargs):
-            make_game(self._name, settings, players, 0)
+            game = make_game(self._name, settings, players, 0)
+            if self._settings.needs_offers and not offers_moves(game):
+                raise DomainError(
+                    f"{self._name} does not say which moves are possible: write those that there "
+                    "are in domain.options.actions, or leave actions out and name an opponent of "
+                    "your own (module:function, or {url, model})"
+                )
         if isinstance(self._settings.actions, tuple):
             self._instruction += f"\n{actions_line(self._settings.actions)}"
 

@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import nltk
 
-from rlanything.domains.base import DomainError
+from rlanything.domains.base import DomainError, EpisodeError
 from rlanything.domains.ecosystem import GameTurn, silenced
 from rlanything.domains.textarena.opponents import Opponent, listed_moves
 from rlanything.domains.winning import BadReward
@@ -29,8 +30,15 @@ class TextArenaSettings:
     seat: int
     error_allowance: int
     actions: tuple[str, ...] | Literal["listed"] | None
-    """`listed`: those that the game lists in brackets at each turn."""
-    opponent: Opponent | None
+    """`listed`: those that the game offers in brackets at each turn."""
+    opponent: Opponent | Literal["random"] | None
+    """`random`: any of the moves that the game offers it, else of `actions`."""
+
+    @property
+    def needs_offers(self) -> bool:
+        """Whether the game has to say which moves are possible."""
+        named = isinstance(self.actions, tuple)
+        return self.actions == "listed" or (self.opponent == "random" and not named)
 
 
 def make_game(id: str, kwargs: Mapping[str, Any], players: int, seed: int) -> Any:
@@ -78,12 +86,15 @@ class TextArenaGame:
         self._game: Any = None
         self._inner: Any = None
         """The game without the wrappers, which repeat the whole history at every move."""
+        self._task_id = ""
         self._seen: dict[int, str] = {}
         """All that each of the others has seen."""
+        self._said: dict[int, str] = {}
+        """All that the game itself has said to each: what players say offers no moves."""
 
     def begin(self, task: Task) -> GameTurn:
         settings = self._settings
-        self._seen = {}
+        self._task_id, self._seen, self._said = task.id, {}, {}
         self._game = self._make(self._kwargs_of(task), settings.players, int(task.data["seed"]))
         self._inner = self._game
         while hasattr(self._inner, "env"):
@@ -111,20 +122,33 @@ class TextArenaGame:
             state = self._inner.state
             if done or state.current_player_id == settings.seat:
                 return self._shown(done)
-            assert settings.opponent is not None
             player, messages = self._inner.get_observation()
-            news = self._told(messages, own=False)
-            self._seen[player] = f"{self._seen.get(player, '')}\n{news}".strip()
-            done = self._step(settings.opponent(self._seen[player]))
+            _add(self._seen, player, self._told(messages, own=False))
+            _add(self._said, player, _of_the_game(messages))
+            done = self._step(self._opponents_move(player))
         raise RuntimeError(f"the others moved {MOST_MOVES} times in a row")
+
+    def _opponents_move(self, player: int) -> str:
+        settings = self._settings
+        if callable(settings.opponent):
+            return settings.opponent(self._seen[player])
+        named = settings.actions if isinstance(settings.actions, tuple) else ()
+        moves = listed_moves(self._said[player]) or named
+        if not moves:
+            raise EpisodeError(self._task_id, f"the game offers player {player} no moves to draw")
+        return random.choice(moves)
 
     def _shown(self, done: bool) -> GameTurn:
         seat, state = self._settings.seat, self._inner.state
         messages, state.observations[seat] = state.observations[seat], []
+        _add(self._said, seat, _of_the_game(messages))
         text, valid = self._told(messages, own=True), not _complained(messages)
         if not done:
-            return GameTurn(text, self._choices(text), valid=valid)
+            return GameTurn(text, self._choices(), valid=valid)
         rewards, info = self._game.close()
+        for player, ended in (info or {}).items():
+            if player != seat and ended.get("invalid_move"):
+                raise EpisodeError(self._task_id, _forfeit(player, ended.get("reason")))
         own = (info or {}).get(seat, {})
         if not isinstance(rewards, Mapping) or seat not in rewards:
             raise BadReward(f"it ended with rewards {rewards!r:.80}, and none for seat {seat}")
@@ -132,9 +156,11 @@ class TextArenaGame:
         valid = valid and not own.get("invalid_move")
         return GameTurn(text or "The game is over.", None, rewards[seat], True, valid=valid)
 
-    def _choices(self, text: str) -> tuple[str, ...] | None:
+    def _choices(self) -> tuple[str, ...] | None:
         actions = self._settings.actions
-        return (listed_moves(text) or None) if actions == "listed" else actions
+        if actions != "listed":
+            return actions
+        return listed_moves(self._said[self._settings.seat]) or None
 
     def _told(self, messages: Any, own: bool) -> str:
         """Returns messages as text. `own`: for the policy, whose own moves its transcript has."""
@@ -148,6 +174,33 @@ class TextArenaGame:
             if not (own and kind == ObservationType.PLAYER_ACTION and sender in mine)
         ]
         return "\n".join(lines).strip()
+
+
+def offers_moves(game: Any) -> bool:
+    """Returns whether a game that has just begun says which moves are possible."""
+    while hasattr(game, "env"):
+        game = game.env
+    return bool(listed_moves(_of_the_game(game.get_observation()[1])))
+
+
+def _add(known: dict[int, str], player: int, news: str) -> None:
+    known[player] = f"{known.get(player, '')}\n{news}".strip()
+
+
+def _of_the_game(messages: Any) -> str:
+    """Returns what the game itself said, without what players said."""
+    from textarena import GAME_ID
+
+    return "\n".join(text for sender, text, _ in messages if sender == GAME_ID)
+
+
+def _forfeit(player: int, reason: Any) -> str:
+    """Returns why an episode counts neither way: a win by forfeit would train for nothing."""
+    said = " ".join(str(reason or "no reason is given").split())[:120]
+    return (
+        f"an invalid move of the opponent (player {player}: {said}) ended the game; such games "
+        "count neither way: name an opponent that knows the rules"
+    )
 
 
 def _complained(messages: Any) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from rlanything.domains.base import DomainError
 from rlanything.domains.registry import named_function
@@ -14,17 +13,25 @@ from rlanything.domains.registry import named_function
 Opponent = Callable[[str], str]
 """A function of all that a player has seen; returns its move."""
 _LISTED = re.compile(r"\[[^\[\]\n]{1,40}\]")
+_OFFER = re.compile(
+    r"\b(?:available|valid|legal|possible|your)\s+(?:moves|actions|options|choices)\b"
+    r"(?:\s+are\b\s*:?|\s*:)",
+    re.IGNORECASE,
+)
+"""The words with which a game offers moves. Other brackets are examples of its rules."""
+_BLANK = re.compile(r"\[[A-Za-z]{2,}(?: [XYN])+\]|\[.*<.*>.*\]")
+"""A form to fill in, such as `[bet X]`: no move."""
 _SYSTEM = "You play a game. Answer with your move, in the form that the rules ask for, and no more."
 _SECONDS, _RETRIES = 25.0, 1
 """All tries together take less than a worker may, so that it is the endpoint that is named."""
 
 
-def opponent_of(named: Any) -> Opponent | None:
+def opponent_of(named: Any) -> Opponent | Literal["random"] | None:
     """Returns the opponent that a recipe names; None: none. Raises `DomainError`."""
     if named is None or callable(named):
         return cast("Opponent | None", named)
     if named == "random":
-        return listed_move
+        return "random"
     if isinstance(named, Mapping):
         return FrozenModel(**_endpoint(named))
     if not isinstance(named, str) or ":" not in named:
@@ -34,21 +41,15 @@ def opponent_of(named: Any) -> Opponent | None:
     return named_function("opponent", named, "what a player sees")
 
 
-def listed_moves(seen: str) -> tuple[str, ...]:
-    """Returns the moves in brackets in the last line that has some, as games list those that are
-    possible."""
-    for line in reversed(seen.splitlines()):
-        if moves := _LISTED.findall(line):
+def listed_moves(said: str) -> tuple[str, ...]:
+    """Returns the moves in brackets that a game offered last (`Available moves: [a], [b]`); none
+    where it offered none. `said`: what the game itself said."""
+    for line in reversed(said.splitlines()):
+        offers = list(_OFFER.finditer(line))
+        moves = _LISTED.findall(line, offers[-1].end()) if offers else []
+        if moves := [move for move in moves if not _BLANK.fullmatch(move)]:
             return tuple(dict.fromkeys(moves))
     return ()
-
-
-def listed_move(seen: str) -> str:
-    """Returns any of the listed moves. Raises `ValueError` where there are none."""
-    moves = listed_moves(seen)
-    if not moves:
-        raise ValueError("the game lists no moves in brackets: name an opponent of your own")
-    return random.choice(moves)
 
 
 class FrozenModel:

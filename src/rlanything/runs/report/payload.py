@@ -63,7 +63,7 @@ def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
         facts = asdict(reader.facts())
     changed = [slot for slot in read_lineage(reader.store) if slot["history"]]
     changed.sort(key=lambda slot: (-_accepted(slot), -slot["history"][-1]["iteration"]))
-    lineage = pages.add(changed[:LINEAGES])
+    lineage = pages.add([_without_data(slot) for slot in changed[:LINEAGES]])
     shown = _fitting(reader, rewards, budget)
     return {
         **facts,
@@ -75,6 +75,13 @@ def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
         "reasons": reasons(shown),
         "index": _indexed(reader, shown, rewards, pages),
     }
+
+
+def _without_data(slot: dict[str, Any]) -> dict[str, Any]:
+    """Returns what the page shows of a slot: tasks' data may be long."""
+    events = [{key: event[key] for key in event if key != "data"} for event in slot["history"]]
+    shown = {key: slot[key] for key in slot if key not in ("root_data", "data")}
+    return {**shown, "history": events}
 
 
 def _fitting(reader: Reader, rewards: Rewards, budget: int) -> tuple[Shown, ...]:

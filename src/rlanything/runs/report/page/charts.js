@@ -3,6 +3,10 @@
 
 let charts = 0;
 
+// On a telephone a chart is drawn smaller, so that its text is not scaled down with it.
+const narrow = () => window.matchMedia("(max-width: 560px)").matches;
+const wide = () => narrow() ? 350 : 540;
+
 function ticks(low, high, count) {
   const rough = (high - low) / count || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -42,7 +46,7 @@ const path = (points, x, y) =>
 // series: [{name, color, points: [{x, y, low, high}], dashed, dots}]
 function lineChart(options) {
   const { title, what, series, format = short, small = false, references = [], unit = "iteration" } = options;
-  const width = small ? 240 : 540, height = small ? 84 : 230;
+  const width = small ? 240 : wide(), height = small ? 84 : 230;
   const margin = small ? { left: 4, right: 4, top: 6, bottom: 6 } : { left: 46, right: 12, top: 10, bottom: 26 };
   const all = series.flatMap((each) => each.points);
   let [left, right] = extent(all.map((p) => p.x));
@@ -62,7 +66,7 @@ function lineChart(options) {
       shapes.push(draw("line", { class: "axis", x1: margin.left, x2: width - margin.right, y1: y(at), y2: y(at) }));
       shapes.push(draw("text", { class: "tick", x: margin.left - 6, y: y(at) + 4, "text-anchor": "end" }, format(at)));
     }
-    for (const at of ticks(left, right, 8).filter(Number.isInteger)) {
+    for (const at of ticks(left, right, Math.min(narrow() ? 5 : 8, right - left)).map(Math.round)) {
       shapes.push(draw("text", { class: "tick", x: x(at), y: height - 8, "text-anchor": "middle" }, at));
     }
   }
@@ -107,7 +111,7 @@ function lineChart(options) {
 // rows: [{x, parts: {name: value}}]; names: in the order of the stack.
 function barChart(options) {
   const { names, rows, format, unit = "iteration" } = options;
-  const width = 1100, height = 260, margin = { left: 52, right: 8, top: 10, bottom: 26 };
+  const width = Math.max(350, Math.min(1100, document.documentElement.clientWidth - 80)), height = 260, margin = { left: 52, right: 8, top: 10, bottom: 26 };
   const totals = rows.map((row) => names.reduce((sum, name) => sum + (row.parts[name] || 0), 0));
   const high = Math.max(...totals, 1e-9) * 1.04;
   const slot = (width - margin.left - margin.right) / Math.max(rows.length, 1);
@@ -118,7 +122,7 @@ function barChart(options) {
     draw("text", { class: "tick", x: margin.left - 6, y: y(at) + 4, "text-anchor": "end" }, format(at)),
   ]);
   const thick = Math.min(slot * 0.78, 64);
-  const every = Math.max(1, Math.ceil(rows.length / 24));
+  const every = Math.max(1, Math.ceil(rows.length / (width / 45)));
   rows.forEach((row, i) => {
     let below = 0;
     names.forEach((name, color) => {

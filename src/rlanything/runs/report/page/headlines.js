@@ -5,10 +5,10 @@ const MEANS = {
 };
 
 // "Yes" only where every interval is clear of 0.
-function answer(verdicts, twice) {
+function answer(verdicts, twice, fault) {
   if (!verdicts.length) return "Not measured in this run.";
   if (!twice) return "Not known yet: measured once so far.";
-  if (verdicts.every((each) => each.verdict === "not trained")) return "It was not trained.";
+  if (verdicts.every((each) => each.verdict === "not trained")) return fault.includes("unreadable") ? `It could not learn: ${fault}.` : "It was not trained.";
   const better = verdicts.filter((each) => each.verdict === "improved").map((each) => each.gain.name);
   const worse = verdicts.filter((each) => each.verdict === "got worse").map((each) => each.gain.name);
   if (better.length === verdicts.length) return `Yes: ${spoken(better)} improved.`;
@@ -35,11 +35,11 @@ function headlines(run, browser) {
   const positive = run.positive_rate;
   return el("div", { class: "answers" },
     el("div", { class: "card", id: "answer-policy" }, el("h3", null, "Did the policy improve?"),
-      el("p", { class: "answer" }, answer(run.policy, twice)),
+      el("p", { class: "answer" }, answer(run.policy, twice, "")),
       run.policy.length ? el("p", { class: "soft small" }, measured) : null,
       run.policy.map((each, i) => gainRow(each, i % 6, twice))),
     el("div", { class: "card", id: "answer-judge" }, el("h3", null, "Did the judge improve?"),
-      el("p", { class: "answer" }, answer(run.judge, twice)),
+      el("p", { class: "answer" }, answer(run.judge, twice, run.judge_fault)),
       run.judge.map((each, i) => gainRow(each, (i + 2) % 6, twice)),
       positive[1] === null ? null : el("p", { class: "small soft" },
         twice ? `It calls ${percent(positive[0])} of held-out steps good before, ${percent(positive[1])} after.` : `It calls ${percent(positive[1])} of held-out steps good.`,
@@ -76,9 +76,11 @@ function differing(run, browser) {
   const won = c.won_approved + c.won_rejected + c.won_undecided;
   const lost = c.lost_approved + c.lost_rejected + c.lost_undecided;
   if (!won && !lost) return el("p", { class: "answer" }, "Nothing was judged.");
-  const differs = c.won_rejected + c.lost_approved;
+  const differs = c.won_rejected + c.lost_approved, undecided = c.won_undecided + c.lost_undecided;
+  if (undecided === won + lost) return el("p", { class: "answer" }, `Not known: no score was readable on any step of iteration ${latest.iteration}, or they cancel out.`);
   return el("div", null,
     el("p", { class: "answer" }, `On ${percent(differs / (won + lost))} of the steps of iteration ${latest.iteration}.`),
+    undecided ? el("p", { class: "small" }, `It has no majority on ${percent(undecided / (won + lost))} of them (unreadable or divided scores).`) : null,
     el("p", { class: "small" }, `Its majority approves ${whole(c.lost_approved)} of ${counted(lost, "step")} of lost episodes (${lost ? percent(c.lost_approved / lost) : "–"})`
       + ` and rejects ${whole(c.won_rejected)} of ${counted(won, "step")} of won ones (${won ? percent(c.won_rejected / won) : "–"}).`),
     c.labelled ? el("p", { class: "small" }, `Where the two differ, the oracle's step labels side with the judge ${percent(c.sided / c.labelled)} of the time: good steps happen in lost episodes, so to differ is no error in itself.`) : null,

@@ -21,7 +21,7 @@ function slotCard(slot, showTask) {
 function lineage(run, browser) {
   const t = run.tasks;
   const home = section("tasks", "Tasks and their lineage",
-    "A task that is nearly always won, or nearly always lost, is rewritten from its root with what critics said of its failures; the rewrite stays only if its own accuracy proves it.");
+    "A task that is nearly always won, or nearly always lost, is rewritten from its root with what critics said of its failures. The rewrite stays if the accuracy of its first rollouts moved the way that was asked for: with few rollouts that is a noisy sign.");
   if (!run.lineage_total) {
     home.append(el("p", null, t.slots ? "No task has been rewritten so far." : "No iteration is kept yet."));
     return home;

@@ -32,6 +32,7 @@ const SORTS = {
 
 function trajectories(runs) {
   const all = runs.flatMap(episodesOf);
+  const ids = new Set(all.map((e) => e.task.id)); // searched for in full: `train-1` is not `train-10`
   const iterations = [...new Set(all.map((e) => e.iteration))].sort((one, two) => two - one);
   const choice = (values) => el("select", null, values.map(([value, text]) => el("option", { value }, text)));
   const fields = {
@@ -53,7 +54,8 @@ function trajectories(runs) {
 
   function update() {
     const active = Object.entries(fields).filter(([, field]) => field.value !== "");
-    const found = all.filter((e) => active.every(([name, field]) => FILTERS[name](e, field.value)));
+    const keeps = (e, name, value) => name === "words" && ids.has(value) ? e.task.id === value : FILTERS[name](e, value);
+    const found = all.filter((e) => active.every(([name, field]) => keeps(e, name, field.value)));
     found.sort(SORTS[order.value]);
     count.textContent = `${whole(found.length)} of ${counted(all.length, "episode")}`;
     growing(list, found, item, 60);
@@ -179,7 +181,7 @@ function stepCard(e, step, i, observation) {
       el("dd", null, step.judgements.map(([text, score, advantage]) => el("div", { class: "judgement" },
         el("span", { class: `score ${score > 0 ? "plus" : score < 0 ? "minus" : ""}`, title: score ? null : "no score could be read" }, score ? signed(score, 0) : "?"),
         text ? el("pre", { class: "said" }, text) : el("span", { class: "soft small" }, "(empty)"),
-        el("span", { class: "small soft", title: "the judge's advantage; it trains on those that have one" }, known(advantage) ? signed(advantage, 2) : ""))))));
+        el("span", { class: "small soft", title: "the judge's advantage; it trains on those that have one" }, known(advantage) ? `advantage ${signed(advantage, 2)}` : ""))))));
 }
 
 function screen(step) {
