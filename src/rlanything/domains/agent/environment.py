@@ -22,7 +22,7 @@ from rlanything.domains.base import (
     Observation,
     StepResult,
 )
-from rlanything.domains.requests import ModelRequest, Reply
+from rlanything.domains.requests import ModelRequest, Reply, TooLong
 from rlanything.records import Completion, Task
 
 Start = Callable[[Task, Conversation, AgentEndpoint, Door], AgentProgram]
@@ -126,7 +126,7 @@ class ProgramEnvironment:
         (pending, place), self._asked = self._asked, None
         if reply.completion is None:
             self._refused += 1
-            self._conversation.settle(pending, Denial(reply.refused))
+            self._conversation.settle(pending, _denial(reply.refused))
             return StepResult(_END, None, False)
         self._refused = 0
         said = _said(pending, reply.completion)
@@ -201,6 +201,14 @@ class ProgramEnvironment:
             (door, program), self._open = self._open, None
             endpoint().shut(door)
             program.end()
+
+
+def _denial(reason: str) -> Denial:
+    """Returns the policy's refusal of a request."""
+    if isinstance(reason, TooLong):  # in the words that clients look for
+        said = f"This model's maximum context length is exceeded: {reason}"
+        return Denial(said, "messages", code="context_length_exceeded")
+    return Denial(reason, "messages", code="invalid_prompt")
 
 
 def _said(pending: Pending, completion: Completion) -> Said:

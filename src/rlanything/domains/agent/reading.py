@@ -40,17 +40,28 @@ _ROLES: Mapping[str, ChatRole] = {
     "tool": "tool",
 }
 MOST_ANSWERS = 128
+MOST_PIXELS = 2**25
+"""Largest accepted image in pixels, the engines' own limit; guards against decompression bombs."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class Denial(Exception):
     """A request that is not answered; the message is one line with the remedy."""
 
-    def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
+    def __init__(
+        self,
+        message: str,
+        param: str | None = None,
+        status: int = 400,
+        code: str = "invalid_value",
+    ) -> None:
+        """`param`: the part of the request at fault; `code`: machine-readable, OpenAI's where it
+        has one."""
         super().__init__(message)
         self.message = message
         self.param = param
         self.status = status
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,7 @@ def read_request(body: Any, images: bool) -> Asked:
         raise Denial("the body must be a JSON object")
     given = {name: value for name, value in body.items() if value is not None}
     for name in given.keys() - _HONOURED - IGNORED:
-        raise Denial(f"{name} is not supported: leave it out", name)
+        raise Denial(f"{name} is not supported: leave it out", name, code="unsupported_parameter")
     _refuse_formats(given)
     pictures: list[Image] = []
     tools, one = _tools(given)
@@ -117,6 +128,7 @@ def _refuse_formats(given: Mapping[str, Any]) -> None:
             f"response_format {kind!r} cannot be enforced here, and what is not sampled as the "
             "policy would cannot train it: describe the form in a message, and parse the answer",
             "response_format",
+            code="unsupported_value",
         )
     if given.get("top_logprobs"):
         raise Denial("top_logprobs: only sampled tokens have log-probs here", "top_logprobs")
@@ -244,7 +256,11 @@ def _image(place: str, value: Any, pictures: list[Image] | None) -> Image:
     except (binascii.Error, ValueError):
         image = Image(b"")
     if kind != "data:image/png" or not _is_png(image.data):
-        raise Denial(f"{place}: send images as PNG in a URL data:image/png;base64,...", place)
+        raise Denial(
+            f"{place}: send images as PNG in a URL data:image/png;base64,..., with at most "
+            f"{MOST_PIXELS:,} pixels each",
+            place,
+        )
     pictures.append(image)
     return image
 
@@ -259,6 +275,8 @@ def _is_png(data: bytes) -> bool:
         return True
     try:
         with PIL.Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+            if image.width * image.height > MOST_PIXELS:
+                return False
             image.load()
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError):
         return False
