@@ -91,6 +91,9 @@ class Command:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_CLOSE_SECONDS)
 
+    def held_up(self, seconds: float) -> bool:
+        return False  # it is a process of its own
+
     def _begin(
         self, words: list[str], endpoint: AgentEndpoint, door: Door, stdin: IO[bytes], ready: int
     ) -> subprocess.Popen[bytes]:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -108,8 +109,15 @@ class Conversation:
         self._queue: dict[Pending, None] = {}
         self._exchanges: dict[tuple[str, str], list[Exchange]] = {}
         """By key and body, those that may be asked for again."""
+        self.unheard = False
+        """Whether the program ended while an answer was due to it, or after it gave up on one."""
         self._ended: Ending | None = None
         self._closed = False
+
+    @property
+    def began(self) -> bool:
+        """Whether anything was asked."""
+        return bool(self._exchanges)
 
     async def ask(self, asked: Asked, sent: Sent) -> list[PolicyAnswer]:
         """Returns as many answers as are asked for. Raises `Denial`, also once the episode is
@@ -217,7 +225,9 @@ class Conversation:
     def finish(self, ended: Ending) -> None:
         """Says how the program ended; only the first word counts."""
         with self._changed:
-            self._ended = self._ended or ended
+            if self._ended is None:
+                self._ended = ended
+                self.unheard = any(not each.heard for each in self._all())
             self._changed.notify_all()
             self._refuse_all()
 
@@ -229,10 +239,13 @@ class Conversation:
 
     def _refuse_all(self) -> None:
         self._queue = {}
-        for exchange in chain.from_iterable(self._exchanges.values()):
+        for exchange in self._all():
             if exchange.left:
                 exchange.refusal = exchange.refusal or over()
             exchange.wake()
+
+    def _all(self) -> Iterator[Exchange]:
+        return chain.from_iterable(self._exchanges.values())
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -12,7 +12,7 @@ from rlanything.domains.agent.commands import Command, command_options
 from rlanything.domains.agent.environment import AgentOptions, ProgramEnvironment, Start
 from rlanything.domains.agent.helpers import Helpers
 from rlanything.domains.agent.outcome import Scale
-from rlanything.domains.agent.programs import Function, Solve
+from rlanything.domains.agent.programs import Function, Solve, Solver
 from rlanything.domains.agent.tasks import Row, read_tasks
 from rlanything.domains.base import DomainError, InvalidTask
 from rlanything.domains.registry import named_function
@@ -119,10 +119,10 @@ def _function(solve: str | Solve | None) -> Start:
     if isinstance(solve, str):
         if ":" not in solve:
             raise DomainError(f"solve is {solve!r}: write module:function")
-        return partial(Function, named_function("solve", solve, "(task, client)"))
+        return partial(Function, Solver(named_function("solve", solve, "(task, client)")))
     if not callable(solve):
         raise DomainError("solve is no function: give one of (task, client)")
-    return partial(Function, solve)
+    return partial(Function, Solver(solve))
 
 
 def _shares(splits: Any) -> Mapping[str, float]:
