@@ -96,6 +96,10 @@ def test_an_exit_code_may_be_the_outcome(folder: Path, code: int, outcome: int) 
         ('ask("?")', "the last line that its agent printed is ''"),
         ('ask("?"); print(7)', "its agent returned 7: return True, False or a reward from 0 to 1"),
         ('ask("?"); raise KeyError("x")', "its agent's command ended with 1: KeyError: 'x'"),
+        (
+            'ask("?"); sys.exit("Error: Cannot find module x\\n    at load\\n\\nNode.js v20")',
+            "its agent's command ended with 1: Error: Cannot find module x ... Node.js v20",
+        ),
         ('ask("?"); os.kill(os.getpid(), 9)', "its agent's command ended with 137: "),
     ],
 )
@@ -212,6 +216,8 @@ def test_a_command_that_is_not_there_is_named(folder: Path) -> None:
         ({"command": ["a"], "folder": "/nowhere"}, "/nowhere is not there"),
         ({"command": ["a"], "memory_mb": 1}, "a whole number from 64 on"),
         ({"command": ["a"], "solve": print}, "not both"),
+        ({"command": ["a"], "variables": {"DUMP:DIR": None}}, "a blank after the colon"),
+        ({"command": ["a"], "variables": "A=1"}, "give each name a value"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(options: dict[str, Any], reason: str) -> None:

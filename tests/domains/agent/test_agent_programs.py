@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
+import math
 import socket
 import time
 import urllib.error
@@ -12,11 +13,15 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx2
+import numpy as np
 import openai
 import pytest
 
 from helpers.agents import agent, ask, played
+from rlanything.domains.agent.domain import AgentDomain
 from rlanything.domains.agent.faults import reason, unreachable
+from rlanything.domains.agent.helpers import Helpers
+from rlanything.domains.agent.outcome import Scale
 from rlanything.records import Task
 
 
@@ -273,3 +278,39 @@ def test_the_place_of_a_fault_is_the_deepest_line_of_the_programs_own() -> None:
     assert reason(caught(solve)).endswith(f"in {__file__}, line {first - 2}")
     group = caught(lambda: (_ for _ in ()).throw(ExceptionGroup("g", [raised(KeyError("a"))])))
     assert reason(group).startswith("KeyError: 'a', in ")
+
+
+@pytest.mark.parametrize(
+    ("value", "win_at", "outcome", "reward"),
+    [
+        (0.6 + 0.3 + 0.1, 1.0, 1, 1.0),
+        (1 + 2**-52, 1.0, 1, 1.0),
+        (0.1 + 0.2 - 0.3, 1.0, -1, 0.0),
+        (np.float32(0.7), 0.7, 1, 0.7),
+        (0.99, 1.0, -1, 0.99),
+    ],
+)
+def test_rewards_are_compared_up_to_rounding(
+    value: Any, win_at: float, outcome: int, reward: float
+) -> None:
+    assert Scale(0.0, 1.0, win_at).outcome(value) == (outcome, reward)
+
+
+def test_null_and_nan_in_tasks_are_as_good_as_left_out() -> None:
+    rows: list[Any] = [
+        {"id": "a", "instruction": "A.", "data": None, "kind": None, "split": None, "more": None},
+        {"id": "b", "instruction": "B.", "data": math.nan, "kind": math.nan, "split": math.nan},
+        Task("c", "C.", "sort", {"answer": 3}),
+    ]
+    tasks = AgentDomain(rows, coroutine, splits={"train": 1.0}).tasks("train", 9, 0)
+    assert sorted(tasks, key=lambda task: task.id) == [
+        Task("a", "A."),
+        Task("b", "B."),
+        Task("c", "C.", "sort", {"answer": 3}),
+    ]
+
+
+def test_null_in_a_helpers_options_is_as_good_as_left_out() -> None:
+    names = ("model", "key_variable", "timeout_seconds")
+    blank = Helpers({"big": {"url": "http://x", **dict.fromkeys(names)}}, 10.0)
+    assert blank._helpers == Helpers({"big": {"url": "http://x"}}, 10.0)._helpers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ _WRITTEN_BYTES = 256 * 2**20
 """The longest file that a command may write, its output among them."""
 _SAID_BYTES = 65536
 _PROCESSES = 1024
+_TELLING = re.compile(r"\S.*(error|exception|panic|fatal|not found|no such|denied|cannot)", re.I)
 _CLOSE_SECONDS = 5.0
 
 
@@ -139,14 +141,22 @@ def _ended(outcome: OutcomeOf, status: int, began: bool, printed: str, complaint
     if outcome == "exit_code":
         return Ending(status == 0)
     if status:
-        lines = complaint.strip().splitlines() or ["it printed nothing to stderr"]
         return Ending(
-            fault=BadOutcome(f"its agent's command ended with {status}: {lines[-1]:.300}")
+            fault=BadOutcome(f"its agent's command ended with {status}: {_complaint(complaint)}")
         )
     try:
         return Ending(last_line(printed))
     except BadOutcome as bad:
         return Ending(fault=bad)
+
+
+def _complaint(stderr: str) -> str:
+    """Returns the line that says why a command failed: the last, or the last that tells an error
+    where runtimes print their version or a stack below it."""
+    lines = stderr.strip().splitlines() or ["it printed nothing to stderr"]
+    telling = [line for line in lines if _TELLING.match(line)] or lines
+    last = "" if telling[-1] == lines[-1] else f" ... {lines[-1].strip():.100}"
+    return f"{telling[-1]:.300}{last}"
 
 
 def _box(
@@ -235,6 +245,13 @@ def command_options(
     missing = next((path for path in paths if not path.exists()), None)
     if missing is not None:
         raise DomainError(f"{missing} is not there: give folder and shown what the command reads")
+    if not isinstance(variables, Mapping) or any(
+        value is None or isinstance(value, list | Mapping) for value in variables.values()
+    ):
+        raise DomainError(
+            f"variables is {variables!r:.80}: give each name a value, such as {{NAME: value}}; YAML "
+            "wants a blank after the colon"
+        )
     texts = {str(name): str(value) for name, value in variables.items()}
     if odd := next((name for name in texts if "\0" in name + texts[name] or "=" in name), None):
         raise DomainError(f"variables: {odd!r:.80} is no name or has a zero in it; take it out")

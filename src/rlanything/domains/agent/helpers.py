@@ -95,6 +95,7 @@ def _helper(name: str, settings: Any, seconds: float) -> Helper:
     place = f"helpers: {name}"
     if not isinstance(settings, Mapping) or not isinstance(settings.get("url"), str):
         raise DomainError(f"{place}: needs the url of an OpenAI endpoint: {{url: ..., model: ...}}")
+    settings = {key: value for key, value in settings.items() if value is not None}
     if unknown := sorted(set(settings) - _KEYS):
         raise DomainError(f"{place}: unknown key {unknown[0]!r}; use {', '.join(sorted(_KEYS))}")
     own = settings.get("timeout_seconds", _SHARE * seconds)
