@@ -86,6 +86,14 @@ def test_what_returns_an_awaitable_is_awaited_and_gets_the_client_for_it(kind: s
     assert trajectory.outcome == 1
 
 
+def test_tasks_may_come_from_a_coroutine() -> None:
+    async def rows() -> Any:
+        return [{"id": "a", "instruction": "A."}]
+
+    domain = AgentDomain(rows, coroutine, splits={"train": 1.0})  # type: ignore[arg-type]
+    assert domain.tasks("train", 9, 0) == [Task("a", "A.")]
+
+
 def test_a_plain_callable_gets_the_plain_client_and_is_called_once() -> None:
     calls: list[Any] = []
 

@@ -255,4 +255,6 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 def over() -> Denial:
     """Returns the refusal of a request that comes too late."""
-    return Denial("this episode is over: its program has ended, or was ended", status=410, code="episode_over")
+    return Denial(
+        "this episode is over: its program has ended, or was ended", status=410, code="episode_over"
+    )

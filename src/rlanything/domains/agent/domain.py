@@ -12,7 +12,7 @@ from rlanything.domains.agent.commands import Command, command_options
 from rlanything.domains.agent.environment import AgentOptions, ProgramEnvironment, Start
 from rlanything.domains.agent.helpers import Helpers
 from rlanything.domains.agent.outcome import Scale
-from rlanything.domains.agent.programs import Function, Solve, Solver
+from rlanything.domains.agent.programs import Function, Solve, Solver, awaited
 from rlanything.domains.agent.tasks import Row, read_tasks
 from rlanything.domains.base import DomainError, InvalidTask
 from rlanything.domains.registry import named_function
@@ -93,7 +93,7 @@ class AgentDomain(TextDomain):
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         if callable(self._tasks):
-            self._tasks = read_tasks(self._tasks(), self._shares)
+            self._tasks = read_tasks(awaited(self._tasks()), self._shares)
         return self._tasks.tasks(split, count, seed)
 
     def environment(self) -> ProgramEnvironment:

@@ -8,6 +8,7 @@ import inspect
 import re
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import openai
@@ -21,6 +22,18 @@ Solve = Callable[[Task, Any], Any]
 """Somebody's `solve(task, client)`, which returns an outcome or an awaitable of one."""
 GRACE_SECONDS = 1.0
 _NO_LOOP = re.compile("no (running|current) event loop")
+
+
+def awaited(value: Any) -> Any:
+    """Returns the value, or the result of an awaitable."""
+
+    async def result() -> Any:
+        return await value
+
+    if not inspect.isawaitable(value):
+        return value
+    with ThreadPoolExecutor(1) as pool:  # a notebook's own thread has a loop that runs
+        return pool.submit(asyncio.run, result()).result()
 
 
 class Solver:
