@@ -284,7 +284,7 @@ def test_the_place_of_a_fault_is_the_deepest_line_of_the_programs_own() -> None:
 
     first = solve.__code__.co_firstlineno
     assert reason(caught(solve)).endswith(f"in {__file__}, line {first - 2}")
-    group = caught(lambda: (_ for _ in ()).throw(ExceptionGroup("g", [raised(KeyError("a"))])))
+    group = caught(lambda: (_ for _ in ()).throw(BaseExceptionGroup("g", [raised(KeyError("a"))])))
     assert reason(group).startswith("KeyError: 'a', in ")
 
 

@@ -41,6 +41,8 @@ class AgentDomain(TextDomain):
     OPENAI_API_KEY. `outcome`: the `last_line` of its output, or its `exit_code`; `folder`: where it
     works (None: here), `shown`: what else it can read, `variables`: of its environment,
     `memory_mb`: of each of its processes, and of its /tmp. `contained`: in a box without network.
+    `check`: words to run in the box when the command and all that it started have ended: their
+    output, or exit code, is the outcome in place of the command's.
 
     Raises `DomainError` for options it cannot use."""
 
@@ -63,6 +65,7 @@ class AgentDomain(TextDomain):
         variables: Mapping[str, str] = MappingProxyType({}),
         memory_mb: int = 2048,
         contained: bool = True,
+        check: Sequence[str] = (),
     ) -> None:
         self.shows_images = images
         self._shares = _shares(splits)
@@ -82,7 +85,7 @@ class AgentDomain(TextDomain):
         if (solve is None) == (command is None):
             raise DomainError("name the program: solve=module:function, or command=[...], not both")
         if command is not None:
-            places = (folder, shown, variables, memory_mb, contained)
+            places = (folder, shown, variables, memory_mb, contained, check)
             self._start: Start = partial(Command, command_options(command, outcome, *places))
         else:
             self._start = _function(solve)

@@ -38,7 +38,7 @@ MOST_BYTES = 8 * 2**20
 """Largest body of a request: conversations are sent again with every turn."""
 MOST_BYTES_WITH_IMAGES = 64 * 2**20
 _QUICKLY_READ = 2**16
-"""Largest body that is read in the event loop; reading a larger one would hold up other episodes."""
+"""Largest body that is read in the event loop; a larger one would hold up other episodes."""
 START_SECONDS = 30.0
 _BACKLOG = 512
 

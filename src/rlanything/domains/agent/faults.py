@@ -65,10 +65,10 @@ def _is_unreachable(fault: BaseException, answers: Sequence[str]) -> bool:
     if not names & _UNREACHABLE or type(fault).__name__ in _ANSWERS_DOING:
         return False
     frames = _frames(fault)
-    if type(fault) in (TimeoutError, ConnectionResetError) and fault.errno is None and frames:
-        # A limit that the program sets itself, or the pipe to a process that it runs.
-        if frames[-1].filename.startswith(_PIPES):
-            return False
+    # A limit that the program sets itself, or the pipe to a process that it runs.
+    own = type(fault) in (TimeoutError, ConnectionResetError) and not getattr(fault, "errno", None)
+    if own and frames and frames[-1].filename.startswith(_PIPES):
+        return False
     said = "\n".join(answers)
     hosts = [urlsplit(url).hostname for url in _urls(fault)] or _HOST.findall(str(fault))
     return not any(host and host in said for host in hosts) if hosts else "://" not in said

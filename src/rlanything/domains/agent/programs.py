@@ -41,8 +41,8 @@ class Solver:
 
     def __init__(self, solve: Solve) -> None:
         self.call = solve
-        method = getattr(solve, "__call__", None)  # noqa: B004: of an object that has one
-        self.awaits = inspect.iscoroutinefunction(solve) or inspect.iscoroutinefunction(method)
+        functions = solve, type(solve).__call__
+        self.awaits = any(map(inspect.iscoroutinefunction, functions))
 
 
 class AgentProgram(Protocol):
