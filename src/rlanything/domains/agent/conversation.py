@@ -45,7 +45,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What tells a request that is sent again from a new one."""
+    """Identity of a request as its client sent it: tells a repetition from a new request."""
 
     body: str
     """Hash of the body."""

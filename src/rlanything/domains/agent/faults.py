@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import rlanything
-
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
-_OWN = str(Path(rlanything.__file__).parent)
+_OWN = str(Path(__file__).parents[2])
+"""The library itself."""
 _PIPES = tuple(
     str(Path(module.__file__ or "").parent)
     for module in (asyncio, concurrent.futures, multiprocessing)
@@ -89,8 +88,8 @@ def _runs_an_answer(fault: BaseException) -> bool:
 
 def _leaves(fault: BaseException) -> Iterator[BaseException]:
     if isinstance(fault, BaseExceptionGroup):
-        for each in fault.exceptions:
-            yield from _leaves(each)
+        for member in fault.exceptions:
+            yield from _leaves(member)
     else:
         yield fault
 
