@@ -35,6 +35,36 @@ def test_all_conditions_must_hold(win: dict[str, Any], holds: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("win", "total", "holds"),
+    [
+        (">= 1", 0.6 + 0.3 + 0.1, True),
+        (">= 1", float(np.float32(0.7)) + float(np.float32(0.3)), True),
+        ("> 0.3", 0.1 + 0.2, False),
+        ("== 0.3", 0.1 + 0.2, True),
+        ("!= 0.3", 0.1 + 0.2, False),
+        ("< 1", 1 - 2**-53, False),
+        ("<= 1", 1 + 2**-52, True),
+        ("> 0", 0.1 + 0.2 - 0.3, False),
+        (">= 1", 0.9999, False),
+        ("> 10000000", 10_000_001.0, True),
+        ("== 10000000", 10_000_001.0, False),
+    ],
+)
+def test_sums_are_compared_up_to_rounding_and_whole_numbers_exactly(
+    win: str, total: float, holds: bool
+) -> None:
+    assert WinRule.read({"return": win}).reached(total) is holds
+
+
+def test_a_return_may_miss_its_range_by_rounding() -> None:
+    promised = RewardRange(0.0, 1.0)
+    for total in (1 + 2**-52, 0.1 + 0.2 - 0.3, -1e-17):
+        promised.check(total)
+    with pytest.raises(BadReward, match="outside of"):
+        promised.check(1.001)
+
+
+@pytest.mark.parametrize(
     "win",
     [
         None,

@@ -52,6 +52,12 @@ class ObedientEnvironment:
                 time.sleep(60)
             case ["fault"]:
                 raise EpisodeError(self._id, "the network is down")
+            case ["other", task]:
+                raise EpisodeError(task, ValueError("it went away"), lost=False)  # type: ignore[arg-type]
+            case ["choices"]:
+                return StepResult(Observation("!", ("a", 3)), response, True)  # type: ignore[arg-type]
+            case ["image"]:
+                return StepResult(Observation("!", image=b"PNG"), response, True)  # type: ignore[arg-type]
             case ["gone"]:
                 raise DomainError("no Chromium found: install one")
             case ["draw"]:
@@ -292,3 +298,19 @@ def test_a_step_of_a_domain_that_computes_with_numpy_is_kept_as_pythons_numbers(
     assert [type(each) for each in (result.valid, result.outcome, result.reward)] == [
         *(bool, int, float)
     ]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_that_names_something_else_is_of_the_episode_that_raised_it(workers: int) -> None:
+    rollouts = played([{"says": "other container-7"}, {}], workers)
+    [failure] = rollouts.failures
+    assert (failure.task_id, failure.reason) == ("0", "container-7: it went away")
+    assert [trajectory.task.id for trajectory in rollouts.trajectories] == ["1"]
+
+
+@pytest.mark.parametrize("says", ["choices", "image"])
+def test_an_observation_that_holds_something_else_costs_its_episode_alone(says: str) -> None:
+    rollouts = played([{"says": says}, {}], 0)
+    assert [trajectory.outcome for trajectory in rollouts.trajectories] == [-1, 1]
+    [crash] = rollouts.crashes
+    assert f"gave an observation whose {says} is" in crash.reason

@@ -69,6 +69,13 @@ def checked_task(place: str, task: object) -> Task:
             "id, and with texts as instruction and kind"
         )
     try:
+        f"{task.id}{task.kind}".encode()
+    except UnicodeEncodeError:
+        raise NoTask(
+            f"{place}: id {task.id!r:.80} or kind {task.kind!r:.80} is no text that can be stored: "
+            "take the halves of surrogate pairs out of it"
+        ) from None
+    try:
         return replace(task, data=json.loads(json.dumps(task.data)))
     except (TypeError, ValueError, RecursionError) as fault:
         raise NoTask(

@@ -46,6 +46,10 @@ class Reply:
     """Why; "" for an answer."""
 
 
+class TooLong(str):
+    """Why a request was refused that does not fit the model's context: agents then shorten it."""
+
+
 class RequestsRefused(Exception):
     """Some requests cannot be answered, and nothing was generated for those beside them."""
 

@@ -16,6 +16,19 @@ from typing import Any
 
 from rlanything.domains.base import DomainError
 
+_NEAR, _NEAR_ZERO = 1e-6, 1e-9
+"""Relative and absolute difference within which numbers count as equal: sums of floats are off by
+that much, in single precision too."""
+
+
+def as_good(value: float, bound: float) -> float:
+    """Returns the bound for a value that differs from it only by rounding, else the value. Whole
+    numbers are exact."""
+    whole = value.is_integer() and bound.is_integer()
+    near = math.isclose(value, bound, rel_tol=_NEAR, abs_tol=_NEAR_ZERO)
+    return bound if near and not whole else value
+
+
 _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -77,7 +90,10 @@ class WinRule:
 
     def holds(self, end: EpisodeEnd) -> bool:
         """Returns whether the episode was won. Raises `BadReward` for a quantity that it lacks."""
-        return all(compare(_measured(name, end), value) for name, compare, value in self.conditions)
+        return all(
+            compare(as_good(_measured(name, end), value), value)
+            for name, compare, value in self.conditions
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +119,8 @@ class RewardRange:
 
     def check(self, total: float) -> None:
         """Raises `BadReward` for the return of an episode that lies outside."""
-        if not self.lowest <= total <= self.highest:
+        bounded = as_good(as_good(total, self.lowest), self.highest)
+        if not self.lowest <= bounded <= self.highest:
             raise BadReward(
                 f"its rewards add up to {total:g}, outside of [{self.lowest:g}, {self.highest:g}]: "
                 "mend the environment, or domain.options.reward_range"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from rlanything.domains.requests import RequestsRefused
+from rlanything.domains.requests import RequestsRefused, TooLong
 from rlanything.engines.base import (
     Choices,
     Engine,
@@ -139,7 +139,8 @@ class LocalChatModel:
                 return self.engine.generate([requests[i] for i in places], limited)
             except PromptsTooLong as error:
                 long = [places[i] for i in error.places]
-                refused = dict.fromkeys((i for i in long if questions[i].refusable), str(error))
+                refusable = (i for i in long if questions[i].refusable)
+                refused = dict.fromkeys(refusable, TooLong(error))
             if refused:
                 raise RequestsRefused(refused)
             self._usage["too_long"] += len(long)
@@ -193,26 +194,28 @@ class LocalChatModel:
         for i, question in enumerate(questions):
             try:
                 choices, prompt = self._choices(question.actions, sampling), self._prompt(question)
-                if question.refusable:
-                    asked = question.max_tokens or 1
-                    self._check_length(prompt, min(asked, sampling.max_tokens))
-                posed.append((prompt, choices))
             except ModelError as error:
                 if not question.refusable:
                     raise
                 refused[i] = str(error)
+                continue
+            asked = min(question.max_tokens or 1, sampling.max_tokens)
+            if question.refusable and (long := self._too_long(prompt, asked)):
+                refused[i] = long
+            posed.append((prompt, choices))
         if refused:
             raise RequestsRefused(refused)
         return posed
 
-    def _check_length(self, prompt: Prompt, new: int) -> None:
+    def _too_long(self, prompt: Prompt, new: int) -> TooLong | None:
         # Whoever cannot be refused is answered all the same: most models bear somewhat more.
         context = self._model.context
-        if context is not None and len(prompt.ids) + new > context:
-            raise ModelError(
-                f"{self._model.name}: a prompt of {len(prompt.ids)} tokens and {new} new ones are "
-                f"more than its {context}; send fewer messages, or ask for fewer tokens"
-            )
+        if context is None or len(prompt.ids) + new <= context:
+            return None
+        return TooLong(
+            f"{self._model.name}: a prompt of {len(prompt.ids)} tokens and {new} new ones are more "
+            f"than its {context}; send fewer messages, or ask for fewer tokens"
+        )
 
     def _prompt(self, question: ChatRequest) -> Prompt:
         previous = self._prompts.get(question.conversation)

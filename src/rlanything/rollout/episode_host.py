@@ -17,6 +17,7 @@ from rlanything.domains.base import (
     DomainError,
     Environment,
     EpisodeError,
+    Image,
     Observation,
     StepResult,
 )
@@ -66,7 +67,7 @@ class EpisodeHost:
             assert answer is not None
             return answer
         except EpisodeError as error:
-            return error
+            return _of_task(play.task, error)
         except DomainError as fault:  # it could not be set up, whatever was said
             return EpisodeError(play.task.id, str(fault))
         except Exception as fault:  # a fault of one environment must not lose the other episodes
@@ -89,6 +90,14 @@ class EpisodeHost:
         while self._environments:
             _, environment = self._environments.popitem()
             _close(environment)
+
+
+def _of_task(task: Task, error: EpisodeError) -> EpisodeError:
+    """Returns the error of an episode of this task, whatever the environment named instead."""
+    reason = str(error.reason)
+    if error.task_id != task.id:
+        reason = f"{error.task_id}: {reason}"
+    return EpisodeError(task.id, reason, deadly=bool(error.deadly), lost=bool(error.lost))
 
 
 def _close(environment: Environment | None) -> None:
@@ -120,11 +129,22 @@ def _check(environment: Environment, method: str, answer: object, kind: type) ->
             f"{type(environment).__qualname__}.{method} gave an action that is "
             f"{answer.action!r:.80}, no text"
         )
-    if isinstance(answer, Observation) and not isinstance(answer.text, str):
-        raise TypeError(
-            f"{type(environment).__qualname__}.{method} gave an observation whose text is "
-            f"{answer.text!r:.80}"
-        )
+    if isinstance(answer, Observation):
+        for name, value, fits in (
+            ("text", answer.text, isinstance(answer.text, str)),
+            ("choices", answer.choices, _are_texts(answer.choices)),
+            ("image", answer.image, isinstance(answer.image, Image | None)),
+        ):
+            if not fits:
+                raise TypeError(
+                    f"{type(environment).__qualname__}.{method} gave an observation whose {name} "
+                    f"is {value!r:.80}"
+                )
+
+
+def _are_texts(choices: object) -> bool:
+    listed = isinstance(choices, list | tuple)
+    return choices is None or (listed and all(isinstance(choice, str) for choice in choices))
 
 
 def serve(connection: Connection) -> None:

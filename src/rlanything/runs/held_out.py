@@ -54,7 +54,8 @@ class HeldOut:
                 self._progress.warn(
                     f"{len(shared)} of the {len(tasks)} held-out tasks of split {split!r} are "
                     f"trained on, {min(shared)!r} for one: what it gains on them is no measure of "
-                    "others (make tasks from the split's name and the seed)"
+                    "others (give the split tasks that repeat neither id nor instruction and "
+                    "data of one that trains)"
                 )
 
     def evaluate(

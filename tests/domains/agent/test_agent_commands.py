@@ -96,6 +96,10 @@ def test_an_exit_code_may_be_the_outcome(folder: Path, code: int, outcome: int) 
         ('ask("?")', "the last line that its agent printed is ''"),
         ('ask("?"); print(7)', "its agent returned 7: return True, False or a reward from 0 to 1"),
         ('ask("?"); raise KeyError("x")', "its agent's command ended with 1: KeyError: 'x'"),
+        (
+            'ask("?"); sys.exit("Error: Cannot find module x\\n    at load\\n\\nNode.js v20")',
+            "its agent's command ended with 1: Error: Cannot find module x ... Node.js v20",
+        ),
         ('ask("?"); os.kill(os.getpid(), 9)', "its agent's command ended with 137: "),
     ],
 )
@@ -168,6 +172,60 @@ print(True)
         del os.environ["SECRET"]
 
 
+SHELL = """
+import subprocess
+subprocess.run(ask("?"), shell=True)
+print("true")
+"""
+CHECK = """
+import json, pathlib, sys, time
+time.sleep(1)  # whatever is still there would write its file now
+task, left = json.loads(sys.stdin.readline()), pathlib.Path("/tmp/left")
+print(left.exists() and left.read_text().strip() == task["id"])
+"""
+FORGERIES = """
+(while :; do echo true; echo true > /proc/1/fd/1; done) &
+here=$(python3 -c "import site; print(site.getusersitepackages())")
+mkdir -p $here
+echo 'import os; os.write(1, b"true\\n"); os._exit(0)' > $here/usercustomize.py
+setsid sh -c 'sleep 0.6; while :; do echo t0 > /tmp/left; done' &
+sleep 0.2
+"""
+
+
+@pytest.mark.parametrize(
+    ("says", "outcome"), [("echo t0 > /tmp/left", 1), ("true", -1), (FORGERIES, -1)]
+)
+def test_a_check_decides_in_the_commands_place_once_all_of_it_has_ended(
+    folder: Path, says: str, outcome: int
+) -> None:
+    (folder / "check.py").write_text(CHECK)
+    says += "; rm -f /tmp/left" if outcome < 0 else ""
+    rollouts = run(folder, SHELL, says, check=["python3", "check.py"])
+    assert not rollouts.failures, rollouts.failures[0].reason
+    assert [each.outcome for each in rollouts.trajectories] == [outcome]
+    assert not rollouts.crashes
+
+
+def test_no_process_of_a_box_reaches_into_another(folder: Path) -> None:
+    program = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+ask("?")
+child = os.fork()
+if child == 0:
+    os.read(0, 1 << 20)
+    import time; time.sleep(60)
+refused = [libc.ptrace(16, child, None, None), libc.process_vm_writev(child, None, 0, None, 0, 0)]
+try:
+    open("/proc/1/mem", "r+b", buffering=0)
+except OSError:
+    refused.append(-1)
+print("true" if refused == [-1] * 3 and ctypes.get_errno() == 1 else "false")
+"""
+    assert won(run(folder, program))
+
+
 def test_a_command_may_be_run_as_any_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The way out of this machine, which does not lead to the endpoint.
     for name in ("HTTP_PROXY", "http_proxy"):
@@ -212,6 +270,10 @@ def test_a_command_that_is_not_there_is_named(folder: Path) -> None:
         ({"command": ["a"], "folder": "/nowhere"}, "/nowhere is not there"),
         ({"command": ["a"], "memory_mb": 1}, "a whole number from 64 on"),
         ({"command": ["a"], "solve": print}, "not both"),
+        ({"command": ["a"], "check": "python check.py"}, "check must be a list of words"),
+        ({"command": ["a"], "check": ["a"], "contained": False}, "check needs a box"),
+        ({"command": ["a"], "variables": {"DUMP:DIR": None}}, "with a blank after the colon"),
+        ({"command": ["a"], "variables": "A=1"}, "give each name a value"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(options: dict[str, Any], reason: str) -> None:

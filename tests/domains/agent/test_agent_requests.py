@@ -268,8 +268,15 @@ def test_what_cannot_be_done_is_refused_with_the_remedy(
 
 def test_errors_are_in_openais_form() -> None:
     async def solve(task: Task, client: Any) -> bool:
-        with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-9': ask policy"):
+        with pytest.raises(openai.NotFoundError, match="no model 'gpt-9': ask policy") as unknown:
             await client.chat.completions.create(model="gpt-9", messages=BODY["messages"])
+        assert unknown.value.code == "model_not_found"
+        with pytest.raises(openai.BadRequestError) as unsupported:
+            await ask(client, "Hi", logit_bias={"3": 1})
+        assert unsupported.value.code == "unsupported_parameter"
+        with pytest.raises(openai.APIStatusError, match="more than 8,388,608 bytes") as large:
+            await ask(client, "Hi" * 2**22)
+        assert (large.value.status_code, large.value.code) == (413, "request_too_large")
         with pytest.raises(openai.BadRequestError, match="n must be a whole") as refused:
             await ask(client, "Hi", n=-1)
         assert refused.value.param == "n"
@@ -288,6 +295,7 @@ def test_errors_are_in_openais_form() -> None:
             400,
             "the body is no JSON: send an object",
         )
+        assert reply.json()["error"]["code"] == "invalid_json"
         return (await ask(client, "Hi")).choices[0].message.content == "yes"
 
     trajectory = run(solve)

@@ -65,13 +65,13 @@ def event_stream(asked: Asked, answers: Sequence[PolicyAnswer]) -> bytes:
 
 def error_body(refusal: Denial) -> Body:
     """Returns an error."""
-    kind = {401: "authentication_error", 404: "not_found_error"}
+    kind = "server_error" if refusal.status >= 500 else "invalid_request_error"
     return {
         "error": {
             "message": refusal.message,
-            "type": kind.get(refusal.status, "invalid_request_error"),
+            "type": "requests" if refusal.status == 429 else kind,
             "param": refusal.param,
-            "code": None,
+            "code": refusal.code,
         }
     }
 

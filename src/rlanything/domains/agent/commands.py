@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from rlanything.domains.agent.conversation import Conversation, Ending
 from rlanything.domains.agent.endpoint import AgentEndpoint, Door
 from rlanything.domains.agent.outcome import BadOutcome, last_line
 from rlanything.domains.base import DomainError
+from rlanything.domains.bpf import no_debuggers
 from rlanything.domains.bubblewrap import ISOLATED, Shown, boxed, bubblewrap, refusal, system
 from rlanything.records import Task
 
@@ -31,6 +33,7 @@ _WRITTEN_BYTES = 256 * 2**20
 """The longest file that a command may write, its output among them."""
 _SAID_BYTES = 65536
 _PROCESSES = 1024
+_TELLING = re.compile(r"\S.*(error|exception|panic|fatal|not found|no such|denied|cannot)", re.I)
 _CLOSE_SECONDS = 5.0
 
 
@@ -51,6 +54,9 @@ class CommandOptions:
     memory_mb: int
     contained: bool
     """False: it runs as any program of the user's does, network and all."""
+    check: Sequence[str] = ()
+    """Words of a command that says how it went in its place, in its box, once all of it has
+    ended."""
 
 
 class Command:
@@ -67,6 +73,7 @@ class Command:
         """Raises `DomainError` where it cannot be contained, or is not there."""
         self._options, self._conversation = options, conversation
         words = [_filled(word, task) for word in options.words]
+        check = [_filled(word, task) for word in options.check]
         given = {"id": task.id, "instruction": task.instruction, "data": dict(task.data)}
         with tempfile.TemporaryFile() as stdin:
             stdin.write(json.dumps(given).encode() + b"\n")
@@ -74,7 +81,7 @@ class Command:
             self._files = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
             self._started, ready = os.pipe()
             try:
-                self._process = self._begin(words, endpoint, door, stdin, ready)
+                self._process = self._begin(words, check, endpoint, door, stdin, ready)
             except BaseException as error:
                 os.close(self._started)
                 if isinstance(error, OSError):
@@ -91,8 +98,17 @@ class Command:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_CLOSE_SECONDS)
 
+    def held_up(self, seconds: float) -> bool:
+        return False  # it is a process of its own
+
     def _begin(
-        self, words: list[str], endpoint: AgentEndpoint, door: Door, stdin: IO[bytes], ready: int
+        self,
+        words: list[str],
+        check: list[str],
+        endpoint: AgentEndpoint,
+        door: Door,
+        stdin: IO[bytes],
+        ready: int,
     ) -> subprocess.Popen[bytes]:
         options = self._options
         address = f"http://127.0.0.1:{_PORT}/v1" if options.contained else endpoint.url
@@ -113,13 +129,18 @@ class Command:
             streams |= {"env": {**os.environ, **direct, **variables}, "cwd": options.folder}
             return subprocess.Popen[bytes](words, **streams)
         # Through a file: what a command line says, everybody on the machine may read.
-        with open(os.memfd_create("variables"), "w+b") as settings:
+        with (
+            open(os.memfd_create("variables"), "w+b") as settings,
+            open(os.memfd_create("filter"), "w+b") as filtered,
+        ):
+            filtered.write(no_debuggers() or b"")
+            filtered.seek(0)
             for name, value in variables.items():
                 settings.write(b"--setenv\0%b\0%b\0" % (name.encode(), value.encode()))
             settings.seek(0)
-            given = settings.fileno()
-            words = _box(options, words, given, endpoint.socket_path, ready)
-            streams |= {"env": {}, "cwd": "/", "pass_fds": [ready, given]}
+            given = settings.fileno(), filtered.fileno()
+            words = _box(options, [*words], check, given, endpoint.socket_path, ready)
+            streams |= {"env": {}, "cwd": "/", "pass_fds": [ready, *given]}
             return subprocess.Popen[bytes](words, **streams)
 
     def _watch(self) -> None:
@@ -136,9 +157,8 @@ def _ended(outcome: OutcomeOf, status: int, began: bool, printed: str, complaint
     if outcome == "exit_code":
         return Ending(status == 0)
     if status:
-        lines = complaint.strip().splitlines() or ["it printed nothing to stderr"]
         return Ending(
-            fault=BadOutcome(f"its agent's command ended with {status}: {lines[-1]:.300}")
+            fault=BadOutcome(f"its agent's command ended with {status}: {_complaint(complaint)}")
         )
     try:
         return Ending(last_line(printed))
@@ -146,16 +166,26 @@ def _ended(outcome: OutcomeOf, status: int, began: bool, printed: str, complaint
         return Ending(fault=bad)
 
 
+def _complaint(stderr: str) -> str:
+    """Returns the line that says why a command failed: the last, or the last that tells an error
+    where runtimes print their version or a stack below it."""
+    lines = stderr.strip().splitlines() or ["it printed nothing to stderr"]
+    telling = [line for line in lines if _TELLING.match(line)] or lines
+    last = "" if telling[-1] == lines[-1] else f" ... {lines[-1].strip():.100}"
+    return f"{telling[-1]:.300}{last}"
+
+
 def _box(
     options: CommandOptions,
     words: Sequence[str],
-    variables: int,
+    check: Sequence[str],
+    given: tuple[int, int],
     server: Path,
     ready: int,
 ) -> list[str]:
     """Returns the command of a box: the host's programs, this Python and what is to be shown, all
-    read only; a /tmp of its own; no network but the endpoint. `variables`: a file with settings of
-    its environment."""
+    read only; a /tmp of its own; no network but the endpoint. `given`: files with settings of its
+    environment, and with the filter of its system calls."""
     program = bubblewrap()
     if program is None:
         raise DomainError(
@@ -174,7 +204,9 @@ def _box(
     home = {"PATH": path, "HOME": _HOME, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
     for name, value in home.items():
         settings += ["--setenv", name, value]
-    settings += ["--args", str(variables)]
+    settings += ["--args", str(given[0]), "--as-pid-1"]
+    if no_debuggers() is not None:
+        settings += ["--seccomp", str(given[1])]
     # Before what is shown, which may lie under it.
     settings += ["--size", str(options.memory_mb * 2**20), "--tmpfs", _HOME]
     rest = [*links, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--remount-ro", "/"]
@@ -188,7 +220,7 @@ def _box(
         }
     )
     start = [sys.executable, "-I", "-S", _RELAY, _SOCKET, str(_PORT), str(ready), limits]
-    return boxed(program, settings, shown, [*rest, *start, *words])
+    return boxed(program, settings, shown, [*rest, *start, json.dumps(check), *words])
 
 
 def _without_proxy() -> str:
@@ -219,11 +251,15 @@ def command_options(
     variables: Mapping[str, str],
     memory_mb: Any,
     contained: bool,
+    check: Any,
 ) -> CommandOptions:
     """Returns checked options. Raises `DomainError` for what cannot be run."""
-    listed = isinstance(words, list | tuple) and len(words) > 0
-    if not listed or not all(isinstance(word, str) for word in words):
-        raise DomainError("command must be a list of words, such as [python, agent.py]")
+    for name, given in (("command", words), ("check", check)):
+        listed = isinstance(given, list | tuple) and (len(given) > 0 or name == "check")
+        if not listed or not all(isinstance(word, str) for word in given):
+            raise DomainError(f"{name} must be a list of words, such as [python, {name}.py]")
+    if check and not contained:
+        raise DomainError("check needs a box: what is not contained is not ended for certain")
     if outcome not in ("last_line", "exit_code"):
         raise DomainError(f"outcome is {outcome!r}: use last_line or exit_code")
     if type(memory_mb) is not int or memory_mb < 64:
@@ -232,7 +268,16 @@ def command_options(
     missing = next((path for path in paths if not path.exists()), None)
     if missing is not None:
         raise DomainError(f"{missing} is not there: give folder and shown what the command reads")
+    if not isinstance(variables, Mapping) or any(
+        value is None or isinstance(value, list | Mapping) for value in variables.values()
+    ):
+        raise DomainError(
+            f"variables is {variables!r:.80}: give each name a value, such as {{NAME: value}}, "
+            "with a blank after the colon"
+        )
     texts = {str(name): str(value) for name, value in variables.items()}
     if odd := next((name for name in texts if "\0" in name + texts[name] or "=" in name), None):
         raise DomainError(f"variables: {odd!r:.80} is no name or has a zero in it; take it out")
-    return CommandOptions(tuple(words), outcome, paths[0], paths[1:], texts, memory_mb, contained)
+    return CommandOptions(
+        tuple(words), outcome, paths[0], paths[1:], texts, memory_mb, contained, tuple(check)
+    )

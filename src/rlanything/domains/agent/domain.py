@@ -12,7 +12,7 @@ from rlanything.domains.agent.commands import Command, command_options
 from rlanything.domains.agent.environment import AgentOptions, ProgramEnvironment, Start
 from rlanything.domains.agent.helpers import Helpers
 from rlanything.domains.agent.outcome import Scale
-from rlanything.domains.agent.programs import Function, Solve
+from rlanything.domains.agent.programs import Function, Solve, Solver, awaited
 from rlanything.domains.agent.tasks import Row, read_tasks
 from rlanything.domains.base import DomainError, InvalidTask
 from rlanything.domains.registry import named_function
@@ -41,6 +41,8 @@ class AgentDomain(TextDomain):
     OPENAI_API_KEY. `outcome`: the `last_line` of its output, or its `exit_code`; `folder`: where it
     works (None: here), `shown`: what else it can read, `variables`: of its environment,
     `memory_mb`: of each of its processes, and of its /tmp. `contained`: in a box without network.
+    `check`: words to run in the box when the command and all that it started have ended: their
+    output, or exit code, is the outcome in place of the command's.
 
     Raises `DomainError` for options it cannot use."""
 
@@ -63,6 +65,7 @@ class AgentDomain(TextDomain):
         variables: Mapping[str, str] = MappingProxyType({}),
         memory_mb: int = 2048,
         contained: bool = True,
+        check: Sequence[str] = (),
     ) -> None:
         self.shows_images = images
         self._shares = _shares(splits)
@@ -82,7 +85,7 @@ class AgentDomain(TextDomain):
         if (solve is None) == (command is None):
             raise DomainError("name the program: solve=module:function, or command=[...], not both")
         if command is not None:
-            places = (folder, shown, variables, memory_mb, contained)
+            places = (folder, shown, variables, memory_mb, contained, check)
             self._start: Start = partial(Command, command_options(command, outcome, *places))
         else:
             self._start = _function(solve)
@@ -93,7 +96,7 @@ class AgentDomain(TextDomain):
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         if callable(self._tasks):
-            self._tasks = read_tasks(self._tasks(), self._shares)
+            self._tasks = read_tasks(awaited(self._tasks()), self._shares)
         return self._tasks.tasks(split, count, seed)
 
     def environment(self) -> ProgramEnvironment:
@@ -119,10 +122,10 @@ def _function(solve: str | Solve | None) -> Start:
     if isinstance(solve, str):
         if ":" not in solve:
             raise DomainError(f"solve is {solve!r}: write module:function")
-        return partial(Function, named_function("solve", solve, "(task, client)"))
+        return partial(Function, Solver(named_function("solve", solve, "(task, client)")))
     if not callable(solve):
         raise DomainError("solve is no function: give one of (task, client)")
-    return partial(Function, solve)
+    return partial(Function, Solver(solve))
 
 
 def _shares(splits: Any) -> Mapping[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 import socket
 import tempfile
@@ -29,13 +30,16 @@ from rlanything.domains.agent.bodies import (
     ignored_fields,
     model_list,
 )
-from rlanything.domains.agent.conversation import Conversation
+from rlanything.domains.agent.conversation import Conversation, Sent
 from rlanything.domains.agent.helpers import Helpers
 from rlanything.domains.agent.reading import Asked, Denial, read_request
 from rlanything.strict_json import read_json
 
-MOST_BYTES = 64 * 2**20
-"""Longest body of a request: conversations are sent again with every turn, images too."""
+MOST_BYTES = 8 * 2**20
+"""Largest body of a request: conversations are sent again with every turn."""
+MOST_BYTES_WITH_IMAGES = 64 * 2**20
+_QUICKLY_READ = 2**16
+"""Largest body that is read in the event loop; a larger one would hold up other episodes."""
 START_SECONDS = 30.0
 _BACKLOG = 512
 
@@ -147,6 +151,7 @@ class AgentEndpoint:
                 "unknown key: use the one in OPENAI_API_KEY (or the client's), while its episode "
                 "lasts",
                 status=401,
+                code="invalid_api_key",
             )
         return door
 
@@ -156,12 +161,21 @@ class AgentEndpoint:
 
     async def _completions(self, request: Request) -> Response:
         door = self._door(request)
-        body = await _body(request)
-        name = body.get("model") if isinstance(body, dict) else None
-        if isinstance(name, str) and name not in door.models:
-            return await _unless_gone(request, door.helpers.answer(name, body, door.models))
-        asked = read_request(body, door.images)
-        return await _unless_gone(request, _answered(door.conversation, asked))
+        data = await _body(request, MOST_BYTES_WITH_IMAGES if door.images else MOST_BYTES)
+        if len(data) > _QUICKLY_READ:
+            asked = await asyncio.to_thread(_read, data, door)
+        else:
+            asked = _read(data, door)
+        if not isinstance(asked, Asked):
+            helping = door.helpers.answer(asked["model"], asked, door.models)
+            return await _unless_gone(request, helping)
+        headers = request.headers
+        sent = Sent(
+            hashlib.sha256(data).hexdigest(),
+            headers.get("idempotency-key", ""),
+            headers.get("x-stainless-retry-count", "0") != "0",
+        )
+        return await _unless_gone(request, _answered(door.conversation, asked, sent))
 
 
 @cache
@@ -170,8 +184,8 @@ def endpoint() -> AgentEndpoint:
     return AgentEndpoint()
 
 
-async def _answered(conversation: Conversation, asked: Asked) -> Response:
-    answers = await conversation.ask(asked)
+async def _answered(conversation: Conversation, asked: Asked, sent: Sent) -> Response:
+    answers = await conversation.ask(asked, sent)
     ignored = ignored_fields(asked, answers)
     headers = {"x-rlanything-ignored": ignored} if ignored else {}
     if asked.stream:
@@ -197,28 +211,44 @@ async def _hung_up(request: Request) -> None:
         pass
 
 
-async def _body(request: Request) -> Any:
+async def _body(request: Request, most: int) -> bytes:
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
-        if len(data) > MOST_BYTES:
-            raise Denial(f"the body has more than {MOST_BYTES:,} bytes: send less", status=413)
+        if len(data) > most:
+            raise Denial(
+                f"the body has more than {most:,} bytes: send less",
+                status=413,
+                code="request_too_large",
+            )
+    return bytes(data)
+
+
+def _read(data: bytes, door: Door) -> Asked | dict[str, Any]:
+    """Returns what the policy is asked, or the body of a request to another model."""
     try:
-        return read_json(bytes(data))
+        body = read_json(data)
     except (ValueError, RecursionError):
-        raise Denial("the body is no JSON: send an object") from None
+        raise Denial("the body is no JSON: send an object", code="invalid_json") from None
+    name = body.get("model") if isinstance(body, dict) else None
+    if isinstance(name, str) and name not in door.models:
+        return body
+    return read_request(body, door.images)
 
 
 async def _refused(request: Request, refusal: Denial) -> Response:
     del request
-    # OpenAI's client asks again after a fault of the server's, for which there is no time.
-    headers = {"x-should-retry": "false"} if refusal.status >= 500 else {}
+    # OpenAI's client would ask again after these, for which there is no time.
+    again = refusal.status >= 500 or refusal.status == 429
+    headers = {"x-should-retry": "false"} if again else {}
     return JSONResponse(error_body(refusal), refusal.status, headers=headers)
 
 
 async def _no_such_place(request: Request, fault: HTTPException) -> Response:
     known = "POST /v1/chat/completions and GET /v1/models are all there is"
     refusal = Denial(
-        f"{request.method} {request.url.path}: {fault.detail}; {known}", status=fault.status_code
+        f"{request.method} {request.url.path}: {fault.detail}; {known}",
+        status=fault.status_code,
+        code="unknown_url",
     )
     return JSONResponse(error_body(refusal), refusal.status)

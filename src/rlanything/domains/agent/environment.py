@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-import traceback
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rlanything.domains.agent.conversation import Conversation, Ending, Pending, PolicyAnswer
 from rlanything.domains.agent.endpoint import AgentEndpoint, Door, endpoint
+from rlanything.domains.agent.faults import reason, unreachable
 from rlanything.domains.agent.helpers import Helpers
 from rlanything.domains.agent.outcome import BadOutcome, Scale
 from rlanything.domains.agent.programs import AgentProgram
@@ -22,7 +23,7 @@ from rlanything.domains.base import (
     StepResult,
 )
 from rlanything.domains.calls import Said, parse_calls
-from rlanything.domains.requests import ModelRequest, Reply
+from rlanything.domains.requests import ModelRequest, Reply, TooLong
 from rlanything.records import Completion, Task
 
 Start = Callable[[Task, Conversation, AgentEndpoint, Door], AgentProgram]
@@ -30,6 +31,10 @@ Start = Callable[[Task, Conversation, AgentEndpoint, Door], AgentProgram]
 MOST_REFUSED = 8
 """Refusals in a row by the policy at which a program is taken for one that never stops."""
 _ACTION_CHARACTERS = 200
+_HELD_UP = 0.25
+"""Share of a program's time after which one that is held up by another is run again."""
+_LOOKS = 0.02
+"""Share of its time after which it is looked at again."""
 _END = Observation("The agent has ended.")
 
 
@@ -58,26 +63,32 @@ class ProgramEnvironment:
         self._taken: tuple[str, StepResult] | None = None
         """The id of a reply that `take` handed over, and what is known of its step."""
         self._threads = Threads()
+        self._told: list[Reply] = []
+        """The replies so far, for a program that has to be run again."""
         self._answers = self._refused = 0
 
     def reset(self, task: Task) -> Observation:
         """Ends the program of the last episode, starts one and waits for its first request."""
-        self._stop()
-        self._task, self._conversation, self._threads = task, Conversation(), Threads()
-        self._asked = self._taken = None
-        self._answers = self._refused = 0
-        options, server = self._options, endpoint()
-        door = server.open(self._conversation, options.models, options.helpers, options.images)
-        try:
-            self._open = (door, self._start(task, self._conversation, server, door))
-        except BaseException:
-            server.shut(door)
-            raise
+        self._task, self._told = task, []
+        self._begin()
         first = self._next()
         if isinstance(first, Ending):
             outcome, _ = self._outcome(first)
             raise self._fault(f"its agent asked nothing before it ended (outcome {outcome:+d})")
         return self._show(first)
+
+    def _begin(self) -> None:
+        self._stop()
+        self._conversation, self._threads = Conversation(), Threads()
+        self._asked = self._taken = None
+        self._answers = self._refused = 0
+        options, server = self._options, endpoint()
+        door = server.open(self._conversation, options.models, options.helpers, options.images)
+        try:
+            self._open = (door, self._start(self._task, self._conversation, server, door))
+        except BaseException:
+            server.shut(door)
+            raise
 
     def take(self, reply: Reply) -> None:
         """Hands over the answer to the request that was shown last."""
@@ -124,9 +135,10 @@ class ProgramEnvironment:
         it."""
         assert self._asked is not None
         (pending, place), self._asked = self._asked, None
+        self._told.append(reply)
         if reply.completion is None:
             self._refused += 1
-            self._conversation.settle(pending, Denial(reply.refused))
+            self._conversation.settle(pending, _denial(reply.refused))
             return StepResult(_END, None, False)
         self._refused = 0
         said = _said(pending, reply.completion)
@@ -163,7 +175,12 @@ class ProgramEnvironment:
         if self._refused >= MOST_REFUSED:
             raise self._fault(f"its agent was refused {MOST_REFUSED} requests in a row")
         seconds = self._options.timeout_seconds
-        following = self._conversation.next(seconds)
+        end = time.monotonic() + seconds
+        following = None
+        while following is None and (left := end - time.monotonic()) > 0:
+            following = self._conversation.next(min(left, seconds * _LOOKS))
+            if following is None and self._held_up(seconds * _HELD_UP):
+                return self._again()
         if following is None:
             after = f"answer {self._answers}" if self._answers else "its start"
             raise self._fault(
@@ -171,6 +188,23 @@ class ProgramEnvironment:
                 "domain.options.timeout_seconds if it needs longer"
             )
         return following
+
+    def _held_up(self, seconds: float) -> bool:
+        return self._open is not None and self._open[1].held_up(seconds)
+
+    def _again(self) -> Pending | Ending:
+        """Runs the program again, which another one held up, with the same answers; returns what it
+        does next."""
+        told, self._told = self._told, []
+        self._begin()
+        for reply in told:
+            following = self._next()
+            if isinstance(following, Ending):
+                return following
+            self._show(following)
+            self._find(reply.request)
+            self._hand_over(reply)
+        return self._next()
 
     def _outcome(self, ended: Ending) -> tuple[int, float | None]:
         """Returns outcome and reward. Raises `EpisodeError` for a program that failed, or returned
@@ -185,23 +219,37 @@ class ProgramEnvironment:
         if isinstance(fault, InvalidTask):
             raise EpisodeError(self._task.id, f"its agent calls it invalid: {fault}")
         if fault is not None:
-            raise self._fault(f"its agent failed: {_reason(fault)}")
+            raise self._fault(f"its agent failed: {reason(fault)}", self._unreachable(fault))
         try:
             return self._options.scale.outcome(ended.value)
         except BadOutcome as bad:
             raise self._fault(str(bad)) from None
 
-    def _fault(self, reason: str) -> EpisodeError:
+    def _unreachable(self, fault: BaseException) -> bool:
+        # A program that gave up on an answer may have failed for that: the policy was slow.
+        answers = [reply.completion.answer for reply in self._told if reply.completion is not None]
+        return not self._conversation.unheard and unreachable(fault, answers)
+
+    def _fault(self, said: str, unreachable: bool = False) -> EpisodeError:
         """Returns a fault, after which nothing of the program is left. Once it was answered, an
-        answer may have brought it about: the episode counts as lost."""
+        answer may have brought it about: the episode counts as lost. `unreachable`: it is a fault
+        of what the program depends on, which counts neither way."""
         self._stop()
-        return EpisodeError(self._task.id, reason, lost=self._answers > 0)
+        return EpisodeError(self._task.id, said, lost=self._answers > 0 and not unreachable)
 
     def _stop(self) -> None:
         if self._open is not None:
             (door, program), self._open = self._open, None
             endpoint().shut(door)
             program.end()
+
+
+def _denial(reason: str) -> Denial:
+    """Returns the policy's refusal of a request."""
+    if isinstance(reason, TooLong):  # in the words that clients look for
+        said = f"This model's maximum context length is exceeded: {reason}"
+        return Denial(said, "messages", code="context_length_exceeded")
+    return Denial(reason, "messages", code="invalid_prompt")
 
 
 def _said(pending: Pending, completion: Completion) -> Said:
@@ -215,13 +263,3 @@ def _said(pending: Pending, completion: Completion) -> Said:
 def _action(said: Said) -> str:
     calls = "; ".join(f"{call.name}({call.arguments})" for call in said.calls)
     return calls or textwrap.shorten(said.content, _ACTION_CHARACTERS, placeholder=" ...")
-
-
-def _reason(fault: BaseException) -> str:
-    """Returns what went wrong, and where in the program, in one line."""
-    said = " ".join(f"{type(fault).__name__}: {fault}".split())
-    frames = traceback.extract_tb(fault.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename]
-    last = own[-1] if own else None
-    place = f", in {last.filename}, line {last.lineno}" if last else ""
-    return f"{textwrap.shorten(said, 300, placeholder=' ...')}{place}"

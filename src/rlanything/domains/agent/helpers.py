@@ -54,6 +54,7 @@ class Helpers:
                 "domain.options.helpers",
                 "model",
                 404,
+                "model_not_found",
             )
         key = os.environ.get(helper.key_variable, "") if helper.key_variable else "none"
         async with openai.AsyncOpenAI(
@@ -73,6 +74,7 @@ class Helpers:
                     f"helper {name!r}: {helper.url} did not answer within "
                     f"{helper.timeout_seconds:g} s; raise its timeout_seconds",
                     status=504,
+                    code="helper_timeout",
                 ) from None
             except openai.APIStatusError as error:
                 return Response(error.response.content, error.status_code, media_type=_JSON)
@@ -80,6 +82,7 @@ class Helpers:
                 raise Denial(
                     f"helper {name!r}: {helper.url} does not answer ({error}); see that it is up",
                     status=502,
+                    code="helper_unavailable",
                 ) from None
         raw: Any = reply
         return Response(raw.content, media_type=raw.headers.get("content-type", _JSON))
@@ -92,6 +95,7 @@ def _helper(name: str, settings: Any, seconds: float) -> Helper:
     place = f"helpers: {name}"
     if not isinstance(settings, Mapping) or not isinstance(settings.get("url"), str):
         raise DomainError(f"{place}: needs the url of an OpenAI endpoint: {{url: ..., model: ...}}")
+    settings = {key: value for key, value in settings.items() if value is not None}
     if unknown := sorted(set(settings) - _KEYS):
         raise DomainError(f"{place}: unknown key {unknown[0]!r}; use {', '.join(sorted(_KEYS))}")
     own = settings.get("timeout_seconds", _SHARE * seconds)

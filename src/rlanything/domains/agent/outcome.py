@@ -8,6 +8,8 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
+from rlanything.domains.winning import as_good
+
 
 class BadOutcome(ValueError):
     """A program returned what is no outcome; one line that ends with the remedy."""
@@ -33,6 +35,9 @@ class Scale:
         if not isinstance(value, numbers.Real):
             raise BadOutcome(f"its agent returned {value!r:.80}: {promised}")
         reward = float(value)
+        # Parts that add up to a bound, or single precision, miss it by a little.
+        for bound in (self.lowest, self.highest, self.win_at):
+            reward = as_good(reward, bound)
         if math.isnan(reward) or not self.lowest <= reward <= self.highest:
             raise BadOutcome(
                 f"its agent returned {reward:g}: {promised}, or set domain.options.reward_range"

@@ -34,11 +34,20 @@ MOST_ANSWERS = 128
 class Denial(Exception):
     """A request that is not answered; the message is one line with the remedy."""
 
-    def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
+    def __init__(
+        self,
+        message: str,
+        param: str | None = None,
+        status: int = 400,
+        code: str = "invalid_value",
+    ) -> None:
+        """`param`: the part of the request at fault; `code`: machine-readable, OpenAI's where it
+        has one."""
         super().__init__(message)
         self.message = message
         self.param = param
         self.status = status
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,7 @@ def read_request(body: Any, images: bool) -> Asked:
         raise Denial("the body must be a JSON object")
     given = {name: value for name, value in body.items() if value is not None}
     for name in given.keys() - _HONOURED - IGNORED:
-        raise Denial(f"{name} is not supported: leave it out", name)
+        raise Denial(f"{name} is not supported: leave it out", name, code="unsupported_parameter")
     _refuse_formats(given)
     reader = MessageReader(images)
     try:
@@ -119,6 +128,7 @@ def _refuse_formats(given: Mapping[str, Any]) -> None:
             f"response_format {kind!r} cannot be enforced here, and what is not sampled as the "
             "policy would cannot train it: describe the form in a message, and parse the answer",
             "response_format",
+            code="unsupported_value",
         )
     if given.get("top_logprobs"):
         raise Denial("top_logprobs: only sampled tokens have log-probs here", "top_logprobs")

@@ -1,25 +1,33 @@
 """The first process of a box: a port on 127.0.0.1 that reaches the endpoint, and the command.
 
-    python relay.py SOCKET PORT READY LIMITS COMMAND...
+    python relay.py SOCKET PORT READY LIMITS CHECK COMMAND...
 
 Stands alone: it runs isolated, and imports nothing of the library. READY: a descriptor to which it
-writes a byte before the command begins; LIMITS: JSON, resource limits by their names.
+writes a byte before the command begins; LIMITS: JSON, resource limits by their names; CHECK: JSON,
+the words of a command whose output and exit code count in place of COMMAND's, or an empty list.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
 import threading
+from typing import Any
+
+DUMPABLE = 4
+"""Of `prctl`."""
 
 
 def main() -> None:
-    path, port, ready, limits, *command = sys.argv[1:]
+    path, port, ready, limits, checking, *command = sys.argv[1:]
+    ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)  # no other process may read or write its memory
     os.setsid()  # a command that signals its group would reach bwrap
     for name, limit in json.loads(limits).items():
         resource.setrlimit(getattr(resource, name), (limit, limit))
@@ -27,12 +35,42 @@ def main() -> None:
     threading.Thread(target=accept, args=(listener, path), daemon=True).start()
     os.write(int(ready), b"1")
     os.close(int(ready))
-    try:
-        status = subprocess.run(command).returncode
-    except OSError as error:
-        sys.exit(f"{command[0]}: {error.strerror}")
+    if check := json.loads(checking):
+        # The command and what it starts have the descriptors of neither the task nor the outcome.
+        task = sys.stdin.buffer.read()
+        run(command, task, stdout=2)
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(-1, signal.SIGKILL)
+            while True:  # until there is no child left: all in the box are this process's
+                os.wait()
+        # Nothing of what the command left in its home is imported.
+        status = run(check, task, env={**os.environ, "HOME": "/"})
+    else:
+        status = run(command)
     # All else in the box ends with this process.
     os._exit(status if status >= 0 else 128 - status)
+
+
+def run(command: list[str], given: bytes | None = None, **options: Any) -> int:
+    """Returns the exit code of a command, and reaps whatever else ends meanwhile. `given`: its
+    standard input."""
+    source = None if given is None else subprocess.PIPE
+    try:
+        process = subprocess.Popen(command, stdin=source, **options)
+    except OSError as error:
+        sys.exit(f"{command[0]}: {error.strerror}")
+    if given is not None:
+        threading.Thread(target=feed, args=(process.stdin, given), daemon=True).start()
+    while True:
+        ended, status = os.wait()
+        if ended == process.pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return process.returncode
+
+
+def feed(target: Any, given: bytes) -> None:
+    with contextlib.suppress(OSError), target:  # it need not read it
+        target.write(given)
 
 
 def accept(listener: socket.socket, path: str) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,7 @@ from rlanything.records import Task
 from rlanything.seeds import derive
 
 _KEYS = frozenset({"id", "instruction", "data", "split", "kind"})
-Row = Mapping[str, Any]
+Row = Mapping[str, Any] | Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +88,31 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def _task(place: str, row: Any) -> tuple[Task, str | None]:
+    if isinstance(row, Task):
+        row = {name: getattr(row, name) for name in ("id", "instruction", "kind", "data")}
     if not isinstance(row, Mapping):
         raise DomainError(f"{place}: a task is an object with id and instruction")
+    row = {key: value for key, value in row.items() if not _is_missing(value)}
     if unknown := sorted(set(row) - _KEYS):
         raise DomainError(f"{place}: unknown key {unknown[0]!r}; put what is your own into `data`")
     for key in ("id", "instruction"):
         if not isinstance(row.get(key), str) or not row[key]:
             raise DomainError(f"{place}: {key} must be a text that is not empty")
-    for key, kind in (("data", dict), ("split", str), ("kind", str)):
-        if not isinstance(row.get(key, kind()), kind):
+    for key, kind in (("data", Mapping), ("split", str), ("kind", str)):
+        if key in row and not isinstance(row[key], kind):
             raise DomainError(
                 f"{place}: {key} must be {'an object' if key == 'data' else 'a text'}"
             )
+    named = "".join(row.get(key, "") for key in ("id", "split", "kind"))
+    if re.search("[\ud800-\udfff]", named):
+        raise DomainError(f"{place}: {named!r:.80} cannot be stored: it has halves of characters")
     task = Task(row["id"], row["instruction"], row.get("kind", ""), dict(row.get("data", {})))
     return task, row.get("split")
+
+
+def _is_missing(value: Any) -> bool:
+    """Returns whether it is what tables write where a row has no value."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _dealt(tasks: Sequence[Task], splits: Mapping[str, float]) -> dict[str, list[Task]]:

@@ -115,7 +115,11 @@ def write_pool(db: sqlite3.Connection, pool: Pool, iteration: int) -> None:
     )
     db.executemany(
         "INSERT OR IGNORE INTO quarantine VALUES (?, ?, ?)",
-        [(task, iteration, reason) for s in pool.slots for task, reason in s.quarantined.items()],
+        [
+            (task, iteration, storable(reason))
+            for slot in pool.slots
+            for task, reason in slot.quarantined.items()
+        ],
     )
     db.execute("DELETE FROM slot_events")
     db.executemany(
@@ -130,7 +134,7 @@ def write_pool(db: sqlite3.Connection, pool: Pool, iteration: int) -> None:
                 event.direction,
                 event.parent_accuracy,
                 event.candidate_accuracy,
-                event.reason,
+                storable(event.reason),
             )
             for slot in pool.slots
             for number, event in enumerate(slot.history)

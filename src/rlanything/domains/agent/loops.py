@@ -1,0 +1,96 @@
+"""The event loop that the coroutines of a process share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import threading
+import time
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import openai
+
+INTERRUPTIONS = 5
+_APART_SECONDS = 0.2
+_ENDING_SECONDS = 1.0
+_THREADS = 1024
+"""Largest number of threads for `asyncio.to_thread`: episodes share them, and some may hang."""
+
+
+class SharedLoop:
+    """An event loop in a thread of its own. All episodes of the process run on it, so that a client
+    which a program makes once and keeps works in each of them.
+
+    A coroutine that blocks holds up all others. `hangs` finds that out; the loop is then given up,
+    and programs run on loops of their own."""
+
+    def __init__(self) -> None:
+        self.given_up = False
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(ThreadPoolExecutor(_THREADS, "agent"))
+        self._loop.set_exception_handler(_complain)
+        self._lock = threading.Lock()
+        self._asked: float | None = None
+        """Time at which the loop was asked for a sign of life; None: it has given one since."""
+        self._thread = threading.Thread(target=self._run, name="agent-loop", daemon=True)
+        self._thread.start()
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Runs a coroutine; from any thread."""
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def hangs(self, seconds: float) -> bool:
+        """Returns whether the loop is given up, which happens now if it has done nothing for so
+        long. To be called again and again: the first call only asks for a sign of life."""
+        with self._lock:
+            now = time.monotonic()
+            if not self.given_up and self._asked is None:
+                self._asked = now
+                self._loop.call_soon_threadsafe(self._sign_of_life)
+            if not self.given_up and now - (self._asked or now) >= seconds:
+                self.given_up = True
+                threading.Thread(target=interrupt, args=(self._thread,), daemon=True).start()
+            return self.given_up
+
+    def _sign_of_life(self) -> None:
+        self._asked = None
+
+    def _run(self) -> None:
+        while not self.given_up:
+            # A task that a program started may raise these, which asyncio passes on.
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self._loop.run_forever()
+        with contextlib.suppress(SystemExit):
+            if left := asyncio.all_tasks(self._loop):
+                for task in left:
+                    task.cancel()
+                self._loop.run_until_complete(asyncio.wait(left, timeout=_ENDING_SECONDS))
+            self._loop.close()
+
+
+@cache
+def shared_loop() -> SharedLoop:
+    """Returns the loop of this process."""
+    return SharedLoop()
+
+
+def interrupt(thread: threading.Thread, wake: Any = None) -> None:
+    """Raises SystemExit in a thread, wherever its Python code is. `wake`: called after each try."""
+    for _ in range(INTERRUPTIONS):
+        if not thread.is_alive():
+            return
+        number = ctypes.c_ulong(thread.ident or 0)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(SystemExit))
+        if wake is not None:
+            wake()
+        thread.join(_APART_SECONDS)
+
+
+def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    # What a program left behind is refused once its episode is over, and nobody awaits that.
+    if not isinstance(context.get("exception"), openai.APIStatusError):
+        loop.default_exception_handler(context)
