@@ -282,15 +282,16 @@ PROCESSES = [
     tries("signals its group", "import os\nos.killpg(os.getpgrp(), 0)"),
     tries("signals its session", "import os\nos.killpg(os.getsid(0), 0)"),
     *(
-        Attack(f"{name} to its group", f"import os, signal, time\nos.kill(0, {name})\n{more}", how)
-        for name, how, more in (
-            ("signal.SIGSTOP", "hangs", "time.sleep(60)"),
-            ("signal.SIGTSTP", "hangs", "time.sleep(60)"),
-            ("signal.SIGKILL", "dies", ""),
-            ("signal.SIGTERM", "dies", ""),
-            ("signal.SIGUSR1", "dies", ""),
-            ("signal.SIGRTMAX", "dies", ""),
+        Attack(
+            f"{name} to its group",
+            f"import os, signal, time\nos.kill(0, {name})\ntime.sleep(60)",
+            "hangs",
         )
+        for name in ("signal.SIGSTOP", "signal.SIGTSTP")
+    ),
+    *(
+        Attack(f"{name} to its group", f"import os, signal\nos.kill(0, {name})", "dies")
+        for name in ("signal.SIGKILL", "signal.SIGTERM", "signal.SIGUSR1", "signal.SIGRTMAX")
     ),
     *(
         tries(

@@ -195,7 +195,9 @@ def alive(pid: int) -> bool:
 
 def test_boxes_outlive_the_threads_that_use_them(executor: LocalExecutor) -> None:
     for _ in range(3):
-        os.kill(executor.box_pids()[0], signal.SIGKILL)  # so that the thread needs a new one
+        [pid] = executor.box_pids()
+        os.kill(pid, signal.SIGKILL)  # so that the thread needs a new one
+        wait_for_the_end_of(pid)
         results: list[Verdict] = []
 
         def run(results: list[Verdict] = results) -> None:

@@ -140,7 +140,7 @@ def main() -> None:
         answer: Any = call(asked["program"], asked["name"], asked["calls"])
     else:
         answer = check(asked["check"], asked["name"], asked["rounds"])
-    print(json.dumps(answer))
+    json.dump(answer, sys.stdout)
 
 
 if __name__ == "__main__":
