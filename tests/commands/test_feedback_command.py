@@ -351,10 +351,10 @@ def test_memory_is_what_it_is_said_to_be(tmp_path):
 
 def test_a_line_has_a_limit_also_where_it_is_packed(tmp_path, monkeypatch):
     monkeypatch.setattr(long_lines, "MOST_BYTES", 1000)
-    for name, opened in (("rollouts.jsonl", open), ("rollouts.jsonl.gz", gzip.open)):
+    content = line().encode() + b"\n" + b" " * 2000
+    for name, data in (("rollouts.jsonl", content), ("rollouts.jsonl.gz", gzip.compress(content))):
         path = tmp_path / name
-        with opened(path, "wb") as file:
-            file.write(line().encode() + b"\n" + b" " * 2000)
+        path.write_bytes(data)
         with pytest.raises(RolloutsError, match=r"line 2: longer than 0 MiB; write each"):
             write_signals(path, tmp_path / "out.jsonl", FeedbackSettings(), silent)
 

@@ -157,7 +157,7 @@ def adapters(folder: Path, tmp_path: Path) -> Path:
     config = LoraConfig(
         r=4, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False
     )
-    get_peft_model(network, config).save_pretrained(tmp_path / "adapters")
+    get_peft_model(network, config).save_pretrained(str(tmp_path / "adapters"))
     return tmp_path / "adapters"
 
 

@@ -141,7 +141,8 @@ def test_a_decoder_that_reads_our_cache_wrongly_is_found_out():
     forward = attention.forward
 
     def forgetful(*args, attention_mask=None, **more):
-        if any(isinstance(argument, DecoderCache) for argument in more.values()):
+        cached = any(isinstance(argument, DecoderCache) for argument in more.values())
+        if cached and attention_mask is not None:
             attention_mask = torch.ones_like(attention_mask)
         return forward(*args, attention_mask=attention_mask, **more)
 

@@ -113,7 +113,7 @@ def test_commands_say_one_line_of_it_and_doctor_tells(
         assert "run.sqlite: " in line
         assert "restore a copy" in line
     [finding] = _store(run)
-    assert not finding.ok
+    assert finding.status == "error"
     assert "run writes" in finding.text
 
 

@@ -153,7 +153,9 @@ def test_what_does_not_fit_is_refused_in_one_line(options: dict[str, Any], said:
 
 @pytest.mark.parametrize("game", ["Nim-v0", "ConnectFour-v0", "IteratedPrisonersDilemma-v0"])
 def test_a_game_that_offers_no_moves_needs_them_named(game: str) -> None:
-    for options in ({"opponent": "random"}, {"opponent": lambda _: "[0 1]", "actions": "listed"}):
+    listed = {"opponent": lambda _: "[0 1]", "actions": "listed"}
+    choices: tuple[dict[str, Any], ...] = ({"opponent": "random"}, listed)
+    for options in choices:
         with pytest.raises(DomainError, match="does not say which moves are possible"):
             TextArenaDomain(game, **options)
     TextArenaDomain(game, opponent=lambda _: "[0 1]")

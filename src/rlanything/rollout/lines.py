@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rlanything.domains.thoughts import answer_start
+from rlanything.domains.winning import as_good
 from rlanything.records import Completion, Step, Task, Trajectory
 from rlanything.rollout.formats import FormatError, LineFormat, parquet_lines
 
@@ -34,7 +35,6 @@ STANDARD, PACKED, COLUMNS = Path("-"), ".gz", ".parquet"
 """The name of stdin and stdout, and how the names of packed files and of tables end."""
 _PROGRESS_BYTES = 1 << 20
 _CACHED_STEPS = 1 << 16
-_ROUNDING = 1e-9
 _END = b"\3"
 """Ends a step; a score is stored as itself plus one."""
 
@@ -262,8 +262,7 @@ def _outcome(place: FilePlace, reward: Any, win_at: float) -> int:
     if type(reward) is not int and (type(reward) is not float or not math.isfinite(reward)):
         there = "missing" if reward is None else f"{reprlib.repr(reward)}, no number"
         place.fail(f"'reward' is {there}", "give a number, which --win-at is compared with")
-    # A sum of parts may miss the whole by its rounding.
-    return 1 if reward >= win_at - _ROUNDING * max(1.0, abs(win_at)) else -1
+    return 1 if as_good(float(reward), win_at) >= win_at else -1
 
 
 def _rollout(place: FilePlace, entry: dict[str, Any]) -> Rollout:

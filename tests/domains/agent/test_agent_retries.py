@@ -21,7 +21,7 @@ from rlanything.domains.agent.conversation import (
     Sent,
 )
 from rlanything.domains.agent.reading import Asked, Denial, read_request
-from rlanything.domains.agent.tool_calls import Said
+from rlanything.domains.calls import Said
 from rlanything.records import Task
 
 
