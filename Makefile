@@ -201,7 +201,7 @@ FIRST_USE := tests/test_first_use.py tests/engines/test_decoder_cache.py \
 $(VERSIONS:%=%/.installed): %/.installed: pyproject.toml
 	@echo "rlanything with the $(*:.venv-%=%) versions of its dependencies, in $*"
 	@$(PYTHON) -m venv --clear $*
-	@sed -n '/^dependencies = /,/^]/s/^ *"\([A-Za-z]*\)>=\([0-9.]*\).*/\1==\2/p' pyproject.toml \
+	@sed -n '/^dependencies = /,/^]/s/^ *"\([A-Za-z_]*\)>=\([0-9.]*\).*/\1==\2/p' pyproject.toml \
 	  | grep -v '^torch=' > $*/bounds.txt
 	@$*/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
 	  $$(grep '^torch=' constraints.txt) $(BOUNDS) --editable '.[agent]' hypothesis pytest pytest-timeout

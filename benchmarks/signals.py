@@ -178,18 +178,21 @@ def judged(group: Rollouts, right: float, rng: random.Random) -> list[list[list[
 
 
 def unread_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Found:
-    """What the policy would have trained on had judgements been unreadable at random, each by
+    """How well advantages tell good steps where judgements were made unreadable at random, each by
     itself or all of a step, under both rules of `feedback.unreadable`."""
     rows: Found = {}
     for share in UNREAD:
         for whole, what in ((False, "judgements"), (True, "steps")):
             rng = random.Random(f"{share} {what}")
             scores = [made_unreadable(group, share, whole, rng) for group in groups]
+            known: dict[str, float] = {}
             for rule in get_args(Unreadable):
                 changed = replace(settings, unreadable=rule)
                 both = zip(groups, scores, strict=True)
                 taught = [group.taught(changed, masked).policy for group, masked in both]
-                rows[f"{share:.0%} of the {what} unreadable, {rule}"] = _of_policy(groups, taught)
+                known[rule] = _of_policy(groups, taught)["advantage with label"]
+            known["missing, more than zero"] = known["missing"] - known["zero"]
+            rows[f"{share:.0%} of the {what} unreadable"] = known
     return rows
 
 
@@ -272,6 +275,16 @@ def table(runs: Sequence[Found]) -> list[str]:
     return lines
 
 
+def plain_table(runs: Sequence[Found]) -> list[str]:
+    """A row for each of the settings: means over runs."""
+    columns = list(next(iter(runs[0].values())))
+    rows = [
+        f"| {name} | {' | '.join(_cell([run[name][c] for run in runs]) for c in columns)} |"
+        for name in runs[0]
+    ]
+    return [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|", *rows]
+
+
 def _cell(values: Sequence[float], form: str = ".3f") -> str:
     if np.isnan(values).any():
         return "-"
@@ -306,8 +319,8 @@ And with judges that are made up from the labels, so often right and wrong at ra
 
 {accuracy}
 
-And had judgements been unreadable at random, with `feedback.unreadable` at `missing` (the default)
-or `zero` (the paper):
+And the correlation of advantage with label had judgements been unreadable at random, with
+`feedback.unreadable` at `missing` (the default) and `zero` (the paper):
 
 {unread}
 
@@ -353,7 +366,7 @@ def page(
         last=arms[-1].name,
         policy="\n".join(table(policy)),
         accuracy="\n".join(table(accuracy)),
-        unread="\n".join(table(unread)),
+        unread="\n".join(plain_table(unread)),
         judge="\n".join(table(judge)),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from transformers import RwkvConfig, RwkvForCausalLM
 
 from helpers.tiny import plain_logits, tiny_model, tiny_tokenizer
 from rlanything.engines.base import ModelError
+from rlanything.engines.hf import hub
 from rlanything.engines.hf.model import LanguageModel, load_model
 
 TOKENIZER = tiny_tokenizer()
@@ -72,6 +74,22 @@ def test_a_missing_folder_is_named_and_taken_for_no_id_of_a_hub(tmp_path):
         with pytest.raises(ModelError) as error:
             load_model(name, "float32")
         assert_one_line_that_names(error, "missing", "there is no such folder; check the path")
+
+
+def test_an_id_of_a_hub_that_cannot_be_reached_is_one_line_at_once(monkeypatch):
+    tries = []
+
+    def unknown(*address):
+        tries.append(address)
+        raise socket.gaierror("Name or service not known")
+
+    monkeypatch.setattr(hub, "getproxies", dict)
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(ModelError) as error:
+        load_model("nobody/nothing-here", "float32")
+    assert_one_line_that_names(error, "nobody/nothing-here", "it is not in the cache", "reached")
+    assert len(tries) == 1
 
 
 def test_a_folder_without_a_model_is_named(tmp_path):

@@ -19,6 +19,7 @@ from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines import shipped
 from rlanything.engines.hf.damage import reason_of
 from rlanything.engines.hf.gguf import find_gguf
+from rlanything.engines.hf.hub import check_hub
 from rlanything.engines.hf.loading import DEFAULT_ATTENTION, base_of, is_adapters
 from rlanything.engines.hf.lora import attach, attach_as_in
 from rlanything.engines.hf.model import ModelError
@@ -209,6 +210,7 @@ def read_config(model: str) -> Any:
             parts = {"text_config": shape, "vision_config": _TOWERS[model]}
             return AutoConfig.for_model(kind, **parts, tie_word_embeddings=tied)
         return AutoConfig.for_model(kind, **shape)
+    check_hub(model)
     return AutoConfig.from_pretrained(model, trust_remote_code=False)
 
 

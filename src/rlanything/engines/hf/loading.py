@@ -26,6 +26,7 @@ from rlanything.engines.base import ModelError
 from rlanything.engines.hf.completeness import check_vocabulary, read_adapters, read_network
 from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.gguf import find_gguf, unpacked
+from rlanything.engines.hf.hub import check_hub
 from rlanything.engines.hf.images import FAMILIES
 from rlanything.engines.shipped import is_path
 
@@ -64,7 +65,9 @@ def open_files(source: str) -> Opened:
                 f"{built if source.startswith('models/') else ''}"
             )
         folder = str(unpacked(packed) if packed is not None else source)
+        check_hub(folder)
         base = base_of(folder)
+        check_hub(base)
         config = AutoConfig.from_pretrained(base, trust_remote_code=False)
         sees = config.model_type in FAMILIES
         auto: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM

@@ -106,6 +106,8 @@ def _put_on(network: Any, config: Any, name: str) -> None:
         network.add_adapter(config)
     except ValueError as error:
         reason = str(error).strip().splitlines()[0]
+        if "version of PEFT" in reason:  # not every transformers takes every peft
+            raise ModelError(f"{reason}; pip install 'rlanything[lora]' fits the two") from error
         raise ModelError(
             f"model {name!r}: {reason}; set lora.targets to all-linear or to names of its linear "
             "layers"
