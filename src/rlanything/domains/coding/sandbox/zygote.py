@@ -278,6 +278,7 @@ def is_closed(stream: Any) -> bool:
 
 def leave(status: int) -> NoReturn:
     """Ends the process as the interpreter does, as far as a program can tell."""
+    flush_streams()  # once more than seems needed, as the interpreter does after a script
     try:
         threads = sys.modules.get("threading")
         if threads is not None:
@@ -294,7 +295,7 @@ def leave(status: int) -> NoReturn:
         sys.modules.pop("__main__", None)
         gc.collect()
         if not (flush_streams() and flushed):
-            status = status or 120
+            status = 120
     except BaseException:
         status = status or 120
     os._exit(status)
