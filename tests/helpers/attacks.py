@@ -204,6 +204,11 @@ RESOURCES = [
         )
     ),
     tries(
+        "fills its user's queue of signals",
+        "import signal, threading\nsignal.pthread_sigmask(signal.SIG_BLOCK, [40])\n"
+        "for _ in range(1000): signal.pthread_kill(threading.get_ident(), 40)",
+    ),
+    tries(
         "POSIX timers",
         "import ctypes\nlibc = ctypes.CDLL('librt.so.1')\nt = ctypes.c_void_p()\n"
         "assert libc.timer_create(0, None, ctypes.byref(t)) == 0",

@@ -103,6 +103,20 @@ ENDINGS = (
     "import sys\nsys.excepthook = lambda *a: print('hook', a[0].__name__)\n1 / 0",
     "import sys\nsys.exit(sys.exit)",
     "import sys\nsys.stderr.write('only here')\nsys.exit(0)",
+    *(f"import io, sys\nclass Out:\n    {given}\n    def write(self, text): old.write(text)\n"
+      f"old, {place} = {place}, Out()\nprint('said')\n{more}"
+      for place in ("sys.stdout", "sys.stderr")
+      for given in ("closed = False", "flush = print", "closed = True", "def flush(self): pass",
+                    "def flush(self): 1 / 0", "def __del__(self): sys.__stdout__.write('end')")
+      for more in ("", "sys.exit(3)")),
+    "import io, sys\nold, sys.stdout = sys.stdout, io.StringIO()\nprint(1)\n"
+    "old.write(sys.stdout.getvalue() * 2)",
+    "import io, sys\nsys.stdout = io.StringIO()\nsys.__stdout__.write('there')",
+    "import sys\nprint(1)\nsys.stdout = sys.stderr = None", "import sys\nprint(1)\ndel sys.stdout",
+    "import sys\nprint(1)\ndel sys.stderr", "import sys\nprint(1)\nsys.modules.clear()",
+    "import sys\nb = sys.stdout.detach()\nb.write(b'raw')",
+    "import sys\nprint(1)\nsys.modules['threading'] = None",
+    "import threading\nprint(1)\nthreading._shutdown = lambda: 1 / 0",
     "try: raise ValueError from KeyError()\nexcept ValueError as e: print(repr(e.__cause__))",
 )  # fmt: skip
 

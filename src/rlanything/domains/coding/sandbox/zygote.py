@@ -148,6 +148,8 @@ def confine(descriptors: list[int], limits: Limits, capset: int) -> None:
         (resource.RLIMIT_FSIZE, output + 1),
         # The zygote and the first process of the box are the same user's.
         (resource.RLIMIT_NPROC, threads + 2),
+        # All processes of a user share what the kernel queues of signals, those of the host too.
+        (resource.RLIMIT_SIGPENDING, 64),
     ):
         resource.setrlimit(kind, (amount, amount))
     # Programs that recurse deeply raise this one themselves; RLIMIT_AS counts the stack as well.
@@ -252,18 +254,48 @@ def status_of(error: BaseException) -> int:
     return 1
 
 
+def flush_streams() -> bool:
+    """Flushes stdout and stderr, or what a program put in their place. Returns whether none
+    failed."""
+    flushed = True
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name, None)
+        if stream is not None and not is_closed(stream):
+            try:
+                stream.flush()
+            except BaseException:
+                flushed = False
+    return flushed
+
+
+def is_closed(stream: Any) -> bool:
+    """Returns whether a stream says so: one that a program wrote may not have the attribute."""
+    try:
+        return bool(stream.closed)
+    except BaseException:
+        return False
+
+
 def leave(status: int) -> NoReturn:
     """Ends the process as the interpreter does, as far as a program can tell."""
+    flush_streams()  # once more than seems needed, as the interpreter does after a script
     try:
-        if "threading" in sys.modules:
-            sys.modules["threading"]._shutdown()
+        threads = sys.modules.get("threading")
+        if threads is not None:
+            threads._shutdown()
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    try:
         atexit._run_exitfuncs()
+        flushed = flush_streams()
+        # What a program put in their place ends before they do, and may still write to them.
+        for name in ("stdout", "stderr"):
+            setattr(sys, name, getattr(sys, f"__{name}__", None))
         # The last reference to the program's names: what they hold is finalized.
         sys.modules.pop("__main__", None)
         gc.collect()
-        for stream in (sys.stderr, sys.stdout):
-            if stream is not None and not stream.closed:
-                stream.flush()
+        if not (flush_streams() and flushed):
+            status = 120
     except BaseException:
         status = status or 120
     os._exit(status)
