@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,8 @@ def test_info_that_is_not_there_is_said_with_what_is() -> None:
 
 
 def test_rewards_are_finite_numbers() -> None:
-    assert [reward_of(value) for value in (1, True, np.float64(0.5), np.array(2))] == [1, 1, 0.5, 2]
+    given = (1, True, np.float64(0.5), np.array(2), Decimal("0.5"))
+    assert [reward_of(value) for value in given] == [1, 1, 0.5, 2, 0.5]
     for value in (math.nan, math.inf, "1", None, [1.0]):
         with pytest.raises(BadReward, match="finite numbers"):
             reward_of(value)

@@ -208,7 +208,23 @@ def test_neighbours_of_one_role_are_joined_where_turns_must_alternate(template: 
         chat.prompt((Message("assistant", "I begin."),))
 
 
+@pytest.mark.parametrize("template", [NO_SYSTEM, SILENT, WITH_SYSTEM])
+def test_a_later_system_message_that_a_template_refuses_is_one_of_the_users(template: str) -> None:
+    chat = chat_of(template)
+    user, reply, later = Message("user", "Go."), Message("assistant", "I do."), "Be quick."
+    turns = "<|user|>Go.<|end|><|assistant|>I do.<|end|><|user|>Be quick.{}<|end|><|assistant|>"
+    messages = (user, reply, Message("system", later))
+    assert chat.prompt(messages).text == turns.format("")
+    assert chat.prompt((*messages, Message("user", "And?"))).text == turns.format("\n\nAnd?")
+    first = (Message("system", "Be brief."), Message("system", later), user)
+    text = chat.prompt(first).text
+    assert text.count("Be brief.\n\nBe quick.") == 1
+    assert ("<|system|>" in text) == (template == WITH_SYSTEM)
+
+
 def test_a_template_that_takes_a_chat_is_given_it_as_it_is() -> None:
+    later = (Message("user", "1"), Message("assistant", "2"), Message("system", "3"))
+    assert Chat(tiny_model()).prompt(later).text.endswith("<|system|>3<|end|><|assistant|>")
     text = Chat(tiny_model()).prompt((Message("user", "One."), Message("user", "Two."))).text
     assert text == "<|user|>One.<|end|><|user|>Two.<|end|><|assistant|>"
 

@@ -12,6 +12,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from rlanything.domains.base import DomainError
@@ -131,7 +132,7 @@ def reward_of(value: Any) -> float:
     """Returns an environment's reward as a number. Raises `BadReward` for what is none: text, NaN,
     infinity."""
     value = value.item() if hasattr(value, "item") else value  # numpy's and torch's numbers
-    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+    if not isinstance(value, numbers.Real | Decimal) or not math.isfinite(value):
         raise BadReward(f"its reward is {value!r:.80}: the environment must give finite numbers")
     return float(value)
 

@@ -17,7 +17,7 @@ from rlanything.engines.base import ModelError
 from rlanything.engines.hf.damage import rendering
 from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.text import ModelText
-from rlanything.records import Message, Messages, ToolCall
+from rlanything.records import ChatRole, Message, Messages, ToolCall
 from rlanything.roles.reasoning import THOUGHT_KEYS
 from rlanything.roles.tools import (
     CALL_MARKS,
@@ -55,8 +55,8 @@ class ChatTemplate:
 
     A chat is first brought into a shape that the template takes. Functions that it has no place
     for, or whose calls it writes in a form that is not read here, are said in words; a system
-    message that it refuses begins the first user message; neighbours of one role are joined where
-    it refuses them."""
+    message that it refuses begins the first user message, or is one of the user's later in a chat;
+    neighbours of one role are joined where it refuses them."""
 
     def __init__(
         self, model: ModelText, reasoning: Reasoning, day: datetime, options: Mapping[str, Any]
@@ -129,7 +129,14 @@ class ChatTemplate:
 
     def _fitted(self, messages: Messages) -> Messages:
         """Returns a chat without what the template refuses of any chat."""
-        chat = list(messages)
+        chat: list[Message] = []
+        for message in messages:
+            if message.role == "system" and chat and not self._takes_later_system:
+                if chat[-1].role == "system":
+                    chat[-1] = _joined(chat[-1], message)
+                    continue
+                message = replace(message, role="user")
+            chat.append(message)
         if chat and chat[0].role == "system" and not self._takes_system:
             while len(chat) > 1 and chat[1].role in ("system", "user"):
                 chat[:2] = [_joined(chat[0], chat[1])]
@@ -185,6 +192,15 @@ class ChatTemplate:
     @cached_property
     def _takes_system(self) -> bool:
         shown = self._tried(self._turns((Message("system", _OTHER), Message("user", _ONE))))
+        return _ONE in shown and _OTHER in shown
+
+    @cached_property
+    def _takes_later_system(self) -> bool:
+        roles: tuple[tuple[ChatRole, str], ...] = (
+            *(("user", "7"), ("assistant", "8")),
+            *(("system", _OTHER), ("user", _ONE)),
+        )
+        shown = self._tried(self._turns(tuple(Message(role, said) for role, said in roles)))
         return _ONE in shown and _OTHER in shown
 
     @cached_property

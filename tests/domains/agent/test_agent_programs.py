@@ -10,6 +10,7 @@ import socket
 import time
 import urllib.error
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import httpx2
@@ -296,6 +297,7 @@ def test_the_place_of_a_fault_is_the_deepest_line_of_the_programs_own() -> None:
         (0.1 + 0.2 - 0.3, 1.0, -1, 0.0),
         (np.float32(0.7), 0.7, 1, 0.7),
         (0.99, 1.0, -1, 0.99),
+        (Decimal("0.1") + Decimal("0.2"), 0.3, 1, 0.3),
     ],
 )
 def test_rewards_are_compared_up_to_rounding(

@@ -6,6 +6,7 @@ import contextlib
 import math
 import numbers
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from rlanything.domains.winning import as_good
@@ -32,7 +33,7 @@ class Scale:
         if isinstance(value, bool):
             return (1 if value else -1), None
         promised = f"return True, False or a reward from {self.lowest:g} to {self.highest:g}"
-        if not isinstance(value, numbers.Real):
+        if not isinstance(value, numbers.Real | Decimal):
             raise BadOutcome(f"its agent returned {value!r:.80}: {promised}")
         reward = float(value)
         # Parts that add up to a bound, or single precision, miss it by a little.
