@@ -94,8 +94,10 @@ def test_a_recipe_shows_its_own_name(
     monkeypatch.setenv("COLUMNS", "400")
     assert call(monkeypatch, "plan", str(recipe), 'name="[/q] \u202e"') == 0
     assert "[/q] \\u202e on 1 x cpu" in printed(capsys)
-    assert call(monkeypatch, "plan", str(recipe), "loop.steps=1") == 2
-    assert printed(capsys).startswith(f"error: {recipe}: loop.steps: ")
+    odd = tmp_path / "b[/b].yaml"
+    odd.write_text(f"{TINY.read_text()}steps: 1\n")
+    assert call(monkeypatch, "plan", str(odd)) == 2
+    assert printed(capsys).startswith(f"error: {odd}: steps: ")
     assert call(monkeypatch, "plan", str(tmp_path / "[/c].yaml")) == 2
     assert "[/c].yaml: no such recipe" in printed(capsys)
 

@@ -53,7 +53,7 @@ def test_what_is_no_plain_file_is_not_read(kind: str, tmp_path: Path) -> None:
         load_recipe(path)
 
 
-@pytest.mark.parametrize("name", ["../x", "a/../../x", "/tmp/x", "", ".", "..", "a/..", "a\u202eb"])
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/tmp/x", "", ".", "..", "a/..", "a\x1bb"])
 def test_a_name_leads_to_no_place_outside_of_runs(name: str) -> None:
     data = {"name": name, "domain": {"name": "guess"}}
     with pytest.raises(RecipeError, match="name: it names a folder inside runs/"):

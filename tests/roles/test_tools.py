@@ -35,8 +35,8 @@ WITH_TOOLS = (
 )
 PICKY = (
     "{% for message in messages %}"
-    "{% if loop.index0 and message.role == 'system' %}"
-    "{{ raise_exception('system comes first') }}{% endif %}"
+    "{% if loop.first and message.role == 'assistant' %}"
+    "{{ raise_exception('the user comes first') }}{% endif %}"
     "{{ '<|' + message.role + '|>' + message.content + '<|end|>' }}"
     "{% endfor %}<|assistant|>"
 )
@@ -143,11 +143,11 @@ def test_what_the_template_cannot_render_is_refused_before_anything_is_generated
     engine = ScriptedEngine(model, lambda prompt, seed: "fine")
     chat_model = LocalChatModel(model, engine)
     fine = ChatRequest((Message("user", "Go."),), (0,), refusable=True)
-    odd = ChatRequest((Message("user", "Go."), Message("system", "No.")), (0,), refusable=True)
+    odd = ChatRequest((Message("assistant", "Go."), Message("user", "No.")), (0,), refusable=True)
     with pytest.raises(RequestsRefused) as refused:
         chat_model.answer([fine, odd], Sampling(1.0, 8))
     assert list(refused.value.reasons) == [1]
-    assert "system comes first" in refused.value.reasons[1]
+    assert "the user comes first" in refused.value.reasons[1]
     assert engine.calls == []
 
 

@@ -194,7 +194,7 @@ def test_a_judge_learns_from_what_it_saw(
     models: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packing: str
 ) -> None:
     # A random judge never writes a score: its answers are taken for some.
-    monkeypatch.setattr(llm, "parse_score", lambda text: 1 if len(text) % 2 else -1)
+    monkeypatch.setattr(llm, "score_of", lambda answer, *_: 1 if len(answer.text) % 2 else -1)
     run, changes = tmp_path / "run", ("loop.iterations=1", f"judge.packing={packing}")
     [record] = train(run, recipe(*models), *changes)
     metrics = record.metrics

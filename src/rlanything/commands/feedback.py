@@ -7,19 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from rlanything.algorithm.feedback import (
-    Balance,
-    FeedbackSettings,
-    Normalization,
-    PolicyReward,
-    Unreadable,
-)
-from rlanything.config.sections import FeedbackConfig
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal
 
-_DEFAULT = FeedbackConfig().settings()
-"""The defaults of recipes; steps are compared by their index, as lines tell no states."""
 WIN_AT = Annotated[
     float | None, typer.Option(help="An episode is won whose `reward` is so much or more.")
 ]
@@ -34,14 +24,14 @@ def feedback(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
     policy_lambda: Annotated[
         float, typer.Option(min=0, help="lambda of Eq. 1, for both roles.")
-    ] = _DEFAULT.policy_lambda,
+    ] = 1.0,
     judge_lambda: Annotated[
         float | None, typer.Option(min=0, help="lambda for the judge, if different.")
     ] = None,
     policy_reward: Annotated[
-        PolicyReward,
+        Literal["integrated", "outcome", "judge"],
         typer.Option(help="What the policy learns from: Eq. 1, or one of its two terms alone."),
-    ] = _DEFAULT.policy_reward,
+    ] = "integrated",
     policy_comparison: Annotated[
         Literal["step", "trajectory"],
         typer.Option(help="Compare a step with those of the same index, or with all of its task."),
@@ -49,29 +39,29 @@ def feedback(
     policy_window: Annotated[
         tuple[float, float],
         typer.Option(metavar="LOW HIGH", help="Accuracies on which the policy trains."),
-    ] = _DEFAULT.policy_window,
+    ] = (1 / 8, 7 / 8),
     judge_window: Annotated[
         tuple[float, float],
         typer.Option(metavar="LOW HIGH", help="Accuracies on which the judge trains."),
-    ] = _DEFAULT.judge_window,
+    ] = (0.2, 0.8),
     judge_normalization: Annotated[
-        Normalization,
+        Literal["step", "task"],
         typer.Option(help="Compare a judgement with those of its step or its task."),
-    ] = _DEFAULT.judge_normalization,
+    ] = "step",
     judge_balance: Annotated[
-        Balance,
+        Literal["none", "outcome"],
         typer.Option(
             help="outcome: steps of won and of lost episodes weigh the same for the judge; none: "
             "every step counts alike (the paper)."
         ),
-    ] = _DEFAULT.judge_balance,
+    ] = "outcome",
     unreadable: Annotated[
-        Unreadable,
+        Literal["missing", "zero"],
         typer.Option(
             help="Scores of 0 do not count in the mean score of their step (missing), or count as "
             "0 (zero, the paper)."
         ),
-    ] = _DEFAULT.unreadable,
+    ] = "missing",
 ) -> None:
     """Compute step-wise training signals for rollouts from any framework.
 
@@ -80,6 +70,7 @@ def feedback(
     where a sample does not train. Memory: one byte per score and per step, and about 300 bytes per
     trajectory.
     """
+    from rlanything.algorithm.feedback import FeedbackSettings
     from rlanything.rollout.signals import write_signals
 
     settings = FeedbackSettings(

@@ -119,7 +119,8 @@ class Recipe(ConfigSection):
     @classmethod
     def _stays_in_runs(cls, name: str) -> str:
         parts = PurePath(name).parts
-        if not parts or ".." in parts or PurePath(name).is_absolute() or not name.isprintable():
+        control = any(ord(character) < 32 for character in name)
+        if not parts or ".." in parts or PurePath(name).is_absolute() or control:
             raise ValueError("it names a folder inside runs/; put the run elsewhere with run_dir")
         return name
 

@@ -262,7 +262,9 @@ def _outcome(place: FilePlace, reward: Any, win_at: float) -> int:
     if type(reward) is not int and (type(reward) is not float or not math.isfinite(reward)):
         there = "missing" if reward is None else f"{reprlib.repr(reward)}, no number"
         place.fail(f"'reward' is {there}", "give a number, which --win-at is compared with")
-    return 1 if as_good(float(reward), win_at) >= win_at else -1
+    if isinstance(reward, float):
+        reward = as_good(reward, win_at)
+    return 1 if reward >= win_at else -1
 
 
 def _rollout(place: FilePlace, entry: dict[str, Any]) -> Rollout:
