@@ -94,7 +94,7 @@ def test_a_recipe_shows_its_own_name(
     monkeypatch.setenv("COLUMNS", "400")
     assert call(monkeypatch, "plan", str(recipe), 'name="[/q] \u202e"') == 0
     assert "[/q] \\u202e on 1 x cpu" in printed(capsys)
-    odd = tmp_path / "b[/b].yaml"
+    odd = recipe.with_name("c].yaml")
     odd.write_text(f"{TINY.read_text()}steps: 1\n")
     assert call(monkeypatch, "plan", str(odd)) == 2
     assert printed(capsys).startswith(f"error: {odd}: steps: ")

@@ -152,7 +152,7 @@ def test_what_the_template_cannot_render_is_refused_before_anything_is_generated
 
 
 def test_arguments_that_are_nested_too_deeply_are_refused() -> None:
-    deep = '{"a": ' * 600 + "1" + "}" * 600
+    deep = '{"a": ' * 5000 + "1" + "}" * 5000
     chat_model = LocalChatModel(model := model_with(WITH_TOOLS), embedded_engine(model))
     call = Message("assistant", "", calls=(ToolCall("search", deep),))
     with pytest.raises(RequestsRefused) as refused:
