@@ -195,8 +195,7 @@ test: lint test-newest test-oldest ## every check that CI runs
 # What a new user's pip resolves, and the lower bounds of pyproject.toml: without constraints, each in
 # an environment of its own. PyTorch alone is the pinned one: other builds are gigabytes.
 VERSIONS := .venv-newest .venv-oldest
-FIRST_USE := tests/test_first_use.py tests/engines/test_decoder_cache.py \
-	tests/engines/test_engine_hf.py tests/engines/test_sharing.py
+FIRST_USE := tests/test_first_use.py tests/engines/test_decoder_cache.py tests/engines/test_sharing.py
 .venv-oldest/.installed: BOUNDS := --constraint .venv-oldest/bounds.txt
 $(VERSIONS:%=%/.installed): %/.installed: pyproject.toml
 	@echo "rlanything with the $(*:.venv-%=%) versions of its dependencies, in $*"

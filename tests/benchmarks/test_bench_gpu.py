@@ -31,6 +31,7 @@ def bench(tmp_path: Path) -> Any:
     return checks.Bench("cpu", True, tmp_path)
 
 
+@pytest.mark.slow
 def test_every_stage_runs_in_tiny_sizes(tmp_path):
     with pytest.raises(SystemExit) as ended:
         script.main(["--all", "--dry", "--out", str(tmp_path / "page.md")])

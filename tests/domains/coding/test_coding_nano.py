@@ -50,6 +50,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
     return folder, build(folder, 0)
 
 
+@pytest.mark.slow
 def test_a_build_is_decided_by_its_seed(
     models: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:

@@ -17,7 +17,9 @@ from rlanything.runs.trainer import Trainer
 QUIET = Progress(Console(quiet=True))
 
 
-@pytest.mark.parametrize("recipe", ["miniwob-nano", "miniwob-vision-nano"])
+@pytest.mark.parametrize(
+    "recipe", ["miniwob-nano", pytest.param("miniwob-vision-nano", marks=pytest.mark.slow)]
+)
 def test_the_recipe_goes_through_the_loop(miniwob: MiniWob, recipe: str, tmp_path: Path) -> None:
     del miniwob  # which skips where there is no browser
     overrides = [
