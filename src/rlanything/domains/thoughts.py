@@ -43,7 +43,7 @@ KNOWN = (
     # gpt-oss writes in channels: all that comes before the final one's text is its own affair.
     Reasoning("<|channel|>", "final<|message|>"),
 )
-"""Of these, the one whose marks the model's template or tokenizer has."""
+"""Known pairs of marks; a model has the pair that its template or tokenizer names."""
 _MARKS = re.compile(
     r"\n*(?:</?think>|\[/?THINK\]|</?seed:think>|<\|channel\|>(?:analysis|final)?<\|message\|>"
     r"|<\|end\|>|<\|start\|>assistant)\n*"

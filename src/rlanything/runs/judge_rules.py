@@ -17,7 +17,7 @@ stop a run."""
 SUCCESS_FLAT = 0.02
 """Success that rises by less than this over them does not explain a higher score."""
 SUCCESS_PER_SCORE = 0.25
-"""Nor does a rise of success by less than this share of the score's."""
+"""Success that rises by less than this share of the score's rise does not explain it."""
 LEAP_OF_SCORE = 0.3
 """Rise of that mean from one stretch of iterations to the next which shows in a few of them."""
 LEAP_ITERATIONS = 2

@@ -12,9 +12,9 @@ Past: TypeAlias = Sequence[Numbers]
 """The iterations so far, the latest last."""
 
 PATIENCE = 3
-"""A state must last so many iterations: one has a handful of tasks, and any one can be odd."""
+"""Number of iterations that a state must last: a single one has a handful of tasks."""
 TREND_ITERATIONS = 20
-"""Trends are looked for in so many latest iterations: long ago does not matter now."""
+"""Number of latest iterations in which trends are looked for."""
 LEAST_ITERATIONS = 10
 """In fewer no order of the values is rare enough."""
 

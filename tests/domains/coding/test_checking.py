@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from helpers.coding_episodes import fenced, rollout, written_test
 from rlanything.domains.coding.checking import KEPT_BYTES, ground_truth, run_table
 from rlanything.domains.coding.domain import Coding
 from rlanything.domains.coding.problem import Example, Problem
 from rlanything.domains.coding.sandbox.base import Verdict
-from rlanything.records import Completion, Step, Task, Trajectory
+from rlanything.records import Task
 
 DOUBLE = Problem(
     "Read a number and print its double.",
@@ -21,34 +22,11 @@ DOUBLE = Problem(
 TASK = Task("double", DOUBLE.question, "", DOUBLE.to_data())
 
 
-def fenced(program: str) -> str:
-    return f"Let me think.\n```python\n{program}\n```"
-
-
-def written_test(given: str, expected: str) -> str:
-    return f"So.\n```input\n{given}\n```\n```output\n{expected}\n```"
-
-
 @pytest.fixture(scope="module")
 def domain() -> Iterator[Coding]:
     made = Coding()
     yield made
     made.executor.close()
-
-
-def rollout(domain: Coding, task: Task, response: str, name: str = "t") -> Trajectory:
-    environment = domain.environment()
-    seen = environment.reset(task)
-    result = environment.step(response)
-    assert result.outcome is not None
-    step = Step(
-        seen.text,
-        Completion.unsampled(response),
-        result.action,
-        result.valid,
-        result.observation.text,
-    )
-    return Trajectory(name, task, (step,), result.outcome, result.reward)
 
 
 THIRD = "print(int(input()) / 3)"

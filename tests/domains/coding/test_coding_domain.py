@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.coding_episodes import fenced, rollout, written_test
 from rlanything.domains.base import (
     DomainError,
     InvalidTask,
@@ -29,34 +30,11 @@ TASK = Task("double", DOUBLE.question, "", DOUBLE.to_data())
 RIGHT, HALF, WRONG = "print(int(input()) * 2)", "print(abs(int(input()) * 2))", "print(7)"
 
 
-def fenced(program: str) -> str:
-    return f"Let me think.\n```python\n{program}\n```"
-
-
-def written_test(given: str, expected: str) -> str:
-    return f"So.\n```input\n{given}\n```\n```output\n{expected}\n```"
-
-
 @pytest.fixture(scope="module")
 def domain() -> Iterator[Coding]:
     made = Coding()
     yield made
     made.executor.close()
-
-
-def rollout(domain: Coding, task: Task, response: str, name: str = "t") -> Trajectory:
-    environment = domain.environment()
-    seen = environment.reset(task)
-    result = environment.step(response)
-    assert result.outcome is not None
-    step = Step(
-        seen.text,
-        Completion.unsampled(response),
-        result.action,
-        result.valid,
-        result.observation.text,
-    )
-    return Trajectory(name, task, (step,), result.outcome, result.reward)
 
 
 @pytest.mark.parametrize(

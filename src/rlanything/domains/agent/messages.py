@@ -64,7 +64,7 @@ class MessageReader:
     images_shown: bool
     """Whether the policy is shown any."""
     images: list[Image] = field(default_factory=list)
-    """Those of the messages that were read."""
+    """Images of the messages read so far."""
     ignored: set[str] = field(default_factory=set)
     """Fields of theirs that have no effect."""
 

@@ -22,7 +22,7 @@ import threading
 from typing import Any
 
 DUMPABLE = 4
-"""Of `prctl`."""
+"""Option of `prctl`."""
 
 
 def main() -> None:

@@ -90,7 +90,7 @@ class TextArenaGame:
         self._seen: dict[int, str] = {}
         """All that each of the others has seen."""
         self._said: dict[int, str] = {}
-        """All that the game itself has said to each: what players say offers no moves."""
+        """Text from the game itself, by player: what players say offers no moves."""
 
     def begin(self, task: Task) -> GameTurn:
         settings = self._settings

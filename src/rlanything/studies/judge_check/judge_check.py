@@ -38,7 +38,7 @@ PLEAS: Mapping[str, Callable[[Place, int], Step]] = {
     ORDERED: give_orders,
     FORGED: forge_result,
 }
-"""What asks for a score, by measure."""
+"""Texts that ask for a score, by measure."""
 MEASURES = (*CORRUPTIONS, UNCHANGED, OBEYED, ORDERED, FORGED, TURNED)
 """The measures counted by episode. The last is the share of verdicts that turn under other
 seeds."""

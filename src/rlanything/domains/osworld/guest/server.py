@@ -28,7 +28,7 @@ import relay
 
 LARGEST_REQUEST = 256 * 2**20
 DUMPABLE = 4
-"""Of `prctl`."""
+"""Option of `prctl`."""
 
 
 class GuestRequest(BaseHTTPRequestHandler):

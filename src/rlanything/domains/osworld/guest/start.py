@@ -19,7 +19,7 @@ import sys
 import tarfile
 
 DUMPABLE = 4
-"""Of `prctl`."""
+"""Option of `prctl`."""
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUS = "/run/user/bus"
 OFFICE = "/usr/lib/libreoffice/program"
