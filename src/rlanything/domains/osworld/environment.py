@@ -26,6 +26,7 @@ from rlanything.domains.osworld.machine import DesktopLost, DesktopRefusal, Mach
 from rlanything.domains.osworld.screen import Screen, read_screen
 from rlanything.domains.osworld.watchdog import DesktopLimits
 from rlanything.domains.screens import LOOK
+from rlanything.domains.winning import as_good
 from rlanything.records import Task
 
 STALE_SECONDS = 600.0
@@ -221,7 +222,7 @@ class DesktopEnvironment:
         except Exception as fault:  # evaluators fail on whatever files they find
             reason = f"the evaluator failed ({type(fault).__name__}: {_line(fault)})"
             raise EpisodeError(self._task.id, reason, lost=True) from fault
-        outcome = 1 if score >= 1 else -1
+        outcome = 1 if as_good(float(score), 1.0) >= 1 else -1
         ending = Observation("The task is over.")
         return StepResult(ending, text, valid=True, outcome=outcome, reward=score)
 
