@@ -28,7 +28,7 @@ def raising_after(seconds: float, error: BaseException, timer: int) -> Iterator[
     """Raises `error` inside the context once so many seconds of a timer have passed there:
     `signal.ITIMER_REAL`, or `signal.ITIMER_VIRTUAL` for those of the CPU.
 
-    In the main thread an alarm of whoever calls goes on afterwards."""
+    In the main thread an alarm that the caller had set goes on afterwards."""
     if not in_main_thread():
         with _WATCH.watching(seconds, error, timer):
             yield

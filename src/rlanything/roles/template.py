@@ -191,21 +191,21 @@ class ChatTemplate:
 
     @cached_property
     def _takes_system(self) -> bool:
-        shown = self._tried(self._turns((Message("system", _OTHER), Message("user", _ONE))))
-        return _ONE in shown and _OTHER in shown
+        return self._shows_both(("system", _OTHER), ("user", _ONE))
 
     @cached_property
     def _takes_later_system(self) -> bool:
-        roles: tuple[tuple[ChatRole, str], ...] = (
-            *(("user", "7"), ("assistant", "8")),
-            *(("system", _OTHER), ("user", _ONE)),
+        return self._shows_both(
+            ("user", "7"), ("assistant", "8"), ("system", _OTHER), ("user", _ONE)
         )
-        shown = self._tried(self._turns(tuple(Message(role, said) for role, said in roles)))
-        return _ONE in shown and _OTHER in shown
 
     @cached_property
     def _takes_neighbours(self) -> bool:
-        shown = self._tried(self._turns((Message("user", _OTHER), Message("user", _ONE))))
+        return self._shows_both(("user", _OTHER), ("user", _ONE))
+
+    def _shows_both(self, *said: tuple[ChatRole, str]) -> bool:
+        """Whether the template takes a chat, and shows its texts `_ONE` and `_OTHER`."""
+        shown = self._tried(self._turns(tuple(Message(role, text) for role, text in said)))
         return _ONE in shown and _OTHER in shown
 
     @cached_property
@@ -242,8 +242,8 @@ class ChatTemplate:
         return self._shows(1, _OTHER)
 
     def _shows(self, calls: int, text: str = "") -> bool:
-        """Whether the template shows so many calls of one message, text before them included, such
-        that they could be read back from an answer."""
+        """Whether the template shows this many calls of one message, with the text before them, in
+        a form that can be read back from an answer."""
         chat = probe(calls, text)
         tools = template_tools([PROBE_TOOL], str)
         if not shows_tools(self._tried(self._turns(chat), tools), calls):

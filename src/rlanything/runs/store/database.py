@@ -174,7 +174,7 @@ def _set_up(connection: sqlite3.Connection, writable: bool) -> None:
 
 def _read_only(path: Path) -> str:
     """Returns the name under which SQLite opens a store that this user may not write, or that lies
-    on a disk which is read only. Without changes beside it, nobody is writing it."""
+    on a read-only disk. If no changes lie next to it, nobody is writing it."""
     wal = path.with_name(f"{path.name}-wal")
     unchanging = not (wal.exists() and wal.stat().st_size)
     return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if unchanging else ''}"
