@@ -60,7 +60,7 @@ toolchain:
 # Desktop tasks run on Debian's own packages, which root installs and others are told of. The list is
 # where the library looks for them.
 osworld: setup ## install what desktop tasks need (the packages as root; elsewhere they are named)
-	@missing="$$($(BIN)/python -m rlanything.domains.osworld.packages)" || exit 1; \
+	@missing="$$($(BIN)/python -m rlanything_osworld.packages)" || exit 1; \
 	if [ -z "$$missing" ]; then echo "everything that desktop tasks need is here"; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "installing system packages: $$missing"; \
@@ -357,7 +357,7 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (over te
 	$(BIN)/python benchmarks/learning.py examples/alfworld-smollm2.yaml --seeds 3 4 5 6 7 --controls --parallel 2 \
 	  --keep runs/alfworld-smollm2
 	$(BIN)/python benchmarks/signals.py runs/alfworld-smollm2 --out benchmarks/alfworld-smollm2-signals.md
-	$(BIN)/python benchmarks/checkpointing.py src/rlanything/nano/models/policy
+	$(BIN)/python benchmarks/checkpointing.py packages/rlanything-alfworld/src/rlanything_alfworld/models/nano/policy
 	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls
 	$(BIN)/python benchmarks/learning.py recipes/alfworld-nano.yaml --seeds 0

@@ -32,8 +32,8 @@ import openai  # noqa: E402
 from guess import Guess  # noqa: E402
 
 import rlanything as rl  # noqa: E402
-from rlanything.domains.agent.domain import AgentDomain  # noqa: E402
 from rlanything.records import Messages  # noqa: E402
+from rlanything_agent.domain import AgentDomain  # noqa: E402
 
 WAYS = ("in process", "through the endpoint")
 OVERRIDES = {

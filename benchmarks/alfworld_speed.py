@@ -30,20 +30,20 @@ from rich.progress import track
 from textworld import EnvInfos
 from textworld.envs.pddl.pddl import PddlEnv
 
-from rlanything.domains.alfworld import translation
-from rlanything.domains.alfworld.environment import AlfWorldEnvironment
-from rlanything.domains.alfworld.game import Game
-from rlanything.domains.alfworld.game_engine import GameEngine
-from rlanything.domains.alfworld.generator import (
-    SMALL_OBJECTS,
-    SMALL_RECEPTACLES,
-    generate,
-)
-from rlanything.domains.alfworld.scene import ScenePlan
 from rlanything.domains.base import DomainError, Observation, StepResult
 from rlanything.domains.text import TextDomain
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
+from rlanything_alfworld import translation
+from rlanything_alfworld.environment import AlfWorldEnvironment
+from rlanything_alfworld.game import Game
+from rlanything_alfworld.game_engine import GameEngine
+from rlanything_alfworld.generator import (
+    SMALL_OBJECTS,
+    SMALL_RECEPTACLES,
+    generate,
+)
+from rlanything_alfworld.scene import ScenePlan
 
 ALTERNATIONS = 7
 COMMANDS = 40

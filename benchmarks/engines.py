@@ -27,7 +27,6 @@ from rlanything.cluster.models import prepare_torch
 from rlanything.config.engines import EngineSetting
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import TrainedRoleConfig
-from rlanything.domains.alfworld.teacher import AlfWorldDemonstrator
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.engines import shipped
@@ -43,6 +42,7 @@ from rlanything.roles.chat_template import Chat
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
+from rlanything_alfworld.teacher import AlfWorldDemonstrator
 
 HERE = Path(__file__).parent
 REPORT = HERE / "engines.md"

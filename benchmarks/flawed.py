@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rlanything.domains.alfworld.domain import AlfWorld
-from rlanything.domains.alfworld.environment import AlfWorldEnvironment
 from rlanything.domains.base import Observation, StepResult
 from rlanything.records import Task
 from rlanything.seeds import derive
+from rlanything_alfworld.domain import AlfWorld
+from rlanything_alfworld.environment import AlfWorldEnvironment
 
 
 class FlawedOutcomes(AlfWorld):

@@ -38,8 +38,8 @@ from rlanything.runs.eval_target import selection_rule
 from rlanything.runs.gains import Gain, first_and_last, policy_gains, success
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent, points
-from rlanything.studies.ablation.curves import metric, write_curves
-from rlanything.studies.ablation.grid import MAY_DIFFER
+from rlanything_lab.ablation.curves import metric, write_curves
+from rlanything_lab.ablation.grid import MAY_DIFFER
 
 HERE = Path(__file__).parent
 EVENTS = ("proposed", "accepted", "rejected")

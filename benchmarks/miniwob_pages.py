@@ -16,11 +16,11 @@ from pathlib import Path
 
 from playwright.sync_api import Error as PlaywrightError
 
-from rlanything.domains.miniwob.actions import Click, InvalidAction, parse_action
-from rlanything.domains.miniwob.browser import PACKAGE, Browser, executable
-from rlanything.domains.miniwob.environment import EpisodeSpec, PageEpisode, PageState
-from rlanything.domains.miniwob.experts import EXPERTS, Expert
-from rlanything.domains.miniwob.screen import text_of
+from rlanything_miniwob.actions import Click, InvalidAction, parse_action
+from rlanything_miniwob.browser import PACKAGE, Browser, executable
+from rlanything_miniwob.environment import EpisodeSpec, PageEpisode, PageState
+from rlanything_miniwob.experts import EXPERTS, Expert
+from rlanything_miniwob.screen import text_of
 
 MOST_STEPS = 60
 """Of an expert in an episode."""

@@ -26,12 +26,12 @@ import psutil
 from rich.progress import track
 
 from rlanything.domains.base import EpisodeError
-from rlanything.domains.miniwob.browser import executable
-from rlanything.domains.miniwob.domain import MiniWob
-from rlanything.domains.miniwob.environment import EpisodeSpec, open_episode
-from rlanything.domains.miniwob.tasks import make_task
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
+from rlanything_miniwob.browser import executable
+from rlanything_miniwob.domain import MiniWob
+from rlanything_miniwob.environment import EpisodeSpec, open_episode
+from rlanything_miniwob.tasks import make_task
 
 ROUNDS = 7
 EPISODES = 120

@@ -32,8 +32,8 @@ from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.learning.learner import Learner
-from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.records import Completion, Sample
+from rlanything_nano.tokenizer import train_tokenizer
 
 SMALL: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "n_embd", "d_model"), 32),

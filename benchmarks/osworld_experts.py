@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlanything.domains.osworld.families.base import Move, moves
+from rlanything_osworld.families.base import Move, moves
 
 _TERMINAL = "click [Terminal]"
 

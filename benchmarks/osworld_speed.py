@@ -24,18 +24,18 @@ from pathlib import Path
 import psutil
 from rich.progress import track
 
-import rlanything.domains.osworld as package
-from rlanything.domains.osworld.actions import DesktopAction
-from rlanything.domains.osworld.desktop import PORTS, Desktop
-from rlanything.domains.osworld.domain import OSWorld
-from rlanything.domains.osworld.environment import DesktopEnvironment, DesktopOptions
-from rlanything.domains.osworld.evaluation import find_python
-from rlanything.domains.osworld.families import FAMILIES
-from rlanything.domains.osworld.tasks import draft, generated_task
+import rlanything_osworld as package
 from rlanything.records import Task
 from rlanything.roles.baselines import ExpertAgent
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
+from rlanything_osworld.actions import DesktopAction
+from rlanything_osworld.desktop import PORTS, Desktop
+from rlanything_osworld.domain import OSWorld
+from rlanything_osworld.environment import DesktopEnvironment, DesktopOptions
+from rlanything_osworld.evaluation import find_python
+from rlanything_osworld.families import FAMILIES
+from rlanything_osworld.tasks import draft, generated_task
 
 PLAYED = ("editor-add-line", "files-rename", "calc-change-cell", "writer-append")
 ROUNDS = 2

@@ -23,11 +23,11 @@ from pathlib import Path
 from osworld_experts import EXPERTS, in_terminal
 
 from rlanything.domains.base import EpisodeError
-from rlanything.domains.osworld.domain import OSWorld
-from rlanything.domains.osworld.environment import DesktopEnvironment
-from rlanything.domains.osworld.experts import next_action
-from rlanything.domains.osworld.families import Move
 from rlanything.records import Completion, Step, Task
+from rlanything_osworld.domain import OSWorld
+from rlanything_osworld.environment import DesktopEnvironment
+from rlanything_osworld.experts import next_action
+from rlanything_osworld.families import Move
 
 VARIABLE = "RLANYTHING_OSWORLD_DATA"
 

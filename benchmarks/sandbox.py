@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.domains.bubblewrap import bubblewrap
-from rlanything.domains.coding.sandbox.base import Job, Verdict
-from rlanything.domains.coding.sandbox.comparison import same_tokens
-from rlanything.domains.coding.sandbox.local import LocalExecutor
+from rlanything_coding.sandbox.base import Job, Verdict
+from rlanything_coding.sandbox.comparison import same_tokens
+from rlanything_coding.sandbox.local import LocalExecutor
 
 REPORT = Path(__file__).with_name("sandbox.md")
 PARALLEL = 2

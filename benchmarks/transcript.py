@@ -1,7 +1,7 @@
-"""Writes docs/alfworld-transcript.md: all that is asked and answered about one episode with the
+"""Writes the AlfWorld package's transcript.md: all that is asked and answered about one episode with the
 prompts of alfworld-qwen2.5-7b.
 
-    python benchmarks/transcript.py > docs/alfworld-transcript.md
+    python benchmarks/transcript.py > packages/rlanything-alfworld/transcript.md
 
 A random model of two layers stands in for Qwen's: its words mean nothing. What others must read, a
 box or a goal, is put behind them here.

@@ -23,7 +23,7 @@ from rlanything.runs.metrics import registry
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.payload import build
 from rlanything.runs.store.store import Store
-from rlanything.studies.ablation.arms import find_arms
+from rlanything_lab.ablation.arms import find_arms
 
 Captured = pytest.CaptureFixture[str]
 

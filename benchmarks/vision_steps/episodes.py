@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from rlanything.domains.base import Episode, Image, Observation
-from rlanything.domains.miniwob.domain import MiniWob
-from rlanything.domains.miniwob.environment import EpisodeSpec, open_episode
-from rlanything.domains.miniwob.experts import right_actions
-from rlanything.domains.miniwob.tasks import make_task
-from rlanything.domains.teaching import Demonstrator
 from rlanything.records import Completion, Sample, Trajectory
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
+from rlanything_miniwob.domain import MiniWob
+from rlanything_miniwob.environment import EpisodeSpec, open_episode
+from rlanything_miniwob.experts import right_actions
+from rlanything_miniwob.tasks import make_task
+from rlanything_nano.teaching import Demonstrator
 
 PAGES = ("click-checkboxes", "enter-password", "login-user")
 """What takes several steps."""

@@ -16,7 +16,6 @@ from learner_steps.contenders import comparable
 from torch import Tensor
 
 from rlanything.config.roles import PolicyConfig
-from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel
@@ -30,6 +29,7 @@ from rlanything.records import Sample, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.policy import LanguagePolicy
+from rlanything_miniwob.domain import MiniWob
 from vision_steps.episodes import answered, judged
 from vision_steps.model import tiny_seeing_model
 

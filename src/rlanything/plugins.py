@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
@@ -179,6 +181,15 @@ def object_name(part: object) -> str:
 def is_object(name: str) -> bool:
     """Whether a recipe's name stands for a part that was handed over as an object."""
     return name.startswith("object(")
+
+
+def shipped_packages() -> list[Path]:
+    """Returns the folders of the installed packages that ship recipes (`recipes/NAME.yaml`) or
+    models (`models/NAME/ROLE/`): entry points of the group `rlanything.shipped`, whose values are
+    names of top-level packages. Nothing is imported."""
+    entries = sorted(entry_points(group="rlanything.shipped"), key=lambda entry: entry.name)
+    specs = [find_spec(entry.module.partition(".")[0]) for entry in entries]
+    return [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
 
 
 def plugin_names(kind: str) -> list[str]:

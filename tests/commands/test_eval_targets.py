@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from helpers.command import call
-from helpers.paths import RECIPES, TINY
+from helpers.paths import TINY
 from rlanything.config.recipe import RecipeError
+from rlanything.config.shipped import shipped_files
 from rlanything.domains.base import DomainError
 from rlanything.progress import Progress
 from rlanything.runs.eval_target import EvalRequest, SelectionRule, run_eval, selection_rule
@@ -85,7 +86,7 @@ CODING = ["threads=1", "judge.samples_per_step=3"]
 
 @pytest.mark.parametrize("method", ["best-of", "mpsc", "alphacodium", "s-star"])
 def test_programs_are_chosen_by_every_method_and_what_it_took_is_told(method: str) -> None:
-    target = str(RECIPES / "coding-nano.yaml")
+    target = str(shipped_files()["coding-nano"])
     rule = selection_rule(f"{method}-3")
     chosen = EvalRequest(target, "in_domain", 2, None, None, None, 1, 0, CODING, rule)
     result = run_eval(chosen, Progress(Console(quiet=True)))

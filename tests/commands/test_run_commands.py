@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from helpers.command import call
-from helpers.paths import RECIPES, TINY
+from helpers.paths import TINY
 from rlanything.config.roles import JudgeConfig
+from rlanything.config.shipped import shipped_files
 from rlanything.roles.judges.base import Judge
 from rlanything.runs import judge_target
 from rlanything.runs.build import build_judge
@@ -182,7 +183,7 @@ def test_answers_whose_beginning_was_not_recorded_are_not_judged(
 def test_a_judge_that_writes_tests_is_counted_by_programs_and_takes_no_labeller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    recipe = str(RECIPES / "coding-nano.yaml")
+    recipe = str(shipped_files()["coding-nano"])
     few = ["loop.iterations=1", "loop.tasks=4", "loop.tasks_per_iteration=2", "threads=1"]
     few += ["loop.rollouts_per_task=4", "judge.samples_per_step=3", "cluster.seats=1"]
     few += ["evaluation.episodes=2", "evaluation.splits=[in_domain]", "environment.workers=0"]

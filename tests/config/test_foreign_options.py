@@ -13,9 +13,9 @@ import yaml
 
 from helpers.command import call
 from helpers.outside import python_path
-from helpers.paths import RECIPES
 from rlanything.config.problems import TrustError
 from rlanything.config.recipe import load_recipe
+from rlanything.config.shipped import shipped_files
 from rlanything.plugins import PluginError, child_environment, load_plugin
 from rlanything.runs.directory import create_run, now
 
@@ -137,7 +137,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def recipe(**sections: object) -> str:
-    settings = yaml.safe_load((RECIPES / "tiny.yaml").read_text())
+    settings = yaml.safe_load((shipped_files()["tiny"]).read_text())
     settings |= {"domain": {"name": "rooms"}, "judge": {"name": "oracle"}, "run_dir": "run"}
     settings["evaluation"] = {"episodes": 0}
     settings["loop"] = {"tasks": 2, "tasks_per_iteration": 1, "iterations": 1}
@@ -187,7 +187,7 @@ def test_nor_where_it_is_named_first_when_an_episode_begins(
 
 def test_nor_does_a_run_directory(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     run = Path("run")
-    create_run(run, load_recipe(RECIPES / "tiny.yaml", {"run_dir": run}), now())
+    create_run(run, load_recipe(shipped_files()["tiny"], {"run_dir": run}), now())
     settings = yaml.safe_load((run / "recipe.yaml").read_text())
     settings["domain"] = {"name": "rooms", "options": OPTIONS["list"]}
     (run / "recipe.yaml").write_text(yaml.safe_dump(settings))

@@ -16,12 +16,13 @@ import yaml
 import rlanything as rl
 from helpers.command import call
 from helpers.fake_endpoint import FakeEndpoint
-from helpers.paths import RECIPES, SOURCE
+from helpers.paths import SOURCE
 from rlanything.config.problems import TrustError
 from rlanything.config.recipe import load_recipe
+from rlanything.config.shipped import shipped_files
 from rlanything.runs.directory import create_run, now
-from rlanything.studies.ablation import grid
-from rlanything.studies.ablation.arms import Arm
+from rlanything_lab.ablation import grid
+from rlanything_lab.ablation.arms import Arm
 
 Captured = pytest.CaptureFixture[str]
 
@@ -62,7 +63,7 @@ def recipe(**sections: object) -> Path:
 def recorded(**sections: object) -> Path:
     """A run directory that has not begun, as somebody may hand it on; `sections` were changed."""
     run = Path("run")
-    create_run(run, load_recipe(RECIPES / "tiny.yaml", {"run_dir": run}), now())
+    create_run(run, load_recipe(shipped_files()["tiny"], {"run_dir": run}), now())
     settings = yaml.safe_load((run / "recipe.yaml").read_text()) | sections
     (run / "recipe.yaml").write_text(yaml.safe_dump(settings))
     return run

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.domains.text import TextDomain
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Step, Task, Trajectory
+from rlanything_miniwob.domain import MiniWob
 
 
 def judged(*texts: str) -> JudgedTrajectory:

@@ -31,7 +31,7 @@ def test_the_example_domain_trains_on_the_nano_path(
     store = Store(folder / "run.sqlite")
     (trained,) = store.query("SELECT COUNT(*) FROM samples WHERE role = 'policy'")[0]
     assert trained > 0
-    before = (shipped.MODELS / "policy" / "model.safetensors").read_bytes()
+    before = (shipped.NAMES["nano"] / "policy" / "model.safetensors").read_bytes()
     after = (folder / "checkpoints/iter-00002/policy/model.safetensors").read_bytes()
     assert hashlib.sha256(before).digest() != hashlib.sha256(after).digest()
 

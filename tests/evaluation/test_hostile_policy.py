@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from helpers.hostile import COMMANDS, PROGRAMS, TEXTS, WEB_ACTIONS, check, dozen, measured
-from rlanything.domains.alfworld.domain import AlfWorld
 from rlanything.domains.base import DomainError, Observation, StepResult
-from rlanything.domains.coding.domain import Coding
-from rlanything.domains.miniwob.browser import executable
-from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.domains.text import TextDomain
 from rlanything.records import Step, Task
+from rlanything_alfworld.domain import AlfWorld
+from rlanything_coding.domain import Coding
+from rlanything_miniwob.browser import executable
+from rlanything_miniwob.domain import MiniWob
 
 PAGES = ("enter-password", "login-user", "enter-text-2", "login-user-popup")
 """Pages that are not won by accident."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlanything.domains.agent.domain import AgentDomain
 from rlanything.domains.base import Episode
 from rlanything.domains.requests import RequestsRefused
 from rlanything.records import Completion
 from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout
 from rlanything.rollout.workers import EnvironmentPool
+from rlanything_agent.domain import AgentDomain
 
 Asked = list[Episode]
 

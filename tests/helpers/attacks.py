@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rlanything.domains.coding.sandbox.base import Limits, Verdict
+from rlanything_coding.sandbox.base import Limits, Verdict
 
 REACHED = "REACHED"
 MEGABYTES = 300

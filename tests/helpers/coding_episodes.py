@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlanything.domains.coding.domain import Coding
 from rlanything.records import Completion, Step, Task, Trajectory
+from rlanything_coding.domain import Coding
 
 
 def fenced(program: str) -> str:

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from rlanything.domains.osworld.desktop import Desktop, DesktopUnavailable
-from rlanything.domains.osworld.packages import APPLICATIONS, DESKTOP, missing
-from rlanything.domains.osworld.watchdog import DesktopLimits
+from rlanything_osworld.desktop import Desktop, DesktopUnavailable
+from rlanything_osworld.packages import APPLICATIONS, DESKTOP, missing
+from rlanything_osworld.watchdog import DesktopLimits
 
 LACKING = missing(DESKTOP)
 WITHOUT_DESKTOP = pytest.mark.skipif(

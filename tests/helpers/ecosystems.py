@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from helpers.paths import RECIPES
 from rlanything.config.recipe import load_recipe
+from rlanything.config.shipped import shipped_files
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
@@ -41,6 +41,6 @@ def trained(recipe: str, folder: Path, *overrides: str) -> SmallRun:
     store = Store(folder / "run.sqlite")
     (steps,) = store.query("SELECT COUNT(*) FROM steps")[0]
     store.close()
-    lines = len((RECIPES / f"{recipe}.yaml").read_text(encoding="utf-8").splitlines())
+    lines = len((shipped_files()[recipe]).read_text(encoding="utf-8").splitlines())
     failures = len(iteration.result.failures)
     return SmallRun(lines, steps, failures, dict(iteration.metrics))

@@ -6,8 +6,8 @@ Imported by desktop_env's Python, and slow to nobody: it stands in for docker or
 
 from __future__ import annotations
 
-from rlanything.domains.osworld.desktop import Desktop
-from rlanything.domains.osworld.machine import PORTS
+from rlanything_osworld.desktop import Desktop
+from rlanything_osworld.machine import PORTS
 
 
 class OwnDesktops:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rlanything.config.shipped import shipped_files
+
 TESTS = Path(__file__).parent.parent
 ROOT = TESTS.parent
 SOURCE = ROOT / "src"
-RECIPES = ROOT / "recipes"
-TINY = RECIPES / "tiny.yaml"
+PACKAGES = ROOT / "packages"
+TINY = shipped_files()["tiny"]

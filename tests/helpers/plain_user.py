@@ -7,8 +7,8 @@ import json
 import os
 import sys
 
-from rlanything.domains.coding.sandbox.base import Job, Limits
-from rlanything.domains.coding.sandbox.local import LocalExecutor
+from rlanything_coding.sandbox.base import Job, Limits
+from rlanything_coding.sandbox.local import LocalExecutor
 
 jobs = [
     Job(program, expected=expected, limits=Limits(**limits))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rlanything.domains.alfworld.game import Game
-from rlanything.domains.alfworld.generator import generate
-from rlanything.domains.alfworld.goal import LOOK
 from rlanything.domains.base import DomainError
+from rlanything_alfworld.game import Game
+from rlanything_alfworld.generator import generate
+from rlanything_alfworld.goal import LOOK
 
 BEDROOM, KITCHEN, BATHROOM = "FloorPlan301", "FloorPlan5", "FloorPlan402"
 

@@ -22,8 +22,8 @@ from transformers import (
 from rlanything.cluster.open import Trained
 from rlanything.engines.hf.choices import restricted_logprobs
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.records import Completion, Sample
+from rlanything_nano.tokenizer import train_tokenizer
 
 TEXTS = (
     "You see a cup, a desk and 2 shelves. Look around > take the cup",

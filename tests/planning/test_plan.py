@@ -28,7 +28,6 @@ from rlanything.config.roles import (
     PolicyConfig,
     RoleConfig,
 )
-from rlanything.domains.alfworld.domain import AlfWorld
 from rlanything.engines.hf import config as embedded_config
 from rlanything.engines.hf.attention import TILE
 from rlanything.engines.hf.cache import KEPT_ROWS, RaggedCache
@@ -50,6 +49,7 @@ from rlanything.planning.report import Plan, PlanError, Quantity, amount
 from rlanything.planning.seconds import rate_of
 from rlanything.planning.workload import TrainingWorkload, task_count, workloads
 from rlanything.records import Completion, Message, Sample
+from rlanything_alfworld.domain import AlfWorld
 
 made_up: Any = load_part("learner_steps.experience")
 OBSERVATION, OPENING, RESPONSE = made_up.OBSERVATION, made_up.OPENING, made_up.RESPONSE

@@ -10,12 +10,7 @@ import rlanything.planning
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import JudgeConfig, PolicyConfig
-from rlanything.domains.alfworld.domain import AlfWorld
-from rlanything.domains.alfworld.environment import AlfWorldEnvironment
 from rlanything.domains.base import EpisodeError, MissingData
-from rlanything.domains.coding.domain import Coding
-from rlanything.domains.coding.sandbox.base import SandboxUnavailable
-from rlanything.domains.coding.sandbox.local import LocalExecutor
 from rlanything.engines import shipped
 from rlanything.learning.packing import pack
 from rlanything.planning.assumptions import (
@@ -32,8 +27,13 @@ from rlanything.planning.workload import TrainingWorkload, workloads
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Sample, Step, Trajectory
 from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask
+from rlanything_alfworld.domain import AlfWorld
+from rlanything_alfworld.environment import AlfWorldEnvironment
+from rlanything_coding.domain import Coding
+from rlanything_coding.sandbox.base import SandboxUnavailable
+from rlanything_coding.sandbox.local import LocalExecutor
 
-CODING = "domain.name=rlanything.domains.coding.domain:Coding"
+CODING = "domain.name=rlanything_coding.domain:Coding"
 NANO = ("policy.model=nano", "judge.model=nano", "adapter.model=nano")
 GROUPS, ROLLOUTS, TESTS = 17, 16, 8
 """Of the recipe below, a candidate among the groups."""

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers.paths import RECIPES
 from helpers.seeing import seeing_model
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import LoraSettings, PolicyConfig
+from rlanything.config.shipped import shipped_files
 from rlanything.engines.hf.model import load_model
 from rlanything.engines.images import noise_png
 from rlanything.planning.architecture import Architecture, architecture_of
@@ -97,7 +97,7 @@ def test_operations_of_a_tower_are_those_that_torch_counts(kind: str) -> None:
 
 def recipe_of(folder: Path, *changes: str, observe: str = "image") -> Recipe:
     return load_recipe(
-        RECIPES / "tiny.yaml",
+        shipped_files()["tiny"],
         [
             f"domain={{name: miniwob, options: {{observe: {observe}, screenshots: 2}}}}",
             *(f"policy.model={folder}", f"judge.model={folder}", "policy.decoding=free"),
@@ -144,7 +144,7 @@ def test_a_tower_that_trains_is_computed_three_times_as_often(folder: Path) -> N
 
 
 def test_the_papers_recipe_for_desktops_is_planned_without_its_data_or_an_assumption() -> None:
-    recipe = load_recipe(RECIPES / "osworld-qwen3-vl-8b.yaml")
+    recipe = load_recipe(shipped_files()["osworld-qwen3-vl-8b"])
     assert recipe.adapter.critic_stages == 2
     plan = make_plan(recipe, "h200")
     lines = {line.name: line for part in plan.sections for line in part.quantities}

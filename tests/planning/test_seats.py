@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from helpers.paths import RECIPES
 from helpers.tiny import tiny_model
 from rlanything.config.cluster import ClusterConfig
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import LabellerConfig, LoraSettings, PolicyConfig
+from rlanything.config.shipped import shipped_files
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import load_model
 from rlanything.learning.scorer import MAX_LOGITS
@@ -24,7 +24,7 @@ HOST = ["environment_seconds=0"]
 
 @pytest.fixture(scope="module")
 def recipe() -> Recipe:
-    return load_recipe(RECIPES / "quickstart.yaml")
+    return load_recipe(shipped_files()["quickstart"])
 
 
 def values(plan: Plan, title: str) -> dict[str, float]:
@@ -127,7 +127,7 @@ def test_seats_share_the_work_but_a_pass_is_not_split(recipe):
 
 
 def test_traffic_between_machines_goes_through_all_their_ports():
-    recipe = load_recipe(RECIPES / "quickstart.yaml", ["judge.train=false"])
+    recipe = load_recipe(shipped_files()["quickstart"], ["judge.train=false"])
     slow = [*HOST, "machine_bandwidth=100", "network_bandwidth=1"]
     name = "policy: hand-over"
     one, two = (make_plan(recipe, "h200", n, slow) for n in (8, 16))
@@ -148,11 +148,11 @@ def test_traffic_between_machines_goes_through_all_their_ports():
 
 @pytest.mark.parametrize("name", ["quickstart", "miniwob-nano"])
 def test_recipes_of_nano_models_fit_one_gpu(name):
-    assert make_plan(load_recipe(RECIPES / f"{name}.yaml"), "h200", 1, HOST).fits
+    assert make_plan(load_recipe(shipped_files()[name]), "h200", 1, HOST).fits
 
 
 def test_the_papers_recipe_fits_eight_gpus_with_every_weight_trained():
-    recipe = load_recipe(RECIPES / "alfworld-qwen2.5-7b.yaml")
+    recipe = load_recipe(shipped_files()["alfworld-qwen2.5-7b"])
     assert recipe.policy.lora is None
     assert recipe.judge.lora is None
     plan = make_plan(recipe, "h200")

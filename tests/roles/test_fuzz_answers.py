@@ -19,11 +19,6 @@ pytest.importorskip("fast_downward", reason='pip install "rlanything[alfworld]"'
 
 from helpers.scripted import judged, step
 from helpers.tiny import completion_of
-from rlanything.domains.alfworld.commands import find_action
-from rlanything.domains.alfworld.domain import AlfWorld
-from rlanything.domains.alfworld.environment import AlfWorldEnvironment
-from rlanything.domains.alfworld.player_memory import condense
-from rlanything.domains.alfworld.tasks import candidate_goals
 from rlanything.domains.base import Domain, InvalidTask
 from rlanything.domains.text import TextDomain
 from rlanything.engines.base import Request, Sampling
@@ -33,6 +28,11 @@ from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.chat_template import without_scores
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.judges.scores import parse_score
+from rlanything_alfworld.commands import find_action
+from rlanything_alfworld.domain import AlfWorld
+from rlanything_alfworld.environment import AlfWorldEnvironment
+from rlanything_alfworld.player_memory import condense
+from rlanything_alfworld.tasks import candidate_goals
 
 COUNT = 10_500
 """Different malformed answers; the giants of a megabyte come on top."""

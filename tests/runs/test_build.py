@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from helpers.paths import RECIPES, TINY
+from helpers.paths import TINY
 from helpers.tiny import model_here
 from rlanything.config.recipe import RecipeError, load_recipe
+from rlanything.config.shipped import shipped_files
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.engines.base import ModelError
@@ -89,7 +90,7 @@ def test_fewer_tasks_than_an_iteration_plays_are_refused_before_anything_is_play
 
 def test_feedback_on_judged_steps_is_refused_where_the_judge_writes_tests() -> None:
     def check(*overrides: str) -> None:
-        recipe = load_recipe(RECIPES / "coding-nano.yaml", overrides)
+        recipe = load_recipe(shipped_files()["coding-nano"], overrides)
         check_feedback(recipe, load_domain(recipe.domain.name, recipe.domain.options))
 
     check()

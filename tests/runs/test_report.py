@@ -23,7 +23,6 @@ from helpers.paths import TINY
 from helpers.report_runs import make_run
 from rlanything.config.recipe import load_recipe
 from rlanything.domains.base import Image
-from rlanything.domains.miniwob.browser import HEIGHT, WIDTH
 from rlanything.engines.images import noise_png
 from rlanything.progress import Progress
 from rlanything.runs.checks import Check
@@ -37,6 +36,7 @@ from rlanything.runs.report.sampling import Episode, choose, reasons, spread
 from rlanything.runs.report.writing import Reporter, ReportError, write_report
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
+from rlanything_miniwob.browser import HEIGHT, WIDTH
 
 
 def facts_in(page: str) -> dict[str, Any]:

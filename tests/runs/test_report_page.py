@@ -20,7 +20,7 @@ sync_api = pytest.importorskip("playwright.sync_api")
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    from rlanything.domains.miniwob.browser import FLAGS, executable
+    from rlanything_miniwob.browser import FLAGS, executable
 
     try:
         path = executable()

@@ -23,7 +23,7 @@ from rlanything.runs.judge_target import JudgeEvalRequest, run_judge_eval
 from rlanything.runs.retention import retain
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
-from rlanything.studies.judge_check.run_check import check_judge
+from rlanything_lab.judge_check.run_check import check_judge
 
 pytestmark = pytest.mark.timeout(240)
 EVALUATED = (

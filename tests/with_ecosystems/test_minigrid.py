@@ -10,7 +10,7 @@ import pytest
 
 from helpers.ecosystems import trained
 from rlanything.domains.base import DomainError
-from rlanything.domains.gymnasium.domain import GymnasiumDomain
+from rlanything_gyms.gymnasium.domain import GymnasiumDomain
 
 ACTIONS = ("left", "right", "forward", "pick up", "drop", "toggle", "done")
 BALL = "minigrid:BabyAI-GoToRedBallNoDists-v0"

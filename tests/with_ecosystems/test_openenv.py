@@ -17,8 +17,8 @@ import pytest
 from helpers import openenv_server
 from helpers.ecosystems import trained
 from rlanything.domains.base import DomainError, EpisodeError
-from rlanything.domains.openenv.domain import OpenEnvDomain
-from rlanything.domains.openenv.game import ServerFault, field_of, filled, shown
+from rlanything_gyms.openenv.domain import OpenEnvDomain
+from rlanything_gyms.openenv.game import ServerFault, field_of, filled, shown
 
 START_SECONDS = 60.0
 

@@ -13,9 +13,9 @@ from reasoning_gym.factory import DATASETS
 from helpers.ecosystems import trained
 from helpers.playing import play
 from rlanything.domains.base import DomainError, EpisodeError
-from rlanything.domains.reasoning_gym.domain import ReasoningGymDomain
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
+from rlanything_gyms.reasoning_gym.domain import ReasoningGymDomain
 
 SUMS: dict[str, Any] = {
     "dataset": "chain_sum",

@@ -16,8 +16,8 @@ from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint
 from rlanything.config.problems import TrustError
 from rlanything.config.recipe import load_recipe
 from rlanything.domains.base import DomainError, EpisodeError, StepResult
-from rlanything.domains.textarena.domain import TextArenaDomain
-from rlanything.domains.textarena.opponents import listed_moves
+from rlanything_gyms.textarena.domain import TextArenaDomain
+from rlanything_gyms.textarena.opponents import listed_moves
 
 HANOI: dict[str, Any] = {"id": "TowerOfHanoi-v0", "kwargs": {"num_disks": 2}}
 SOLUTION = ("[A B]", "[A C]", "[B C]")

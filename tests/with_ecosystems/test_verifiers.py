@@ -13,11 +13,11 @@ import pytest
 from helpers.agents import said
 from helpers.ecosystems import trained
 from helpers.paths import TESTS
-from rlanything.domains.agent.verifiers import VARIABLE, VerifiersDomain
 from rlanything.domains.base import DomainError, Episode
 from rlanything.records import Completion
 from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout
 from rlanything.rollout.workers import EnvironmentPool
+from rlanything_agent.verifiers import VARIABLE, VerifiersDomain
 
 PYTHON = os.environ.get(VARIABLE)
 SOURCE = TESTS / "helpers" / "doubling_taskset.py"

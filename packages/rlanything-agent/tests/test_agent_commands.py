@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from helpers.agents import agent, played
-from rlanything.domains.agent import commands
 from rlanything.domains.base import DomainError
 from rlanything.rollout.episodes import Rollouts
+from rlanything_agent import commands
 
 # With nothing but the standard library, as programs in other languages would.
 ASKING = """

@@ -19,10 +19,10 @@ import pytest
 
 import rlanything as rl
 from helpers.agents import Scripted, agent, ask, played
-from rlanything.domains.agent.domain import AgentDomain
 from rlanything.domains.base import DomainError
 from rlanything.records import JudgedTrajectory, Task
 from rlanything.runs.store.codec import encode_episode
+from rlanything_agent.domain import AgentDomain
 
 
 async def fine(task: Task, client: Any) -> bool:

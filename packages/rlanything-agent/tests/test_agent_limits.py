@@ -11,17 +11,17 @@ import openai
 import PIL.Image
 import pytest
 
-import rlanything.domains.agent.endpoint as endpoint_module
+import rlanything_agent.endpoint as endpoint_module
 from helpers.agents import Scripted, agent, ask, played
-from rlanything.domains.agent.reading import Denial, read_request
 from rlanything.domains.requests import RequestsRefused, TooLong
 from rlanything.records import Task
+from rlanything_agent.reading import Denial, read_request
 
 
 def test_an_image_of_too_many_pixels_is_refused_before_it_is_unpacked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rlanything.domains.agent.messages.MOST_PIXELS", 63 * 64)
+    monkeypatch.setattr("rlanything_agent.messages.MOST_PIXELS", 63 * 64)
     buffer = io.BytesIO()
     PIL.Image.new("L", (64, 64)).save(buffer, "PNG")
     monkeypatch.setattr(PIL.Image.Image, "load", lambda self: pytest.fail("unpacked"))

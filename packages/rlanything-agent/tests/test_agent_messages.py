@@ -10,9 +10,9 @@ import httpx2
 import pytest
 
 from helpers.agents import Scripted, agent, ask, played
-from rlanything.domains.agent.reading import Asked, Denial, read_request
 from rlanything.domains.base import Episode
 from rlanything.records import Completion, Message, Task
+from rlanything_agent.reading import Asked, Denial, read_request
 
 THOUGHT = "<think>\nfirst the drawer\n</think>\n\n"
 LOOK: dict[str, Any] = {

@@ -19,11 +19,11 @@ import openai
 import pytest
 
 from helpers.agents import agent, ask, played
-from rlanything.domains.agent.domain import AgentDomain
-from rlanything.domains.agent.faults import reason, unreachable
-from rlanything.domains.agent.helpers import Helpers
-from rlanything.domains.agent.outcome import Scale
 from rlanything.records import Task
+from rlanything_agent.domain import AgentDomain
+from rlanything_agent.faults import reason, unreachable
+from rlanything_agent.helpers import Helpers
+from rlanything_agent.outcome import Scale
 
 
 async def coroutine(task: Task, client: openai.AsyncOpenAI, wanted: str = "yes") -> bool:

@@ -16,10 +16,10 @@ import pytest
 
 from helpers.agents import Scripted, agent, ask, played
 from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint
-from rlanything.domains.agent.reading import Asked, Denial, read_request
 from rlanything.domains.calls import parse_calls
 from rlanything.records import Message, Task, ToolCall, Trajectory
 from rlanything.rollout.workers import EnvironmentPool
+from rlanything_agent.reading import Asked, Denial, read_request
 
 SEARCH = {
     "type": "function",

@@ -13,16 +13,16 @@ import openai
 import pytest
 
 from helpers.agents import Scripted, agent, ask, played, said
-from rlanything.domains.agent.conversation import (
+from rlanything.domains.calls import Said
+from rlanything.records import Task
+from rlanything_agent.conversation import (
     MOST_PENDING,
     Conversation,
     Pending,
     PolicyAnswer,
     Sent,
 )
-from rlanything.domains.agent.reading import Asked, Denial, read_request
-from rlanything.domains.calls import Said
-from rlanything.records import Task
+from rlanything_agent.reading import Asked, Denial, read_request
 
 
 class Waiting(Scripted):

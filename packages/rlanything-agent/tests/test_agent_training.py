@@ -17,10 +17,10 @@ import pytest
 
 import rlanything as rl
 from helpers.paths import ROOT
-from rlanything.domains.agent.domain import AgentDomain
 from rlanything.engines import shipped
 from rlanything.records import Completion, Task, Trajectory
 from rlanything.roles.policy import LanguagePolicy
+from rlanything_agent.domain import AgentDomain
 
 
 @pytest.fixture(autouse=True)
@@ -113,13 +113,13 @@ def test_the_guess_game_through_the_endpoint_trains_to_the_same_bits(
     completions = [[step.completion for step in t.steps] for t in asked]
     assert completions == [[step.completion for step in t.steps] for t in played]
     assert through == inside
-    assert through != (shipped.MODELS / "policy" / "model.safetensors").read_bytes()
+    assert through != (shipped.NAMES["nano"] / "policy" / "model.safetensors").read_bytes()
 
 
 def test_the_shipped_example_trains_and_its_report_shows_what_was_asked(tmp_path: Path) -> None:
     overrides = {
         "run_dir": tmp_path / "run",
-        "domain.name": "rlanything.domains.agent.domain:AgentDomain",
+        "domain.name": "rlanything_agent.domain:AgentDomain",
         "loop.iterations": 1,
         "loop.rollouts_per_task": 4,
         "evaluation.episodes": 0,

@@ -9,7 +9,7 @@ import pytest
 def engine():
     """One engine for all tests: each costs memory."""
     pytest.importorskip("fast_downward", reason='pip install "rlanything[alfworld]"')
-    from rlanything.domains.alfworld.game_engine import GameEngine
+    from rlanything_alfworld.game_engine import GameEngine
 
     engine = GameEngine()
     yield engine

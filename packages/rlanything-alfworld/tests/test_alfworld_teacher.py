@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from rlanything.domains.alfworld.expert import plan
-from rlanything.domains.alfworld.goal import KINDS
-from rlanything.domains.alfworld.step_labels import step_labels
-from rlanything.domains.alfworld.tasks import load_game, tasks
-from rlanything.domains.alfworld.teacher import AlfWorldTeacher, describe_step
-from rlanything.domains.alfworld.world import World
 from rlanything.records import Completion, Step, Task
+from rlanything_alfworld.expert import plan
+from rlanything_alfworld.goal import KINDS
+from rlanything_alfworld.step_labels import step_labels
+from rlanything_alfworld.tasks import load_game, tasks
+from rlanything_alfworld.teacher import AlfWorldTeacher, describe_step
+from rlanything_alfworld.world import World
 
 
 def step(action: str | None, valid: bool = True) -> Step:

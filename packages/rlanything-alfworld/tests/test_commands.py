@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from rlanything.domains.alfworld.commands import (
+from rlanything.domains.base import DomainError, Observation
+from rlanything.records import Task
+from rlanything_alfworld.commands import (
     LISTINGS,
     Listing,
     find_command,
     with_commands,
     without_commands,
 )
-from rlanything.domains.alfworld.domain import AlfWorld
-from rlanything.domains.base import DomainError, Observation
-from rlanything.records import Task
+from rlanything_alfworld.domain import AlfWorld
 
 COMMANDS = ("close drawer 1", "go to shelf 1", "look")
 

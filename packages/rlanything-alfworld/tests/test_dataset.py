@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from helpers.playable import games
-from rlanything.domains.alfworld.dataset import dataset_tasks, read_game
-from rlanything.domains.alfworld.expert import plan
-from rlanything.domains.alfworld.goal import KINDS, SIMPLE
-from rlanything.domains.alfworld.scene_goals import rewrite, valid_goals
-from rlanything.domains.alfworld.tasks import candidate_goals, load_game, with_goal
-from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import DomainError, InvalidTask
 from rlanything.records import Task
+from rlanything_alfworld.dataset import dataset_tasks, read_game
+from rlanything_alfworld.expert import plan
+from rlanything_alfworld.goal import KINDS, SIMPLE
+from rlanything_alfworld.scene_goals import rewrite, valid_goals
+from rlanything_alfworld.tasks import candidate_goals, load_game, with_goal
+from rlanything_alfworld.world import World
 
 MUG_ON_SHELF = "(objectType ?o MugType) (receptacleType ?r ShelfType)"
 SOURCES = {"train": "train", "in_domain": "valid_seen", "ood": "valid_unseen"}

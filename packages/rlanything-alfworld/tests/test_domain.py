@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from helpers.playing import play
-from rlanything.domains.alfworld.domain import AlfWorld
 from rlanything.domains.base import DomainError, InvalidTask
 from rlanything.records import JudgedTrajectory, Step, Task, Trajectory
+from rlanything_alfworld.domain import AlfWorld
 
 
 @pytest.fixture(scope="module")

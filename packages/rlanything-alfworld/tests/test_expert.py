@@ -7,16 +7,16 @@ import random
 import pytest
 
 from helpers.playable import BATHROOM, BEDROOM, KITCHEN, games
-from rlanything.domains.alfworld.expert import (
+from rlanything_alfworld.expert import (
     NoPlanError,
     Subgoal,
     next_subgoal,
     plan,
     reached,
 )
-from rlanything.domains.alfworld.generator import generate
-from rlanything.domains.alfworld.goal import CLEAN, HEAT, KINDS, LOOK, SIMPLE, TWO, Goal
-from rlanything.domains.alfworld.world import World
+from rlanything_alfworld.generator import generate
+from rlanything_alfworld.goal import CLEAN, HEAT, KINDS, LOOK, SIMPLE, TWO, Goal
+from rlanything_alfworld.world import World
 
 ROOMS = {LOOK: ("FloorPlan308", BEDROOM), CLEAN: (KITCHEN, BATHROOM), HEAT: (KITCHEN, "FloorPlan9")}
 

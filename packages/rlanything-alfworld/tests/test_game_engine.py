@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from helpers.playable import BATHROOM, BEDROOM, KITCHEN, games
-from rlanything.domains.alfworld.expert import plan
-from rlanything.domains.alfworld.game import Game
-from rlanything.domains.alfworld.generator import generate
-from rlanything.domains.alfworld.goal import KINDS, SIMPLE
-from rlanything.domains.alfworld.world import World
+from rlanything_alfworld.expert import plan
+from rlanything_alfworld.game import Game
+from rlanything_alfworld.generator import generate
+from rlanything_alfworld.goal import KINDS, SIMPLE
+from rlanything_alfworld.world import World
 
 pytest.importorskip("fast_downward", reason='pip install "rlanything[alfworld]"')
 
 from helpers.stock import Shown, StockEngine
-from rlanything.domains.alfworld.game_engine import GameEngine, GameView
+from rlanything_alfworld.game_engine import GameEngine, GameView
 
 
 @pytest.fixture(scope="module")

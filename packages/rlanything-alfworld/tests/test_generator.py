@@ -11,13 +11,13 @@ from collections import Counter
 import pytest
 
 from helpers.playable import games
-from rlanything.domains.alfworld import assets
-from rlanything.domains.alfworld.generator import generate
-from rlanything.domains.alfworld.goal import HEAT, KINDS
-from rlanything.domains.alfworld.pddl import player_names, read_facts, write_scene
-from rlanything.domains.alfworld.scene import ScenePlan, build_scene
-from rlanything.domains.alfworld.scene_goals import scene_goals
 from rlanything.domains.base import DomainError
+from rlanything_alfworld import assets
+from rlanything_alfworld.generator import generate
+from rlanything_alfworld.goal import HEAT, KINDS
+from rlanything_alfworld.pddl import player_names, read_facts, write_scene
+from rlanything_alfworld.scene import ScenePlan, build_scene
+from rlanything_alfworld.scene_goals import scene_goals
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -33,7 +33,7 @@ def test_each_task_type_can_be_generated(kind):
 def test_the_same_seed_gives_the_same_bytes_whatever_the_hash_seed():
     code = (
         "import json, hashlib\n"
-        "from rlanything.domains.alfworld.generator import generate\n"
+        "from rlanything_alfworld.generator import generate\n"
         "games = [generate('FloorPlan3', seed).json() for seed in range(5)]\n"
         "print(hashlib.sha256(json.dumps(games).encode()).hexdigest())\n"
     )

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from helpers.playing import play
-from rlanything.domains.alfworld.commands import without_commands
-from rlanything.domains.alfworld.domain import AlfWorld
-from rlanything.domains.alfworld.paper_prompts import ACTION_CHARACTERS, GRAMMAR
 from rlanything.domains.base import DomainError
 from rlanything.domains.templates import REASON_CHARACTERS
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Step, Task, Trajectory
 from rlanything.runs.open import open_run
 from rlanything.runs.trainer import Trainer
+from rlanything_alfworld.commands import without_commands
+from rlanything_alfworld.domain import AlfWorld
+from rlanything_alfworld.paper_prompts import ACTION_CHARACTERS, GRAMMAR
 
 RESPONSES = [
     "I go to the first place there is. \\boxed{1}",

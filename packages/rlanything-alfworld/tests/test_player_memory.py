@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlanything.domains.alfworld.player_memory import PlayerMemory, condense, names_in
+from rlanything_alfworld.player_memory import PlayerMemory, condense, names_in
 
 ROOM = (
     "You are in the middle of a room. Looking quickly around you, you see a drawer 10, a drawer 2, "

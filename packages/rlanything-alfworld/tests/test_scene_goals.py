@@ -7,25 +7,25 @@ import re
 import pytest
 
 from helpers.playable import BEDROOM, KITCHEN, games
-from rlanything.domains.alfworld.expert import plan
-from rlanything.domains.alfworld.generator import generate
-from rlanything.domains.alfworld.goal import CLEAN, COOL, HEAT, KINDS, LOOK, SIMPLE, TWO
-from rlanything.domains.alfworld.scene_goals import (
+from rlanything.domains.base import InvalidTask
+from rlanything_alfworld.expert import plan
+from rlanything_alfworld.generator import generate
+from rlanything_alfworld.goal import CLEAN, COOL, HEAT, KINDS, LOOK, SIMPLE, TWO
+from rlanything_alfworld.scene_goals import (
     Goal,
     rewrite,
     scene_goals,
     scene_inventory,
     valid_goals,
 )
-from rlanything.domains.alfworld.tasks import (
+from rlanything_alfworld.tasks import (
     candidate_goals,
     goal_split,
     load_game,
     tasks,
     with_goal,
 )
-from rlanything.domains.alfworld.world import World
-from rlanything.domains.base import InvalidTask
+from rlanything_alfworld.world import World
 
 
 @pytest.mark.parametrize("kind", KINDS)

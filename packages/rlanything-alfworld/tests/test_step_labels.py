@@ -7,10 +7,10 @@ import random
 import pytest
 
 from helpers.playable import games
-from rlanything.domains.alfworld.expert import plan
-from rlanything.domains.alfworld.goal import KINDS, LOOK, SIMPLE, TWO
-from rlanything.domains.alfworld.step_labels import needs_search, step_labels
-from rlanything.domains.alfworld.world import World
+from rlanything_alfworld.expert import plan
+from rlanything_alfworld.goal import KINDS, LOOK, SIMPLE, TWO
+from rlanything_alfworld.step_labels import needs_search, step_labels
+from rlanything_alfworld.world import World
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,13 +8,13 @@ from collections import Counter
 
 import pytest
 
-from rlanything.domains.alfworld.expert import plan
-from rlanything.domains.alfworld.goal import CLEAN, COOL, HEAT, KINDS, LOOK, SIMPLE, TWO
-from rlanything.domains.alfworld.scene import room_family
-from rlanything.domains.alfworld.tasks import SPLITS, load_game, tasks
-from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import DomainError
 from rlanything.records import Task
+from rlanything_alfworld.expert import plan
+from rlanything_alfworld.goal import CLEAN, COOL, HEAT, KINDS, LOOK, SIMPLE, TWO
+from rlanything_alfworld.scene import room_family
+from rlanything_alfworld.tasks import SPLITS, load_game, tasks
+from rlanything_alfworld.world import World
 
 
 @pytest.fixture(scope="module")

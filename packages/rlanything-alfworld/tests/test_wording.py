@@ -11,17 +11,17 @@ import pytest
 
 from helpers.playable import games
 from helpers.playing import play
-from rlanything.domains.alfworld.dataset import dataset_tasks, read_game
-from rlanything.domains.alfworld.domain import AlfWorld
-from rlanything.domains.alfworld.expert import plan
-from rlanything.domains.alfworld.game import Game
-from rlanything.domains.alfworld.goal import KINDS, SIMPLE
-from rlanything.domains.alfworld.paper_prompts import GRAMMAR
-from rlanything.domains.alfworld.player_memory import PlayerMemory
-from rlanything.domains.alfworld.scene_goals import scene_goals, valid_goals
-from rlanything.domains.alfworld.tasks import load_game
-from rlanything.domains.alfworld.wording import CURRENT, Wording, read_wording
 from rlanything.domains.base import DomainError
+from rlanything_alfworld.dataset import dataset_tasks, read_game
+from rlanything_alfworld.domain import AlfWorld
+from rlanything_alfworld.expert import plan
+from rlanything_alfworld.game import Game
+from rlanything_alfworld.goal import KINDS, SIMPLE
+from rlanything_alfworld.paper_prompts import GRAMMAR
+from rlanything_alfworld.player_memory import PlayerMemory
+from rlanything_alfworld.scene_goals import scene_goals, valid_goals
+from rlanything_alfworld.tasks import load_game
+from rlanything_alfworld.wording import CURRENT, Wording, read_wording
 
 _CHANGES = (
     ("You arrive at {r.name}", "You arrive at {lend.name}"),

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from helpers.playable import BATHROOM, KITCHEN, games
-from rlanything.domains.alfworld.expert import reached
-from rlanything.domains.alfworld.generator import generate
-from rlanything.domains.alfworld.goal import KINDS, SIMPLE
-from rlanything.domains.alfworld.pddl import read_facts
-from rlanything.domains.alfworld.world import World
+from rlanything_alfworld.expert import reached
+from rlanything_alfworld.generator import generate
+from rlanything_alfworld.goal import KINDS, SIMPLE
+from rlanything_alfworld.pddl import read_facts
+from rlanything_alfworld.world import World
 
 DOING = ("take", "move", "open", "heat", "cool", "clean", "use", "slice")
 

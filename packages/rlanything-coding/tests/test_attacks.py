@@ -18,8 +18,8 @@ import pytest
 from helpers.attacks import ATTACKS, REACHED, Attack
 from helpers.paths import SOURCE, TESTS
 from helpers.stage import EXPECTED, TOKEN, Stage, new_stage, run_unprotected
-from rlanything.domains.coding.sandbox.base import Job, Verdict
-from rlanything.domains.coding.sandbox.local import LocalExecutor
+from rlanything_coding.sandbox.base import Job, Verdict
+from rlanything_coding.sandbox.local import LocalExecutor
 
 PLAIN_USER = TESTS / "helpers" / "plain_user.py"
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from rlanything.domains.coding.sandbox import box, local
-from rlanything.domains.coding.sandbox.base import Job, Limits, Verdict
-from rlanything.domains.coding.sandbox.local import LocalExecutor
+from rlanything_coding.sandbox import box, local
+from rlanything_coding.sandbox.base import Job, Limits, Verdict
+from rlanything_coding.sandbox.local import LocalExecutor
 
 LIMITS = Limits(cpu_seconds=1, wall_seconds=1.5)
 SIGNALS = ("SIGSTOP", "SIGKILL", "SIGTERM", "SIGUSR1", "SIGTSTP", "SIGTTIN", "SIGRTMIN", "SIGRTMAX")
@@ -158,8 +158,8 @@ def test_a_program_under_which_every_box_stops_has_failed_soon(
 
 HOST = """
 import os
-from rlanything.domains.coding.sandbox.base import Job
-from rlanything.domains.coding.sandbox.local import LocalExecutor
+from rlanything_coding.sandbox.base import Job
+from rlanything_coding.sandbox.local import LocalExecutor
 executor = LocalExecutor(1)
 print(*executor.box_pids(), flush=True)
 executor.run(Job("import time\\ntime.sleep(60)"))

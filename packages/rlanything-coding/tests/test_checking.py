@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from helpers.coding_episodes import fenced, rollout, written_test
-from rlanything.domains.coding.checking import KEPT_BYTES, ground_truth, run_table
-from rlanything.domains.coding.domain import Coding
-from rlanything.domains.coding.problem import Example, Problem
-from rlanything.domains.coding.sandbox.base import Verdict
 from rlanything.records import Task
+from rlanything_coding.checking import KEPT_BYTES, ground_truth, run_table
+from rlanything_coding.domain import Coding
+from rlanything_coding.problem import Example, Problem
+from rlanything_coding.sandbox.base import Verdict
 
 DOUBLE = Problem(
     "Read a number and print its double.",

@@ -9,14 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlanything.evaluation.alphacodium import alphacodium, order_of
-from rlanything.evaluation.choosing import METHODS, play_chosen
-from rlanything.evaluation.mpsc import ALPHA, SPARSE_ALPHA, consistency, weighted_cardinality
-from rlanything.evaluation.programs import RepairRequest, TaskPrograms
-from rlanything.evaluation.s_star import leaders_of, s_star
 from rlanything.evaluation.selection import selection_of
 from rlanything.records import Completion, Step, Task, Trajectory
 from rlanything.rollout.workers import EnvironmentPool
+from rlanything_coding.selection.alphacodium import alphacodium, order_of
+from rlanything_coding.selection.choosing import play_chosen
+from rlanything_coding.selection.mpsc import (
+    ALPHA,
+    SPARSE_ALPHA,
+    consistency,
+    mpsc,
+    weighted_cardinality,
+)
+from rlanything_coding.selection.programs import RepairRequest, TaskPrograms
+from rlanything_coding.selection.s_star import leaders_of, s_star
 
 TABLES = st.integers(1, 5).flatmap(
     lambda width: st.lists(
@@ -106,7 +112,7 @@ def test_programs_that_agree_outrank_one_with_more_but_lonely_tests() -> None:
     # Best-of-N takes the first, which passes three tests that nothing else passes.
     tasks = [problem("abcde", "abc", "de", "de", "de")]
     assert tasks[0].best == "abc"
-    assert METHODS["mpsc"](tasks, Letters({})) == ["de"]
+    assert mpsc(tasks, Letters({})) == ["de"]
 
 
 @given(TABLES)
@@ -180,7 +186,7 @@ def test_s_star_asks_for_more_tests_only_where_the_leaders_are_level() -> None:
 
 
 def test_tests_that_nobody_can_read_choose_the_first_program_and_repair_nothing() -> None:
-    for name, method in METHODS.items():
+    for name, method in (("mpsc", mpsc), ("alphacodium", alphacodium), ("s-star", s_star)):
         bench = Letters({}, more="?")
         assert method([problem("??", "a", "b")], bench) == ["a"], name
         assert bench.asked == []

@@ -16,11 +16,11 @@ from rlanything.domains.base import (
     StepResult,
     UnitTestDomain,
 )
-from rlanything.domains.coding import families
-from rlanything.domains.coding.domain import Coding
-from rlanything.domains.coding.problem import Example, Problem
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Step, Task, Trajectory
 from rlanything.rollout.workers import EnvironmentPool
+from rlanything_coding import families
+from rlanything_coding.domain import Coding
+from rlanything_coding.problem import Example, Problem
 
 DOUBLE = Problem(
     "Read a number and print its double.",

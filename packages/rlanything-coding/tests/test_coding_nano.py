@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from helpers.paths import RECIPES
 from rlanything.config.recipe import load_recipe
-from rlanything.domains.coding.teacher import CodingTeacher
-from rlanything.nano.unit_test_domains import UnitTestDomainBuilder
+from rlanything.config.shipped import shipped_files
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
+from rlanything_coding.teacher import CodingTeacher
+from rlanything_nano.unit_test_domains import UnitTestDomainBuilder
 
 ROLES = ("policy", "judge", "adapter")
 QUIET = Progress(Console(quiet=True))
-RECIPE = RECIPES / "coding-nano.yaml"
+RECIPE = shipped_files()["coding-nano"]
 
 
 def build(folder: Path, seed: int) -> dict[str, str]:

@@ -8,14 +8,14 @@ from itertools import product
 import pytest
 
 from rlanything.domains.base import InvalidTask
-from rlanything.domains.coding import answers, teacher
-from rlanything.domains.coding.answers import program_in
-from rlanything.domains.coding.families import DIFFICULTIES, make_problem, reference, slips
-from rlanything.domains.coding.families.catalogue import FAMILIES
-from rlanything.domains.coding.families.problem_generator import spec_of
-from rlanything.domains.coding.families.programs import output_of
-from rlanything.domains.coding.problem import Problem
-from rlanything.domains.coding.rewriting import rewritten
+from rlanything_coding import answers, teacher
+from rlanything_coding.answers import program_in
+from rlanything_coding.families import DIFFICULTIES, make_problem, reference, slips
+from rlanything_coding.families.catalogue import FAMILIES
+from rlanything_coding.families.problem_generator import spec_of
+from rlanything_coding.families.programs import output_of
+from rlanything_coding.problem import Problem
+from rlanything_coding.rewriting import rewritten
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlanything.domains.coding.sandbox import comparison
-from rlanything.domains.coding.sandbox.base import Job, Verdict
-from rlanything.domains.coding.sandbox.comparison import kept, same_tokens, verdict_on
+from rlanything_coding.sandbox import comparison
+from rlanything_coding.sandbox.base import Job, Verdict
+from rlanything_coding.sandbox.comparison import kept, same_tokens, verdict_on
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from rlanything.domains.coding.sandbox import local
-from rlanything.domains.coding.sandbox.base import (
+from rlanything_coding.sandbox import local
+from rlanything_coding.sandbox.base import (
     MOST,
     Job,
     Limits,
@@ -24,7 +24,7 @@ from rlanything.domains.coding.sandbox.base import (
     SandboxUnavailable,
     Verdict,
 )
-from rlanything.domains.coding.sandbox.local import TRIES, LocalExecutor
+from rlanything_coding.sandbox.local import TRIES, LocalExecutor
 
 LIMITS = Limits(cpu_seconds=1, wall_seconds=8, memory_mb=256, output_bytes=2**16)
 

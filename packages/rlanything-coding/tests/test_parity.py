@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from helpers.benign import Program, programs
-from rlanything.domains.coding.sandbox.base import Job, Limits, RunResult, Verdict
-from rlanything.domains.coding.sandbox.local import LocalExecutor
+from rlanything_coding.sandbox.base import Job, Limits, RunResult, Verdict
+from rlanything_coding.sandbox.local import LocalExecutor
 
 PROGRAMS = list(programs())
 LIMITS = Limits(cpu_seconds=10, wall_seconds=60)

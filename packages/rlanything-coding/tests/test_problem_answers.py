@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlanything.domains.base import InvalidTask
-from rlanything.domains.coding import answers  # `unit_test_in` alone would be taken for a test
-from rlanything.domains.coding.answers import InvalidTest, program_in
-from rlanything.domains.coding.fences import blocks
-from rlanything.domains.coding.problem import Example, Problem
-from rlanything.domains.coding.rewriting import rewritten
+from rlanything_coding import answers  # `unit_test_in` alone would be taken for a test
+from rlanything_coding.answers import InvalidTest, program_in
+from rlanything_coding.fences import blocks
+from rlanything_coding.problem import Example, Problem
+from rlanything_coding.rewriting import rewritten
 
 COUNT = 10_500
 MEGABYTE = 1 << 20

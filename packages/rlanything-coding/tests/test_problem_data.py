@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from rlanything.domains.coding.families import make_problem
-from rlanything.domains.coding.problem import Example, Problem
+from rlanything_coding.families import make_problem
+from rlanything_coding.problem import Example, Problem
 
 PLAIN = Problem("Print the sum of a line.", (Example("1 2\n", "3"), Example("\n", "0")))
 FUNCTION = Problem("Complete f.", (), 3.0, check="check(f)\n", entry_point="f")

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.coding import dataset
-from rlanything.domains.coding.dataset import read_problems, sample_problems
-from rlanything.domains.coding.problem import Example
+from rlanything_coding import dataset
+from rlanything_coding.dataset import read_problems, sample_problems
+from rlanything_coding.problem import Example
 
 ENTRY: dict[str, Any] = {
     "task_id": 4,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.coding.families import (
+from rlanything_coding.families import (
     DIFFICULTIES,
     fresh_tests,
     make_problem,
@@ -21,19 +21,19 @@ from rlanything.domains.coding.families import (
     slips,
     train,
 )
-from rlanything.domains.coding.families.catalogue import FAMILIES, OOD, TRAIN
-from rlanything.domains.coding.families.drills import drill
-from rlanything.domains.coding.families.problem_generator import spec_of
-from rlanything.domains.coding.families.programs import (
+from rlanything_coding.families.catalogue import FAMILIES, OOD, TRAIN
+from rlanything_coding.families.drills import drill
+from rlanything_coding.families.problem_generator import spec_of
+from rlanything_coding.families.programs import (
     Line,
     Program,
     output_of,
     text_of,
 )
-from rlanything.domains.coding.families.readers import READERS
-from rlanything.domains.coding.families.spec import BLOCKS, Spec
-from rlanything.domains.coding.families.wording import WAYS, worded
-from rlanything.domains.coding.problem import Problem
+from rlanything_coding.families.readers import READERS
+from rlanything_coding.families.spec import BLOCKS, Spec
+from rlanything_coding.families.wording import WAYS, worded
+from rlanything_coding.problem import Problem
 
 SEEDS = range(5)
 

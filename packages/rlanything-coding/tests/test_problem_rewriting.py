@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlanything.domains.base import InvalidTask
-from rlanything.domains.coding.families import make_problem
-from rlanything.domains.coding.problem import Example, Problem
-from rlanything.domains.coding.rewriting import MOST_TESTS, rewritten
+from rlanything_coding.families import make_problem
+from rlanything_coding.problem import Example, Problem
+from rlanything_coding.rewriting import MOST_TESTS, rewritten
 
 ROOT = Problem(
     "Print the sum of a line of integers.",

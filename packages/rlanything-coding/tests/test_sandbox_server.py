@@ -29,16 +29,16 @@ from helpers.hostile_answers import (
 )
 from rlanything import backoff
 from rlanything.domains.base import EpisodeError
-from rlanything.domains.coding.domain import Coding
-from rlanything.domains.coding.sandbox import remote
-from rlanything.domains.coding.sandbox.base import (
+from rlanything_coding.domain import Coding
+from rlanything_coding.sandbox import remote
+from rlanything_coding.sandbox.base import (
     Job,
     Limits,
     RunResult,
     SandboxUnavailable,
     Verdict,
 )
-from rlanything.domains.coding.sandbox.remote import RemoteExecutor
+from rlanything_coding.sandbox.remote import RemoteExecutor
 
 
 def finished(stdout: str = "", code: int = 0, stderr: str = "") -> dict[str, Any]:

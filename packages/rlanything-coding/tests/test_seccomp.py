@@ -7,9 +7,9 @@ import struct
 
 import pytest
 
-from rlanything.domains.coding.sandbox.base import SandboxUnavailable
-from rlanything.domains.coding.sandbox.seccomp import compile_filter
-from rlanything.domains.coding.sandbox.syscalls import ALLOWED, CHECKED
+from rlanything_coding.sandbox.base import SandboxUnavailable
+from rlanything_coding.sandbox.seccomp import compile_filter
+from rlanything_coding.sandbox.syscalls import ALLOWED, CHECKED
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 REFUSE, UNKNOWN = 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS

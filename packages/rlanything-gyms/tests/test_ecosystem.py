@@ -14,7 +14,13 @@ from helpers.paths import ROOT
 from rlanything.config.recipe import load_recipe
 from rlanything.config.yaml import read_yaml
 from rlanything.domains.base import DomainError, EpisodeError, rewrites_tasks
-from rlanything.domains.ecosystem import (
+from rlanything.domains.registry import load_domain
+from rlanything.domains.winning import WinRule
+from rlanything.plugins import plugin_names
+from rlanything.records import Completion, Task
+from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout
+from rlanything.rollout.workers import EnvironmentPool
+from rlanything_gyms.ecosystem import (
     SPLITS,
     EcosystemDomain,
     EcosystemEnvironment,
@@ -23,12 +29,6 @@ from rlanything.domains.ecosystem import (
     action_names,
     split_seeds,
 )
-from rlanything.domains.registry import load_domain
-from rlanything.domains.winning import WinRule
-from rlanything.plugins import plugin_names
-from rlanything.records import Completion, Task
-from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout
-from rlanything.rollout.workers import EnvironmentPool
 
 CLOSED: list[str] = []
 

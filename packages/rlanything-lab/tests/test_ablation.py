@@ -20,17 +20,18 @@ import pytest
 from rich.console import Console
 
 from helpers.command import call
-from helpers.paths import RECIPES, TESTS, TINY
+from helpers.paths import TESTS, TINY
 from rlanything.config.recipe import RecipeError, load_recipe
+from rlanything.config.shipped import shipped_files
 from rlanything.evaluation.intervals import Interval
 from rlanything.progress import Progress
 from rlanything.runs.stopping import Stopped
-from rlanything.studies.ablation import grid
-from rlanything.studies.ablation.ablate import Ablation, AblationRequest, ablate
-from rlanything.studies.ablation.arms import ARMS as ABLATION_ARMS
-from rlanything.studies.ablation.arms import Arm, find_arms
-from rlanything.studies.ablation.grid import GridError, make_cells, runs_at_once, spent_seconds
-from rlanything.studies.ablation.results import BEFORE
+from rlanything_lab.ablation import grid
+from rlanything_lab.ablation.ablate import Ablation, AblationRequest, ablate
+from rlanything_lab.ablation.arms import ARMS as ABLATION_ARMS
+from rlanything_lab.ablation.arms import Arm, find_arms
+from rlanything_lab.ablation.grid import GridError, make_cells, runs_at_once, spent_seconds
+from rlanything_lab.ablation.results import BEFORE
 
 HERE = TESTS / "helpers"
 ARMS = ("four4:feedback.policy_lambda=0.5", "seven7:feedback.policy_lambda=0.25")
@@ -267,7 +268,7 @@ def test_an_arm_that_would_change_nothing_where_the_judge_writes_tests_is_refuse
     tmp_path: Path,
 ) -> None:
     with pytest.raises(GridError, match=r"judge_lambda_4: feedback.judge_lambda changes nothing"):
-        make_cells(RECIPES / "coding-nano.yaml", (), find_arms(["lambda"]), [0], tmp_path)
+        make_cells(shipped_files()["coding-nano"], (), find_arms(["lambda"]), [0], tmp_path)
 
 
 def test_as_many_run_at_once_as_their_threads_leave_cores_for(

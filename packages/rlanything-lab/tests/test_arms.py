@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.paths import RECIPES
 from helpers.scripted import judged
 from rlanything.config.recipe import load_recipe
+from rlanything.config.shipped import shipped_files
 from rlanything.records import Sample, Task
 from rlanything.roles.judges.base import NullJudge
 from rlanything.rollout.groups import ScheduledTask, grouped
-from rlanything.studies.ablation.arms import ARMS, GROUPS, ArmError, find_arms
+from rlanything_lab.ablation.arms import ARMS, GROUPS, ArmError, find_arms
 
-QUICKSTART = RECIPES / "quickstart.yaml"
+QUICKSTART = shipped_files()["quickstart"]
 
 
 def changed(name: str) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def changed(name: str) -> dict[str, Any]:
     "recipe", ["quickstart", "coding-nano", "miniwob-nano", "alfworld-qwen2.5-7b"]
 )
 def test_every_arm_is_a_recipe(recipe: str, name: str) -> None:
-    load_recipe(RECIPES / f"{recipe}.yaml", ARMS[name].overrides)
+    load_recipe(shipped_files()[recipe], ARMS[name].overrides)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from rlanything.progress import Progress
 from rlanything.records import Completion, Step, Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.llm import LLMJudge
-from rlanything.studies.judge_check.corruptions import (
+from rlanything_lab.judge_check.corruptions import (
     Place,
     contradict_observation,
     forge_result,
@@ -26,7 +26,7 @@ from rlanything.studies.judge_check.corruptions import (
     shuffle_thought,
     swap_action,
 )
-from rlanything.studies.judge_check.judge_check import (
+from rlanything_lab.judge_check.judge_check import (
     FORGED,
     MEASURES,
     OBEYED,
@@ -212,7 +212,7 @@ def test_a_judge_that_judges_the_last_step_only_says_what_it_says_of_all(
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     from rlanything.config.recipe import RecipeError
-    from rlanything.studies.judge_check.run_check import check_judge
+    from rlanything_lab.judge_check.run_check import check_judge
 
     with pytest.raises(RecipeError, match="not a run directory"):
         check_judge(tmp_path, 4, VIEW)
@@ -227,7 +227,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 )
 def test_a_judge_that_reads_no_steps_is_refused(tmp_path: Path, recipe: str, said: str) -> None:
     from rlanything.config.recipe import RecipeError
-    from rlanything.studies.judge_check.run_check import check_judge
+    from rlanything_lab.judge_check.run_check import check_judge
 
     (tmp_path / "recipe.yaml").write_text(recipe)
     with pytest.raises(RecipeError, match=said):

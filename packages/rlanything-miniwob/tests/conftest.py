@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.miniwob.browser import Browser, executable
-from rlanything.domains.miniwob.domain import MiniWob
+from rlanything_miniwob.browser import Browser, executable
+from rlanything_miniwob.domain import MiniWob
 
 
 @pytest.fixture(scope="session")

@@ -13,18 +13,18 @@ import pytest
 from playwright.sync_api import Page
 
 from rlanything.domains.base import DomainError, EpisodeError
-from rlanything.domains.miniwob import browser as browser_module
-from rlanything.domains.miniwob.actions import Click, InvalidAction, Select, Type
-from rlanything.domains.miniwob.browser import (
+from rlanything_miniwob import browser as browser_module
+from rlanything_miniwob.actions import Click, InvalidAction, Select, Type
+from rlanything_miniwob.browser import (
     OPEN_PAGES,
     PACKAGE,
     Browser,
     BrowserDied,
     executable,
 )
-from rlanything.domains.miniwob.environment import EpisodeSpec, MiniWobEnvironment, PageEpisode
-from rlanything.domains.miniwob.screen import Element
-from rlanything.domains.miniwob.tasks import make_task
+from rlanything_miniwob.environment import EpisodeSpec, MiniWobEnvironment, PageEpisode
+from rlanything_miniwob.screen import Element
+from rlanything_miniwob.tasks import make_task
 
 PASSWORD = EpisodeSpec("enter-password", 1)
 

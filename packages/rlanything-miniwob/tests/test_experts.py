@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.miniwob.actions import parse_action
-from rlanything.domains.miniwob.experts import EXPERTS
-from rlanything.domains.miniwob.screen import read, text_of
+from rlanything_miniwob.actions import parse_action
+from rlanything_miniwob.experts import EXPERTS
+from rlanything_miniwob.screen import read, text_of
 
 if TYPE_CHECKING:
-    from rlanything.domains.miniwob.browser import Browser
+    from rlanything_miniwob.browser import Browser
 
 MOST_STEPS = 30
 
@@ -401,7 +401,7 @@ def test_where_a_screen_lacks_what_is_asked_for_an_expert_is_lost():
 def test_every_expert_wins_in_a_browser():
     pytest.importorskip("miniwob", reason="pip install miniwob")
     pytest.importorskip("playwright", reason="pip install playwright")
-    from rlanything.domains.miniwob.browser import Browser, executable
+    from rlanything_miniwob.browser import Browser, executable
 
     try:
         executable()
@@ -416,7 +416,7 @@ def test_every_expert_wins_in_a_browser():
 
 
 def wins(browser: Browser, page: str) -> bool:
-    from rlanything.domains.miniwob.environment import EpisodeSpec, PageEpisode
+    from rlanything_miniwob.environment import EpisodeSpec, PageEpisode
 
     episode = PageEpisode(browser, EpisodeSpec(page, 1))
     look = episode.begin()

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from rlanything.domains.base import DomainError, EpisodeError
-from rlanything.domains.miniwob import browser as browser_module
-from rlanything.domains.miniwob.browser import Browser, executable
-from rlanything.domains.miniwob.environment import EpisodeSpec, MiniWobEnvironment
-from rlanything.domains.miniwob.tasks import make_task
 from rlanything.records import Task
+from rlanything_miniwob import browser as browser_module
+from rlanything_miniwob.browser import Browser, executable
+from rlanything_miniwob.environment import EpisodeSpec, MiniWobEnvironment
+from rlanything_miniwob.tasks import make_task
 
 HARM = {
     "click-test": "location.href = 'about:blank'",

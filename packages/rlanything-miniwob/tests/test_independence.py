@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlanything.domains.miniwob.actions import (
+from rlanything_miniwob.actions import (
     KEYS,
     Action,
     Click,
@@ -19,10 +19,10 @@ from rlanything.domains.miniwob.actions import (
     Select,
     Type,
 )
-from rlanything.domains.miniwob.browser import Browser, BrowserDied
-from rlanything.domains.miniwob.environment import EpisodeSpec, PageEpisode
-from rlanything.domains.miniwob.pages import PAGES
-from rlanything.domains.miniwob.screen import Element
+from rlanything_miniwob.browser import Browser, BrowserDied
+from rlanything_miniwob.environment import EpisodeSpec, PageEpisode
+from rlanything_miniwob.pages import PAGES
+from rlanything_miniwob.screen import Element
 
 ENTER, PASSWORD = EpisodeSpec("enter-text", 1), EpisodeSpec("enter-password", 1)
 COPY = (Press("Control+a"), Press("Control+c"))

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from rlanything.domains.base import DomainError, InvalidTask, Observation, StepResult
-from rlanything.domains.miniwob import pages
-from rlanything.domains.miniwob.actions import USAGE
-from rlanything.domains.miniwob.domain import MiniWob
-from rlanything.domains.miniwob.environment import NO_ACTION, EpisodeSpec, open_episode
-from rlanything.domains.miniwob.experts import EXPERTS
-from rlanything.domains.miniwob.rewriting import family
-from rlanything.domains.miniwob.tasks import make_task, spec_of_task
 from rlanything.records import Completion, JudgedTrajectory, Step, Task, Trajectory
 from rlanything.rollout.workers import EnvironmentPool
+from rlanything_miniwob import pages
+from rlanything_miniwob.actions import USAGE
+from rlanything_miniwob.domain import MiniWob
+from rlanything_miniwob.environment import NO_ACTION, EpisodeSpec, open_episode
+from rlanything_miniwob.experts import EXPERTS
+from rlanything_miniwob.rewriting import family
+from rlanything_miniwob.tasks import make_task, spec_of_task
 
 
 def task_on(domain: MiniWob, page: str, seed: int = 3) -> Task:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from helpers.paths import RECIPES
 from rlanything.config.recipe import load_recipe
-from rlanything.domains.miniwob.domain import MiniWob
+from rlanything.config.shipped import shipped_files
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
+from rlanything_miniwob.domain import MiniWob
 
 QUIET = Progress(Console(quiet=True))
 
@@ -27,7 +27,7 @@ def test_the_recipe_goes_through_the_loop(miniwob: MiniWob, recipe: str, tmp_pat
         *("loop.tasks_per_iteration=8", "loop.rollouts_per_task=2", "loop.max_steps=3"),
         *("judge.samples_per_step=2", "evaluation.episodes=4", "adapter.tries=2"),
     ]
-    lines = Trainer(load_recipe(RECIPES / f"{recipe}.yaml", overrides), progress=QUIET).train()
+    lines = Trainer(load_recipe(shipped_files()[recipe], overrides), progress=QUIET).train()
     assert any(line.startswith("policy, in_domain: ") for line in lines)
     store = Store(tmp_path / "run" / "run.sqlite")
     found = store.query("SELECT COUNT(*), MAX(outcome), MIN(outcome) FROM trajectories")

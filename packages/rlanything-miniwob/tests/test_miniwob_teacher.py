@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from rlanything.domains.base import InvalidTask
-from rlanything.domains.miniwob.domain import MiniWob
-from rlanything.domains.miniwob.pages import TRAIN
-from rlanything.domains.miniwob.teacher import MiniWobTeacher, target
 from rlanything.records import Task, Trajectory
 from rlanything.roles.judges.scores import parse_score
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
+from rlanything_miniwob.domain import MiniWob
+from rlanything_miniwob.pages import TRAIN
+from rlanything_miniwob.teacher import MiniWobTeacher, target
 
 TEACHER = MiniWobTeacher()
 

@@ -8,21 +8,21 @@ from collections.abc import Iterator
 import pytest
 
 from rlanything.domains.base import Episode, Observation
-from rlanything.domains.miniwob.asking import possible_tasks, words_of
-from rlanything.domains.miniwob.domain import MiniWob
-from rlanything.domains.miniwob.environment import EpisodeSpec, open_episode
-from rlanything.domains.miniwob.pages import SEEN_OOD, SEEN_TRAIN
-from rlanything.domains.miniwob.screen import read
-from rlanything.domains.miniwob.sight import replayed
-from rlanything.domains.miniwob.tasks import make_task, spec_of_task
-from rlanything.domains.miniwob.vision import MiniWobVision
-from rlanything.domains.miniwob.vision_teacher import (
+from rlanything.domains.screens import LOOK
+from rlanything.records import Completion, Step, Task, Trajectory
+from rlanything_miniwob.asking import possible_tasks, words_of
+from rlanything_miniwob.domain import MiniWob
+from rlanything_miniwob.environment import EpisodeSpec, open_episode
+from rlanything_miniwob.pages import SEEN_OOD, SEEN_TRAIN
+from rlanything_miniwob.screen import read
+from rlanything_miniwob.sight import replayed
+from rlanything_miniwob.tasks import make_task, spec_of_task
+from rlanything_miniwob.vision import MiniWobVision
+from rlanything_miniwob.vision_teacher import (
     MiniWobVisionDemonstrator,
     MiniWobVisionTeacher,
     thought,
 )
-from rlanything.domains.screens import LOOK
-from rlanything.records import Completion, Step, Task, Trajectory
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlanything.domains.miniwob.actions import (
+from rlanything_miniwob.actions import (
     LONGEST_TEXT,
     Click,
     ClickAt,
@@ -20,7 +20,7 @@ from rlanything.domains.miniwob.actions import (
     find_action,
     parse_action,
 )
-from rlanything.domains.miniwob.screen import Element, read, text_of
+from rlanything_miniwob.screen import Element, read, text_of
 
 SAID = st.text(st.characters(exclude_characters='"', exclude_categories=["C", "Z"]), max_size=20)
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.nano.copying import SPECIAL, pretrain_copying, sequences
-from rlanything.nano.making import Shape, new_model
-from rlanything.nano.tokenizer import train_tokenizer
+from rlanything_nano.copying import SPECIAL, pretrain_copying, sequences
+from rlanything_nano.making import Shape, new_model
+from rlanything_nano.tokenizer import train_tokenizer
 
 
 def test_a_word_is_the_same_tokens_wherever_it_stands_once_spaces_are_apart() -> None:

@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from rlanything.domains.base import Image
-from rlanything.domains.teaching import SeenScene, SeenThing
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.vision import tower_weights
 from rlanything.engines.images import blank_png, noise_png
-from rlanything.nano.looking import (
+from rlanything_nano.looking import (
     EMPTY,
     QUESTIONS,
     ThingCode,
@@ -27,12 +26,13 @@ from rlanything.nano.looking import (
     question_tokens,
     told_texts,
 )
-from rlanything.nano.making import Shape
-from rlanything.nano.measuring import blindfolded
-from rlanything.nano.rehearsing import Rehearsal
-from rlanything.nano.seeing import new_seeing_model
-from rlanything.nano.sft import Renaming, _loss, train_epochs
-from rlanything.nano.tokenizer import train_tokenizer
+from rlanything_nano.making import Shape
+from rlanything_nano.measuring import blindfolded
+from rlanything_nano.rehearsing import Rehearsal
+from rlanything_nano.seeing import new_seeing_model
+from rlanything_nano.sft import Renaming, _loss, train_epochs
+from rlanything_nano.teaching import SeenScene, SeenThing
+from rlanything_nano.tokenizer import train_tokenizer
 
 RED = SeenThing(("red", "circle"), (20, 40), (8.0, 30.0, 40.0, 50.0))
 BLUE = SeenThing(("blue", "circle"), (33, 12), (31.0, 10.0, 37.0, 14.0))

@@ -17,24 +17,24 @@ import pytest
 from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
-from rlanything.domains.alfworld.teacher import AlfWorldTeacher
 from rlanything.domains.base import DomainError
-from rlanything.domains.teaching import Exercise, StepPlan, StepTeacher
 from rlanything.domains.text import TextDomain
 from rlanything.engines import shipped
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.images import noise_png
-from rlanything.nano import step_domains
-from rlanything.nano.making import ROLES, RoleName, roles_named, teach
-from rlanything.nano.plans import build as build_models
-from rlanything.nano.plans import teacher_of
-from rlanything.nano.rehearsing import Drill
-from rlanything.nano.sft import Renaming, SFTBatch
-from rlanything.nano.step_domains import BLANK, StepDomainBuilder
 from rlanything.plugins import PluginError
 from rlanything.progress import Progress
 from rlanything.records import Sample, Task
 from rlanything.runs.eval_target import EvalRequest, run_eval
+from rlanything_alfworld.teacher import AlfWorldTeacher
+from rlanything_nano import step_domains
+from rlanything_nano.making import ROLES, RoleName, roles_named, teach
+from rlanything_nano.plans import build as build_models
+from rlanything_nano.plans import teacher_of
+from rlanything_nano.rehearsing import Drill
+from rlanything_nano.sft import Renaming, SFTBatch
+from rlanything_nano.step_domains import BLANK, StepDomainBuilder
+from rlanything_nano.teaching import Exercise, StepPlan, StepTeacher
 
 QUIET = Progress(Console(quiet=True))
 
@@ -210,7 +210,7 @@ def build(folder: Path, seed: int, roles: Sequence[RoleName] = ROLES) -> dict[st
 
 
 def test_models_that_see_are_built_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    domain = "rlanything.domains.miniwob.vision:MiniWobVision"
+    domain = "rlanything_miniwob.vision:MiniWobVision"
     teacher = teacher_of(domain)
     assert isinstance(teacher, StepTeacher)
     plan = replace(

@@ -19,16 +19,16 @@ from helpers.paths import ROOT
 from helpers.playing import play
 from rlanything.commands import nano as command
 from rlanything.domains.base import Domain, DomainError, Episode
-from rlanything.domains.expert_teacher import PLAN, ExpertTeacher
 from rlanything.domains.registry import load_domain
-from rlanything.domains.teaching import StepPlan, StepTeacher
-from rlanything.nano import plans
-from rlanything.nano.measuring import fresh_tasks
-from rlanything.nano.plans import build, teacher_of
-from rlanything.nano.slips import SLIPS
-from rlanything.nano.step_domains import StepDomainBuilder
 from rlanything.progress import Progress
 from rlanything.records import Completion, Step, Task
+from rlanything_nano import plans
+from rlanything_nano.expert_teacher import PLAN, ExpertTeacher
+from rlanything_nano.measuring import fresh_tasks
+from rlanything_nano.plans import build, teacher_of
+from rlanything_nano.slips import SLIPS
+from rlanything_nano.step_domains import StepDomainBuilder
+from rlanything_nano.teaching import StepPlan, StepTeacher
 
 QUIET = Progress(Console(quiet=True))
 SMALL = replace(

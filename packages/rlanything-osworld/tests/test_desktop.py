@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 
 from helpers.desktops import WITHOUT_DESKTOP, desktop, needs_application, said
-from rlanything.domains.osworld import desktop as module
-from rlanything.domains.osworld.desktop import Desktop, DesktopUnavailable
-from rlanything.domains.osworld.environment import DesktopEnvironment, DesktopOptions
-from rlanything.domains.osworld.machine import DesktopRefusal, Machine
-from rlanything.domains.osworld.packages import findings, missing
 from rlanything.records import Task
 from rlanything.runs.report.episode_index import IMAGE_BYTES
+from rlanything_osworld import desktop as module
+from rlanything_osworld.desktop import Desktop, DesktopUnavailable
+from rlanything_osworld.environment import DesktopEnvironment, DesktopOptions
+from rlanything_osworld.machine import DesktopRefusal, Machine
+from rlanything_osworld.packages import findings, missing
 
 SEEN_WIDTH = 1000 + os.getpid() % 300 * 3
 """Of a screen whose processes are looked for, and not those of others that test on this machine."""
@@ -107,7 +107,7 @@ def started_with(width: int) -> list[str]:
 
 @WITHOUT_DESKTOP
 def test_a_desktop_ends_with_the_process_that_started_it() -> None:
-    code = "from rlanything.domains.osworld.desktop import Desktop; import os, signal\n"
+    code = "from rlanything_osworld.desktop import Desktop; import os, signal\n"
     code += "d = Desktop(); d.ready(); os.write(1, str(d.pid).encode())\n"
     code += "os.kill(os.getpid(), signal.SIGKILL)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -161,7 +161,7 @@ def test_what_is_missing_is_found_by_a_file_of_each_package(tmp_path: Path) -> N
 
 
 def test_doctor_names_what_is_missing_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlanything.domains.osworld.packages.missing", lambda packages: ["a", "b"])
+    monkeypatch.setattr("rlanything_osworld.packages.missing", lambda packages: ["a", "b"])
     (found,) = findings()
     assert found.status == "missing"
     assert "a, b" in found.text

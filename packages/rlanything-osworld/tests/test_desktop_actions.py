@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helpers.paths import SOURCE
-from rlanything.domains.osworld.actions import (
+from rlanything_osworld.actions import (
     KEYS,
     DesktopAction,
     ImpossibleAction,
@@ -18,8 +18,8 @@ from rlanything.domains.osworld.actions import (
     listed_actions,
     parse_action,
 )
-from rlanything.domains.osworld.screen import ScreenPlace
-from rlanything.domains.osworld.tasks import generated_tasks, goal_of
+from rlanything_osworld.screen import ScreenPlace
+from rlanything_osworld.tasks import generated_tasks, goal_of
 
 PLACES = {1: ScreenPlace(10, 20), 2: ScreenPlace(30, 40), 3: ScreenPlace(0, 0, window=77)}
 

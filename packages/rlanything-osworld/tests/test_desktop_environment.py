@@ -13,13 +13,13 @@ import pytest
 
 from helpers.report_runs import make_run
 from rlanything.domains.base import EpisodeError, Observation
-from rlanything.domains.osworld import environment as module
-from rlanything.domains.osworld.domain import OSWorld
-from rlanything.domains.osworld.environment import DesktopEnvironment, DesktopOptions
-from rlanything.domains.osworld.machine import DesktopLost, DesktopRefusal, Machine
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.report.writing import write_report
+from rlanything_osworld import environment as module
+from rlanything_osworld.domain import OSWorld
+from rlanything_osworld.environment import DesktopEnvironment, DesktopOptions
+from rlanything_osworld.machine import DesktopLost, DesktopRefusal, Machine
 
 TASK = Task("t", "Do it.", data={})
 TREE = {

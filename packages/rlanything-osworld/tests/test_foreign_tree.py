@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlanything.domains.osworld.foreign_tree import foreign_tree
-from rlanything.domains.osworld.screen import read_screen
+from rlanything_osworld.foreign_tree import foreign_tree
+from rlanything_osworld.screen import read_screen
 
 SIZE = (1000, 600)
 NAMESPACES = " ".join(

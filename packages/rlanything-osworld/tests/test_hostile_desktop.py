@@ -12,9 +12,9 @@ import pytest
 
 from helpers.desktops import WITHOUT_DESKTOP, desktop, said
 from helpers.paths import ROOT
-from rlanything.domains.osworld.desktop import Desktop
-from rlanything.domains.osworld.machine import DesktopLost
-from rlanything.domains.osworld.watchdog import DesktopLimits
+from rlanything_osworld.desktop import Desktop
+from rlanything_osworld.machine import DesktopLost
+from rlanything_osworld.watchdog import DesktopLimits
 
 pytestmark = WITHOUT_DESKTOP
 

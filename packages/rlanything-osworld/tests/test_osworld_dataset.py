@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from rlanything.domains.base import DomainError, InvalidTask, MissingData
-from rlanything.domains.osworld.dataset import dataset_tasks, downloads
-from rlanything.domains.osworld.domain import OSWorld
-from rlanything.domains.osworld.goals import prepared
-from rlanything.domains.osworld.rewriting import rewritten
+from rlanything_osworld.dataset import dataset_tasks, downloads
+from rlanything_osworld.domain import OSWorld
+from rlanything_osworld.goals import prepared
+from rlanything_osworld.rewriting import rewritten
 
 URL = "https://example.org/files/a.xlsx"
 

@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 
 from rlanything.domains.base import DomainError, EpisodeError, InvalidTask, Observation, StepResult
-from rlanything.domains.osworld.domain import OSWorld
-from rlanything.domains.osworld.families import FAMILIES
-from rlanything.domains.osworld.tasks import generated_task
 from rlanything.records import (
     Completion,
     JudgedTrajectory,
@@ -21,6 +18,9 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
+from rlanything_osworld.domain import OSWorld
+from rlanything_osworld.families import FAMILIES
+from rlanything_osworld.tasks import generated_task
 
 ROOT = generated_task("root", FAMILIES["editor-add-line"], 3, "end")
 STEP = Step("the screen", Completion.unsampled("> press enter"), "press enter", True, "the next")

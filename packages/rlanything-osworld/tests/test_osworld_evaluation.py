@@ -15,15 +15,15 @@ import pytest
 from helpers.desktops import WITHOUT_DESKTOP, desktop, needs_application, said
 from helpers.paths import ROOT
 from rlanything.domains.base import DomainError, EpisodeError
-from rlanything.domains.osworld import evaluation
-from rlanything.domains.osworld.desktop import Desktop
-from rlanything.domains.osworld.domain import OSWorld
-from rlanything.domains.osworld.environment import DesktopEnvironment
-from rlanything.domains.osworld.evaluation import EvaluationFault, Evaluators, find_python
-from rlanything.domains.osworld.families import FAMILIES
-from rlanything.domains.osworld.machine import DesktopLost
-from rlanything.domains.osworld.tasks import generated_task
 from rlanything.records import Completion, Step, Task
+from rlanything_osworld import evaluation
+from rlanything_osworld.desktop import Desktop
+from rlanything_osworld.domain import OSWorld
+from rlanything_osworld.environment import DesktopEnvironment
+from rlanything_osworld.evaluation import EvaluationFault, Evaluators, find_python
+from rlanything_osworld.families import FAMILIES
+from rlanything_osworld.machine import DesktopLost
+from rlanything_osworld.tasks import generated_task
 
 try:
     PYTHON = find_python()

@@ -7,14 +7,15 @@ import json
 import pytest
 
 from rlanything.domains.base import DomainError, InvalidTask
-from rlanything.domains.osworld.actions import parse_action
-from rlanything.domains.osworld.domain import OSWorld
-from rlanything.domains.osworld.experts import label_of, labels, next_action, number_of
-from rlanything.domains.osworld.families import FAMILIES, HELD_OUT, Move
-from rlanything.domains.osworld.families.base import prints
-from rlanything.domains.osworld.rewriting import rewritten
-from rlanything.domains.osworld.screen import ScreenPlace
-from rlanything.domains.osworld.tasks import (
+from rlanything.records import Completion, Step
+from rlanything_osworld.actions import parse_action
+from rlanything_osworld.domain import OSWorld
+from rlanything_osworld.experts import label_of, labels, next_action, number_of
+from rlanything_osworld.families import FAMILIES, HELD_OUT, Move
+from rlanything_osworld.families.base import prints
+from rlanything_osworld.rewriting import rewritten
+from rlanything_osworld.screen import ScreenPlace
+from rlanything_osworld.tasks import (
     SPLITS,
     draft,
     generated_task,
@@ -22,7 +23,6 @@ from rlanything.domains.osworld.tasks import (
     goal_of,
     goals_of,
 )
-from rlanything.records import Completion, Step
 
 SCREEN = "\n".join(
     (

@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rlanything.domains.base import Episode, Observation
-from rlanything.domains.osworld.actions import find_action
-from rlanything.domains.osworld.domain import OSWorld
-from rlanything.domains.osworld.families import FAMILIES
-from rlanything.domains.osworld.families.base import Move
-from rlanything.domains.osworld.rewriting import rewritten
-from rlanything.domains.osworld.tasks import draft, generated_task, generated_tasks, goal_of
-from rlanything.domains.osworld.teacher import OSWorldTeacher, quoted, slip, target, thought
-from rlanything.domains.teaching import DrillingTeacher, TaughtDomain
 from rlanything.records import Completion, Step, Task
 from rlanything.roles.judges.scores import parse_score
+from rlanything_nano.teaching import DrillingTeacher, TaughtDomain
+from rlanything_osworld.actions import find_action
+from rlanything_osworld.domain import OSWorld
+from rlanything_osworld.families import FAMILIES
+from rlanything_osworld.families.base import Move
+from rlanything_osworld.rewriting import rewritten
+from rlanything_osworld.tasks import draft, generated_task, generated_tasks, goal_of
+from rlanything_osworld.teacher import OSWorldTeacher, quoted, slip, target, thought
 
 TEACHER = OSWorldTeacher()
 TASK = generated_task("t", FAMILIES["files-delete"], 3, "file")

@@ -18,27 +18,27 @@ import pytest
 from helpers.desktops import WITHOUT_DESKTOP, desktop, needs_application
 from helpers.paths import ROOT, TESTS
 from rlanything.domains.base import DomainError
-from rlanything.domains.osworld import provided
-from rlanything.domains.osworld.domain import OSWorld
-from rlanything.domains.osworld.evaluation import find_python
-from rlanything.domains.osworld.families import FAMILIES
-from rlanything.domains.osworld.machine import (
+from rlanything.records import Completion, Step
+from rlanything_osworld import provided
+from rlanything_osworld.domain import OSWorld
+from rlanything_osworld.evaluation import find_python
+from rlanything_osworld.families import FAMILIES
+from rlanything_osworld.machine import (
     PORTS,
     DesktopLost,
     DesktopRefusal,
     NoAnswer,
     exchange,
 )
-from rlanything.domains.osworld.program import LineProgram, last_line
-from rlanything.domains.osworld.provided import (
+from rlanything_osworld.program import LineProgram, last_line
+from rlanything_osworld.provided import (
     Place,
     ProvidedDesktop,
     ProvidedDesktops,
     ProviderOptions,
 )
-from rlanything.domains.osworld.screen import read_screen
-from rlanything.domains.osworld.tasks import generated_task
-from rlanything.records import Completion, Step
+from rlanything_osworld.screen import read_screen
+from rlanything_osworld.tasks import generated_task
 
 WINDOW = {"number": 3, "title": "App", "box": [0, 0, 99, 99], "active": True, "managed": True}
 TREE = "<desktop-frame/>"

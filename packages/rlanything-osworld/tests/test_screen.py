@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlanything.domains.osworld.screen import Screen, ScreenPlace, read_screen
+from rlanything_osworld.screen import Screen, ScreenPlace, read_screen
 
 SIZE = (1000, 600)
 WHOLE = [0, 0, 1000, 600]

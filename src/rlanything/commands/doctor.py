@@ -118,27 +118,30 @@ def _nano() -> Finding:
     from rlanything.engines import shipped
 
     missing = [
-        role
+        f"{name}/{role}"
+        for name, folder in shipped.NAMES.items()
         for role in ("policy", "judge", "adapter")
-        if not (shipped.MODELS / role / "model.safetensors").is_file()
+        if not (folder / role / "model.safetensors").is_file()
     ]
     if missing:
-        text = f"{', '.join(missing)} missing in {shipped.MODELS}; reinstall the package"
-        return Finding("nano models", "error", text)
-    return _trains(shipped.MODELS / "policy")
+        return Finding("nano models", "error", f"{', '.join(missing)} missing; reinstall them")
+    if not shipped.NAMES:
+        return Finding("nano models", "missing", "none; pip install 'rlanything[alfworld]'")
+    return _trains(next(iter(shipped.NAMES.values())) / "policy")
 
 
 def _trains(model: Path) -> Finding:
     """Checks that the embedded engine fits the torch and transformers that are installed."""
     from rlanything.engines.base import ModelError
     from rlanything.engines.hf.model import load_model
+    from rlanything.engines.shipped import NAMES
 
     try:
         problem = load_model(model, "float32").sharing_problem
     except ModelError as error:
         problem = str(error)
     if problem is None:
-        return Finding("nano models", "ok", "all three are there, and can be trained")
+        return Finding("nano models", "ok", f"{', '.join(NAMES)} are there, and can be trained")
     tried = next((r for r in requires("rlanything") or () if r.startswith("transformers")), "")
     text = f"cannot be trained with transformers {version('transformers')} ({problem})"
     return Finding("nano models", "error", f"{text}; pip install '{tried}'")

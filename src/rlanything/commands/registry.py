@@ -19,17 +19,7 @@ from rlanything.terminal import literal
 
 ORDER = (
     *("train", "resume", "eval", "plan", "recipes", "report", "tasks", "export", "doctor"),
-    *(
-        "judge",
-        "serve",
-        "feedback",
-        "judge-eval",
-        "judge-check",
-        "ablate",
-        "data",
-        "sandbox",
-        "nano",
-    ),
+    *("judge", "serve", "feedback", "judge-eval"),
 )
 """The order in the help; commands of other packages follow alphabetically."""
 

@@ -1,4 +1,4 @@
-"""The recipes and examples that ship with the package, found by name from any folder."""
+"""The recipes that installed packages ship, and the examples: found by name from any folder."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from pathlib import Path
 
 from rlanything.config.problems import RecipeError
 from rlanything.config.yaml import typed, visible
+from rlanything.plugins import shipped_packages
 
 PACKAGE = Path(__file__).parents[1]
-KINDS = ("recipes", "examples")
 SUFFIXES = (".yaml", ".yml")
 
 
-def shipped_folder(kind: str) -> Path:
-    """Returns the folder `recipes` or `examples`: inside the package where it was installed from a
-    wheel, at the top of the repository where it is used in place."""
-    inside = PACKAGE / kind
-    return inside if inside.is_dir() else PACKAGE.parent.parent / kind
+def examples_folder() -> Path:
+    """Returns the folder of the examples: inside the package where it was installed from a wheel,
+    at the top of the repository where it is used in place."""
+    inside = PACKAGE / "examples"
+    return inside if inside.is_dir() else PACKAGE.parent.parent / "examples"
 
 
 def shipped_files() -> dict[str, Path]:
-    """Returns the shipped recipes by name, those of the examples last."""
-    return {
-        path.stem: path for kind in KINDS for path in sorted(shipped_folder(kind).glob("*.yaml"))
-    }
+    """Returns the shipped recipes by name: those of installed packages, then the examples."""
+    folders = [*(package / "recipes" for package in shipped_packages()), examples_folder()]
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
 
 
 def shipped_recipes() -> dict[str, str]:
@@ -68,7 +67,7 @@ def ships_module(domain: object, folder: Path | None) -> list[str]:
     file."""
     if not isinstance(domain, dict):
         return []
-    examples = shipped_folder("examples").resolve()
+    examples = examples_folder().resolve()
     if str(domain.get("module_folder") or folder) != str(examples):
         return []
     options = domain.get("options")
@@ -79,7 +78,7 @@ def ships_module(domain: object, folder: Path | None) -> list[str]:
 def see_shipped(name: str) -> None:
     """Has Python look for a `module:Class` of the examples where they lie, after everywhere else
     and the folder one works in."""
-    examples = shipped_folder("examples").resolve()
+    examples = examples_folder().resolve()
     if _ships(name, examples):
         sys.path += [folder for folder in (os.getcwd(), str(examples)) if folder not in sys.path]
 

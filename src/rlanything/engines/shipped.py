@@ -1,19 +1,19 @@
-"""The tiny models that ship with the package, by the names that recipes call them."""
+"""The tiny models that installed packages ship, by the names that recipes call them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-MODELS = Path(__file__).parent.parent / "nano" / "models"
-"""One folder per role (policy, judge, adapter); those for other domains in a folder of its name."""
+from rlanything.plugins import shipped_packages
 
 NAMES = {
-    "nano": MODELS,
-    **{
-        f"nano-{path.name}": path for path in sorted(MODELS.iterdir()) if (path / "policy").is_dir()
-    },
+    folder.name: folder
+    for package in shipped_packages()
+    for folder in sorted(package.glob("models/*"))
+    if (folder / "policy").is_dir()
 }
-"""`nano` (AlfWorld), `nano-coding`, `nano-miniwob`, ..."""
+"""The folder of each shipped set of models by its name (`nano`, `nano-coding`, ...); it has one
+folder a role."""
 
 
 def is_path(model: str) -> bool:

@@ -19,24 +19,22 @@ from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.shipped import SUFFIXES, near_recipes, see_shipped, shipped_files
 from rlanything.config.yaml import typed
-from rlanything.domains.base import Domain, ProgramDomain
+from rlanything.domains.base import Domain
 from rlanything.domains.registry import checked_tasks, load_domain
 from rlanything.engines.shipped import is_path
-from rlanything.evaluation.choosing import (
-    METHODS,
+from rlanything.evaluation.selection import (
     Cost,
-    PairBench,
-    chosen_programs,
+    Selection,
+    Selector,
+    best_of_n,
     judgements_of,
-    play_chosen,
+    selection_of,
 )
-from rlanything.evaluation.selection import Selection, best_of_n, selection_of
 from rlanything.evaluation.success import Evaluation, evaluate, success_interval
+from rlanything.plugins import load_plugin, plugin_names
 from rlanything.progress import Progress
 from rlanything.roles.baselines import ExpertAgent, RandomAgent
 from rlanything.roles.judges.base import Judge
-from rlanything.roles.judges.unit_test import UnitTestJudge
-from rlanything.roles.policy import LanguagePolicy
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_chat_model, build_judge, build_policy, shows_images
@@ -67,7 +65,7 @@ class SelectionRule:
     """A method that chooses among attempts, and how many it has at each task."""
 
     method: str
-    """`BEST_OF`, or one of `METHODS`."""
+    """`BEST_OF`, or a `Selector` that an installed package registers."""
     attempts: int
 
 
@@ -170,7 +168,7 @@ class EvalResult:
 
 def selection_rule(select: str) -> SelectionRule:
     """Returns what `METHOD-N` names, such as `best-of-8`. Raises `RecipeError`."""
-    methods = (BEST_OF, *METHODS)
+    methods = (BEST_OF, *plugin_names("selection"))
     match = re.fullmatch(rf"({'|'.join(methods)})-([1-9]\d{{0,3}})", select)
     if match is None:
         shown = " or ".join(f"{method}-8" for method in methods)
@@ -199,7 +197,7 @@ def _run_eval(request: EvalRequest, progress: Progress, images: Path) -> EvalRes
         )
     agent = _agent(request, recipe, domain, checkpoint, images)
     judge = _judge(request, recipe, domain, checkpoint, images) if request.select else None
-    bench = _bench(request, domain, agent, judge)
+    selector = _selector(request, domain, judge)
     with (
         progress.live(),
         EnvironmentPool(
@@ -229,35 +227,36 @@ def _run_eval(request: EvalRequest, progress: Progress, images: Path) -> EvalRes
             judged = judge.judge(result.trajectories, derive(request.seed, "selection"), advance)
         unplayable = [task.id for task in result.unplayable]
         cost = Cost(len(result.trajectories), judgements_of(judged))
-        if bench is None:
+        if selector is None:
             return EvalResult(request, result, best_of_n(judged, unplayable), cost)
         with progress.phase(request.select.method, len(tasks), "tasks") as advance:
-            chosen = chosen_programs(METHODS[request.select.method], judged, bench)
-            advance(len(chosen))
-        outcomes, failed = play_chosen(
-            chosen, result.trajectories, environments, recipe.environment.parallel_episodes
-        )
-    selection = selection_of(result.trajectories, outcomes, [*unplayable, *failed])
-    extra = bench.cost
-    cost = Cost(cost.attempts, cost.judgements + extra.judgements, extra.repairs)
+            choice = selector.choose(
+                judged,
+                domain,
+                agent,
+                judge,
+                environments,
+                recipe.environment.parallel_episodes,
+                request.seed,
+            )
+            advance(len(tasks))
+    selection = selection_of(
+        result.trajectories, choice.outcomes, [*unplayable, *choice.unplayable]
+    )
+    cost = Cost(cost.attempts, cost.judgements + choice.judgements, choice.repairs)
     return EvalResult(request, result, selection, cost)
 
 
-def _bench(
-    request: EvalRequest, domain: Domain, agent: Agent, judge: Judge | None
-) -> PairBench | None:
-    """Returns what a method that reads and repairs programs works with; None where none is asked
-    for. Raises `RecipeError` for a domain without unit tests, or a judge that writes none."""
-    if request.select is None or request.select.method == BEST_OF:
+def _selector(request: EvalRequest, domain: Domain, judge: Judge | None) -> Selector | None:
+    """Returns the method that chooses; None for best-of-N, and where nothing is chosen. Raises
+    `RecipeError` for a method that this target cannot use."""
+    if judge is None or request.select is None or request.select.method == BEST_OF:
         return None
     method, n = request.select.method, request.select.attempts
-    if not isinstance(domain, ProgramDomain) or not isinstance(judge, UnitTestJudge):
-        raise RecipeError(
-            f"--select {method}-{n}: {request.target} has no judge that writes unit tests of "
-            f"programs, by which this method chooses; use best-of-{n}"
-        )
-    assert isinstance(agent, LanguagePolicy)  # only a run or a recipe has a judge
-    return PairBench(domain, agent, judge, derive(request.seed, method))
+    selector: Selector = load_plugin("selection", method)
+    if lacks := selector.objection(domain, judge):
+        raise RecipeError(f"--select {method}-{n}: {request.target} has {lacks}; use best-of-{n}")
+    return selector
 
 
 def _recipe(request: EvalRequest) -> Recipe:

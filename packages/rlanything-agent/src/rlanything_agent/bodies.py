@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from rlanything.domains.agent.conversation import PolicyAnswer
-from rlanything.domains.agent.reading import Asked, Denial
 from rlanything.domains.thoughts import bare_thought
 from rlanything.strict_json import finite_json
+from rlanything_agent.conversation import PolicyAnswer
+from rlanything_agent.reading import Asked, Denial
 
 Body = dict[str, Any]
 _MOST_NAMES, _NAME_CHARACTERS = 32, 100

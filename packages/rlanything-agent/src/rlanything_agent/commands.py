@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
-from rlanything.domains.agent.conversation import Conversation, Ending
-from rlanything.domains.agent.endpoint import AgentEndpoint, Door
-from rlanything.domains.agent.outcome import BadOutcome, last_line
 from rlanything.domains.base import DomainError
 from rlanything.domains.bpf import no_debuggers
 from rlanything.domains.bubblewrap import ISOLATED, Shown, boxed, bubblewrap, refusal, system
 from rlanything.records import Task
+from rlanything_agent.conversation import Conversation, Ending
+from rlanything_agent.endpoint import AgentEndpoint, Door
+from rlanything_agent.outcome import BadOutcome, last_line
 
 OutcomeOf = Literal["last_line", "exit_code"]
 RELAY = Path(__file__).with_name("relay.py")

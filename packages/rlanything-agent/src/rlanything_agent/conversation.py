@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from rlanything.domains.agent.reading import Asked, Denial
 from rlanything.domains.calls import Said
 from rlanything.records import Completion
+from rlanything_agent.reading import Asked, Denial
 
 MOST_PENDING = 512
 """Largest number of answers that one program may wait for at the same time."""

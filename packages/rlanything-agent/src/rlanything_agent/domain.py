@@ -8,16 +8,16 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from rlanything.domains.agent.commands import Command, command_options
-from rlanything.domains.agent.environment import AgentOptions, ProgramEnvironment, Start
-from rlanything.domains.agent.helpers import Helpers
-from rlanything.domains.agent.outcome import Scale
-from rlanything.domains.agent.programs import Function, Solve, Solver, awaited
-from rlanything.domains.agent.tasks import Row, read_tasks
 from rlanything.domains.base import DomainError, InvalidTask
 from rlanything.domains.registry import named_function
 from rlanything.domains.text import TextDomain, transcript
 from rlanything.records import Messages, Step, Task
+from rlanything_agent.commands import Command, command_options
+from rlanything_agent.environment import AgentOptions, ProgramEnvironment, Start
+from rlanything_agent.helpers import Helpers
+from rlanything_agent.outcome import Scale
+from rlanything_agent.programs import Function, Solve, Solver, awaited
+from rlanything_agent.tasks import Row, read_tasks
 
 POLICY = "policy"
 _SPLITS = MappingProxyType({"train": 0.8, "in_domain": 0.2})

@@ -23,17 +23,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from rlanything.domains.agent.bodies import (
+from rlanything.strict_json import read_json
+from rlanything_agent.bodies import (
     completion_body,
     error_body,
     event_stream,
     ignored_fields,
     model_list,
 )
-from rlanything.domains.agent.conversation import Conversation, Sent
-from rlanything.domains.agent.helpers import Helpers
-from rlanything.domains.agent.reading import Asked, Denial, read_request
-from rlanything.strict_json import read_json
+from rlanything_agent.conversation import Conversation, Sent
+from rlanything_agent.helpers import Helpers
+from rlanything_agent.reading import Asked, Denial, read_request
 
 MOST_BYTES = 8 * 2**20
 """Largest body of a request: conversations are sent again with every turn."""

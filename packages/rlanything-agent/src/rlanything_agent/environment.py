@@ -7,14 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rlanything.domains.agent.conversation import Conversation, Ending, Pending, PolicyAnswer
-from rlanything.domains.agent.endpoint import AgentEndpoint, Door, endpoint
-from rlanything.domains.agent.faults import reason, unreachable
-from rlanything.domains.agent.helpers import Helpers
-from rlanything.domains.agent.outcome import BadOutcome, Scale
-from rlanything.domains.agent.programs import AgentProgram
-from rlanything.domains.agent.reading import Denial
-from rlanything.domains.agent.threads import Place, Threads, shown
 from rlanything.domains.base import (
     DomainError,
     EpisodeError,
@@ -25,6 +17,14 @@ from rlanything.domains.base import (
 from rlanything.domains.calls import Said, parse_calls
 from rlanything.domains.requests import ModelRequest, Reply, TooLong
 from rlanything.records import Completion, Task
+from rlanything_agent.conversation import Conversation, Ending, Pending, PolicyAnswer
+from rlanything_agent.endpoint import AgentEndpoint, Door, endpoint
+from rlanything_agent.faults import reason, unreachable
+from rlanything_agent.helpers import Helpers
+from rlanything_agent.outcome import BadOutcome, Scale
+from rlanything_agent.programs import AgentProgram
+from rlanything_agent.reading import Denial
+from rlanything_agent.threads import Place, Threads, shown
 
 Start = Callable[[Task, Conversation, AgentEndpoint, Door], AgentProgram]
 """Starts a program for a task."""

@@ -11,8 +11,8 @@ from typing import Any
 import openai
 from starlette.responses import Response
 
-from rlanything.domains.agent.reading import Denial
 from rlanything.domains.base import DomainError
+from rlanything_agent.reading import Denial
 
 _SHARE = 0.8
 """How much of what its program may take a helper may, where nothing else is said."""

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 import openai
 
-from rlanything.domains.agent.conversation import Conversation, Ending
-from rlanything.domains.agent.endpoint import AgentEndpoint, Door
-from rlanything.domains.agent.loops import SharedLoop, interrupt, shared_loop
 from rlanything.records import Task
+from rlanything_agent.conversation import Conversation, Ending
+from rlanything_agent.endpoint import AgentEndpoint, Door
+from rlanything_agent.loops import SharedLoop, interrupt, shared_loop
 
 Solve = Callable[[Task, Any], Any]
 """Somebody's `solve(task, client)`, which returns an outcome or an awaitable of one."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rlanything.domains.agent.messages import BadMessage, MessageReader
 from rlanything.domains.base import Image
 from rlanything.records import Messages
+from rlanything_agent.messages import BadMessage, MessageReader
 
 IGNORED = frozenset(
     {

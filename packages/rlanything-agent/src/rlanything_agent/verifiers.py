@@ -14,8 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rlanything.domains.agent.domain import AgentDomain
 from rlanything.domains.base import DomainError
+from rlanything_agent.domain import AgentDomain
 
 VARIABLE = "RLANYTHING_VERIFIERS"
 PROGRAM = Path(__file__).with_name("verifiers_program.py")

@@ -16,13 +16,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.alfworld.game import TASK_LINE, Game
-from rlanything.domains.alfworld.goal import KINDS, LOOK, Goal
-from rlanything.domains.alfworld.pddl import split_problem
-from rlanything.domains.alfworld.wording import read_wording
-from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import DomainError, InvalidTask, MissingData
 from rlanything.records import Task
+from rlanything_alfworld.game import TASK_LINE, Game
+from rlanything_alfworld.goal import KINDS, LOOK, Goal
+from rlanything_alfworld.pddl import split_problem
+from rlanything_alfworld.wording import read_wording
+from rlanything_alfworld.world import World
 
 FOLDERS = {"train": "train", "tune": "train", "in_domain": "valid_seen", "ood": "valid_unseen"}
 """Split -> folder. `tune` is the tenth of the training tasks (by name) that `train` leaves out."""

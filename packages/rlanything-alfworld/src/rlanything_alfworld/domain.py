@@ -7,18 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Literal
 
-from rlanything.domains.alfworld.assets import package_folder
-from rlanything.domains.alfworld.commands import ACTION_MARKER, LISTINGS, Listing
-from rlanything.domains.alfworld.dataset import dataset_tasks
-from rlanything.domains.alfworld.environment import AlfWorldEnvironment
-from rlanything.domains.alfworld.expert import plan
-from rlanything.domains.alfworld.goal import KINDS, Goal
-from rlanything.domains.alfworld.nano_prompts import NanoPrompts
-from rlanything.domains.alfworld.paper_prompts import PaperPrompts
-from rlanything.domains.alfworld.step_labels import step_labels
-from rlanything.domains.alfworld.tasks import load_game, tasks, with_goal
 from rlanything.domains.base import DomainError, Finding, InvalidTask
-from rlanything.domains.teaching import StepTeacher
 from rlanything.records import (
     Direction,
     JudgedTrajectory,
@@ -27,6 +16,17 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
+from rlanything_alfworld.assets import package_folder
+from rlanything_alfworld.commands import ACTION_MARKER, LISTINGS, Listing
+from rlanything_alfworld.dataset import dataset_tasks
+from rlanything_alfworld.environment import AlfWorldEnvironment
+from rlanything_alfworld.expert import plan
+from rlanything_alfworld.goal import KINDS, Goal
+from rlanything_alfworld.nano_prompts import NanoPrompts
+from rlanything_alfworld.paper_prompts import PaperPrompts
+from rlanything_alfworld.step_labels import step_labels
+from rlanything_alfworld.tasks import load_game, tasks, with_goal
+from rlanything_nano.teaching import StepTeacher
 
 _FIELD = re.compile(
     r"""\b(object|place):(?:[ \t\r\n]*(\w+)(?=[ \t\r\n.,;!?)\]"'`*<]|\Z))?""",
@@ -93,7 +93,7 @@ class AlfWorld:
 
     @staticmethod
     def nano_teacher() -> StepTeacher:
-        from rlanything.domains.alfworld.teacher import AlfWorldTeacher
+        from rlanything_alfworld.teacher import AlfWorldTeacher
 
         return AlfWorldTeacher()
 

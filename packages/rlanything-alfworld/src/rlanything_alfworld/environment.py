@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlanything.domains.alfworld.commands import (
+from rlanything.domains.base import EpisodeError, Observation, StepResult
+from rlanything.records import Task
+from rlanything_alfworld.commands import (
     ANSWER_FORMS,
     Listing,
     find_command,
     with_commands,
 )
-from rlanything.domains.alfworld.game_engine import NOTHING_HAPPENS, GameEngine, GameView
-from rlanything.domains.alfworld.tasks import load_game
-from rlanything.domains.base import EpisodeError, Observation, StepResult
-from rlanything.records import Task
+from rlanything_alfworld.game_engine import NOTHING_HAPPENS, GameEngine, GameView
+from rlanything_alfworld.tasks import load_game
 
 NOT_LISTED = f"{NOTHING_HAPPENS} The answer is none of the possible commands."
 """Said where the commands are listed."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
-from rlanything.domains.alfworld.goal import CLEAN, COOL, HEAT, LOOK, TWO, Goal
-from rlanything.domains.alfworld.world import APPLIANCES, World
+from rlanything_alfworld.goal import CLEAN, COOL, HEAT, LOOK, TWO, Goal
+from rlanything_alfworld.world import APPLIANCES, World
 
 _TREATMENT = {CLEAN: ("clean", "clean"), HEAT: ("heat", "hot"), COOL: ("cool", "cool")}
 """Task type -> the command's verb, and the state that it causes."""

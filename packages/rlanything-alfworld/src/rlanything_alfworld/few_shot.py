@@ -3,13 +3,14 @@
 make smollm2 && rlanything train alfworld-smollm2
 """
 
-from guess_few_shot import shown
+from collections.abc import Sequence
+from typing import Any
 
-from rlanything.domains.alfworld.commands import without_commands
-from rlanything.domains.alfworld.domain import AlfWorld
-from rlanything.domains.alfworld.scene_goals import scene_inventory
-from rlanything.domains.alfworld.tasks import load_game
-from rlanything.records import Message
+from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
+from rlanything_alfworld.commands import without_commands
+from rlanything_alfworld.domain import AlfWorld
+from rlanything_alfworld.scene_goals import scene_inventory
+from rlanything_alfworld.tasks import load_game
 
 # What can be done now says where one is and what one holds; a history would only be repeated.
 CHOICES = """Goal: look at pen under the desklamp
@@ -94,14 +95,16 @@ CHANGED = (
 
 
 class FewShotAlfWorld(AlfWorld):
-    def __init__(self, **options):
+    """AlfWorld whose prompts show a pretrained model examples first, without history."""
+
+    def __init__(self, **options: Any) -> None:
         super().__init__(style="paper", commands="list", **options)
 
-    def policy_prompt(self, task, steps, observation):
+    def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         _, commands = without_commands(observation)
         return (Message("user", CHOICES.format(goal=task.instruction, commands=commands)),)
 
-    def judge_prompt(self, task, steps):
+    def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
         seen, _ = without_commands(steps[-1].next_observation)
         # Where it arrives was said by the command.
         seen = seen.partition("You arrive at ")[2].partition(". ")[2] or seen
@@ -109,13 +112,27 @@ class FewShotAlfWorld(AlfWorld):
         step = f"Goal: {task.instruction}\nBefore: {before}\n> {steps[-1].action}\n{seen}"
         return shown(RULE, JUDGED, step)
 
-    def critic_prompt(self, failed, rejected):
+    def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         steps = failed.trajectory.steps
         lines = [f"{'bad' if i in rejected else 'good'}: {s.action}" for i, s in enumerate(steps)]
         goal = failed.trajectory.task.instruction
         return (Message("user", "\n".join([f"Goal: {goal}", *lines, "Why did it fail?"])),)
 
-    def adapter_prompt(self, root, direction, critics, rollouts=()):
+    def adapter_prompt(
+        self,
+        root: Task,
+        direction: Direction,
+        critics: Sequence[str],
+        rollouts: Sequence[JudgedTrajectory] = (),
+    ) -> Messages:
         objects = [o for o in scene_inventory(load_game(root.data)).objects if o != "desklamp"]
         asked = f"Goal: {root.instruction}\nObjects: {', '.join(objects)}"
         return shown(CHANGE, CHANGED, asked)
+
+
+def shown(rule: str, examples: Sequence[tuple[str, str]], question: str) -> Messages:
+    """Returns a chat in which similar questions were answered before."""
+    chat = [Message("system", rule)]
+    for asked, answer in examples:
+        chat += [Message("user", asked), Message("assistant", answer)]
+    return (*chat, Message("user", question))

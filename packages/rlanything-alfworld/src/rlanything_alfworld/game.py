@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.alfworld.goal import LOOK, TWO, Goal
-from rlanything.domains.alfworld.wording import CURRENT, Wording
-from rlanything.domains.alfworld.world import World
+from rlanything_alfworld.goal import LOOK, TWO, Goal
+from rlanything_alfworld.wording import CURRENT, Wording
+from rlanything_alfworld.world import World
 
 TASK_LINE = re.compile(r'(Your task is to: )([^"\\]*)')
 """The place where a grammar names the task: the text before the sentence, and the sentence."""

@@ -15,11 +15,11 @@ from weakref import WeakValueDictionary
 
 from textworld.generator.game import EntityInfo
 
-from rlanything.domains.alfworld.fact_store import Assignment, Fact, FactStore, Typed
-from rlanything.domains.alfworld.grammar import Grammar, Scope, parse_grammar
-from rlanything.domains.alfworld.pddl import player_names
-from rlanything.domains.alfworld.planner import Operator, Planner
-from rlanything.domains.alfworld.translation import Translation, translate
+from rlanything_alfworld.fact_store import Assignment, Fact, FactStore, Typed
+from rlanything_alfworld.grammar import Grammar, Scope, parse_grammar
+from rlanything_alfworld.pddl import player_names
+from rlanything_alfworld.planner import Operator, Planner
+from rlanything_alfworld.translation import Translation, translate
 
 NOTHING_HAPPENS = "Nothing happens."
 

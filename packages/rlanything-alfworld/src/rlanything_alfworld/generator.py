@@ -6,19 +6,19 @@ from __future__ import annotations
 
 import random
 
-from rlanything.domains.alfworld import assets
-from rlanything.domains.alfworld.game import Game
-from rlanything.domains.alfworld.goal import KINDS, Goal
-from rlanything.domains.alfworld.pddl import write_scene
-from rlanything.domains.alfworld.scene import (
+from rlanything.domains.base import DomainError
+from rlanything_alfworld import assets
+from rlanything_alfworld.game import Game
+from rlanything_alfworld.goal import KINDS, Goal
+from rlanything_alfworld.pddl import write_scene
+from rlanything_alfworld.scene import (
     SMALL_OBJECTS,
     SMALL_RECEPTACLES,
     Range,
     ScenePlan,
     build_scene,
 )
-from rlanything.domains.alfworld.scene_goals import scene_goals
-from rlanything.domains.base import DomainError
+from rlanything_alfworld.scene_goals import scene_goals
 
 
 def generate(

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlanything.domains.alfworld import assets
 from rlanything.domains.base import InvalidTask
+from rlanything_alfworld import assets
 
 SIMPLE = "pick_and_place_simple"
 LOOK = "look_at_obj_in_light"

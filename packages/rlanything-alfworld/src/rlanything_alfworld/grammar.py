@@ -20,7 +20,7 @@ from textworld.envs.pddl import textgen
 from textworld.envs.pddl.logic import GameLogic
 from textworld.generator.game import EntityInfo
 
-from rlanything.domains.alfworld.fact_store import Assignment, FactStore, parse_query
+from rlanything_alfworld.fact_store import Assignment, FactStore, parse_query
 
 
 @dataclass(slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlanything.domains.alfworld.player_memory import PlayerMemory, condense
-from rlanything.domains.alfworld.scene_goals import scene_inventory
-from rlanything.domains.alfworld.tasks import load_game
 from rlanything.domains.templates import CRITIC_STEP, Templates, rejecters
 from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
+from rlanything_alfworld.player_memory import PlayerMemory, condense
+from rlanything_alfworld.scene_goals import scene_inventory
+from rlanything_alfworld.tasks import load_game
 
 PLACEHOLDERS: dict[str, frozenset[str]] = {
     "policy": frozenset({"task", "observation", "memory"}),
@@ -26,7 +26,7 @@ class NanoPrompts:
     """Prompts of a line or two, filled from `prompts/` or from a user's folder."""
 
     def __init__(self, folder: str | None) -> None:
-        self._templates = Templates("rlanything.domains.alfworld", PLACEHOLDERS, folder)
+        self._templates = Templates("rlanything_alfworld", PLACEHOLDERS, folder)
 
     def policy(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         """Returns a chat that only grows: each turn is one observation and what to remember."""

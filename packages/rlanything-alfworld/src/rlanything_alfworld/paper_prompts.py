@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from textwrap import shorten
 
-from rlanything.domains.alfworld.commands import ANSWER_FORMS, Listing, without_commands
-from rlanything.domains.alfworld.scene_goals import Inventory, scene_inventory
-from rlanything.domains.alfworld.tasks import load_game
-from rlanything.domains.alfworld.wording import CURRENT
 from rlanything.domains.templates import Templates, quoted_lines, reasons
 from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
+from rlanything_alfworld.commands import ANSWER_FORMS, Listing, without_commands
+from rlanything_alfworld.scene_goals import Inventory, scene_inventory
+from rlanything_alfworld.tasks import load_game
+from rlanything_alfworld.wording import CURRENT
 
 PLACEHOLDERS: dict[str, frozenset[str]] = {
     "policy": frozenset({"task", "room", "history", "commands", "form"}),
@@ -48,7 +48,7 @@ class PaperPrompts:
     """Prompts of one message each, filled from `prompts/paper/` or from a user's folder."""
 
     def __init__(self, folder: str | None, listing: Listing) -> None:
-        self._templates = Templates("rlanything.domains.alfworld", PLACEHOLDERS, folder, "paper")
+        self._templates = Templates("rlanything_alfworld", PLACEHOLDERS, folder, "paper")
         self._form = ANSWER_FORMS[listing]
 
     def policy(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:

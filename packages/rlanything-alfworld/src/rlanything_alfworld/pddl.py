@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from rlanything.domains.alfworld import assets
-from rlanything.domains.alfworld.scene import Scene
+from rlanything_alfworld import assets
+from rlanything_alfworld.scene import Scene
 
 # `alfred.pddl` names these types itself, so every problem must declare them, present or not.
 NAMED_BY_DOMAIN = {

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rlanything.domains.alfworld import assets
 from rlanything.domains.base import DomainError
+from rlanything_alfworld import assets
 
 Range = tuple[int, int]
 

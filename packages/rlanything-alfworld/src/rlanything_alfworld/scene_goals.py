@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rlanything.domains.alfworld import assets
-from rlanything.domains.alfworld.expert import NoPlanError, plan, reached
-from rlanything.domains.alfworld.game import Game
-from rlanything.domains.alfworld.goal import KINDS, LOOK, TREATMENTS, Goal
-from rlanything.domains.alfworld.world import APPLIANCES, World
 from rlanything.domains.base import InvalidTask
+from rlanything_alfworld import assets
+from rlanything_alfworld.expert import NoPlanError, plan, reached
+from rlanything_alfworld.game import Game
+from rlanything_alfworld.goal import KINDS, LOOK, TREATMENTS, Goal
+from rlanything_alfworld.world import APPLIANCES, World
 
 __all__ = [
     "KINDS",

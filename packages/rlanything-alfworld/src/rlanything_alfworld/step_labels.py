@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 
-from rlanything.domains.alfworld.expert import plan
-from rlanything.domains.alfworld.game import Game
-from rlanything.domains.alfworld.goal import LOOK, Goal
-from rlanything.domains.alfworld.world import World
+from rlanything_alfworld.expert import plan
+from rlanything_alfworld.game import Game
+from rlanything_alfworld.goal import LOOK, Goal
+from rlanything_alfworld.world import World
 
 
 def step_labels(game: Game, actions: Sequence[str | None], valid: Sequence[bool]) -> list[int]:

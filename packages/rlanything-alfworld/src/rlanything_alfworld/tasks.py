@@ -18,13 +18,15 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from rlanything.domains.alfworld import assets
-from rlanything.domains.alfworld.dataset import held_out, read_game
-from rlanything.domains.alfworld.game import Game
-from rlanything.domains.alfworld.generator import game_of
-from rlanything.domains.alfworld.goal import KINDS, Goal
-from rlanything.domains.alfworld.pddl import write_scene
-from rlanything.domains.alfworld.scene import (
+from rlanything.domains.base import DomainError, InvalidTask
+from rlanything.records import Task
+from rlanything_alfworld import assets
+from rlanything_alfworld.dataset import held_out, read_game
+from rlanything_alfworld.game import Game
+from rlanything_alfworld.generator import game_of
+from rlanything_alfworld.goal import KINDS, Goal
+from rlanything_alfworld.pddl import write_scene
+from rlanything_alfworld.scene import (
     SMALL_OBJECTS,
     SMALL_RECEPTACLES,
     Range,
@@ -32,9 +34,7 @@ from rlanything.domains.alfworld.scene import (
     build_scene,
     room_types,
 )
-from rlanything.domains.alfworld.scene_goals import rewrite, scene_goals, valid_goals
-from rlanything.domains.base import DomainError, InvalidTask
-from rlanything.records import Task
+from rlanything_alfworld.scene_goals import rewrite, scene_goals, valid_goals
 
 TRAINED_FAMILIES = ("Kitchen", "LivingRoom", "Bedroom")
 HELD_OUT_FAMILY = "Bathroom"

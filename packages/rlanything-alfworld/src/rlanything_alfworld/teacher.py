@@ -10,18 +10,18 @@ import random
 import re
 from collections.abc import Sequence
 
-from rlanything.domains.alfworld import assets
-from rlanything.domains.alfworld.commands import ACTION_MARKER
-from rlanything.domains.alfworld.expert import Subgoal, next_subgoal, plan
-from rlanything.domains.alfworld.game import Game
-from rlanything.domains.alfworld.goal import Goal
-from rlanything.domains.alfworld.player_memory import PlayerMemory
-from rlanything.domains.alfworld.scene_goals import scene_inventory
-from rlanything.domains.alfworld.tasks import candidate_goals, load_game
-from rlanything.domains.alfworld.world import World
 from rlanything.domains.base import Episode
-from rlanything.domains.teaching import Demonstrator, StepPlan
 from rlanything.records import Direction, Step, Task
+from rlanything_alfworld import assets
+from rlanything_alfworld.commands import ACTION_MARKER
+from rlanything_alfworld.expert import Subgoal, next_subgoal, plan
+from rlanything_alfworld.game import Game
+from rlanything_alfworld.goal import Goal
+from rlanything_alfworld.player_memory import PlayerMemory
+from rlanything_alfworld.scene_goals import scene_inventory
+from rlanything_alfworld.tasks import candidate_goals, load_game
+from rlanything_alfworld.world import World
+from rlanything_nano.teaching import Demonstrator, StepPlan
 
 
 class AlfWorldDemonstrator(Demonstrator):

@@ -18,7 +18,7 @@ import fast_downward
 from fast_downward.translate import pddl
 from textworld.logic import Type, TypeHierarchy
 
-from rlanything.domains.alfworld.fact_store import Fact, Typed
+from rlanything_alfworld.fact_store import Fact, Typed
 
 CACHED_GAMES = 256
 """About 0.4 MB each."""

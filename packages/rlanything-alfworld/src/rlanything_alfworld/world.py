@@ -13,8 +13,8 @@ from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rlanything.domains.alfworld.pddl import player_names, read_facts
-from rlanything.domains.alfworld.wording import CURRENT, Wording
+from rlanything_alfworld.pddl import player_names, read_facts
+from rlanything_alfworld.wording import CURRENT, Wording
 
 KNIVES = ("knife", "butterknife")
 APPLIANCES = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}

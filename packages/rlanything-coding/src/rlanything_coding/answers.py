@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from rlanything.domains.coding.fences import FENCE, Block, blocks
-from rlanything.domains.coding.problem import Example
 from rlanything.surrogates import whole_characters
+from rlanything_coding.fences import FENCE, Block, blocks
+from rlanything_coding.problem import Example
 
 PROGRAM_CHARACTERS = 1 << 16
 TEST_BYTES = 10_000

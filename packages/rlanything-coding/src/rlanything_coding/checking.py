@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rlanything.domains.coding.functions import check_function
-from rlanything.domains.coding.problem import Example, Problem
-from rlanything.domains.coding.sandbox.base import Executor, Job, Limits, RunResult, Verdict
+from rlanything_coding.functions import check_function
+from rlanything_coding.problem import Example, Problem
+from rlanything_coding.sandbox.base import Executor, Job, Limits, RunResult, Verdict
 
 AGREEING = 2
 """Solutions that must print the same before it counts as what the problem asks for."""

@@ -10,7 +10,7 @@ import typer
 from rlanything.terminal import write, write_json, write_line
 
 if TYPE_CHECKING:
-    from rlanything.domains.coding.sandbox.base import Limits, RunResult
+    from rlanything_coding.sandbox.base import Limits, RunResult
 
 
 def sandbox(
@@ -24,7 +24,7 @@ def sandbox(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Run a program in a box that sees nothing of this machine, and print its verdict."""
-    from rlanything.domains.coding.sandbox.base import Limits
+    from rlanything_coding.sandbox.base import Limits
 
     limits = Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
     result = _run_file(program, input, expect, limits)
@@ -39,8 +39,8 @@ def _run_file(
     program: Path, stdin: Path | None, expected: Path | None, limits: Limits
 ) -> RunResult:
     """Raises `SandboxError` for a file that cannot be read, `SandboxUnavailable` without a box."""
-    from rlanything.domains.coding.sandbox.base import Job
-    from rlanything.domains.coding.sandbox.local import LocalExecutor
+    from rlanything_coding.sandbox.base import Job
+    from rlanything_coding.sandbox.local import LocalExecutor
 
     job = Job(
         _text(program, "the program"),
@@ -53,7 +53,7 @@ def _run_file(
 
 
 def _bytes(path: Path, what: str) -> bytes:
-    from rlanything.domains.coding.sandbox.base import SandboxError
+    from rlanything_coding.sandbox.base import SandboxError
 
     try:
         return path.read_bytes()
@@ -64,7 +64,7 @@ def _bytes(path: Path, what: str) -> bytes:
 
 
 def _text(path: Path, what: str) -> str:
-    from rlanything.domains.coding.sandbox.base import SandboxError
+    from rlanything_coding.sandbox.base import SandboxError
 
     try:
         return _bytes(path, what).decode()

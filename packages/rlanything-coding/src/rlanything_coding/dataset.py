@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from rlanything.domains.base import DomainError, MissingData
-from rlanything.domains.coding.problem import Example, Problem
-from rlanything.domains.coding.sandbox.base import MOST, TOLERANCE
 from rlanything.surrogates import whole_characters
+from rlanything_coding.problem import Example, Problem
+from rlanything_coding.sandbox.base import MOST, TOLERANCE
 
 _CHUNK_CHARACTERS = 1 << 20
 _ENTRY_CHARACTERS = 1 << 28

@@ -8,31 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rlanything.domains.base import DomainError, Finding, Use
-from rlanything.domains.coding import families
-from rlanything.domains.coding.answers import (
-    InvalidTest,
-    program_in,
-    unit_test_in,
-    unit_test_under_headings,
-)
-from rlanything.domains.coding.checking import disagreement, run_table, score, shown
-from rlanything.domains.coding.dataset import sample_problems
-from rlanything.domains.coding.environment import CodingEnvironment
-from rlanything.domains.coding.humaneval import humaneval_problems
-from rlanything.domains.coding.pass_rates import accuracy, generated_tests, ground_truth_tests
-from rlanything.domains.coding.problem import Example, Problem
-from rlanything.domains.coding.rewriting import MOST_TESTS, rewritten
-from rlanything.domains.coding.sandbox.base import (
-    MOST,
-    Executor,
-    Job,
-    RunResult,
-    SandboxUnavailable,
-    Verdict,
-)
-from rlanything.domains.coding.sandbox.local import LocalExecutor
-from rlanything.domains.coding.sandbox.remote import RemoteExecutor
-from rlanything.domains.teaching import UnitTestTeacher
 from rlanything.domains.templates import Templates
 from rlanything.records import (
     Direction,
@@ -45,6 +20,31 @@ from rlanything.records import (
     Trajectory,
 )
 from rlanything.seeds import dealt, derive
+from rlanything_coding import families
+from rlanything_coding.answers import (
+    InvalidTest,
+    program_in,
+    unit_test_in,
+    unit_test_under_headings,
+)
+from rlanything_coding.checking import disagreement, run_table, score, shown
+from rlanything_coding.dataset import sample_problems
+from rlanything_coding.environment import CodingEnvironment
+from rlanything_coding.humaneval import humaneval_problems
+from rlanything_coding.pass_rates import accuracy, generated_tests, ground_truth_tests
+from rlanything_coding.problem import Example, Problem
+from rlanything_coding.rewriting import MOST_TESTS, rewritten
+from rlanything_coding.sandbox.base import (
+    MOST,
+    Executor,
+    Job,
+    RunResult,
+    SandboxUnavailable,
+    Verdict,
+)
+from rlanything_coding.sandbox.local import LocalExecutor
+from rlanything_coding.sandbox.remote import RemoteExecutor
+from rlanything_nano.teaching import UnitTestTeacher
 
 EMBEDDED = {"train": families.train, "tune": families.train, "in_domain": families.train} | {
     "ood": families.ood
@@ -137,7 +137,7 @@ class Coding:
         if style == "rlanything-release":
             self._read_test = unit_test_under_headings
         folder = "" if style == "nano" else "paper"
-        self._templates = Templates("rlanything.domains.coding", PLACEHOLDERS, prompts, folder)
+        self._templates = Templates("rlanything_coding", PLACEHOLDERS, prompts, folder)
 
     @staticmethod
     def checks() -> list[Finding]:
@@ -156,7 +156,7 @@ class Coding:
         source: Path, folder: Path, use: Use | None, on_bytes: Callable[[int], None]
     ) -> list[str]:
         """Writes problem files from published ones, such as the paper's (see `preparation`)."""
-        from rlanything.domains.coding.preparation import prepare
+        from rlanything_coding.preparation import prepare
 
         return prepare(source, folder, use, on_bytes)
 
@@ -211,7 +211,7 @@ class Coding:
 
     @staticmethod
     def nano_teacher() -> UnitTestTeacher:
-        from rlanything.domains.coding.teacher import CodingTeacher
+        from rlanything_coding.teacher import CodingTeacher
 
         return CodingTeacher()
 

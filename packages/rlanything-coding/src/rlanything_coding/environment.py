@@ -6,16 +6,16 @@ import re
 from collections.abc import Callable, Sequence
 
 from rlanything.domains.base import EpisodeError, Observation, StepResult
-from rlanything.domains.coding.answers import program_in
-from rlanything.domains.coding.checking import ground_truth
-from rlanything.domains.coding.problem import Problem
-from rlanything.domains.coding.sandbox.base import (
+from rlanything.records import Task, Trajectory
+from rlanything_coding.answers import program_in
+from rlanything_coding.checking import ground_truth
+from rlanything_coding.problem import Problem
+from rlanything_coding.sandbox.base import (
     Executor,
     RunResult,
     SandboxUnavailable,
     Verdict,
 )
-from rlanything.records import Task, Trajectory
 
 SHOWN_CHARACTERS = 200
 """Characters of a failed test's input that the observation shows."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from rlanything.domains.coding.sandbox.base import Executor, Job, Limits, RunResult, Verdict
+from rlanything_coding.sandbox.base import Executor, Job, Limits, RunResult, Verdict
 
 MOST_ROUNDS = 64
 """Most times that a check may ask for more calls: nearly all make theirs at once."""

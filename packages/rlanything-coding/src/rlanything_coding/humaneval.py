@@ -11,7 +11,7 @@ import zlib
 from importlib import resources
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.coding.problem import Problem
+from rlanything_coding.problem import Problem
 
 REMEDY = 'pip install "rlanything[coding]"'
 TIME_LIMIT_SECONDS = 3.0

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from rlanything.domains.coding.answers import InvalidTest
-from rlanything.domains.coding.environment import failed_tests
-from rlanything.domains.coding.problem import Example, Problem
 from rlanything.records import JudgedTrajectory
+from rlanything_coding.answers import InvalidTest
+from rlanything_coding.environment import failed_tests
+from rlanything_coding.problem import Example, Problem
 
 SHOWN_CHARACTERS = 100
 """Characters of an input, and of an output, that the adapter reads."""

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.domains.base import Use
-from rlanything.domains.coding.dataset import fail, problem_of, read_entries
-from rlanything.domains.coding.problem import Problem
-from rlanything.domains.coding.sandbox.base import TOLERANCE
+from rlanything_coding.dataset import fail, problem_of, read_entries
+from rlanything_coding.problem import Problem
+from rlanything_coding.sandbox.base import TOLERANCE
 
 TRAIN_SECONDS, EVALUATION_SECONDS = 2.0, 6.0
 """Time limits of a test in the paper's preparation."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlanything.domains.coding.sandbox.base import TOLERANCE
+from rlanything_coding.sandbox.base import TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)

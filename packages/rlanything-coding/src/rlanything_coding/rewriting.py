@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from rlanything.domains.base import InvalidTask
-from rlanything.domains.coding.answers import InvalidTest, checked_test
-from rlanything.domains.coding.fences import blocks
-from rlanything.domains.coding.problem import Example, Problem
+from rlanything_coding.answers import InvalidTest, checked_test
+from rlanything_coding.fences import blocks
+from rlanything_coding.problem import Example, Problem
 
 QUESTION_CHARACTERS = (20, 4000)
 MOST_TESTS = 64

@@ -8,25 +8,25 @@ from __future__ import annotations
 import json
 import random
 
-from rlanything.domains.coding.answers import program_in
-from rlanything.domains.coding.families.catalogue import DIFFICULTIES
-from rlanything.domains.coding.families.drills import drill
-from rlanything.domains.coding.families.problem_generator import (
+from rlanything.records import Direction, Task
+from rlanything_coding.answers import program_in
+from rlanything_coding.families.catalogue import DIFFICULTIES
+from rlanything_coding.families.drills import drill
+from rlanything_coding.families.problem_generator import (
     fresh_tests,
     remade,
     spec_of,
     wrong_programs,
 )
-from rlanything.domains.coding.families.programs import (
+from rlanything_coding.families.programs import (
     Program,
     output_of,
     text_of,
     trace,
 )
-from rlanything.domains.coding.fences import FENCE
-from rlanything.domains.coding.problem import Example, Problem
-from rlanything.domains.teaching import UnitTestPlan
-from rlanything.records import Direction, Task
+from rlanything_coding.fences import FENCE
+from rlanything_coding.problem import Example, Problem
+from rlanything_nano.teaching import UnitTestPlan
 
 _TRIES = 16
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
 
+import gymnasium
+from gymnasium import spaces
 from helpers.ecosystems import trained
 from rlanything.config.problems import TrustError
 from rlanything.config.recipe import load_recipe
 from rlanything.domains.base import DomainError, Environment, StepResult
-from rlanything.domains.gymnasium.actions import ActionReader, NoSuchAction
-from rlanything.domains.gymnasium.domain import GymnasiumDomain
-from rlanything.domains.gymnasium.rendering import described, marked
+from rlanything_gyms.gymnasium.actions import ActionReader, NoSuchAction
+from rlanything_gyms.gymnasium.domain import GymnasiumDomain
+from rlanything_gyms.gymnasium.rendering import described, marked
 
 LAKE: dict[str, Any] = {
     "id": "FrozenLake-v1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlanything.domains.textarena.opponents import listed_moves
+from rlanything_gyms.textarena.opponents import listed_moves
 
 
 @pytest.mark.parametrize(

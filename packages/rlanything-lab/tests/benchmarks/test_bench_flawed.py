@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from helpers.benchmark_module import load_benchmark
-from rlanything.domains.alfworld.expert import plan
-from rlanything.domains.alfworld.tasks import load_game
-from rlanything.domains.alfworld.world import World
+from rlanything_alfworld.expert import plan
+from rlanything_alfworld.tasks import load_game
+from rlanything_alfworld.world import World
 
 flawed = load_benchmark("flawed")
 

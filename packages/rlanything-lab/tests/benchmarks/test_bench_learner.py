@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from helpers.benchmark_module import load_benchmark, load_part
-from helpers.paths import RECIPES
 from helpers.tiny import tiny_model
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import TrainedRoleConfig
+from rlanything.config.shipped import shipped_files
 from rlanything.learning.packing import pack
 from rlanything.progress import Progress
 
@@ -24,7 +24,7 @@ memory: Any = load_part("learner_steps.memory")
 pages: Any = load_part("learner_steps.page")
 OBSERVATION, OPENING, RESPONSE = experience.OBSERVATION, experience.OPENING, experience.RESPONSE
 
-QUICKSTART = RECIPES / "quickstart.yaml"
+QUICKSTART = shipped_files()["quickstart"]
 SMALL = ["loop.max_steps=10", "environment.workers=0", "threads=1"]
 
 

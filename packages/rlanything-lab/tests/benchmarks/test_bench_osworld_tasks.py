@@ -15,11 +15,11 @@ import pytest
 from helpers.benchmark_module import load_benchmark, load_part
 from helpers.desktops import WITHOUT_DESKTOP, desktop
 from rlanything.domains.base import DomainError, EpisodeError
-from rlanything.domains.osworld.actions import parse_action
-from rlanything.domains.osworld.domain import OSWorld
-from rlanything.domains.osworld.evaluation import find_python
-from rlanything.domains.osworld.packages import APPLICATIONS, OPTIONAL, missing
-from rlanything.domains.osworld.screen import ScreenPlace
+from rlanything_osworld.actions import parse_action
+from rlanything_osworld.domain import OSWorld
+from rlanything_osworld.evaluation import find_python
+from rlanything_osworld.packages import APPLICATIONS, OPTIONAL, missing
+from rlanything_osworld.screen import ScreenPlace
 
 bench = load_benchmark("osworld_tasks")
 experts = load_part("osworld_experts")

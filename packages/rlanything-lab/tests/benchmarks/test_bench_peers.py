@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from helpers.benchmark_module import load_benchmark, load_part
-from helpers.paths import RECIPES
 from rlanything.config.recipe import Recipe, load_recipe
+from rlanything.config.shipped import shipped_files
 from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Sampling
 from rlanything.engines.shipped import resolve
@@ -25,7 +25,7 @@ own: Any = load_part("peer_steps.own")
 pages: Any = load_part("peer_steps.page")
 theirs: Any = load_part("peer_steps.trl_rollouts")
 
-QUICKSTART = RECIPES / "quickstart.yaml"
+QUICKSTART = shipped_files()["quickstart"]
 LIKELIEST = 1e-5
 """A temperature at which the likeliest token is drawn."""
 

@@ -10,9 +10,9 @@ import torch
 
 from helpers.benchmark_module import load_benchmark, load_part
 from rlanything.domains.base import DomainError, Image
-from rlanything.domains.miniwob.browser import executable
 from rlanything.engines.images import noise_png
 from rlanything.records import Completion, Step, Task, Trajectory
+from rlanything_miniwob.browser import executable
 
 script: Any = load_benchmark("vision")
 episodes: Any = load_part("vision_steps.episodes")

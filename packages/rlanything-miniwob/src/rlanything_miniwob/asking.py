@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from rlanything.domains.miniwob.environment import EpisodeSpec
-from rlanything.domains.miniwob.experts.clicking import COLORS
-from rlanything.domains.miniwob.experts.drawings import SHAPES, SIZES
-from rlanything.domains.miniwob.screen import Element
-from rlanything.domains.miniwob.tasks import make_task, spec_of_task
 from rlanything.records import Task
+from rlanything_miniwob.environment import EpisodeSpec
+from rlanything_miniwob.experts.clicking import COLORS
+from rlanything_miniwob.experts.drawings import SHAPES, SIZES
+from rlanything_miniwob.screen import Element
+from rlanything_miniwob.tasks import make_task, spec_of_task
 
 COLOR_NAMES = {code: name for name, code in COLORS.items()}
 SIZE_NAMES = {size: name for name, size in SIZES.items()}

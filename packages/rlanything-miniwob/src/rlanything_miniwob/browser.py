@@ -221,7 +221,7 @@ class Browser:
             service_workers="block",
         )
         self._context.route("**/*", self._serve)
-        folder = files("rlanything.domains.miniwob")
+        folder = files("rlanything_miniwob")
         scripts = [(folder / name).read_text(encoding="utf-8") for name in SCRIPTS]
         self._context.add_init_script("\n".join(scripts))
         return self._context

@@ -8,25 +8,7 @@ from contextlib import closing
 from typing import ClassVar
 
 from rlanything.domains.base import DomainError, EpisodeError, Finding, InvalidTask
-from rlanything.domains.miniwob.actions import ACTION_MARKER, USAGE, USAGE_BY_SIGHT
-from rlanything.domains.miniwob.browser import HEIGHT, WIDTH, Browser
-from rlanything.domains.miniwob.environment import MiniWobEnvironment, open_episode
-from rlanything.domains.miniwob.experts import right_actions
-from rlanything.domains.miniwob.pages import Page
-from rlanything.domains.miniwob.rewriting import family, setting_in
-from rlanything.domains.miniwob.sight import replayed
-from rlanything.domains.miniwob.tasks import (
-    SPLITS,
-    Splits,
-    changed_spec,
-    chosen_splits,
-    episode_specs,
-    make_task,
-    page_of,
-    spec_of_task,
-)
 from rlanything.domains.screens import Observed, ScreenDomain
-from rlanything.domains.teaching import StepTeacher
 from rlanything.records import (
     Completion,
     Direction,
@@ -36,6 +18,24 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
+from rlanything_miniwob.actions import ACTION_MARKER, USAGE, USAGE_BY_SIGHT
+from rlanything_miniwob.browser import HEIGHT, WIDTH, Browser
+from rlanything_miniwob.environment import MiniWobEnvironment, open_episode
+from rlanything_miniwob.experts import right_actions
+from rlanything_miniwob.pages import Page
+from rlanything_miniwob.rewriting import family, setting_in
+from rlanything_miniwob.sight import replayed
+from rlanything_miniwob.tasks import (
+    SPLITS,
+    Splits,
+    changed_spec,
+    chosen_splits,
+    episode_specs,
+    make_task,
+    page_of,
+    spec_of_task,
+)
+from rlanything_nano.teaching import StepTeacher
 
 ADAPTER = frozenset({"page", "pages", "numbers"})
 """The placeholders of its adapter's prompt that are its own."""
@@ -68,7 +68,7 @@ class MiniWob(ScreenDomain):
         held_out: Sequence[str] | None = None,
     ) -> None:
         shown = self.observed if observe is None else observe
-        super().__init__("rlanything.domains.miniwob", ADAPTER, prompts, shown)
+        super().__init__("rlanything_miniwob", ADAPTER, prompts, shown)
         self.splits = chosen_splits(self.splits, pages, held_out)
         if screenshots not in range(5):
             raise DomainError(f"screenshots is {screenshots!r}: give a scale from 1 to 4, or 0")
@@ -111,7 +111,7 @@ class MiniWob(ScreenDomain):
 
     @staticmethod
     def nano_teacher() -> StepTeacher:
-        from rlanything.domains.miniwob.teacher import MiniWobTeacher
+        from rlanything_miniwob.teacher import MiniWobTeacher
 
         return MiniWobTeacher()
 

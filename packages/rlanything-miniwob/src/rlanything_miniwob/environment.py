@@ -10,7 +10,9 @@ from typing import Any
 from playwright.sync_api import Page
 
 from rlanything.domains.base import EpisodeError, Image, Observation, StepResult
-from rlanything.domains.miniwob.actions import (
+from rlanything.domains.screens import LOOK
+from rlanything.records import Task
+from rlanything_miniwob.actions import (
     ACTION_MARKER,
     CLIPBOARD_KEYS,
     USAGE,
@@ -26,10 +28,8 @@ from rlanything.domains.miniwob.actions import (
     find_action,
     parse_action,
 )
-from rlanything.domains.miniwob.browser import HEIGHT, WIDTH, Browser, BrowserDied
-from rlanything.domains.miniwob.screen import Element, elements_of, text_of
-from rlanything.domains.screens import LOOK
-from rlanything.records import Task
+from rlanything_miniwob.browser import HEIGHT, WIDTH, Browser, BrowserDied
+from rlanything_miniwob.screen import Element, elements_of, text_of
 
 NO_ACTION = f"No action was found: end the response with `{ACTION_MARKER} ` and one of: "
 SETTLE_MS = 1000

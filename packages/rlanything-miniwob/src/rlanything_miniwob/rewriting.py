@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rlanything.domains.base import InvalidTask
-from rlanything.domains.miniwob.pages import PAGES, Page
+from rlanything_miniwob.pages import PAGES, Page
 
 LONGEST_HINT = 200
 _LINE = re.compile(r"\s*([a-z][a-z ]{0,20}):\s*(\S.*?)\s*", re.ASCII)

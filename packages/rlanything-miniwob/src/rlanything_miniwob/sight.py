@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rlanything.domains.base import EpisodeError
-from rlanything.domains.miniwob.actions import Click, ClickAt, parse_action
-from rlanything.domains.miniwob.browser import Browser, BrowserDied
-from rlanything.domains.miniwob.environment import PageEpisode, first_line, open_episode
-from rlanything.domains.miniwob.experts import right_actions
-from rlanything.domains.miniwob.screen import text_of
-from rlanything.domains.miniwob.tasks import spec_of_task
 from rlanything.records import Step, Task
+from rlanything_miniwob.actions import Click, ClickAt, parse_action
+from rlanything_miniwob.browser import Browser, BrowserDied
+from rlanything_miniwob.environment import PageEpisode, first_line, open_episode
+from rlanything_miniwob.experts import right_actions
+from rlanything_miniwob.screen import text_of
+from rlanything_miniwob.tasks import spec_of_task
 
 GRAIN = 5
 """The coordinates that an expert names are multiples of so many pixels where the element allows it:

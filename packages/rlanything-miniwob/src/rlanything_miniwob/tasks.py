@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.miniwob.environment import EpisodeSpec
-from rlanything.domains.miniwob.experts import EXPERTS
-from rlanything.domains.miniwob.pages import OOD, TRAIN, Page, page_named, page_parameters
-from rlanything.domains.miniwob.rewriting import PageSetting
 from rlanything.records import Task
 from rlanything.seeds import dealt, derive
+from rlanything_miniwob.environment import EpisodeSpec
+from rlanything_miniwob.experts import EXPERTS
+from rlanything_miniwob.pages import OOD, TRAIN, Page, page_named, page_parameters
+from rlanything_miniwob.rewriting import PageSetting
 
 Splits = Mapping[str, tuple[Page, ...]]
 """The pages of each."""

@@ -10,7 +10,8 @@ import random
 from collections.abc import Sequence
 
 from rlanything.domains.base import Episode
-from rlanything.domains.miniwob.actions import (
+from rlanything.records import Direction, Step, Task
+from rlanything_miniwob.actions import (
     ACTION_MARKER,
     Click,
     InvalidAction,
@@ -18,13 +19,12 @@ from rlanything.domains.miniwob.actions import (
     Type,
     parse_action,
 )
-from rlanything.domains.miniwob.experts import right_actions
-from rlanything.domains.miniwob.pages import Page
-from rlanything.domains.miniwob.rewriting import family
-from rlanything.domains.miniwob.screen import Element, read
-from rlanything.domains.miniwob.tasks import page_of
-from rlanything.domains.teaching import Demonstrator, StepPlan
-from rlanything.records import Direction, Step, Task
+from rlanything_miniwob.experts import right_actions
+from rlanything_miniwob.pages import Page
+from rlanything_miniwob.rewriting import family
+from rlanything_miniwob.screen import Element, read
+from rlanything_miniwob.tasks import page_of
+from rlanything_nano.teaching import Demonstrator, StepPlan
 
 LOST = "nothing"
 """The target of an action that has none."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rlanything.domains.miniwob.domain import MiniWob
-from rlanything.domains.miniwob.pages import SEEN_OOD, SEEN_TRAIN
-from rlanything.domains.miniwob.tasks import splits_of
-from rlanything.domains.teaching import StepTeacher
+from rlanything_miniwob.domain import MiniWob
+from rlanything_miniwob.pages import SEEN_OOD, SEEN_TRAIN
+from rlanything_miniwob.tasks import splits_of
+from rlanything_nano.teaching import StepTeacher
 
 
 class MiniWobVision(MiniWob):
@@ -18,6 +18,6 @@ class MiniWobVision(MiniWob):
 
     @staticmethod
     def nano_teacher() -> StepTeacher:
-        from rlanything.domains.miniwob.vision_teacher import MiniWobVisionTeacher
+        from rlanything_miniwob.vision_teacher import MiniWobVisionTeacher
 
         return MiniWobVisionTeacher()

@@ -11,17 +11,17 @@ import re
 from collections.abc import Sequence
 
 from rlanything.domains.base import Episode, Image
-from rlanything.domains.miniwob.actions import ACTION_MARKER, Click, parse_action
-from rlanything.domains.miniwob.asking import possible_tasks, words_of
-from rlanything.domains.miniwob.browser import Browser
-from rlanything.domains.miniwob.environment import open_episode
-from rlanything.domains.miniwob.experts import right_actions
-from rlanything.domains.miniwob.screen import read, text_of
-from rlanything.domains.miniwob.sight import GRAIN, replayed
-from rlanything.domains.miniwob.tasks import spec_of_task
-from rlanything.domains.miniwob.teacher import LOST, MiniWobTeacher, element_meant, slip
-from rlanything.domains.teaching import Demonstrator, SeenScene, SeenThing, StepPlan
 from rlanything.records import Step, Task
+from rlanything_miniwob.actions import ACTION_MARKER, Click, parse_action
+from rlanything_miniwob.asking import possible_tasks, words_of
+from rlanything_miniwob.browser import Browser
+from rlanything_miniwob.environment import open_episode
+from rlanything_miniwob.experts import right_actions
+from rlanything_miniwob.screen import read, text_of
+from rlanything_miniwob.sight import GRAIN, replayed
+from rlanything_miniwob.tasks import spec_of_task
+from rlanything_miniwob.teacher import LOST, MiniWobTeacher, element_meant, slip
+from rlanything_nano.teaching import Demonstrator, SeenScene, SeenThing, StepPlan
 
 
 class MiniWobVisionDemonstrator(Demonstrator):

@@ -42,8 +42,8 @@ def build(
     the adapter from rewrites(root, direction). A small game takes minutes.
     """
     from rlanything.config.shipped import see_shipped
-    from rlanything.nano.making import roles_named
-    from rlanything.nano.plans import build as build_models
+    from rlanything_nano.making import roles_named
+    from rlanything_nano.plans import build as build_models
 
     see_shipped(domain)
     out = out or Path("models", domain.rpartition(":")[2].lower())

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.nano.tokenizer import MARKS
-from rlanything.nano.updates import run_updates
+from rlanything_nano.tokenizer import MARKS
+from rlanything_nano.updates import run_updates
 
 SEQUENCES, TOKENS = 16, 48
 """Sequences of an update, and tokens of a sequence."""

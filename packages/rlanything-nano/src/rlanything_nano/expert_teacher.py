@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rlanything.domains.base import Domain, DomainError, Episode, InvalidTask
-from rlanything.domains.teaching import Demonstrator, RewritableDomain, StepPlan
 from rlanything.records import Direction, Step, Task
+from rlanything_nano.teaching import Demonstrator, RewritableDomain, StepPlan
 
 PLAN = StepPlan(
     response_tokens=64,
@@ -62,7 +62,7 @@ class ExpertTeacher:
         if lacking:
             raise DomainError(
                 f"domain {name} cannot teach nano models of its own: it lacks "
-                f"{' and '.join(lacking)}; add it to the class (docs/nano-models.md)"
+                f"{' and '.join(lacking)}; add it to the class (packages/rlanything-nano/README.md)"
             )
         marked = all(domain.action_marker in answer for answer in self._answers)
         self.plan = replace(plan, decoding="choices" if marked else "free")

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from rlanything.domains.base import Domain
-from rlanything.domains.teaching import SeeingTeacher, SeenScene, SeenThing, StepPlan
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.vision import opened, pixels
-from rlanything.nano.seeing import PATCH
-from rlanything.nano.updates import decaying_rates, run_updates
 from rlanything.progress import Progress
 from rlanything.seeds import derive
+from rlanything_nano.seeing import PATCH
+from rlanything_nano.teaching import SeeingTeacher, SeenScene, SeenThing, StepPlan
+from rlanything_nano.updates import decaying_rates, run_updates
 
 LEARNING_RATE = 2e-3
 DIRECT = 0.4

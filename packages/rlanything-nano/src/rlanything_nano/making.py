@@ -14,9 +14,9 @@ from transformers import SeedOssConfig, SeedOssForCausalLM
 
 from rlanything.domains.base import DomainError
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.nano.sft import Renaming, SFTBatch, make_batches, train_epochs
 from rlanything.progress import Progress
 from rlanything.records import Direction, Sample
+from rlanything_nano.sft import Renaming, SFTBatch, make_batches, train_epochs
 
 RoleName = Literal["policy", "judge", "adapter"]
 ROLES: tuple[RoleName, ...] = get_args(RoleName)

@@ -16,13 +16,13 @@ from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.images import ImageBook, blank_png, png_size
 from rlanything.evaluation.intervals import wilson
 from rlanything.evaluation.success import evaluate
-from rlanything.nano.making import DIRECTIONS
 from rlanything.progress import Progress
 from rlanything.records import Direction, Task
 from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
+from rlanything_nano.making import DIRECTIONS
 
 
 def fresh_tasks(domain: Domain, split: str, count: int, seed: int) -> tuple[str, Sequence[Task]]:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.domains.base import DomainError, UnitTestDomain
-from rlanything.domains.expert_teacher import ExpertTeacher
 from rlanything.domains.registry import load_domain
-from rlanything.domains.teaching import StepPlan, StepTeacher, TaughtDomain, UnitTestTeacher
-from rlanything.nano.making import ROLES, RoleName
-from rlanything.nano.step_domains import StepDomainBuilder
-from rlanything.nano.unit_test_domains import UnitTestDomainBuilder
 from rlanything.plugins import load_plugin
 from rlanything.progress import Progress
+from rlanything_nano.expert_teacher import ExpertTeacher
+from rlanything_nano.making import ROLES, RoleName
+from rlanything_nano.step_domains import StepDomainBuilder
+from rlanything_nano.teaching import StepPlan, StepTeacher, TaughtDomain, UnitTestTeacher
+from rlanything_nano.unit_test_domains import UnitTestDomainBuilder
 
 
 def build(
@@ -58,14 +58,14 @@ def teacher_of(domain: str) -> StepTeacher | UnitTestTeacher:
             raise DomainError(
                 f"domain {domain} has no teacher for nano models, which one whose judge writes "
                 "tests needs: give its class a static method nano_teacher() that returns a "
-                "UnitTestTeacher of rlanything.domains.teaching"
+                "UnitTestTeacher of rlanything_nano.teaching"
             )
         return ExpertTeacher(domain, made)
     teacher: object = domain_class.nano_teacher()
     if not isinstance(teacher, (StepTeacher, UnitTestTeacher)):
         raise DomainError(
             f"domain {domain}: nano_teacher() returns a {type(teacher).__name__}, which lacks "
-            "something of StepTeacher or UnitTestTeacher (rlanything.domains.teaching): implement "
+            "something of StepTeacher or UnitTestTeacher (rlanything_nano.teaching): implement "
             "one of them whole"
         )
     return teacher

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from rlanything.domains.teaching import SeenScene
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.nano.looking import FURTHEST, QUESTIONS, ThingCode, Told, question_tokens
-from rlanything.nano.sft import Renaming, SFTBatch
-from rlanything.nano.tokenizer import IMAGE_MARKS
+from rlanything_nano.looking import FURTHEST, QUESTIONS, ThingCode, Told, question_tokens
+from rlanything_nano.sft import Renaming, SFTBatch
+from rlanything_nano.teaching import SeenScene
+from rlanything_nano.tokenizer import IMAGE_MARKS
 
 SCREENSHOTS = 4
 """Screenshots of an update."""

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 
 from rlanything.domains.base import Domain
 from rlanything.domains.screens import LOOK
-from rlanything.domains.teaching import Exercise, SeenScene, StepTeacher
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.nano.making import DIRECTIONS
-from rlanything.nano.measuring import sample_critics
 from rlanything.records import (
     Completion,
     JudgedTrajectory,
@@ -22,6 +19,9 @@ from rlanything.records import (
 )
 from rlanything.roles.chat_template import Chat, Prompt
 from rlanything.roles.looking import before_acting, before_judging
+from rlanything_nano.making import DIRECTIONS
+from rlanything_nano.measuring import sample_critics
+from rlanything_nano.teaching import Exercise, SeenScene, StepTeacher
 
 
 def texts_read(

@@ -16,8 +16,8 @@ from transformers import (
 from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.images import ImageBook
-from rlanything.nano.making import Shape
-from rlanything.nano.tokenizer import IMAGE_MARKS
+from rlanything_nano.making import Shape
+from rlanything_nano.tokenizer import IMAGE_MARKS
 
 PATCH = 16
 """Pixels of a screenshot, across and down, that become one token."""

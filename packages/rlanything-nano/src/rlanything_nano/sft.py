@@ -10,8 +10,8 @@ import torch
 
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.packing import Pack, pack
-from rlanything.nano.updates import decaying_rates, run_updates
 from rlanything.records import Sample
+from rlanything_nano.updates import decaying_rates, run_updates
 
 MAX_BATCH_TOKENS = 1024
 BATCHES_PER_UPDATE = 4

@@ -21,21 +21,22 @@ from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
-from rlanything.domains.teaching import (
-    DrillingTeacher,
-    SeeingTeacher,
-    SeenScene,
-    StepPlan,
-    StepTeacher,
-)
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.evaluation.judge_eval import JudgeEvalSet
 from rlanything.evaluation.labels import oracle_labels
-from rlanything.nano.copying import pretrain_copying
-from rlanything.nano.looking import drawn_scenes, pretrain_looking, told_texts
-from rlanything.nano.making import (
+from rlanything.progress import Progress
+from rlanything.records import Sample, Task, Trajectory
+from rlanything.roles.chat_model import LocalChatModel
+from rlanything.roles.judges.llm import LLMJudge
+from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
+from rlanything.rollout.workers import EnvironmentPool
+from rlanything.runs.build import build_policy
+from rlanything.seeds import derive
+from rlanything_nano.copying import pretrain_copying
+from rlanything_nano.looking import drawn_scenes, pretrain_looking, told_texts
+from rlanything_nano.making import (
     ROLES,
     RoleName,
     Shape,
@@ -47,26 +48,25 @@ from rlanything.nano.making import (
     teach,
     write_card,
 )
-from rlanything.nano.measuring import (
+from rlanything_nano.measuring import (
     blindfolded,
     fresh_tasks,
     measure_adapter,
     measure_policy,
 )
-from rlanything.nano.rehearsing import Drill, Rehearsal
-from rlanything.nano.samples import SampleWriter, texts_read
-from rlanything.nano.seeing import new_seeing_model
-from rlanything.nano.sft import Renaming, SFTBatch, make_batches
-from rlanything.nano.slips import SLIPS, TRIALS, find_slip
-from rlanything.nano.tokenizer import train_tokenizer
-from rlanything.progress import Progress
-from rlanything.records import Sample, Task, Trajectory
-from rlanything.roles.chat_model import LocalChatModel
-from rlanything.roles.judges.llm import LLMJudge
-from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
-from rlanything.rollout.workers import EnvironmentPool
-from rlanything.runs.build import build_policy
-from rlanything.seeds import derive
+from rlanything_nano.rehearsing import Drill, Rehearsal
+from rlanything_nano.samples import SampleWriter, texts_read
+from rlanything_nano.seeing import new_seeing_model
+from rlanything_nano.sft import Renaming, SFTBatch, make_batches
+from rlanything_nano.slips import SLIPS, TRIALS, find_slip
+from rlanything_nano.teaching import (
+    DrillingTeacher,
+    SeeingTeacher,
+    SeenScene,
+    StepPlan,
+    StepTeacher,
+)
+from rlanything_nano.tokenizer import train_tokenizer
 
 BLANK = "on blank images"
 """Where a card has what models that see do without looking."""

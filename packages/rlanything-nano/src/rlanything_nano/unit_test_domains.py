@@ -21,28 +21,10 @@ from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import DomainError, UnitTestDomain
 from rlanything.domains.registry import load_domain
-from rlanything.domains.teaching import UnitTestPlan, UnitTestTeacher
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.embedded import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.evaluation.intervals import wilson
-from rlanything.nano.making import (
-    DIRECTIONS,
-    ROLES,
-    RoleName,
-    Shape,
-    earlier_measurements,
-    merge_groups,
-    new_model,
-    save_in_bfloat16,
-    student,
-    teach,
-    write_card,
-)
-from rlanything.nano.measuring import measure_adapter, measure_policy
-from rlanything.nano.samples import SampleWriter
-from rlanything.nano.sft import Renaming
-from rlanything.nano.tokenizer import train_tokenizer
 from rlanything.progress import Progress
 from rlanything.records import (
     Completion,
@@ -59,6 +41,24 @@ from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_policy
 from rlanything.seeds import derive
+from rlanything_nano.making import (
+    DIRECTIONS,
+    ROLES,
+    RoleName,
+    Shape,
+    earlier_measurements,
+    merge_groups,
+    new_model,
+    save_in_bfloat16,
+    student,
+    teach,
+    write_card,
+)
+from rlanything_nano.measuring import measure_adapter, measure_policy
+from rlanything_nano.samples import SampleWriter
+from rlanything_nano.sft import Renaming
+from rlanything_nano.teaching import UnitTestPlan, UnitTestTeacher
+from rlanything_nano.tokenizer import train_tokenizer
 
 TOKENIZED = 3_000
 """Problems whose texts train the tokenizer."""

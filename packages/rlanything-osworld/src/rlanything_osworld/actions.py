@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-from rlanything.domains.osworld.families.base import DESKTOP
-from rlanything.domains.osworld.screen import ScreenPlace
 from rlanything.strict_json import read_json
+from rlanything_osworld.families.base import DESKTOP
+from rlanything_osworld.screen import ScreenPlace
 
 ACTION_MARKER = ">"
 Notation = Literal["numbered", "computer_13", "pyautogui"]

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.domains.base import DomainError, MissingData
-from rlanything.domains.osworld.goals import KEYS, prepared
 from rlanything.records import Task
 from rlanything.seeds import derive
+from rlanything_osworld.goals import KEYS, prepared
 
 log = logging.getLogger(__name__)
 HELD_OUT = frozenset({"chrome", "multi_apps"})
@@ -165,7 +165,7 @@ def _example(path: Path, name: str) -> dict[str, Any]:
     try:
         prepared(example)
     except ValueError as fault:
-        raise DomainError(f"{path}: {fault}: see docs/desktop-tasks.md") from fault
+        raise DomainError(f"{path}: {fault}: see packages/rlanything-osworld/README.md") from fault
     return example
 
 

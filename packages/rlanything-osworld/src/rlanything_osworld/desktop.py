@@ -29,11 +29,11 @@ from typing import Any
 
 from rlanything.domains.base import DomainError
 from rlanything.domains.bubblewrap import ISOLATED, Shown, boxed, bubblewrap, refusal, system
-from rlanything.domains.osworld.denied import syscall_filter
-from rlanything.domains.osworld.guest.relay import Relay
-from rlanything.domains.osworld.machine import PORTS, DesktopLost, NoAnswer, exchange
-from rlanything.domains.osworld.packages import DESKTOP, missing, remedy
-from rlanything.domains.osworld.watchdog import DesktopLimits, Watchdog
+from rlanything_osworld.denied import syscall_filter
+from rlanything_osworld.guest.relay import Relay
+from rlanything_osworld.machine import PORTS, DesktopLost, NoAnswer, exchange
+from rlanything_osworld.packages import DESKTOP, missing, remedy
+from rlanything_osworld.watchdog import DesktopLimits, Watchdog
 
 GUEST = Path(__file__).with_name("guest")
 START_SECONDS = 60.0

@@ -11,24 +11,7 @@ from types import MappingProxyType
 from typing import Any, get_args
 
 from rlanything.domains.base import DomainError, EpisodeError, Finding, InvalidTask
-from rlanything.domains.osworld.actions import ACTION_MARKER, USAGE, Notation
-from rlanything.domains.osworld.dataset import dataset_tasks, downloads
-from rlanything.domains.osworld.environment import DesktopEnvironment, DesktopOptions
-from rlanything.domains.osworld.evaluation import Evaluators, find_python
-from rlanything.domains.osworld.experts import labels, next_action
-from rlanything.domains.osworld.families import FAMILIES, DesktopGoal
-from rlanything.domains.osworld.goals import NO_HINT, ORDERED, OWN, offered
-from rlanything.domains.osworld.packages import findings
-from rlanything.domains.osworld.provided import (
-    NAMESPACES,
-    PROVIDERS,
-    ProvidedDesktops,
-    ProviderOptions,
-)
-from rlanything.domains.osworld.rewriting import rewritten
-from rlanything.domains.osworld.tasks import APPLICATIONS, draft, generated_tasks, goal_of
 from rlanything.domains.screens import Observed, ScreenDomain
-from rlanything.domains.teaching import StepTeacher
 from rlanything.records import (
     Completion,
     Direction,
@@ -38,6 +21,23 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
+from rlanything_nano.teaching import StepTeacher
+from rlanything_osworld.actions import ACTION_MARKER, USAGE, Notation
+from rlanything_osworld.dataset import dataset_tasks, downloads
+from rlanything_osworld.environment import DesktopEnvironment, DesktopOptions
+from rlanything_osworld.evaluation import Evaluators, find_python
+from rlanything_osworld.experts import labels, next_action
+from rlanything_osworld.families import FAMILIES, DesktopGoal
+from rlanything_osworld.goals import NO_HINT, ORDERED, OWN, offered
+from rlanything_osworld.packages import findings
+from rlanything_osworld.provided import (
+    NAMESPACES,
+    PROVIDERS,
+    ProvidedDesktops,
+    ProviderOptions,
+)
+from rlanything_osworld.rewriting import rewritten
+from rlanything_osworld.tasks import APPLICATIONS, draft, generated_tasks, goal_of
 
 log = logging.getLogger(__name__)
 ADAPTER = frozenset({"order", "goal", "goals", "hint", "hints"})
@@ -71,7 +71,7 @@ class OSWorld(ScreenDomain):
         applications: Sequence[str] = APPLICATIONS,
         families: Sequence[str] = tuple(FAMILIES),
     ) -> None:
-        super().__init__("rlanything.domains.osworld", ADAPTER, prompts, observe)
+        super().__init__("rlanything_osworld", ADAPTER, prompts, observe)
         _one_of("actions", actions, get_args(Notation))
         if type(max_steps) is not int or max_steps < 1:
             raise DomainError(f"max_steps is {max_steps!r}: give a whole number from 1 on")
@@ -107,7 +107,7 @@ class OSWorld(ScreenDomain):
 
     @staticmethod
     def nano_teacher() -> StepTeacher:
-        from rlanything.domains.osworld.teacher import OSWorldTeacher
+        from rlanything_osworld.teacher import OSWorldTeacher
 
         return OSWorldTeacher()
 

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rlanything.domains.base import EpisodeError, Image, Observation, StepResult
-from rlanything.domains.osworld.actions import (
+from rlanything.domains.screens import LOOK
+from rlanything.domains.winning import as_good
+from rlanything.records import Task
+from rlanything_osworld.actions import (
     ACTION_MARKER,
     USAGE,
     DesktopAction,
@@ -21,13 +24,10 @@ from rlanything.domains.osworld.actions import (
     listed_actions,
     parse_action,
 )
-from rlanything.domains.osworld.desktop import Desktop
-from rlanything.domains.osworld.machine import DesktopLost, DesktopRefusal, Machine
-from rlanything.domains.osworld.screen import Screen, read_screen
-from rlanything.domains.osworld.watchdog import DesktopLimits
-from rlanything.domains.screens import LOOK
-from rlanything.domains.winning import as_good
-from rlanything.records import Task
+from rlanything_osworld.desktop import Desktop
+from rlanything_osworld.machine import DesktopLost, DesktopRefusal, Machine
+from rlanything_osworld.screen import Screen, read_screen
+from rlanything_osworld.watchdog import DesktopLimits
 
 STALE_SECONDS = 600.0
 """A waiting desktop that is older makes room for a new one: its life has an end."""

@@ -18,8 +18,8 @@ from typing import Any
 
 from rlanything.domains.base import DomainError
 from rlanything.domains.bubblewrap import ISOLATED, boxed, bubblewrap, refusal, system
-from rlanything.domains.osworld.machine import PORTS, DesktopRefusal, Machine
-from rlanything.domains.osworld.program import LineProgram, last_line
+from rlanything_osworld.machine import PORTS, DesktopRefusal, Machine
+from rlanything_osworld.program import LineProgram, last_line
 
 PYTHON_VARIABLE = "RLANYTHING_OSWORLD_PYTHON"
 START_SECONDS = 180.0

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlanything.domains.osworld.families.base import Move
 from rlanything.records import Step
+from rlanything_osworld.families.base import Move
 
 WAIT = "wait"
 PATIENCE = 2

@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from rlanything.domains.osworld.screen import ACTIVE, DEEPEST, LAUNCHER
+from rlanything_osworld.screen import ACTIVE, DEEPEST, LAUNCHER
 
 LARGEST_TREE = 32 * 2**20
 LONGEST_TEXT = 2000

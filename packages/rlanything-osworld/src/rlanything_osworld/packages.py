@@ -1,6 +1,6 @@
 """The Debian packages of a desktop: what each is known by, and which are missing here.
 
-`python -m rlanything.domains.osworld.packages` prints those that are, for `make osworld`.
+`python -m rlanything_osworld.packages` prints those that are, for `make osworld`.
 """
 
 from __future__ import annotations

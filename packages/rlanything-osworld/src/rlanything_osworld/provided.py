@@ -25,16 +25,16 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.osworld.foreign_tree import LISTING, foreign_tree, window_script
-from rlanything.domains.osworld.guest.relay import join
-from rlanything.domains.osworld.machine import (
+from rlanything_osworld.foreign_tree import LISTING, foreign_tree, window_script
+from rlanything_osworld.guest.relay import join
+from rlanything_osworld.machine import (
     PORTS,
     DesktopLost,
     DesktopRefusal,
     NoAnswer,
     exchange,
 )
-from rlanything.domains.osworld.program import LineProgram, last_line
+from rlanything_osworld.program import LineProgram, last_line
 
 NAMESPACES = "namespaces"
 PROVIDERS = ("docker", "vmware", "virtualbox", "aws")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 from rlanything.domains.base import InvalidTask
-from rlanything.domains.osworld.families import FAMILIES
-from rlanything.domains.osworld.goals import with_goal
-from rlanything.domains.osworld.tasks import draft, generated_task, goals_of
 from rlanything.records import Task
+from rlanything_osworld.families import FAMILIES
+from rlanything_osworld.goals import with_goal
+from rlanything_osworld.tasks import draft, generated_task, goals_of
 
 _LINE = re.compile(r"[ \t]*(goal|hint):[ \t]*(\S+?)[.]?[ \t]*", re.ASCII | re.IGNORECASE)
 _HINTS = {"yes": True, "no": False, "none": False}

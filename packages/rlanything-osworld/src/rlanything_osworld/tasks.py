@@ -6,15 +6,15 @@ import random
 from collections.abc import Collection, Mapping
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.osworld.families import (
+from rlanything.records import Task
+from rlanything.seeds import dealt, derive
+from rlanything_osworld.families import (
     FAMILIES,
     HELD_OUT,
     DesktopDraft,
     DesktopFamily,
     DesktopGoal,
 )
-from rlanything.records import Task
-from rlanything.seeds import dealt, derive
 
 _TRAIN = tuple(each for each in FAMILIES.values() if each.application not in HELD_OUT)
 APPLICATIONS = tuple(dict.fromkeys(family.application for family in FAMILIES.values()))

@@ -11,13 +11,13 @@ import re
 from collections.abc import Sequence
 
 from rlanything.domains.base import Episode
-from rlanything.domains.osworld.actions import ACTION_MARKER
-from rlanything.domains.osworld.experts import WAIT, label_of, next_action
-from rlanything.domains.osworld.families import FAMILIES, calc, editor, files, writer
-from rlanything.domains.osworld.screen import LAUNCHER
-from rlanything.domains.osworld.tasks import draft, goal_of
-from rlanything.domains.teaching import Demonstrator, Exercise, StepPlan
 from rlanything.records import Completion, Direction, Step, Task
+from rlanything_nano.teaching import Demonstrator, Exercise, StepPlan
+from rlanything_osworld.actions import ACTION_MARKER
+from rlanything_osworld.experts import WAIT, label_of, next_action
+from rlanything_osworld.families import FAMILIES, calc, editor, files, writer
+from rlanything_osworld.screen import LAUNCHER
+from rlanything_osworld.tasks import draft, goal_of
 
 KEYS = "keys"
 """The thought before an action that is on no element."""

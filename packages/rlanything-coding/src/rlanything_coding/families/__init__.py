@@ -1,7 +1,7 @@
 """Embedded coding problems: families of short programs, with any number of tests and slips."""
 
-from rlanything.domains.coding.families.catalogue import DIFFICULTIES, OOD, TRAIN
-from rlanything.domains.coding.families.problem_generator import (
+from rlanything_coding.families.catalogue import DIFFICULTIES, OOD, TRAIN
+from rlanything_coding.families.problem_generator import (
     fresh_tests,
     make_problem,
     reference,

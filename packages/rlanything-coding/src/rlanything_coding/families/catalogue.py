@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import product
 from math import ceil
 
-from rlanything.domains.coding.families.blocks import Block, Constant
-from rlanything.domains.coding.families.readers import READERS, Reader
-from rlanything.domains.coding.families.spec import BLOCKS, Spec, Stage
+from rlanything_coding.families.blocks import Block, Constant
+from rlanything_coding.families.readers import READERS, Reader
+from rlanything_coding.families.spec import BLOCKS, Spec, Stage
 
 DIFFICULTIES = range(1, 6)
 _ADDED = {1: 0, 2: 1, 3: 1, 4: 2, 5: 2}

@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from rlanything.domains.coding.families.blocks import Block, Constant
-from rlanything.domains.coding.families.catalogue import OOD, easy_constants
-from rlanything.domains.coding.families.problem_generator import problem_of
-from rlanything.domains.coding.families.readers import READERS
-from rlanything.domains.coding.families.spec import BLOCKS, Spec, Stage
-from rlanything.domains.coding.problem import Problem
+from rlanything_coding.families.blocks import Block, Constant
+from rlanything_coding.families.catalogue import OOD, easy_constants
+from rlanything_coding.families.problem_generator import problem_of
+from rlanything_coding.families.readers import READERS
+from rlanything_coding.families.spec import BLOCKS, Spec, Stage
+from rlanything_coding.problem import Problem
 
 DRILL = "drill"
 """Stands in the place of a family's name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from rlanything.domains.coding.families.blocks import stage
+from rlanything_coding.families.blocks import stage
 
 _keep = partial(stage, "keep", "xs = [x for x in xs if ...]", takes="numbers")
 _map = partial(stage, "map", "xs = [... for x in xs]", takes="numbers")

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.coding.families.catalogue import (
+from rlanything.seeds import derive
+from rlanything_coding.families.catalogue import (
     DIFFICULTIES,
     FAMILIES,
     easy_constants,
 )
-from rlanything.domains.coding.families.programs import Program, output_of, text_of
-from rlanything.domains.coding.families.spec import Spec
-from rlanything.domains.coding.families.wording import question
-from rlanything.domains.coding.problem import Example, Problem
-from rlanything.seeds import derive
+from rlanything_coding.families.programs import Program, output_of, text_of
+from rlanything_coding.families.spec import Spec
+from rlanything_coding.families.wording import question
+from rlanything_coding.problem import Example, Problem
 
 _POOL = 8
 """Inputs to choose each test from."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from rlanything.domains.coding.families.blocks import Constant, Kind
+from rlanything_coding.families.blocks import Constant, Kind
 
 Draw: TypeAlias = Callable[[random.Random, int, Sequence[Constant]], str]
 """Maps (random source, difficulty, the constants of the problem) to an input."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlanything.domains.coding.families.blocks import VARIABLES, Block, Constant
-from rlanything.domains.coding.families.numbers import NUMBERS
-from rlanything.domains.coding.families.programs import Line, Program
-from rlanything.domains.coding.families.readers import READERS, Reader
-from rlanything.domains.coding.families.words import WORDS
+from rlanything_coding.families.blocks import VARIABLES, Block, Constant
+from rlanything_coding.families.numbers import NUMBERS
+from rlanything_coding.families.programs import Line, Program
+from rlanything_coding.families.readers import READERS, Reader
+from rlanything_coding.families.words import WORDS
 
 BLOCKS: dict[str, Block] = {block.name: block for block in (*NUMBERS, *WORDS)}
 

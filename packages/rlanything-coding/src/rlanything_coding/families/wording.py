@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from rlanything.domains.coding.families.spec import Spec
+from rlanything_coding.families.spec import Spec
 
 WAYS = 4
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from rlanything.domains.coding.families.blocks import stage
+from rlanything_coding.families.blocks import stage
 
 LETTERS = "eaotinsrlud"
 

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlanything.domains.bubblewrap import refusal
-from rlanything.domains.coding.sandbox.base import Job, Limits, SandboxUnavailable
-from rlanything.domains.coding.sandbox.interpreter import PACKAGES, interpreter
-from rlanything.domains.coding.sandbox.launch import box_command
-from rlanything.domains.coding.sandbox.seccomp import compile_filter
-from rlanything.domains.coding.sandbox.zygote import REPLY, REQUEST
+from rlanything_coding.sandbox.base import Job, Limits, SandboxUnavailable
+from rlanything_coding.sandbox.interpreter import PACKAGES, interpreter
+from rlanything_coding.sandbox.launch import box_command
+from rlanything_coding.sandbox.seccomp import compile_filter
+from rlanything_coding.sandbox.zygote import REPLY, REQUEST
 
 START_SECONDS = 60.0
 GRACE_SECONDS = 4.0

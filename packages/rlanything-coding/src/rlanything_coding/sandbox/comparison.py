@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from rlanything.domains.coding.sandbox.base import Job, Verdict
+from rlanything_coding.sandbox.base import Job, Verdict
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _LONGEST = 400

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from rlanything.domains.coding.sandbox.base import SandboxUnavailable
+from rlanything_coding.sandbox.base import SandboxUnavailable
 
 HOME = PurePosixPath("/python")
 LIBRARIES = HOME / "libraries"

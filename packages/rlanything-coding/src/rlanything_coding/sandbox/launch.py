@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlanything.domains.bubblewrap import ISOLATED, boxed, bubblewrap
-from rlanything.domains.coding.sandbox.base import SandboxUnavailable
-from rlanything.domains.coding.sandbox.interpreter import (
+from rlanything_coding.sandbox.base import SandboxUnavailable
+from rlanything_coding.sandbox.interpreter import (
     EXECUTABLE,
     LIBRARIES,
     PACKAGES,

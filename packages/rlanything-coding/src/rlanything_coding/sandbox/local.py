@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
-from rlanything.domains.coding.sandbox.base import CONTROL, Job, RunResult, Verdict
-from rlanything.domains.coding.sandbox.box import Box, BoxDied, Ended
-from rlanything.domains.coding.sandbox.comparison import kept, verdict_on
+from rlanything_coding.sandbox.base import CONTROL, Job, RunResult, Verdict
+from rlanything_coding.sandbox.box import Box, BoxDied, Ended
+from rlanything_coding.sandbox.comparison import kept, verdict_on
 
 TRIES = 3
 """Most tries of a run that somebody kills, or whose box dies."""
@@ -31,7 +31,7 @@ READY = (
 
 class LocalExecutor:
     """Runs programs on this machine, contained by bubblewrap, seccomp and resource limits: see
-    docs/sandbox.md.
+    packages/rlanything-coding/sandbox.md.
 
     boxes: runs at once; None: one per core. imports: packages of this environment that programs may
     use, loaded before the first run."""

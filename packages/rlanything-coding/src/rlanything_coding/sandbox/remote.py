@@ -15,15 +15,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rlanything.backoff import asked_seconds, backoff_seconds
-from rlanything.domains.coding.sandbox.base import (
+from rlanything.replies import BadReply, json_object, number, place, quoted
+from rlanything_coding.sandbox.base import (
     CONTROL,
     Job,
     RunResult,
     SandboxUnavailable,
     Verdict,
 )
-from rlanything.domains.coding.sandbox.comparison import kept, verdict_on
-from rlanything.replies import BadReply, json_object, number, place, quoted
+from rlanything_coding.sandbox.comparison import kept, verdict_on
 
 TRIES = 5
 GRACE_SECONDS = 20.0

@@ -25,8 +25,8 @@ from rlanything.domains.bpf import (
     of_architecture,
     packed,
 )
-from rlanything.domains.coding.sandbox.base import SandboxUnavailable
-from rlanything.domains.coding.sandbox.syscalls import ALLOWED, CHECKED
+from rlanything_coding.sandbox.base import SandboxUnavailable
+from rlanything_coding.sandbox.syscalls import ALLOWED, CHECKED
 
 Code = list[Instruction]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from rlanything.evaluation.programs import Bench, TaskPrograms, repaired
+from rlanything_coding.selection.programs import Bench, TaskPrograms, repaired
 
 ROUNDS = 4
 """Repairs of a program at most."""

@@ -1,49 +1,37 @@
-"""Test-time methods that choose or repair programs with the trained pair, and what they cost."""
+"""Test-time methods that choose or repair programs with the trained pair of policy and judge."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from rlanything.domains.base import ProgramDomain
-from rlanything.evaluation.alphacodium import alphacodium
-from rlanything.evaluation.mpsc import mpsc
-from rlanything.evaluation.programs import Method, RepairRequest, TaskPrograms
-from rlanything.evaluation.s_star import s_star
+from rlanything.domains.base import Domain, ProgramDomain
+from rlanything.evaluation.selection import Choice
 from rlanything.records import JudgedTrajectory, Task, Trajectory
 from rlanything.roles.baselines import FixedAgent
+from rlanything.roles.judges.base import Judge
 from rlanything.roles.judges.unit_test import UnitTestJudge, test_in
 from rlanything.roles.policy import LanguagePolicy
-from rlanything.rollout.episodes import RolloutRequest, rollout
+from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
-
-METHODS: Mapping[str, Method] = {"mpsc": mpsc, "alphacodium": alphacodium, "s-star": s_star}
-"""The methods beside best-of-N, by the name that `rlanything eval --select` knows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """The answers that models were asked for, over all tasks."""
-
-    attempts: int
-    """By the policy, before anything is chosen: N for each task."""
-    judgements: int
-    """By the judge: its scores, or the tests that it wrote."""
-    repairs: int = 0
-    """By the policy, programs written anew because they failed a test."""
+from rlanything_coding.selection.alphacodium import alphacodium
+from rlanything_coding.selection.mpsc import mpsc
+from rlanything_coding.selection.programs import Method, RepairRequest, TaskPrograms
+from rlanything_coding.selection.s_star import s_star
 
 
 class PairBench:
-    """A `Bench` of the policy and the judge of a run, which counts what they are asked."""
+    """A `Bench` of the policy and the judge of a run; counts what they are asked."""
 
     def __init__(
         self, domain: ProgramDomain, policy: LanguagePolicy, judge: UnitTestJudge, seed: int
     ) -> None:
         self._domain, self._policy, self._judge, self._seed = domain, policy, judge, seed
         self._written = 0
-        self.cost = Cost(0, 0)
+        self.judgements = 0
+        self.repairs = 0
 
     def repair(self, asked: Sequence[RepairRequest]) -> list[str]:
         """Returns the policy's next version of each program."""
@@ -56,8 +44,8 @@ class PairBench:
             )
             for request in asked
         ]
-        first = self.cost.repairs
-        self.cost = replace(self.cost, repairs=first + len(asked))
+        first = self.repairs
+        self.repairs += len(asked)
         seeds = [derive(self._seed, "repair", first + i) for i in range(len(asked))]
         return [each.answer for each in self._policy.answer(prompts, seeds)]
 
@@ -74,17 +62,8 @@ class PairBench:
         self._written += 1
         seed = derive(self._seed, "more tests", self._written)
         written = self._judge.write_tests(tasks, seed)
-        count = sum(map(len, written))
-        self.cost = replace(self.cost, judgements=self.cost.judgements + count)
+        self.judgements += sum(map(len, written))
         return [list(map(test_in, tests)) for tests in written]
-
-
-def judgements_of(judged: Sequence[JudgedTrajectory]) -> int:
-    """Returns how many answers of the judge these are: a test that several programs of a task share
-    is one."""
-    return len(
-        {id(each.completion) for attempt in judged for step in attempt.judgements for each in step}
-    )
 
 
 def chosen_programs(
@@ -127,3 +106,42 @@ def play_chosen(
     played = rollout(FixedAgent(chosen), environments, requests, 1, parallel_episodes)
     outcomes |= {each.task.id: each.outcome for each in played.trajectories}
     return outcomes, [task.id for task in played.unplayable]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSelector:
+    """A `Selector` that reads and repairs programs by the judge's unit tests."""
+
+    name: str
+    method: Method
+
+    def objection(self, domain: Domain, judge: Judge) -> str:
+        """Returns what the method lacks here; "" if it can be used."""
+        if isinstance(domain, ProgramDomain) and isinstance(judge, UnitTestJudge):
+            return ""
+        return "no judge that writes unit tests of programs, by which this method chooses"
+
+    def choose(
+        self,
+        judged: Sequence[JudgedTrajectory],
+        domain: Domain,
+        agent: Agent,
+        judge: Judge,
+        environments: EnvironmentPool,
+        parallel_episodes: int,
+        seed: int,
+    ) -> Choice:
+        """Chooses one program for each task, and plays those that were repaired."""
+        assert isinstance(domain, ProgramDomain)
+        assert isinstance(judge, UnitTestJudge)
+        assert isinstance(agent, LanguagePolicy)  # only a run or a recipe has a judge
+        bench = PairBench(domain, agent, judge, derive(seed, self.name))
+        chosen = chosen_programs(self.method, judged, bench)
+        attempts = [attempt.trajectory for attempt in judged]
+        outcomes, failed = play_chosen(chosen, attempts, environments, parallel_episodes)
+        return Choice(outcomes, failed, bench.judgements, bench.repairs)
+
+
+MPSC = ProgramSelector("mpsc", mpsc)
+ALPHACODIUM = ProgramSelector("alphacodium", alphacodium)
+S_STAR = ProgramSelector("s-star", s_star)

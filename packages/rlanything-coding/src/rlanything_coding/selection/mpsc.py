@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlanything.algorithm.feedback import Floats
-from rlanything.evaluation.programs import Bench, TaskPrograms
+from rlanything_coding.selection.programs import Bench, TaskPrograms
 
 ALPHA = 0.95
 """Weight of inter-consistency, where enough edges are there to be consistent."""

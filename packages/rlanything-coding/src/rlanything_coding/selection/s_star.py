@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from rlanything.evaluation.programs import Bench, TaskPrograms, repaired
+from rlanything_coding.selection.programs import Bench, TaskPrograms, repaired
 
 ROUNDS = 4
 """Repairs of a program at most."""

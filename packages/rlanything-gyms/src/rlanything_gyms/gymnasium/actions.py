@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
+from gymnasium import spaces
 from rlanything.domains.base import DomainError
-from rlanything.domains.ecosystem import action_names, actions_line
 from rlanything.strict_json import read_json
+from rlanything_gyms.ecosystem import action_names, actions_line
 
 _MOST_NUMBERS = 64
 """Discrete actions that are listed by their numbers where nobody names them."""

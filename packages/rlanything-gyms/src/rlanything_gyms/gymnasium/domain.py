@@ -7,12 +7,12 @@ from types import MappingProxyType
 from typing import Any
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.ecosystem import EcosystemDomain, EcosystemEnvironment, EpisodeRules
-from rlanything.domains.gymnasium.actions import ActionReader
-from rlanything.domains.gymnasium.game import GymnasiumGame, make_environment
-from rlanything.domains.gymnasium.rendering import Renderer, Rendering, check_observations
 from rlanything.domains.registry import named_function
 from rlanything.domains.winning import WinRule
+from rlanything_gyms.ecosystem import EcosystemDomain, EcosystemEnvironment, EpisodeRules
+from rlanything_gyms.gymnasium.actions import ActionReader
+from rlanything_gyms.gymnasium.game import GymnasiumGame, make_environment
+from rlanything_gyms.gymnasium.rendering import Renderer, Rendering, check_observations
 
 
 class GymnasiumDomain(EcosystemDomain):

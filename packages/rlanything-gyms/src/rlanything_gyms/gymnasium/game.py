@@ -6,15 +6,15 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import gymnasium
 from gymnasium.error import UnregisteredEnv
 
+import gymnasium
 from rlanything.domains.base import DomainError
-from rlanything.domains.ecosystem import GameTurn, silenced
-from rlanything.domains.gymnasium.actions import ActionReader, NoSuchAction
-from rlanything.domains.gymnasium.rendering import Renderer, Rendering, rendering_of
 from rlanything.plugins import PluginError, check_import
 from rlanything.records import Task
+from rlanything_gyms.ecosystem import GameTurn, silenced
+from rlanything_gyms.gymnasium.actions import ActionReader, NoSuchAction
+from rlanything_gyms.gymnasium.rendering import Renderer, Rendering, rendering_of
 
 Make = Callable[[Mapping[str, Any]], tuple[Any, Rendering]]
 """Makes the environment of a task's data, and says how it is shown."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
+from gymnasium import spaces
 from rlanything.domains.base import DomainError
 
 Renderer = Callable[[Any, Any], str]

@@ -8,21 +8,21 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.ecosystem import (
+from rlanything.domains.winning import WinRule
+from rlanything.records import Task
+from rlanything_gyms.ecosystem import (
     EcosystemDomain,
     EcosystemEnvironment,
     EpisodeRules,
     action_names,
     actions_line,
 )
-from rlanything.domains.openenv.game import (
+from rlanything_gyms.openenv.game import (
     ACTION,
     OpenEnvGame,
     OpenEnvSettings,
     ServerFault,
 )
-from rlanything.domains.winning import WinRule
-from rlanything.records import Task
 
 _MESSAGE = MappingProxyType({"message": ACTION})
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from openenv.core import GenericEnvClient
 
-from rlanything.domains.ecosystem import GameTurn
 from rlanything.records import Task
+from rlanything_gyms.ecosystem import GameTurn
 
 ACTION = "$action"
 """Where the policy's action belongs in the one that is sent."""

@@ -15,7 +15,9 @@ import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
 from rlanything.domains.base import DomainError, EpisodeError
-from rlanything.domains.ecosystem import (
+from rlanything.domains.winning import WinRule
+from rlanything.records import Step, Task
+from rlanything_gyms.ecosystem import (
     EcosystemDomain,
     EcosystemEnvironment,
     EpisodeRules,
@@ -24,8 +26,6 @@ from rlanything.domains.ecosystem import (
     silenced,
     split_seeds,
 )
-from rlanything.domains.winning import WinRule
-from rlanything.records import Step, Task
 
 _SHARES = MappingProxyType({"train": (0.0, 0.7), "tune": (0.7, 0.8), "in_domain": (0.8, 1.0)})
 """Which split a question belongs to, by its hash as a number from 0 to 1."""

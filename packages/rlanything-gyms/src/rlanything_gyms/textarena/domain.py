@@ -8,22 +8,22 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.ecosystem import (
+from rlanything.domains.winning import WinRule
+from rlanything.records import Task
+from rlanything_gyms.ecosystem import (
     EcosystemDomain,
     EcosystemEnvironment,
     EpisodeRules,
     action_names,
     actions_line,
 )
-from rlanything.domains.textarena.game import (
+from rlanything_gyms.textarena.game import (
     TextArenaGame,
     TextArenaSettings,
     make_game,
     offers_moves,
 )
-from rlanything.domains.textarena.opponents import Opponent, opponent_of
-from rlanything.domains.winning import WinRule
-from rlanything.records import Task
+from rlanything_gyms.textarena.opponents import Opponent, opponent_of
 
 
 class TextArenaDomain(EcosystemDomain):

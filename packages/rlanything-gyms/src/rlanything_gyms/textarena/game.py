@@ -13,10 +13,10 @@ from typing import Any, Literal
 import nltk
 
 from rlanything.domains.base import DomainError, EpisodeError
-from rlanything.domains.ecosystem import GameTurn, silenced
-from rlanything.domains.textarena.opponents import Opponent, listed_moves
 from rlanything.domains.winning import BadReward
 from rlanything.records import Task
+from rlanything_gyms.ecosystem import GameTurn, silenced
+from rlanything_gyms.textarena.opponents import Opponent, listed_moves
 
 MOST_MOVES = 1000
 """Moves of opponents in a row at which a game is taken for one that never comes to the policy."""

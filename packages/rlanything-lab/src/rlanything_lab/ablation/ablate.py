@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
-from rlanything.studies.ablation.arms import Arm, find_arms
-from rlanything.studies.ablation.figure import check_figure, draw
-from rlanything.studies.ablation.grid import (
+from rlanything_lab.ablation.arms import Arm, find_arms
+from rlanything_lab.ablation.figure import check_figure, draw
+from rlanything_lab.ablation.grid import (
     Cell,
     GridError,
     make_cells,
@@ -22,7 +22,7 @@ from rlanything.studies.ablation.grid import (
 )
 
 if TYPE_CHECKING:
-    from rlanything.studies.ablation.results import Results
+    from rlanything_lab.ablation.results import Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def ablate(request: AblationRequest, progress: Progress) -> Ablation:
     progress.log(f"{runs}, {parallel} at once, in {request.out}")
     failed = run_grid(request.recipe, cells, request.out, parallel, progress)
     # Only now: it loads torch, for which a grid has no use as long as it runs.
-    from rlanything.studies.ablation.results import results_of
+    from rlanything_lab.ablation.results import results_of
 
     results = results_of(arms, cells)
     if failed:
@@ -109,7 +109,7 @@ def _write(
     parallel: int,
 ) -> list[Path]:
     """Writes the page and the figure that the request asks for, and returns their paths."""
-    from rlanything.studies.ablation.page import Circumstances, write_page
+    from rlanything_lab.ablation.page import Circumstances, write_page
 
     written: list[Path] = []
     with ExitStack() as stack:

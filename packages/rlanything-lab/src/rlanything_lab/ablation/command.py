@@ -52,8 +52,8 @@ def ablate(
     The same command again keeps finished runs and continues interrupted ones.
     """
     from rlanything.config.shipped import find_recipe
-    from rlanything.studies.ablation.ablate import AblationRequest
-    from rlanything.studies.ablation.ablate import ablate as run_ablation
+    from rlanything_lab.ablation.ablate import AblationRequest
+    from rlanything_lab.ablation.ablate import ablate as run_ablation
 
     progress = Progress(Terminal(stderr=True))
     file = find_recipe(recipe)
@@ -72,7 +72,7 @@ def ablate(
         ),
         progress,
     )
-    from rlanything.studies.ablation.table import difference_lines, terminal, value_lines
+    from rlanything_lab.ablation.table import difference_lines, terminal, value_lines
 
     if as_json:
         write_json(result.to_json())

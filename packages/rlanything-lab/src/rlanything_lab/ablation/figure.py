@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlanything.runs.store.store import Store
-from rlanything.studies.ablation.curves import mean_curve, metric
-from rlanything.studies.ablation.grid import GridError
+from rlanything_lab.ablation.curves import mean_curve, metric
+from rlanything_lab.ablation.grid import GridError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import SubFigure
 
-    from rlanything.studies.ablation.results import Results
+    from rlanything_lab.ablation.results import Results
 
 SHOWN = {
     "rollouts/success": "rollouts won",

@@ -35,7 +35,7 @@ from rlanything.runs.refusals import check_feedback, on_judged_steps
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
-from rlanything.studies.ablation.arms import Arm
+from rlanything_lab.ablation.arms import Arm
 
 COMMAND = (sys.executable, "-P", "-m", "rlanything.cli")
 """The command that trains and resumes a run; files of the folder it works in hide no module."""

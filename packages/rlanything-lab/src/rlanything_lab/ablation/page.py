@@ -15,12 +15,12 @@ import torch
 import transformers
 
 from rlanything.runs.store.store import Store
-from rlanything.studies.ablation.arms import Arm
-from rlanything.studies.ablation.curves import curve_names, mean_curve, write_curves
-from rlanything.studies.ablation.grid import Cell
-from rlanything.studies.ablation.results import Results
-from rlanything.studies.ablation.table import difference_lines, gain_lines, markdown, value_lines
 from rlanything.version import __version__
+from rlanything_lab.ablation.arms import Arm
+from rlanything_lab.ablation.curves import curve_names, mean_curve, write_curves
+from rlanything_lab.ablation.grid import Cell
+from rlanything_lab.ablation.results import Results
+from rlanything_lab.ablation.table import difference_lines, gain_lines, markdown, value_lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD
 from rlanything.evaluation.success import widened
 from rlanything.roles.judges.unit_test import DETECT, UT
 from rlanything.runs.store.store import Store
-from rlanything.studies.ablation.arms import Arm
-from rlanything.studies.ablation.grid import Cell
+from rlanything_lab.ablation.arms import Arm
+from rlanything_lab.ablation.grid import Cell
 
 BEFORE = "before optimization"
 

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from rlanything.evaluation.intervals import Interval
 from rlanything.runs.summary import percent, points
-from rlanything.studies.ablation.results import Results
+from rlanything_lab.ablation.results import Results
 
 Lines = list[list[str]]
 """Cells, a list for each row; the first has the heads."""

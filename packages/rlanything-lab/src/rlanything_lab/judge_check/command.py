@@ -19,7 +19,7 @@ def judge_check(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Corrupt recorded steps and count how often the judge notices, before and after training."""
-    from rlanything.studies.judge_check.run_check import check_judge
+    from rlanything_lab.judge_check.run_check import check_judge
 
     progress = Progress(Terminal(stderr=True))
     result = check_judge(run, episodes, progress, allow_code=allow_code)

@@ -20,7 +20,7 @@ from rlanything.progress import Progress
 from rlanything.records import Step, Trajectory
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.seeds import derive
-from rlanything.studies.judge_check.corruptions import (
+from rlanything_lab.judge_check.corruptions import (
     CORRUPTIONS,
     Place,
     forge_result,

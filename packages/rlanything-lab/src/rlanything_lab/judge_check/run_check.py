@@ -26,7 +26,7 @@ from rlanything.runs.recovery import last_position
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent, points
 from rlanything.seeds import derive
-from rlanything.studies.judge_check.judge_check import MEASURES, draw, evaluate
+from rlanything_lab.judge_check.judge_check import MEASURES, draw, evaluate
 
 STEPS_PER_EPISODE = 4
 """Steps of one episode are much alike: more episodes say more than more steps."""

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.miniwob.experts import (
+from rlanything.records import Step, Task
+from rlanything_miniwob.experts import (
     choosing,
     clicking,
     colors,
@@ -16,9 +17,8 @@ from rlanything.domains.miniwob.experts import (
     searching,
     sliders,
 )
-from rlanything.domains.miniwob.experts.base import Expert
-from rlanything.domains.miniwob.screen import read
-from rlanything.records import Step, Task
+from rlanything_miniwob.experts.base import Expert
+from rlanything_miniwob.screen import read
 
 _THEMES = (
     choosing,

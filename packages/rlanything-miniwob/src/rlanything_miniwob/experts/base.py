@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from rlanything.domains.miniwob.screen import Element
+from rlanything_miniwob.screen import Element
 
 Screen: TypeAlias = Sequence[Element]
 Done: TypeAlias = Sequence[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from rlanything.domains.miniwob.experts.base import (
+from rlanything_miniwob.experts.base import (
     Done,
     Expert,
     Screen,
@@ -19,8 +19,8 @@ from rlanything.domains.miniwob.experts.base import (
     submit,
     tick,
 )
-from rlanything.domains.miniwob.experts.words import same_meaning
-from rlanything.domains.miniwob.screen import Element
+from rlanything_miniwob.experts.words import same_meaning
+from rlanything_miniwob.screen import Element
 
 OPEN_LIST = "▾"
 

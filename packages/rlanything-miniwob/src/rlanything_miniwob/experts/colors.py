@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlanything.domains.miniwob.experts.base import (
+from rlanything_miniwob.experts.base import (
     Done,
     Expert,
     Screen,

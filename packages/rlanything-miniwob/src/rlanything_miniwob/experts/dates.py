@@ -5,7 +5,7 @@ from __future__ import annotations
 import calendar
 import re
 
-from rlanything.domains.miniwob.experts.base import (
+from rlanything_miniwob.experts.base import (
     Done,
     Expert,
     Screen,

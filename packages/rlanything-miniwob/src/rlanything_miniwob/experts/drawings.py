@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rlanything.domains.miniwob.experts.base import (
+from rlanything_miniwob.experts.base import (
     Done,
     Expert,
     Screen,
@@ -12,7 +12,7 @@ from rlanything.domains.miniwob.experts.base import (
     of_role,
     saying,
 )
-from rlanything.domains.miniwob.screen import Element
+from rlanything_miniwob.screen import Element
 
 SHAPES = {"circle": "circle", "rect": "rectangle", "polygon": "triangle"}
 SIZES = {"small": "10px", "large": "20px"}

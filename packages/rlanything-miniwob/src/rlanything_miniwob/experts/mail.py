@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlanything.domains.miniwob.experts.base import (
+from rlanything_miniwob.experts.base import (
     Done,
     Expert,
     Screen,
@@ -15,7 +15,7 @@ from rlanything.domains.miniwob.experts.base import (
     quoted,
     saying,
 )
-from rlanything.domains.miniwob.screen import Element
+from rlanything_miniwob.screen import Element
 
 NAME = r"([A-Z][\w-]+(?: [A-Z][\w-]+)?)"
 SENDER = (rf"(?:by|from) {NAME}", rf"{NAME} sent", rf"{NAME} wants his or her")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rlanything.domains.miniwob.experts.base import (
+from rlanything_miniwob.experts.base import (
     Done,
     Expert,
     Screen,
@@ -12,7 +12,7 @@ from rlanything.domains.miniwob.experts.base import (
     part,
     submit,
 )
-from rlanything.domains.miniwob.screen import Element
+from rlanything_miniwob.screen import Element
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlanything.domains.miniwob.experts.base import (
+from rlanything_miniwob.experts.base import (
     Done,
     Expert,
     Screen,
@@ -15,7 +15,7 @@ from rlanything.domains.miniwob.experts.base import (
     submit,
     tick,
 )
-from rlanything.domains.miniwob.screen import Element
+from rlanything_miniwob.screen import Element
 
 BUTTONS = ("reply", "retweet", "like", "share", "more")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rlanything.domains.miniwob.experts.base import (
+from rlanything_miniwob.experts.base import (
     Done,
     Expert,
     Screen,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from rlanything.domains.miniwob.experts.base import (
+from rlanything_miniwob.experts.base import (
     Done,
     Expert,
     Screen,
@@ -16,7 +16,7 @@ from rlanything.domains.miniwob.experts.base import (
     submit,
     tick,
 )
-from rlanything.domains.miniwob.screen import Element
+from rlanything_miniwob.screen import Element
 
 LEAP = 5
 """PageUp and PageDown go this part of the way between the ends."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from rlanything.domains.osworld.families import browser, calc, editor, files, impress, writer
-from rlanything.domains.osworld.families.base import DesktopDraft, DesktopFamily, DesktopGoal, Move
+from rlanything_osworld.families import browser, calc, editor, files, impress, writer
+from rlanything_osworld.families.base import DesktopDraft, DesktopFamily, DesktopGoal, Move
 
 _ALL = (
     *editor.FAMILIES,

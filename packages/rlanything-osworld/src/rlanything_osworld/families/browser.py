@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from rlanything.domains.osworld.families.base import (
+from rlanything_osworld.families.base import (
     DESKTOP,
     DesktopDraft,
     DesktopFamily,

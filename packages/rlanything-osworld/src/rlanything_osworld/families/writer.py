@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from rlanything.domains.osworld.families.base import (
+from rlanything_osworld.families.base import (
     DESKTOP,
     DesktopDraft,
     DesktopFamily,

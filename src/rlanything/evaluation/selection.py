@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from rlanything.algorithm.feedback import mean_score
+from rlanything.domains.base import Domain
 from rlanything.evaluation.intervals import Interval, mean_over_tasks, paired_difference
 from rlanything.evaluation.success import widened
 from rlanything.records import JudgedTrajectory, Trajectory
+from rlanything.roles.judges.base import Judge
+from rlanything.rollout.episodes import Agent
+from rlanything.rollout.workers import EnvironmentPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,61 @@ class Selection:
     """The second minus the first, paired by task."""
     possible: float
     """The share of tasks that some attempt won: no choice without a repair can be better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The answers that models were asked for, over all tasks."""
+
+    attempts: int
+    """Responses of the policy before anything is chosen: N for each task."""
+    judgements: int
+    """Answers of the judge: scores, or the tests that it wrote."""
+    repairs: int = 0
+    """Programs that the policy wrote again because they failed a test."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The result of a test-time method over all tasks."""
+
+    outcomes: dict[str, int]
+    """Outcome of the chosen response, by task."""
+    unplayable: list[str]
+    """Tasks whose chosen response could not be played."""
+    judgements: int
+    """Answers that the judge gave besides the first ones."""
+    repairs: int
+    """Responses that the policy gave besides the attempts."""
+
+
+class Selector(Protocol):
+    """A test-time method that chooses or repairs one of several attempts at a task: a plug-in of
+    the group `rlanything.selections`, by the name that `rlanything eval --select` knows."""
+
+    def objection(self, domain: Domain, judge: Judge) -> str:
+        """Returns what the method lacks here; "" if it can be used."""
+        ...
+
+    def choose(
+        self,
+        judged: Sequence[JudgedTrajectory],
+        domain: Domain,
+        agent: Agent,
+        judge: Judge,
+        environments: EnvironmentPool,
+        parallel_episodes: int,
+        seed: int,
+    ) -> Choice:
+        """Chooses from judged attempts, without reading outcomes, and plays what is new."""
+        ...
+
+
+def judgements_of(judged: Sequence[JudgedTrajectory]) -> int:
+    """Returns the number of answers of the judge; a test that programs share counts once."""
+    return len(
+        {id(each.completion) for attempt in judged for step in attempt.judgements for each in step}
+    )
 
 
 def best_of_n(

@@ -1,0 +1,1 @@
+"""Environments of other ecosystems for rlanything: Gymnasium, OpenEnv, Reasoning Gym, TextArena."""
