@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Every other distribution of this repository; rlanything-gyms takes an extra.
+NEIGHBOURS := $(filter-out %-gyms,$(wildcard packages/*))
 
 # No input: on a machine without a terminal a question would hang the build.
 INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \
@@ -17,7 +19,7 @@ help: ## list the targets
 setup: $(STAMP) ## create .venv with everything pinned in constraints.txt
 
 # The build of the planner calls plain `python`, which a machine may only have inside .venv.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt $(wildcard packages/*/pyproject.toml)
 	@$(MAKE) --no-print-directory toolchain
 	@echo "[1/5] virtual environment"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
@@ -28,7 +30,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(INSTALL) --build-constraint constraints.txt \
 	  fast-downward-textworld jericho
 	@echo "[4/5] rlanything and everything else"
-	@$(INSTALL) --build-constraint constraints.txt --editable '.[alfworld,coding,gui,dev]'
+	@$(INSTALL) --build-constraint constraints.txt --editable '.[dev]' \
+	  $(NEIGHBOURS:%=--editable %) --editable 'packages/rlanything-gyms[gymnasium]'
 	@echo "[5/5] leaving debug symbols out of the planner's library (34 MB -> 1 MB a game)"
 	@strip $(VENV)/lib/python3*/site-packages/fast_downward/*.so
 	@touch $@
@@ -69,38 +72,38 @@ osworld: setup ## install what desktop tasks need (the packages as root; elsewhe
 	else echo "please install: $$missing" >&2; exit 1; fi
 
 quickstart: setup ## run the closed loop on two CPU cores, in under ten minutes
-	$(BIN)/rlanything train recipes/quickstart.yaml
+	$(BIN)/rlanything train quickstart
 
 # 25 runs of the quickstart, two at a time on two cores. What is there already in runs/evidence is kept,
 # so it may be stopped; for figures from nothing that folder must be away.
 evidence: setup ## rewrite benchmarks/ablation.md: five arms, five seeds, AlfWorld-nano (about three hours)
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms components --seeds 5 \
+	$(BIN)/rlanything ablate quickstart --arms components --seeds 5 \
 	  --out runs/evidence --page benchmarks/ablation.md --figure benchmarks/ablation.svg
 	$(BIN)/python benchmarks/signals.py runs/evidence/outcome_only runs/evidence/policy \
 	  runs/evidence/policy_judge runs/evidence/judge_only runs/evidence/policy_judge_env
 
 # Beside the arm that `make evidence` has.
 remedies: setup ## rewrite benchmarks/remedies.md: what keeps the judge from one answer, five seeds (over an hour more)
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms policy_judge_env,plain,anchored,balanced_anchored --seeds 5 \
+	$(BIN)/rlanything ablate quickstart --arms policy_judge_env,plain,anchored,balanced_anchored --seeds 5 \
 	  --out runs/evidence --page benchmarks/remedies.md --figure benchmarks/remedies.svg
 
 # The paper's section 3.2.6, in the same folder: the judge that everything together has trained.
 judge-alone: setup ## rewrite benchmarks/judge-alone.md: a trained judge alone against outcomes, five seeds (over an hour)
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms judge_alone --seeds 5 \
+	$(BIN)/rlanything ablate quickstart --arms judge_alone --seeds 5 \
 	  --out runs/evidence --page benchmarks/judge-alone.md
 	$(BIN)/python benchmarks/signals.py runs/evidence/outcome_only runs/evidence/policy_judge_env \
 	  runs/evidence/optimized_judge_only --out benchmarks/judge-alone-signals.md
 
 # The paper's Table 2, and what else a step may be compared with.
 lambda: setup ## rewrite benchmarks/lambda.md and comparison.md: three seeds (under two hours)
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms lambda --seeds 3 \
+	$(BIN)/rlanything ablate quickstart --arms lambda --seeds 3 \
 	  --out runs/evidence --page benchmarks/lambda.md
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --arms comparison --seeds 3 \
+	$(BIN)/rlanything ablate quickstart --arms comparison --seeds 3 \
 	  --out runs/evidence --page benchmarks/comparison.md
 
 # Four times the quickstart's iterations.
 at-length: setup ## rewrite benchmarks/at-length*.md, judges-at-length.md: 28 iterations, five arms, three seeds (over two hours)
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 3 \
+	$(BIN)/rlanything ablate quickstart --seeds 3 \
 	  --arms components loop.iterations=28 checkpoints.every=14 \
 	  --out runs/length --page benchmarks/at-length.md
 	$(BIN)/python benchmarks/judges.py at-length
@@ -110,21 +113,21 @@ at-length: setup ## rewrite benchmarks/at-length*.md, judges-at-length.md: 28 it
 
 # Outcomes as all tests or nothing stand beside the share of them: Eq. 1 has the former.
 coding-arms: setup ## rewrite benchmarks/coding-arms.md: what each part brings in coding, three seeds (an hour and a half)
-	$(BIN)/rlanything ablate recipes/coding-nano.yaml --seeds 3 --arms outcome_only \
+	$(BIN)/rlanything ablate coding-nano --seeds 3 --arms outcome_only \
 	  --arms "all_or_nothing:feedback.policy_reward=integrated,feedback.policy_lambda=0,judge.train=false,curriculum.adapt_tasks=false" \
 	  --arms policy,policy_judge,policy_judge_env \
 	  --arms as_in_the_paper:feedback.policy_reward=outcome --arms judge_only \
 	  --out runs/coding --page benchmarks/coding-arms.md
 
 web-arms: setup ## rewrite benchmarks/miniwob-arms*.md: what each part brings on web pages, five seeds (two hours and a half)
-	$(BIN)/rlanything ablate recipes/miniwob-nano.yaml --seeds 5 \
+	$(BIN)/rlanything ablate miniwob-nano --seeds 5 \
 	  --arms outcome_only,policy,policy_judge,policy_judge_env \
 	  --out runs/web --page benchmarks/miniwob-arms.md
 	$(BIN)/python benchmarks/signals.py runs/web/outcome_only runs/web/policy runs/web/policy_judge \
 	  runs/web/policy_judge_env --out benchmarks/miniwob-arms-signals.md
 
 desktop-arms: osworld ## rewrite benchmarks/osworld-arms.md, osworld-signals.md: what each part brings on a desktop, three seeds (four hours)
-	$(BIN)/rlanything ablate recipes/osworld-nano.yaml --seeds 3 \
+	$(BIN)/rlanything ablate osworld-nano --seeds 3 \
 	  --arms outcome_only,policy,policy_judge,policy_judge_env \
 	  --out runs/desktop --page benchmarks/osworld-arms.md
 	$(BIN)/python benchmarks/signals.py runs/desktop/outcome_only runs/desktop/policy \
@@ -136,7 +139,7 @@ judges: setup ## rewrite benchmarks/judges.md, from the runs of judge-alone (hal
 # What a judge is worth where outcomes say little. Resumed like `make evidence`.
 HARD := loop.max_steps=8 loop.iterations=6 evaluation.episodes=240
 FLAWED := domain.name=benchmarks.flawed:FlawedOutcomes
-STUDY := $(BIN)/rlanything ablate recipes/quickstart.yaml --arms outcome_only,policy \
+STUDY := $(BIN)/rlanything ablate quickstart --arms outcome_only,policy \
   --arms "policy_open_window:feedback.policy_reward=integrated,judge.train=false,curriculum.adapt_tasks=false,feedback.policy_window=[0, 1]" \
   --arms policy_judge
 # A judge that is made up, so often right: what the loop's own judge could bring at best.
@@ -153,18 +156,18 @@ judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes
 	$(STUDY) --seeds 20 --out runs/hard --page benchmarks/judge-pays-hard.md $(HARD)
 	$(BIN)/python benchmarks/signals.py runs/hard/outcome_only runs/hard/policy \
 	  runs/hard/policy_open_window runs/hard/policy_judge --out benchmarks/judge-pays-signals.md
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 20 --arms outcome_only,policy \
+	$(BIN)/rlanything ablate quickstart --seeds 20 --arms outcome_only,policy \
 	  $(RIGHT_80) $(RIGHT_100) --out runs/hard --page benchmarks/judge-pays-ceiling.md $(HARD)
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 5 --arms outcome_only \
+	$(BIN)/rlanything ablate quickstart --seeds 5 --arms outcome_only \
 	  $(RIGHT_100) --arms policy,policy_judge --out runs/long \
 	  --page benchmarks/judge-pays-long.md $(LONG)
 	$(BIN)/python benchmarks/signals.py runs/long/outcome_only runs/long/right_100 \
 	  runs/long/policy_judge runs/long/policy --out benchmarks/judge-pays-long-signals.md
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 5 --arms outcome_only,policy_judge_env \
+	$(BIN)/rlanything ablate quickstart --seeds 5 --arms outcome_only,policy_judge_env \
 	  --out runs/long --page benchmarks/judge-pays-long-tasks.md $(LONG)
 	$(BIN)/python benchmarks/signals.py runs/long/outcome_only runs/long/policy_judge_env \
 	  --out benchmarks/judge-pays-long-tasks-signals.md
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 1 --arms policy_judge_env,controls \
+	$(BIN)/rlanything ablate quickstart --seeds 1 --arms policy_judge_env,controls \
 	  --out runs/long --page benchmarks/judge-pays-long-controls.md $(LONG)
 	$(STUDY) --out runs/wrong --page benchmarks/judge-pays-wrong.md $(HARD) \
 	  $(FLAWED) "domain.options={max_steps: 8, wrong: 0.2}"
@@ -174,7 +177,7 @@ judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes
 	  loop.tasks_per_iteration=64 loop.rollouts_per_task=2
 	$(STUDY) --out runs/fours --page benchmarks/judge-pays-fours.md $(HARD) \
 	  loop.tasks_per_iteration=32 loop.rollouts_per_task=4
-	$(BIN)/rlanything ablate recipes/quickstart.yaml --seeds 5 --arms policy_judge_env \
+	$(BIN)/rlanything ablate quickstart --seeds 5 --arms policy_judge_env \
 	  --arms "wrong_everything:$(EVERYTHING),domain.options={max_steps: 8, wrong: 0.2}" \
 	  --arms "missing_everything:$(EVERYTHING),domain.options={max_steps: 8, missing: 0.75}" \
 	  --arms "pairs_everything:$(EVERYTHING),loop.tasks_per_iteration=64,loop.rollouts_per_task=2" \
@@ -203,7 +206,8 @@ $(VERSIONS:%=%/.installed): %/.installed: pyproject.toml
 	@sed -n '/^dependencies = /,/^]/s/^ *"\([A-Za-z_]*\)>=\([0-9.]*\).*/\1==\2/p' pyproject.toml \
 	  | grep -v '^torch=' > $*/bounds.txt
 	@$*/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
-	  $$(grep '^torch=' constraints.txt) $(BOUNDS) --editable '.[agent]' hypothesis pytest pytest-timeout
+	  $$(grep '^torch=' constraints.txt) $(BOUNDS) --editable . --editable packages/rlanything-agent \
+	  hypothesis pytest pytest-timeout
 	@touch $@
 
 test-newest test-oldest: test-%: .venv-%/.installed ## the first steps of a user with the newest / the oldest versions
@@ -250,7 +254,7 @@ $(VLLM)/.installed: requirements-vllm.txt pyproject.toml constraints.txt
 	@PATH="$(CURDIR)/$(VLLM)/bin:$$PATH" $(VLLM_INSTALL) --build-constraint constraints.txt \
 	  --requirement requirements-vllm.txt
 	@echo "[3/3] rlanything"
-	@$(VLLM_INSTALL) --build-constraint constraints.txt --editable .
+	@$(VLLM_INSTALL) --build-constraint constraints.txt --editable . --editable packages/rlanything-alfworld
 	@$(VLLM)/bin/python tests/helpers/lone_torchvision.py
 	@touch $@
 
@@ -266,11 +270,11 @@ bench-vllm: $(VLLM)/.smollm2 ## the embedded engine against vLLM: rewrites bench
 
 # desktop_env and what its evaluators import want versions of their own, and 1.2 GB.
 OSWORLD := .venv-osworld
-$(OSWORLD)/.installed: requirements-osworld.txt
+$(OSWORLD)/.installed: packages/rlanything-osworld/requirements-osworld.txt
 	@echo "desktop-env, in an environment of its own"
 	@$(PYTHON) -m venv --clear $(OSWORLD)
 	@$(OSWORLD)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps \
-	  --requirement requirements-osworld.txt
+	  --requirement $<
 	@touch $@
 
 osworld: $(OSWORLD)/.installed
@@ -345,20 +349,20 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (over te
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/agent.py --out benchmarks/agent.md
 	$(BIN)/python benchmarks/miniwob_pages.py
-	$(BIN)/python benchmarks/learning.py recipes/miniwob-nano.yaml --controls --parallel 2 --page miniwob
+	$(BIN)/python benchmarks/learning.py miniwob-nano --controls --parallel 2 --page miniwob
 	$(BIN)/python benchmarks/miniwob_speed.py
-	$(BIN)/python benchmarks/learning.py recipes/osworld-nano.yaml --controls --page osworld-nano
+	$(BIN)/python benchmarks/learning.py osworld-nano --controls --page osworld-nano
 	$(BIN)/python benchmarks/osworld_speed.py
 	$(BIN)/rlanything nano build --domain guess:Guess
-	$(BIN)/python benchmarks/learning.py examples/guess-nano.yaml --controls
-	$(BIN)/python benchmarks/learning.py examples/guess-smollm2.yaml --seeds 0 1 2 --controls --parallel 2
-	$(BIN)/rlanything ablate examples/guess-smollm2.yaml --seeds 2 --first-seed 1 --parallel 2 \
+	$(BIN)/python benchmarks/learning.py guess-nano --controls
+	$(BIN)/python benchmarks/learning.py guess-smollm2 --seeds 0 1 2 --controls --parallel 2
+	$(BIN)/rlanything ablate guess-smollm2 --seeds 2 --first-seed 1 --parallel 2 \
 	  --arms shuffled_alone:loop.shuffle_advantages=true --out runs/guess --page benchmarks/guess-smollm2-shuffled.md
-	$(BIN)/python benchmarks/learning.py examples/alfworld-smollm2.yaml --seeds 3 4 5 6 7 --controls --parallel 2 \
+	$(BIN)/python benchmarks/learning.py alfworld-smollm2 --seeds 3 4 5 6 7 --controls --parallel 2 \
 	  --keep runs/alfworld-smollm2
 	$(BIN)/python benchmarks/signals.py runs/alfworld-smollm2 --out benchmarks/alfworld-smollm2-signals.md
 	$(BIN)/python benchmarks/checkpointing.py packages/rlanything-alfworld/src/rlanything_alfworld/models/nano/policy
 	$(BIN)/python benchmarks/plan.py
-	$(BIN)/python benchmarks/learning.py recipes/quickstart.yaml --controls
-	$(BIN)/python benchmarks/learning.py recipes/alfworld-nano.yaml --seeds 0
-	$(BIN)/python benchmarks/learning.py recipes/coding-nano.yaml --seeds 0 1 2 --controls --parallel 3 --page coding
+	$(BIN)/python benchmarks/learning.py quickstart --controls
+	$(BIN)/python benchmarks/learning.py alfworld-nano --seeds 0
+	$(BIN)/python benchmarks/learning.py coding-nano --seeds 0 1 2 --controls --parallel 3 --page coding

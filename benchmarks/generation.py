@@ -24,6 +24,7 @@ import transformers
 from rich.progress import track
 
 from rlanything.config.recipe import Recipe, load_recipe
+from rlanything.config.shipped import shipped_files
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Request, Sampling
@@ -40,7 +41,7 @@ from rlanything.runs.build import RunComponents, build_components, build_policy
 from rlanything.seeds import derive
 
 HERE = Path(__file__).parent
-RECIPE = HERE.parent / "recipes" / "quickstart.yaml"
+RECIPE = shipped_files()["quickstart"]
 REPORT = HERE / "generation.md"
 ITERATION = 1
 

@@ -21,11 +21,12 @@ from learner_steps.page import page, table
 from rich.console import Console
 
 from rlanything.config.recipe import RecipeError, load_recipe
+from rlanything.config.shipped import shipped_files
 from rlanything.domains.base import DomainError
 from rlanything.engines.hf.model import ModelError
 from rlanything.progress import Progress
 
-RECIPE = Path(__file__).parent.parent / "recipes" / "quickstart.yaml"
+RECIPE = shipped_files()["quickstart"]
 
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:

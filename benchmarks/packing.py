@@ -19,10 +19,11 @@ from pathlib import Path
 import torch
 import transformers
 
+from rlanything.config.shipped import shipped_files
 from rlanything.runs.store.store import Store
 
 HERE = Path(__file__).parent
-RECIPE = HERE.parent / "recipes" / "quickstart.yaml"
+RECIPE = shipped_files()["quickstart"]
 WAYS = ("shared", "padded")
 SETTINGS = ("evaluation.episodes=120", "evaluation.judged_episodes=32")
 METRICS = {
@@ -81,7 +82,7 @@ def report(
         f"`python benchmarks/packing.py --seeds {' '.join(map(str, seeds))} --iterations "
         f"{iterations}`, python {platform.python_version()}, torch {torch.__version__}, "
         f"transformers {transformers.__version__}, {platform.machine()}, two cores. The recipe is "
-        f"`recipes/quickstart.yaml` with `loop.iterations={iterations} {' '.join(SETTINGS)}`, and "
+        f"`quickstart` with `loop.iterations={iterations} {' '.join(SETTINGS)}`, and "
         "`packing: shared` or `padded` for policy and judge.",
         "",
         "## Seconds",

@@ -28,6 +28,7 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.shipped import shipped_files
 from rlanything.domains.base import DomainError
 from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Sampling
@@ -38,7 +39,7 @@ from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_components
 from rlanything.seeds import derive
 
-RECIPE = Path(__file__).parent.parent / "recipes" / "quickstart.yaml"
+RECIPE = shipped_files()["quickstart"]
 ALTERNATIONS = 8
 COMPARABLE = (
     # TRL knows no restricted choices.

@@ -2,7 +2,7 @@
 
     python benchmarks/plan.py [recipe.yaml] [section.key=value ...]
 
-Plans a recipe (recipes/tiny.yaml if none is named) on this machine, trains it, and compares tokens,
+Plans a recipe (tiny if none is named) on this machine, trains it, and compares tokens,
 seconds and memory of every iteration with the plan.
 """
 
@@ -16,12 +16,13 @@ from pathlib import Path
 from rich.console import Console
 
 from rlanything.config.recipe import load_recipe
+from rlanything.config.shipped import shipped_files
 from rlanything.planning.plan import Plan, make_plan
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
 
-TINY = Path(__file__).parent.parent / "recipes" / "tiny.yaml"
+TINY = shipped_files()["tiny"]
 METRICS = {
     "rollouts/episodes": "episodes",
     "rollouts/steps": "steps",

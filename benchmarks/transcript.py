@@ -1,5 +1,5 @@
-"""Writes the AlfWorld package's transcript.md: all that is asked and answered about one episode with the
-prompts of alfworld-qwen2.5-7b.
+"""Writes the transcript of the AlfWorld package: all that is asked and answered about one episode
+with the prompts of alfworld-qwen2.5-7b.
 
     python benchmarks/transcript.py > packages/rlanything-alfworld/transcript.md
 
@@ -41,7 +41,7 @@ HEAD = f"""\
 # A transcript with the paper's recipe
 
 Written by `python benchmarks/transcript.py`: one episode of {TURNS} turns with the options of
-[`{RECIPE}`](../recipes/{RECIPE}.yaml), on a generated game.
+[`{RECIPE}`](src/rlanything_alfworld/recipes/{RECIPE}.yaml), on a generated game.
 The words of the answers are those of a random model of two layers and mean nothing; what must be
 read (`\\boxed{{...}}`, a goal) the script
 puts behind them: a number, a number that is not in the list, a command in its own words. Real

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.paths import RECIPES, ROOT, SOURCE
+from helpers.paths import ROOT, SOURCE
+from rlanything.config.shipped import shipped_files
 
 DOCUMENTATION = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 WRAPPED = [page for page in DOCUMENTATION if page.name != "alfworld-transcript.md"]
@@ -93,7 +94,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("recipe", shipped_files().values(), ids=lambda path: path.stem)
 def test_a_recipe_begins_with_a_sentence_that_says_what_it_is(recipe: Path) -> None:
     first, *lines = recipe.read_text(encoding="utf-8").splitlines()
     assert re.fullmatch(r"# [A-Z].{20,88}\.", first)

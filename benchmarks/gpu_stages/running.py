@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from rich.console import Console
 from gpu_stages.checks import Bench, Check, Missing, at_most
 from gpu_stages.made_up import random_model
 from rlanything.config.engines import EngineSetting
+from rlanything.config.shipped import shipped_files
 from rlanything.domains.base import DomainError
 from rlanything.engines.base import Engine, Request, Sampling
 from rlanything.engines.hf.embedded import embedded_engine
@@ -26,7 +26,6 @@ from rlanything.records import Completion, Sample
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
 
-RECIPES = Path(__file__).parent.parent.parent / "recipes"
 WAKES = 5
 
 
@@ -112,13 +111,13 @@ def tokens_of(engine: Engine, bench: Bench, sampling: Sampling) -> list[tuple[in
 
 
 def quickstart(bench: Bench) -> list[Check]:
-    """An iteration of the quickstart, every role on the device; `recipes/tiny.yaml` where dry."""
+    """An iteration of the quickstart, every role on the device; tiny where dry."""
     given: list[str] = [f"run_dir={bench.folder}/run", "loop.iterations=1", "cluster.seats=1"]
     given += [f"{role}.device={bench.device}" for role in ("policy", "judge", "adapter")]
     given += ["tracker.tensorboard=false"]
     if bench.dry:
         given += ["evaluation.episodes=0", "environment.workers=0"]
-    recipe = RECIPES / ("tiny.yaml" if bench.dry else "quickstart.yaml")
+    recipe = shipped_files()["tiny" if bench.dry else "quickstart"]
     try:
         trainer = Trainer(recipe, overrides=given, progress=Progress(Console(quiet=True)))
     except DomainError as error:

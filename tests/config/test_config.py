@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from helpers.paths import ROOT
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.shipped import shipped_files
 from rlanything.plugins import load_plugin, plugin_names
 
-RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+RECIPES = list(shipped_files().values())
 MINIMAL = "name: mine\ndomain: {name: alfworld}\n"
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlanything.commands.data import prepare as prepare_command
 
 from rlanything.domains.base import DomainError, Use
 from rlanything_coding import preparation
+from rlanything_coding.data_command import prepare as prepare_command
 from rlanything_coding.dataset import read_problems
 from rlanything_coding.domain import Coding
 from rlanything_coding.preparation import prepare

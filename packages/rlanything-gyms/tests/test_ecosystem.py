@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.paths import ROOT
+from helpers.paths import PACKAGES
 from rlanything.config.recipe import load_recipe
 from rlanything.config.yaml import read_yaml
 from rlanything.domains.base import DomainError, EpisodeError, rewrites_tasks
@@ -184,7 +184,7 @@ def test_the_fault_of_an_episode_names_its_task() -> None:
         environment.reset(Dice().tasks("train", 1, 0)[0])
 
 
-PAGE = (ROOT / "docs" / "ecosystems.md").read_text(encoding="utf-8")
+PAGE = (PACKAGES / "rlanything-gyms" / "README.md").read_text(encoding="utf-8")
 RECIPES = [b for b in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if b.startswith("name:")]
 
 

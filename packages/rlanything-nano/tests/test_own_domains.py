@@ -15,9 +15,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import rlanything as rl
+import rlanything_nano.command as command
 from helpers.paths import ROOT
 from helpers.playing import play
-from rlanything.commands import nano as command
 from rlanything.domains.base import Domain, DomainError, Episode
 from rlanything.domains.registry import load_domain
 from rlanything.progress import Progress
@@ -164,7 +164,7 @@ def test_a_pretrained_judge_is_shown_examples_and_asked_about_the_last_step() ->
 
 def test_a_pretrained_player_is_shown_what_it_may_do_and_a_judge_what_was_done() -> None:
     domain = load_domain(
-        "alfworld_few_shot:FewShotAlfWorld",
+        "alfworld-few-shot",
         {"receptacles": [3, 5], "objects": [3, 6], "kinds": ["look_at_obj_in_light"]},
     )
     _, task = domain.tasks("train", 2, 0)  # a room of other objects too, one not held out

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from helpers.paths import SOURCE
+from helpers.paths import PACKAGES
 from rlanything_osworld.actions import (
     KEYS,
     DesktopAction,
@@ -173,7 +173,7 @@ def test_code_of_any_length_is_not_run() -> None:
 
 
 def test_every_named_key_is_one_that_the_desktop_knows() -> None:
-    path = SOURCE / "rlanything/domains/osworld/guest/pyautogui.py"
+    path = PACKAGES / "rlanything-osworld/src/rlanything_osworld/guest/pyautogui.py"
     (names,) = (
         node.value
         for node in ast.parse(path.read_text()).body

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from helpers.benchmark_module import load_benchmark
-from helpers.paths import ROOT
+from helpers.paths import TINY
 from helpers.report_runs import make_run
 
 CANDIDATES = "SELECT task, iteration FROM groups WHERE candidate"
@@ -36,7 +36,7 @@ def test_the_page_has_every_arm_and_every_setting(signals: ModuleType, tmp_path:
         (tmp_path / arm).mkdir()
         for seed in (0, 1):
             run = make_run(tmp_path / arm / f"seed-{seed}", 3 + seed)
-            shutil.copy(ROOT / "recipes" / "tiny.yaml", run / "recipe.yaml")
+            shutil.copy(TINY, run / "recipe.yaml")
     make_run(tmp_path / "two" / "seed-2", 0)
     text = signals.page([tmp_path / "one", tmp_path / "two"])
     assert "seed-0, seed-1." in " ".join(text.split())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from helpers.benchmark_module import load_benchmark
-from helpers.paths import ROOT
+from helpers.paths import PACKAGES
 
-PAGE = ROOT / "docs" / "alfworld-transcript.md"
+PAGE = PACKAGES / "rlanything-alfworld" / "transcript.md"
 
 
 def test_the_transcripts_answers_still_lead_to_the_same_prompts() -> None:
