@@ -17,10 +17,15 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from helpers.paths import ROOT, SOURCE, TESTS
+from helpers.paths import PACKAGES, ROOT, SOURCE, TESTS
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
-FILES = sorted((SOURCE / "rlanything").rglob("*.py"))
+PAGES += sorted(PACKAGES.glob("*/*.md"))
+CORE = sorted((SOURCE / "rlanything").rglob("*.py"))
+NEIGHBOURS = sorted(path.name for path in PACKAGES.glob("*/src/*") if path.is_dir())
+FILES = CORE + sorted(PACKAGES.glob("*/src/**/*.py"))
+MOST_LINES = 27_000
+"""Lines of the core, docstrings and blank lines included."""
 
 # Rooms from the ground up; a room may import itself and those before it.
 ROOMS = (
@@ -36,8 +41,7 @@ ROOMS = (
     "evaluation",
     "loop",
     "runs",
-    "nano planning serving",
-    "studies",
+    "planning serving",
     "commands",
     "cli",
     "__main__",
@@ -46,7 +50,9 @@ HEIGHT = {name: height for height, names in enumerate(ROOMS) for name in names.s
 
 
 def module_name(path: Path) -> str:
-    parts = path.relative_to(SOURCE).with_suffix("").parts
+    inside = path.relative_to(SOURCE if path.is_relative_to(SOURCE) else PACKAGES)
+    parts = inside.with_suffix("").parts
+    parts = parts if path.is_relative_to(SOURCE) else parts[2:]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -85,7 +91,9 @@ def helpers_of(path: Path) -> set[Path]:
 
 
 def room(module: str) -> str:
-    return module.split(".")[1] if "." in module else ""
+    """The core's room that a module is in; "" for the front door and for neighbours."""
+    package, _, inside = module.partition(".")
+    return inside.split(".")[0] if package == "rlanything" else ""
 
 
 def test_no_two_files_import_each_other_however_indirectly() -> None:
@@ -103,41 +111,44 @@ def test_arrows_point_down() -> None:
     assert upwards == []
 
 
-# The shipped domains are plug-ins: a folder each, found by entry point.
-DOMAIN_FOLDERS = ("agent", "alfworld", "coding", "miniwob", "osworld")
-DOMAIN_FOLDERS += ("gymnasium", "openenv", "reasoning_gym", "textarena")
-# What a domain's folder may import of the project, beside itself.
+def package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def test_the_core_imports_no_neighbour() -> None:
+    assert [path for path in CORE if roots(path) & set(NEIGHBOURS)] == []
+
+
+def test_a_neighbour_imports_no_other_but_the_nursery() -> None:
+    assert "rlanything_alfworld" in NEIGHBOURS
+    for name, path in MODULES.items():
+        others = roots(path) & set(NEIGHBOURS) - {package(name), "rlanything_nano"}
+        assert others == set(), name
+
+
+def test_the_core_is_small() -> None:
+    assert sum(len(path.read_text().splitlines()) for path in CORE) <= MOST_LINES
+
+
+# Neighbours that are domains: what they may import of the core, but for their commands and
+# selection methods, which run the rest.
+DOMAIN_PACKAGES = {f"rlanything_{name}" for name in ("agent", "alfworld", "coding", "gyms")}
+DOMAIN_PACKAGES |= {"rlanything_miniwob", "rlanything_osworld"}
 OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
-    *(f"domains.{name}" for name in ("base", "bubblewrap", "bpf", "screens", "teaching")),
+    *(f"domains.{name}" for name in ("base", "bubblewrap", "bpf", "screens", "calls", "thoughts")),
     *("domains.registry", "domains.requests", "domains.templates", "domains.text"),
-    *("domains.ecosystem", "domains.winning", "domains.calls", "domains.thoughts", "strict_json"),
+    *("domains.winning", "strict_json"),
 ]
-
-
-def domain_folder(module: str) -> str | None:
-    """The domain in whose folder a module lies; None: in none."""
-    parts = module.split(".")
-    return (
-        parts[2] if parts[1:2] == ["domains"] and parts[2:] and parts[2] in DOMAIN_FOLDERS else None
-    )
-
-
-def test_nothing_outside_a_domains_folder_imports_it() -> None:
-    importers = {
-        name
-        for name, path in MODULES.items()
-        if {domain_folder(imported) for imported in imports(path)} - {None, domain_folder(name)}
-    }
-    assert importers == set()
 
 
 def test_a_domain_imports_only_what_is_offered_to_domains() -> None:
     offered = {f"rlanything.{name}" for name in OFFERED_TO_DOMAINS}
     for name, path in MODULES.items():
-        if folder := domain_folder(name):
-            others = {module for module in imports(path) if domain_folder(module) != folder}
-            assert others <= offered, name
+        free = name.endswith("command") or ".selection" in name
+        if package(name) in DOMAIN_PACKAGES and not free:
+            core = {module for module in imports(path) if package(module) == "rlanything"}
+            assert core <= offered, name
 
 
 # What is found by its name alone; only a file's own folder imports it.
@@ -153,13 +164,7 @@ def test_a_plug_in_is_found_by_its_name_and_imported_by_nobody(plugged: str) -> 
             assert not [each for each in imports(path) if f"{each}.".startswith(f"{place}.")], name
 
 
-def test_studies_use_the_core_and_only_commands_use_studies() -> None:
-    importers = {
-        room(name)
-        for name, path in MODULES.items()
-        if any(room(imported) == "studies" for imported in imports(path))
-    }
-    assert importers <= {"studies", "commands"}
+def test_nothing_imports_a_benchmark() -> None:
     benchmarks = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} | {"benchmarks"}
     assert not [name for name, path in MODULES.items() if roots(path) & benchmarks]
 
@@ -180,11 +185,9 @@ def test_every_command_is_a_file_of_its_own() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     commands = project["entry-points"]["rlanything.commands"]
     for name, path in commands.items():
-        module = path.split(":")[0]
-        own = f"rlanything.commands.{name.replace('-', '_')}"
-        assert module == own or (domain_folder(module) and module.endswith(".command")), name
+        assert path.split(":")[0] == f"rlanything.commands.{name.replace('-', '_')}", name
     registered = {path.split(":")[0] for path in commands.values()}
-    files = {name for name in MODULES if room(name) == "commands" or name.endswith(".command")}
+    files = {name for name in MODULES if room(name) == "commands"}
     assert files - registered == {"rlanything.commands", "rlanything.commands.registry"}
     assert len((SOURCE / "rlanything" / "cli.py").read_text().splitlines()) <= 80
 
@@ -194,16 +197,6 @@ def test_domains_and_what_lies_below_import_no_torch() -> None:
         low = room(name) and HEIGHT[room(name)] <= HEIGHT["rollout"]
         if low and not name.startswith("rlanything.algorithm.losses"):
             assert not roots(path) & {"torch", "transformers"}, name
-
-
-def test_studies_use_the_core_and_nothing_but_their_commands_uses_them() -> None:
-    importers = {
-        name
-        for name, path in MODULES.items()
-        if room(name) not in ("studies", "commands")
-        and any(room(imported) == "studies" for imported in imports(path))
-    }
-    assert importers == set()
 
 
 FRAGMENT = re.compile(r"(Of|Who|Whose|Whom|Whoever|And|What|Whatever)\b")
@@ -284,7 +277,7 @@ def test_no_two_classes_have_one_name() -> None:
 # The first is the place; progress prints the lines of a run through it; openmp warns a program that
 # imports the library, in words of its own; the last one runs inside the box, where nothing of the
 # project is.
-PRINTERS = {"terminal", "progress", "openmp", "domains.coding.sandbox.zygote"}
+PRINTERS = {"terminal", "progress", "openmp", "rlanything_coding.sandbox.zygote"}
 PRINTS = re.compile(
     r"(^|\.)print$|^(typer|click)\.(echo|secho)$|std(out|err)__?\.write$|^warnings\.warn$"
 )
@@ -321,7 +314,7 @@ def test_the_loop_is_short() -> None:
 
 
 # Folders of tests that are no rooms: what several share, what is outside `src`, what needs vLLM.
-NO_ROOMS = ("helpers", "benchmarks", "with_agents", "with_ecosystems", "with_ray", "with_vllm")
+NO_ROOMS = ("helpers", "with_agents", "with_ecosystems", "with_ray", "with_vllm")
 # Top-level tests that are about no single file.
 NO_FILES = ("test_documentation.py", "test_first_use.py", "test_front_door.py")
 NO_FILES += ("test_house.py", "test_wheel.py")
@@ -357,7 +350,8 @@ def test_the_readme_is_no_wider_than_the_code() -> None:
 
 def test_no_two_test_files_have_one_name() -> None:
     # pytest imports them by their names alone.
-    names = Counter(path.name for path in TESTS.rglob("test_*.py"))
+    paths = [*TESTS.rglob("test_*.py"), *PACKAGES.glob("*/tests/**/test_*.py")]
+    names = Counter(path.name for path in paths)
     assert [name for name, count in names.items() if count > 1] == []
 
 
@@ -375,9 +369,11 @@ def test_the_environment_of_vllm_has_what_its_tests_and_the_project_need() -> No
     there = {canonicalize_name(line.split("==")[0]) for line in lines if "==" in line}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["alfworld"], *extras["lora"], *extras["openai"]]
+    alfworld = tomllib.loads((PACKAGES / "rlanything-alfworld/pyproject.toml").read_text())
+    wanted = [*project["dependencies"], *extras["lora"], *extras["openai"]]
+    wanted += alfworld["project"]["dependencies"]
     needed = {canonicalize_name(Requirement(each).name) for each in wanted}
-    files = {TESTS / "conftest.py", *(TESTS / "with_vllm").glob("*.py")}
+    files = {ROOT / "conftest.py", *(TESTS / "with_vllm").glob("*.py")}
     while more := {helper for file in files for helper in helpers_of(file)} - files:
         files |= more
     packages = packages_distributions()

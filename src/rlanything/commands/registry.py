@@ -18,7 +18,7 @@ from rlanything.plugins import PluginError, load_plugin, plugin_names
 from rlanything.terminal import literal
 
 ORDER = (
-    *("train", "resume", "eval", "plan", "recipes", "report", "tasks", "export", "doctor"),
+    *("train", "resume", "eval", "plan", "recipes", "report", "tasks", "export", "new", "doctor"),
     *("judge", "serve", "feedback", "judge-eval"),
 )
 """The order in the help; commands of other packages follow alphabetically."""
