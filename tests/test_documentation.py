@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from helpers.paths import ROOT, SOURCE
+from helpers.paths import PACKAGES, ROOT, SOURCE
 from rlanything.config.shipped import shipped_files
 
-DOCUMENTATION = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-WRAPPED = [page for page in DOCUMENTATION if page.name != "alfworld-transcript.md"]
+DOCUMENTATION = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *PACKAGES.glob("*/*.md")])
+WRAPPED = [page for page in DOCUMENTATION if page.name != "transcript.md"]
 """All but the page that shows prompts as they are."""
 SCRIPTS = ("README.md", "docs/python.md", "docs/plugins.md")
 BLOCK = re.compile(r"(<!-- not run: .*-->\n)?```python\n(.*?)```", re.DOTALL)
@@ -70,14 +70,14 @@ def test_the_python_of_a_page_runs_as_one_script(page: str, tmp_path: Path) -> N
     assert finished.returncode == 0, finished.stderr[-3000:]
 
 
-@pytest.mark.parametrize("page", WRAPPED, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", WRAPPED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_lines_of_the_documentation_end_within_100_characters(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     breakable = [line for line in lines if not line.startswith("|")]  # not the row of a table
     assert [line for line in breakable if len(line) > 100] == []
 
 
-@pytest.mark.parametrize("page", DOCUMENTATION, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", DOCUMENTATION, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_to_headings_lead_to_one(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
     gone = [

@@ -343,11 +343,6 @@ def test_what_tests_share_is_in_helpers() -> None:
     assert [name for name in others if not name.startswith("helpers/")] == []
 
 
-def test_the_readme_is_no_wider_than_the_code() -> None:
-    lines = (ROOT / "README.md").read_text().splitlines()
-    assert [number for number, line in enumerate(lines, 1) if len(line) > 100] == []
-
-
 def test_no_two_test_files_have_one_name() -> None:
     # pytest imports them by their names alone.
     paths = [*TESTS.rglob("test_*.py"), *PACKAGES.glob("*/tests/**/test_*.py")]
