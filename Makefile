@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence remedies judge-alone lambda at-length coding-arms web-arms desktop-arms judges judge-pays smollm2 lint test test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence remedies judge-alone lambda at-length coding-arms web-arms desktop-arms judges judge-pays smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -194,6 +194,18 @@ lint: setup ## ruff and pyright
 # Three processes on two cores: many tests wait, for seats, browsers and time outs.
 test: lint test-newest test-oldest ## every check that CI runs
 	$(BIN)/python -m pytest -m "not slow" --numprocesses 3 --dist loadfile --no-loadscope-reorder
+
+# The core in an environment without any neighbour.
+CORE := .venv-core
+$(CORE)/.installed: pyproject.toml constraints.txt
+	@echo "the core alone, in $(CORE)"
+	@$(PYTHON) -m venv --clear $(CORE)
+	@$(CORE)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+	  --constraint constraints.txt --build-constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+test-core: $(CORE)/.installed ## the core's tests, without any neighbour: at most seven quiet minutes
+	$(CORE)/bin/python -m pytest tests -m "not slow" --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # What a new user's pip resolves, and the lower bounds of pyproject.toml: without constraints, each in
 # an environment of its own. PyTorch alone is the pinned one: other builds are gigabytes.
