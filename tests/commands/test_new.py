@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.command import rlanything
+from helpers.command import call
 
 SMALL = (
     *("loop.iterations=1", "loop.tasks=4", "loop.tasks_per_iteration=2", "threads=1"),
@@ -35,11 +35,11 @@ def registered(package: Path) -> Path:
 
 
 def test_a_new_package_trains_at_once_and_passes_its_test(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = rlanything("new", "environment", "my-game").stdout
-    assert "rlanything train my-game" in said
+    assert call(monkeypatch, "new", "environment", "my-game") == 0
+    assert "rlanything train my-game" in capsys.readouterr().out
     path = os.pathsep.join([str(registered(tmp_path / "rlanything-my-game")), *sys.path])
     monkeypatch.setenv("PYTHONPATH", path)
     for words in (
@@ -64,11 +64,14 @@ def test_a_new_package_trains_at_once_and_passes_its_test(
     ],
 )
 def test_a_name_that_cannot_be_taken_is_one_line_and_nothing_is_written(
-    name: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    remedy: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rlanything-here").mkdir()
-    refused = rlanything("new", "environment", name)
-    assert refused.returncode == 2
-    assert remedy in refused.stderr
+    assert call(monkeypatch, "new", "environment", name) == 2
+    assert remedy in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["rlanything-here"]
