@@ -1,4 +1,4 @@
-"""Embedded coding problems: families of short programs, with any number of tests and slips."""
+"""Embedded coding problems: families of short programs with any number of tests and slips."""
 
 from rlanything.domains.coding.families.catalogue import DIFFICULTIES, OOD, TRAIN
 from rlanything.domains.coding.families.problem_generator import (
