@@ -1,4 +1,4 @@
-"""The kernel's classic BPF, in which filters of system calls are written."""
+"""The kernel's classic BPF, the language of system call filters."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _X32 = 0x40000000
 
 
 def of_architecture(architecture: int) -> list[Instruction]:
-    """Returns the beginning of a filter: it kills what calls as another machine would, and loads
-    the call's number."""
+    """Returns the beginning of a filter: it kills calls made for another architecture, and loads
+    the number of the call."""
     return [
         (LOAD, 0, 0, ARCHITECTURE_AT),
         (EQUAL, 1, 0, architecture),
@@ -38,8 +38,8 @@ def of_architecture(architecture: int) -> list[Instruction]:
 
 
 def no_debuggers() -> bytes | None:
-    """Returns a filter that refuses the system calls which reach into another process; None on a
-    machine that has no number here."""
+    """Returns a filter that refuses system calls which access another process; None on an
+    unsupported machine."""
     if os.uname().machine not in ARCHITECTURES:
         return None
     architecture, column = ARCHITECTURES[os.uname().machine]
@@ -51,5 +51,5 @@ def no_debuggers() -> bytes | None:
 
 
 def packed(code: Sequence[Instruction]) -> bytes:
-    """Returns the array of `struct sock_filter`, as bwrap and the kernel read it."""
+    """Returns the array of `struct sock_filter`, in the format of bwrap and the kernel."""
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)

@@ -1,4 +1,4 @@
-"""Test-time methods that choose or repair programs with the trained pair, and what they cost."""
+"""Test-time methods that choose or repair programs with the trained pair, and their costs."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
 
 METHODS: Mapping[str, Method] = {"mpsc": mpsc, "alphacodium": alphacodium, "s-star": s_star}
-"""The methods beside best-of-N, by the name that `rlanything eval --select` knows."""
+"""The methods besides best-of-N, by their names in `rlanything eval --select`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The answers that models were asked for, over all tasks."""
+    """Number of answers requested from models, over all tasks."""
 
     attempts: int
-    """By the policy, before anything is chosen: N for each task."""
+    """Policy answers before the choice: N for each task."""
     judgements: int
-    """By the judge: its scores, or the tests that it wrote."""
+    """Judge answers: its scores, or the tests that it wrote."""
     repairs: int = 0
-    """By the policy, programs written anew because they failed a test."""
+    """Policy answers that rewrite a program because it failed a test."""
 
 
 class PairBench:
-    """A `Bench` of the policy and the judge of a run, which counts what they are asked."""
+    """A `Bench` of a run's policy and judge that counts their answers."""
 
     def __init__(
         self, domain: ProgramDomain, policy: LanguagePolicy, judge: UnitTestJudge, seed: int
@@ -66,7 +66,7 @@ class PairBench:
         return self._domain.run_tests(task, programs, tests)
 
     def outputs(self, task: Task, programs: Sequence[str], tests: Sequence[str]) -> list[list[str]]:
-        """Returns what each program prints on the input of each test, [programs][tests]."""
+        """Returns each program's output on the input of each test, [programs][tests]."""
         return self._domain.test_outputs(task, programs, tests)
 
     def more_tests(self, tasks: Sequence[Task]) -> list[list[str]]:
@@ -80,8 +80,8 @@ class PairBench:
 
 
 def judgements_of(judged: Sequence[JudgedTrajectory]) -> int:
-    """Returns how many answers of the judge these are: a test that several programs of a task share
-    is one."""
+    """Returns the number of judge answers: a test that several programs of a task share counts
+    once."""
     return len(
         {id(each.completion) for attempt in judged for step in attempt.judgements for each in step}
     )
@@ -91,7 +91,7 @@ def chosen_programs(
     method: Method, judged: Sequence[JudgedTrajectory], bench: PairBench
 ) -> dict[str, str]:
     """Returns by task the response that a method chooses, from attempts with the tests that were
-    written for their tasks; outcomes are not read."""
+    written for their tasks. It does not read outcomes."""
     groups: dict[str, list[JudgedTrajectory]] = defaultdict(list)
     for attempt in judged:
         groups[attempt.trajectory.task.id].append(attempt)
@@ -113,8 +113,8 @@ def play_chosen(
     environments: EnvironmentPool,
     parallel_episodes: int,
 ) -> tuple[dict[str, int], list[str]]:
-    """Returns by task the outcome of the chosen response, and the tasks in which it could not be
-    played. One that was an attempt has the attempt's; only repaired ones are played."""
+    """Returns by task the outcome of the chosen response, and the tasks that could not be played. A
+    chosen attempt has the attempt's outcome; only repaired programs are played."""
     outcomes: dict[str, int] = {}
     new: dict[str, Task] = {}
     for attempt in attempts:

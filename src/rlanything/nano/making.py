@@ -1,4 +1,4 @@
-"""The parts common to all builds: a nano model's architecture, training, saving and card."""
+"""The common parts of all builds: architecture, training, saving and card of a nano model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 class BuildPlan(Protocol):
-    """The fields that every plan has; a plan is a dataclass."""
+    """Fields that every plan has; a plan is a dataclass."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -44,7 +44,7 @@ class Shape:
     heads: int
 
     def settings(self, tokenizer: Any) -> dict[str, Any]:
-        """Returns the part of a decoder's configuration that is the same in all nano models."""
+        """Returns the part of a decoder's configuration that all nano models share."""
         return {
             "vocab_size": len(tokenizer),
             "hidden_size": self.hidden,
@@ -63,8 +63,8 @@ class Shape:
 def new_model(shape: Shape, tokenizer: Any, seed: int) -> LanguageModel:
     """Returns an untrained model."""
     torch.manual_seed(seed)
-    # Llama's layers with biases on queries, keys and values. Of the architectures like it, this
-    # is one for which AutoTokenizer opens the tokenizer that lies beside the weights.
+    # Llama's layers with biases on queries, keys and values. Among such architectures,
+    # AutoTokenizer opens the tokenizer next to the weights for this one.
     config = SeedOssConfig(
         **shape.settings(tokenizer),
         attention_bias=True,
@@ -103,8 +103,8 @@ def teach(
     progress: Progress,
     rehearsed: Callable[[], Sequence[SFTBatch]] | None = None,
 ) -> None:
-    """Trains a model on groups of samples, and in every update on what is `rehearsed`, and logs how
-    it went; `name` says what is taught. Raises `DomainError` where there are no samples."""
+    """Trains a model on groups of samples, plus the `rehearsed` drills in every update, and logs
+    the progress. `name`: what is taught. Raises `DomainError` if there are no samples."""
     batches: list[SFTBatch] = list(make_batches(examples, model))
     if not batches:
         raise DomainError(f"the {name} has nothing to learn from: plan for more games")
@@ -116,8 +116,8 @@ def teach(
 
 
 def save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
-    """Saves a model in half the size. It keeps the rounded weights: the shipped model is
-    measured."""
+    """Saves a model in half the size. The model keeps the rounded weights, so that measurements are
+    of the shipped model."""
     weights = {name: value.to(torch.bfloat16) for name, value in model.network.state_dict().items()}
     model.network.save_pretrained(folder, state_dict=dict(weights))
     model.tokenizer.save_pretrained(folder)
@@ -128,8 +128,8 @@ def save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
 
 
 def roles_named(names: Sequence[str], out: Path) -> tuple[RoleName, ...]:
-    """Returns the roles to build, in order; all of them where `names` is empty. Raises
-    `DomainError` for an unknown role, and where `out` lacks the models that are not built anew."""
+    """Returns the roles to build, in order; all of them if `names` is empty. Raises `DomainError`
+    for an unknown role, and if `out` lacks the models that are not built again."""
     named: tuple[RoleName, ...] = tuple([role for role in ROLES if not names or role in names])
     unknown = sorted(set(names) - set(ROLES))
     if unknown:
@@ -140,8 +140,8 @@ def roles_named(names: Sequence[str], out: Path) -> tuple[RoleName, ...]:
 
 
 def earlier_measurements(out: Path, roles: Sequence[RoleName]) -> dict[str, Any]:
-    """Returns the measurements on the card in `out`; empty if all models are made anew, or none are
-    there. Its minutes are those of the whole build."""
+    """Returns the measurements on the card in `out`; empty if all models are new, or there is no
+    card. Its minutes are those of the whole build."""
     if set(roles) >= set(ROLES) or not (out / "card.json").exists():
         return {}
     return json.loads((out / "card.json").read_text(encoding="utf-8"))["measured"]

@@ -1,8 +1,8 @@
 """Builds the nano models of a domain whose judge scores steps: demonstrate, teach, measure, save.
 
-The policy learns from a demonstrator that explores and slips; the judge from noisy oracle labels on
-the policy's own rollouts; the adapter from failures explained and goals chosen by rule. Each ends
-useful but imperfect. What each reached is measured on the `tune` split, which no benchmark uses.
+The policy learns from a demonstrator that explores and slips. The judge learns from noisy oracle
+labels on the policy's own rollouts, the adapter from explained failures and goals chosen by rule.
+Each ends useful but imperfect. They are measured on the `tune` split, which no benchmark uses.
 """
 
 from __future__ import annotations
@@ -69,11 +69,12 @@ from rlanything.runs.build import build_policy
 from rlanything.seeds import derive
 
 BLANK = "on blank images"
-"""Where a card has what models that see do without looking."""
+"""Card key for results of vision models on blank images."""
 EXERCISES = 16
-"""Exercises that share the instructions that their prompts begin with."""
+"""Number of exercises that share the instructions at the beginning of their prompts."""
 SCREENSHOTS = 1
-"""How many a policy that sees is shown: a page's last one has all that earlier ones led to."""
+"""Screenshots shown to a vision policy; one suffices, because the latest reflects all earlier
+actions."""
 
 
 class StepDomainBuilder:
@@ -96,8 +97,8 @@ class StepDomainBuilder:
         )
 
     def build(self, roles: Sequence[RoleName] = ROLES) -> dict[str, Any]:
-        """Builds the models and returns what was measured. `roles`: those to make; the others are
-        read from the folder, as they are."""
+        """Builds the models and returns the measurements. `roles`: roles to build; the others are
+        read from the folder unchanged."""
         prepare_torch(0)
         begun = time.perf_counter()
         plan, measured = self._plan, earlier_measurements(self._out, roles)
@@ -120,7 +121,7 @@ class StepDomainBuilder:
                 self._teach(policy, samples, "policy", scenes)
                 measured["policy"] = self._measure_policy(policy)
             else:
-                # The tower too: a student of it is taught by gradients through all of it.
+                # The tower too: a student of it is trained by gradients through the whole model.
                 policy = load_model(
                     *(self._out / "policy", "float32"),
                     images=self._folders,
@@ -148,13 +149,13 @@ class StepDomainBuilder:
         return measured
 
     def _scenes(self) -> list[SeenScene]:
-        """Returns the screens on which policy and judge learn to look; none without sight."""
+        """Returns the screens on which policy and judge learn to look; empty without vision."""
         if not isinstance(self._teacher, SeeingTeacher):
             return []
         return drawn_scenes(self._teacher, self._domain, self._plan, self._progress)
 
     def _demonstrated(self, games: Sequence[Task]) -> Callable[[float], list[Trajectory]]:
-        """Returns what plays some games with a slip."""
+        """Returns a function that plays some games with a slip rate."""
         return lambda slip: self._play(
             self._teacher.demonstrator(slip), games[:TRIALS], 1, f"demos with slip {slip}"
         )
@@ -179,7 +180,7 @@ class StepDomainBuilder:
     def _untaught(
         self, demonstrations: Sequence[Trajectory], scenes: Sequence[SeenScene]
     ) -> LanguageModel:
-        """Returns the model that demonstrations and scenes are to teach."""
+        """Returns the model to train on demonstrations and scenes."""
         plan = self._plan
         texts = texts_read(self._domain, self._teacher, demonstrations, plan.seed)
         texts += told_texts(scenes)
@@ -221,7 +222,8 @@ class StepDomainBuilder:
             "judge": plan.judge_epochs,
             "adapter": plan.adapter_epochs,
         }[role]
-        # The adapter must learn names: what can be heated, and where things may lie, is in them.
+        # The adapter must learn names: they tell which objects can be heated, and where things may
+        # be.
         renamed = role != "adapter"
         teach(
             model,
@@ -239,7 +241,7 @@ class StepDomainBuilder:
     def _rehearsed(
         self, model: LanguageModel, role: RoleName, scenes: Sequence[SeenScene]
     ) -> Callable[[], Sequence[SFTBatch]] | None:
-        """Returns what draws the drill of an update; None: the domain has none."""
+        """Returns a function that draws the drill of an update, or None if the domain has none."""
         seed = derive(self._plan.seed, "rehearsed", role)
         if scenes and isinstance(self._teacher, SeeingTeacher):
             return Rehearsal(model, scenes, self._teacher.link, seed).draw
@@ -247,7 +249,7 @@ class StepDomainBuilder:
         return Drill(exercises, self._renaming(model), seed).draw if exercises else None
 
     def _teach_exercises(self, model: LanguageModel) -> None:
-        """Teaches what tasks alone decide, where the teacher has exercises of it."""
+        """Teaches responses that depend only on the task, if the teacher has such exercises."""
         plan, exercises = self._plan, self._exercises(model)
         if exercises:
             teach(
@@ -289,8 +291,8 @@ class StepDomainBuilder:
         return build_policy(chat_model, self._domain, self._config, temperature)
 
     def _measure_policy(self, policy: LanguageModel) -> dict[str, Any]:
-        """Returns success, and of a model that sees also that on blank images: what it does by
-        looking is the difference."""
+        """Returns the success rate, and for a vision model also the one on blank images; the
+        difference comes from looking."""
         measured = self._measure_success(policy)
         if self._plan.sight:
             self._progress.log("policy on blank images:")
@@ -316,11 +318,11 @@ class StepDomainBuilder:
     ) -> list[list[Sample]]:
         """Returns judgements of every step by the oracle, some of its labels flipped.
 
-        Good and bad steps are balanced: the surplus of the commoner kind is left out."""
+        Good and bad steps are balanced: the surplus of the more frequent kind is dropped."""
         rng = np.random.default_rng(derive(self._plan.seed, "noise"))
         labelled = self._labelled(rollouts)
         if len({label for _, labels in labelled for label in labels if label}) == 1:
-            # The policy does everything right, or everything wrong: an expert that slips does both.
+            # The policy does everything right, or everything wrong; an expert that slips does both.
             demonstrator = self._teacher.demonstrator(SLIPS[0])
             games = list({t.task.id: t.task for t in rollouts}.values())
             labelled += self._labelled(self._play(demonstrator, games, 1, "demos to judge"))
@@ -384,7 +386,7 @@ class StepDomainBuilder:
         return samples
 
     def _measure_adapter(self, adapter: LanguageModel, critics: Sequence[str]) -> dict[str, Any]:
-        """Returns the adapter's measurements on training tasks that it has not seen."""
+        """Returns the adapter's measurements on unseen training tasks."""
         plan = self._plan
         seed = derive(plan.seed, "adapter check")
         roots = self._domain.tasks("train", min(240, plan.episodes), seed)

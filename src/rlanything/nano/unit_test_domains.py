@@ -1,10 +1,9 @@
 """Builds the nano models of a domain whose judge writes tests: teach, measure, save.
 
-The policy learns from solutions with typical mistakes in some; the judge from tests some of which
-are worked out wrongly; both of problems to train on and of drills, which combine the same parts in
-more ways. The adapter learns from failures explained and from the families' own harder and easier
-problems. Each ends useful but imperfect. What each reached is measured on the `tune` split
-and on held-out families.
+The policy learns from solutions, some with typical mistakes. The judge learns from tests, some with
+wrong outputs. Both use training problems and drills, which combine the same parts in more ways. The
+adapter learns from explained failures and from the families' own harder and easier problems. Each
+ends useful but imperfect. They are measured on the `tune` split and on held-out families.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ from rlanything.runs.build import build_policy
 from rlanything.seeds import derive
 
 TOKENIZED = 3_000
-"""Problems whose texts train the tokenizer."""
+"""Number of problems whose texts train the tokenizer."""
 
 
 class UnitTestDomainBuilder:
@@ -92,8 +91,8 @@ class UnitTestDomainBuilder:
         self._shape = Shape(plan.hidden, plan.layers, plan.heads)
 
     def build(self, roles: Sequence[RoleName] = ROLES) -> dict[str, Any]:
-        """Builds the models and returns what was measured. `roles`: those to make; the others are
-        read from the folder, as they are."""
+        """Builds the models and returns the measurements. `roles`: roles to build; the others are
+        read from the folder unchanged."""
         prepare_torch(0)
         begun = time.perf_counter()
         plan, measured = self._plan, earlier_measurements(self._out, roles)
@@ -143,7 +142,7 @@ class UnitTestDomainBuilder:
         solutions: Sequence[Sequence[str]],
         tests: Sequence[Sequence[str]],
     ) -> list[str]:
-        """Returns text of every kind the models will read or write, for the tokenizer."""
+        """Returns every kind of text that the models will read or write, for the tokenizer."""
         rng = random.Random(self._plan.seed)
         texts: list[str] = []
         for task, *answers in zip(tasks[:TOKENIZED], solutions, tests, strict=False):
@@ -179,7 +178,7 @@ class UnitTestDomainBuilder:
         save_in_bfloat16(model, self._out / role)
 
     def _adapter_samples(self, writer: SampleWriter) -> list[list[Sample]]:
-        """Returns failures explained, and harder and easier problems with and without
+        """Returns explained failures, and harder and easier problems with and without
         explanations."""
         plan, domain = self._plan, self._domain
         rng = random.Random(derive(plan.seed, "adapter"))
@@ -273,7 +272,7 @@ def _samples(
     asked: Sequence[Messages],
     answers: Sequence[Sequence[str]],
 ) -> list[list[Sample]]:
-    """Returns every answer to its prompt, those of a problem in one group."""
+    """Returns every answer to its prompt, with those of a problem in one group."""
     return [
         [writer.answer(task.id, messages, text) for text in texts]
         for task, messages, texts in zip(tasks, asked, answers, strict=True)

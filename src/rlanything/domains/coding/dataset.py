@@ -2,11 +2,14 @@
 
 One JSON list, or one JSON object a line, with these keys; others are ignored:
 
-    question the text of the problem test_input a list of texts, the program's inputs on stdin
-    test_output a list of the same length, the expected outputs test_time_limit seconds for each
-    test test_method "stdio", which is also the default test_tolerance largest difference, absolute
-    or relative, from an expected number with a point or an exponent; 1e-6 by default; 0: all must
-    be printed as expected"""
+    question         the text of the problem
+    test_input       a list of texts, the program's inputs on stdin
+    test_output      a list of the same length, the expected outputs
+    test_time_limit  seconds for each test
+    test_method      "stdio", which is also the default
+    test_tolerance   largest difference, absolute or relative, from an expected number with a point
+                     or an exponent; 1e-6 by default; 0: all must be printed as expected
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The system calls that nothing in a desktop may make, as a filter for bubblewrap.
 
-A list of what is refused, where the sandbox of programs has one of what is allowed: browsers and
-office suites use too much of the kernel. Refused are namespaces and mounts, other processes'
-memory, keys and the kernel's log, which no namespace holds, and memory that no limit of ours would
-count. What takes a capability needs no line: a desktop has none.
+This is a deny-list, whereas the sandbox of programs has an allow-list: browsers and office suites
+use too much of the kernel. It refuses namespaces and mounts, other processes' memory, keys and the
+kernel's log, which no namespace isolates, and memory outside our limits. System calls that need a
+capability need no entry: a desktop has no capabilities.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "msgget": (68, 186),
     "semget": (64, 190),
 }
-# Programs then do without, as on a kernel that lacks them.
+# Programs then use a fallback, as on a kernel that lacks these calls.
 _UNKNOWN: dict[str, tuple[int | None, int | None]] = {
-    "clone3": (435, 435),  # its flags lie in memory, where a filter cannot look
-    "memfd_create": (319, 279),  # no process is charged for it, and no file system's size ends it
+    "clone3": (435, 435),  # its flags are in memory, which a filter cannot read
+    "memfd_create": (319, 279),  # it counts towards no process and no file system's size
     "memfd_secret": (447, 447),
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
@@ -71,14 +71,14 @@ _NEW_NAMESPACES = 0x7E020080
 
 _SOCKET = (41, 198)
 _FAMILIES = (1, 2, 10, 16)
-"""AF_UNIX, INET, INET6 and NETLINK, which are the desktop's own. AF_VSOCK would reach the host that
-a virtual machine runs on, whatever the network namespace."""
+"""AF_UNIX, INET, INET6 and NETLINK, which stay inside the desktop. AF_VSOCK would reach the host of
+a virtual machine, regardless of the network namespace."""
 
 _X32 = 0x40000000
 
 
 def syscall_filter() -> bytes:
-    """Returns the compiled filter (classic BPF), as `bwrap --seccomp` reads it.
+    """Returns the compiled filter (classic BPF), in the format of `bwrap --seccomp`.
 
     Raises `DomainError` on a machine that is neither x86-64 nor aarch64."""
     machine = os.uname().machine

@@ -63,7 +63,7 @@ def _kept(kind: str, name: str, wordings: tuple[str, ...], actions: tuple[str, .
         "func": "is_expected_bookmarks",
         "result": {"type": "bookmarks"},
         "expected": {"type": "rule", "rules": rules},
-        # The browser writes them down some seconds later.
+        # The browser saves them after some seconds.
         "postconfig": [{"type": "sleep", "parameters": {"seconds": 3}}],
     }
     hint = "Press ctrl+d, choose the bookmarks bar under Folder, and click Done."
