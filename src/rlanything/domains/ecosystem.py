@@ -83,20 +83,26 @@ class EcosystemEnvironment:
     """Plays the episodes of a game."""
 
     def __init__(self, game: OutsideGame, rules: EpisodeRules) -> None:
-        self._game, self._rules = game, rules
-        self._task, self._steps, self._total = Task("", ""), 0, 0.0
+        self._game = game
+        self._rules = rules
+        self._task = Task("", "")
+        self._steps = 0
+        self._total = 0.0
         self._choices: tuple[str, ...] | None = None
         self._info: Mapping[str, Any] = {}
         self._randomness = OwnRandomness()
 
     def reset(self, task: Task) -> Observation:
-        self._task, self._steps, self._total = task, 0, 0.0
+        self._task = task
+        self._steps = 0
+        self._total = 0.0
         self._randomness.seed(int(task.data["seed"]))
         with self._randomness.used():
             turn = self._game.begin(task)
         if turn.over:
             raise EpisodeError(task.id, "its episode is over before it began: fix the environment")
-        self._choices, self._info = turn.choices, turn.info
+        self._choices = turn.choices
+        self._info = turn.info
         return Observation(turn.text, turn.choices)
 
     def step(self, response: str) -> StepResult:
@@ -153,7 +159,8 @@ class EcosystemDomain(TextDomain):
             raise DomainError(f"instruction is {instruction!r:.80}: write a text, or leave it out")
         if ood is not None and (not isinstance(ood, Mapping) or not ood):
             raise DomainError(f"ood is {ood!r:.80}: write the settings that differ there")
-        self._name, self._ood = name, ood
+        self._name = name
+        self._ood = ood
         self._instruction = instruction or f"Play {name}."
 
     def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:

@@ -85,7 +85,8 @@ class ExpertTeacher:
 
     def critic(self, task: Task, steps: Sequence[Step], rejected: Sequence[int]) -> str:
         at = rejected[0] if rejected else len(steps) - 1
-        wanted, done = self._wanted(task, steps[:at]), steps[at].action or "nothing"
+        wanted = self._wanted(task, steps[:at])
+        done = steps[at].action or "nothing"
         return f"Step {at + 1} was {done}. Right was {wanted}."
 
     def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
@@ -117,13 +118,15 @@ class ExpertDemonstrator(Demonstrator):
     def __init__(self, domain: Domain, answers: Sequence[str], slip: float) -> None:
         """`answers`: the expert's first answers to other tasks."""
         super().__init__(slip)
-        self._domain, self._answers = domain, answers
+        self._domain = domain
+        self._answers = answers
 
     def answer(self, episode: Episode, rng: random.Random) -> str:
         right = self._domain.expert(episode.task, episode.steps)
         if right is not None and rng.random() >= self._slip:
             return right
-        choices, marker = episode.observation.choices, self._domain.action_marker
+        choices = episode.observation.choices
+        marker = self._domain.action_marker
         if not choices:
             return rng.choice(self._answers)
         thought = (right or "").rpartition(marker)[0].strip()

@@ -69,10 +69,10 @@ class ScreenDomain:
         """Returns the actions with the summaries of the rejected ones, and the last screen before
         the end."""
         trajectory = failed.trajectory
-        lines = [
-            f"\n{i + 1}. {step.action or 'nothing'}{': ' * (i in summaries)}{summaries.get(i, '')}"
-            for i, step in enumerate(trajectory.steps)
-        ]
+        lines = []
+        for i, step in enumerate(trajectory.steps):
+            summary = f": {summaries[i]}" if i in summaries else ""
+            lines.append(f"\n{i + 1}. {step.action or 'nothing'}{summary}")
         return self._message(
             "staged_critic",
             task=trajectory.task.instruction,

@@ -41,7 +41,10 @@ class PairBench:
     def __init__(
         self, domain: ProgramDomain, policy: LanguagePolicy, judge: UnitTestJudge, seed: int
     ) -> None:
-        self._domain, self._policy, self._judge, self._seed = domain, policy, judge, seed
+        self._domain = domain
+        self._policy = policy
+        self._judge = judge
+        self._seed = seed
         self._written = 0
         self.cost = Cost(0, 0)
 

@@ -86,7 +86,8 @@ def repaired(
         if not new:
             continue
         rows = bench.run(task.task, [text for _, _, text in new], task.tests)
-        programs, scores = list(task.programs), list(task.scores)
+        programs = list(task.programs)
+        scores = list(task.scores)
         for (i, j, text), row in zip(new, rows, strict=True):
             if keep(k, i, j, row):
                 programs[i], scores[i] = text, tuple(row)

@@ -83,7 +83,8 @@ def pretrain_looking(
     """Teaches a model to look, by both drills; does nothing without scenes."""
     if not scenes:
         return
-    code, seed = ThingCode(model), derive(plan.seed, "looking")
+    code = ThingCode(model)
+    seed = derive(plan.seed, "looking")
     things = [code.told(thing) for scene in scenes for thing in scene.things]
     link = model.encode(teacher.link)
     with progress.phase("reading", plan.reading_updates, "updates") as advance:

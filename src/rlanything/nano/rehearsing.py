@@ -29,7 +29,8 @@ class Drill:
     """Randomly drawn exercises, worded differently every time."""
 
     def __init__(self, exercises: Sequence[SFTBatch], renaming: Renaming, seed: int) -> None:
-        self._exercises, self._renaming = exercises, renaming
+        self._exercises = exercises
+        self._renaming = renaming
         self._rng = np.random.default_rng(seed)
 
     def draw(self) -> list[SFTBatch]:
@@ -48,10 +49,12 @@ class Rehearsal:
         """`link`: text between the words for a thing and its point. The model's book keeps the
         screenshots. Other models may rehearse too if they share its tokenizer and its book."""
         assert model.sight is not None
-        self._sight, self._link = model.sight, model.encode(link)
+        self._sight = model.sight
+        self._link = model.encode(link)
         tokenizer: Any = model.tokenizer
         self._start, self._end = tokenizer.convert_tokens_to_ids([*IMAGE_MARKS[2:]])
-        code, book = ThingCode(model), model.sight.book
+        code = ThingCode(model)
+        book = model.sight.book
         told = [[code.told(thing) for thing in scene.things] for scene in scenes]
         self._scenes = [
             (book.add(scene.image.data), called)

@@ -83,7 +83,10 @@ class StepDomainBuilder:
     def __init__(
         self, plan: StepPlan, teacher: StepTeacher, out: Path, workers: int, progress: Progress
     ) -> None:
-        self._plan, self._teacher, self._out, self._progress = plan, teacher, out, progress
+        self._plan = plan
+        self._teacher = teacher
+        self._out = out
+        self._progress = progress
         self._domain: Domain = load_domain(plan.domain, plan.options)
         self._images = tempfile.TemporaryDirectory(prefix="rlanything-nano-")
         folder = Path(self._images.name) if plan.sight else None
@@ -101,7 +104,8 @@ class StepDomainBuilder:
         read from the folder unchanged."""
         prepare_torch(0)
         begun = time.perf_counter()
-        plan, measured = self._plan, earlier_measurements(self._out, roles)
+        plan = self._plan
+        measured = earlier_measurements(self._out, roles)
         with self._images, self._progress.live(), self._pool:
             games = self._domain.tasks("train", plan.games, derive(plan.seed, "games"))
             scenes = self._scenes() if {"policy", "judge"} & {*roles} else []
@@ -123,7 +127,8 @@ class StepDomainBuilder:
             else:
                 # The tower too: a student of it is trained by gradients through the whole model.
                 policy = load_model(
-                    *(self._out / "policy", "float32"),
+                    self._out / "policy",
+                    "float32",
                     images=self._folders,
                     train_vision=plan.sight,
                 )
@@ -172,8 +177,13 @@ class StepDomainBuilder:
         with self._progress.phase(name, len(attempts), "episodes") as advance:
             plan = self._plan
             played = rollout(
-                *(agent, self._pool, attempts, plan.max_steps, plan.parallel_episodes),
-                *(advance, plan.lockstep),
+                agent,
+                self._pool,
+                attempts,
+                plan.max_steps,
+                plan.parallel_episodes,
+                advance,
+                plan.lockstep,
             )
         return list(played.trajectories)
 
@@ -185,7 +195,8 @@ class StepDomainBuilder:
         texts = texts_read(self._domain, self._teacher, demonstrations, plan.seed)
         texts += told_texts(scenes)
         tokenizer = train_tokenizer(texts, plan.vocabulary, plan.spaces_apart, plan.sight)
-        shape, seed = Shape(plan.hidden, plan.layers, plan.heads), derive(plan.seed, "policy")
+        shape = Shape(plan.hidden, plan.layers, plan.heads)
+        seed = derive(plan.seed, "policy")
         if plan.sight:
             policy = new_seeing_model(shape, tokenizer, seed, self._folders)
         else:
@@ -250,7 +261,8 @@ class StepDomainBuilder:
 
     def _teach_exercises(self, model: LanguageModel) -> None:
         """Teaches responses that depend only on the task, if the teacher has such exercises."""
-        plan, exercises = self._plan, self._exercises(model)
+        plan = self._plan
+        exercises = self._exercises(model)
         if exercises:
             teach(
                 model,
@@ -270,7 +282,8 @@ class StepDomainBuilder:
             return []
         seed = derive(plan.seed, "exercises")
         tasks = self._domain.tasks("train", plan.exercises, seed)
-        exercises, writer = self._teacher.exercises(tasks, random.Random(seed)), self._writer(model)
+        exercises = self._teacher.exercises(tasks, random.Random(seed))
+        writer = self._writer(model)
         return merge_groups([[writer.exercise(each)] for each in exercises], EXERCISES)
 
     def _renaming(self, model: LanguageModel) -> Renaming:
@@ -347,7 +360,8 @@ class StepDomainBuilder:
         return [(t, labels.get(t.id, [])) for t in rollouts]
 
     def _measure_judge(self, judge: LanguageModel, policy: LanguageModel) -> dict[str, Any]:
-        count, seed = min(200, self._plan.episodes), derive(self._plan.seed, "judged")
+        count = min(200, self._plan.episodes)
+        seed = derive(self._plan.seed, "judged")
         _, games = fresh_tasks(self._domain, "tune", count, seed)
         rollouts = self._play(self._agent(policy, 1.0), games, 1, "judged rollouts")
         evaluation = JudgeEvalSet(rollouts, oracle_labels(self._domain, rollouts))
@@ -360,7 +374,10 @@ class StepDomainBuilder:
     def _diagnose(self, judge: LanguageModel, evaluation: JudgeEvalSet) -> dict[str, Any]:
         chat_model = LocalChatModel(judge, embedded_engine(judge))
         role = LLMJudge(
-            *(chat_model, self._domain, Sampling(0.8, self._plan.judgement_tokens), 3),
+            chat_model,
+            self._domain,
+            Sampling(0.8, self._plan.judgement_tokens),
+            3,
             screenshots=self._plan.sight,
         )
         diagnostics = evaluation.evaluate(role, 1.0, self._plan.seed, self._progress).diagnostics

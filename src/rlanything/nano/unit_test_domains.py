@@ -75,7 +75,10 @@ class UnitTestDomainBuilder:
         progress: Progress,
     ) -> None:
         """Raises `DomainError` for a domain whose judge does not write tests."""
-        self._plan, self._teacher, self._out, self._progress = plan, teacher, out, progress
+        self._plan = plan
+        self._teacher = teacher
+        self._out = out
+        self._progress = progress
         options = {
             "difficulty": list(plan.difficulty),
             "rewritten_tests": plan.rewritten_tests,
@@ -95,7 +98,8 @@ class UnitTestDomainBuilder:
         read from the folder unchanged."""
         prepare_torch(0)
         begun = time.perf_counter()
-        plan, measured = self._plan, earlier_measurements(self._out, roles)
+        plan = self._plan
+        measured = earlier_measurements(self._out, roles)
         with self._progress.live(), self._pool:
             rng = random.Random(derive(plan.seed, "teacher"))
             tasks = [
@@ -180,7 +184,8 @@ class UnitTestDomainBuilder:
     def _adapter_samples(self, writer: SampleWriter) -> list[list[Sample]]:
         """Returns explained failures, and harder and easier problems with and without
         explanations."""
-        plan, domain = self._plan, self._domain
+        plan = self._plan
+        domain = self._domain
         rng = random.Random(derive(plan.seed, "adapter"))
         environment = domain.environment()
         samples: list[list[Sample]] = []

@@ -91,7 +91,8 @@ def _head(kind: str, asked: Asked, answers: Sequence[PolicyAnswer]) -> Body:
 
 
 def _message(answer: PolicyAnswer) -> Body:
-    said, completion = answer.said, answer.completion
+    said = answer.said
+    completion = answer.completion
     body: Body = {"role": "assistant", "content": said.content or (None if said.calls else "")}
     if thought := bare_thought(completion.text[: completion.answer_at]):
         body["reasoning_content"] = thought

@@ -71,7 +71,8 @@ class Command:
         door: Door,
     ) -> None:
         """Raises `DomainError` if the command does not exist or cannot be contained."""
-        self._options, self._conversation = options, conversation
+        self._options = options
+        self._conversation = conversation
         words = [_filled(word, task) for word in options.words]
         check = [_filled(word, task) for word in options.check]
         given = {"id": task.id, "instruction": task.instruction, "data": dict(task.data)}

@@ -239,7 +239,6 @@ def _read(data: bytes, door: Door) -> Asked | dict[str, Any]:
 
 
 async def _refused(request: Request, refusal: Denial) -> Response:
-    del request
     # OpenAI's client would retry after these statuses, and there is no time for that.
     again = refusal.status >= 500 or refusal.status == 429
     headers = {"x-should-retry": "false"} if again else {}

@@ -54,7 +54,8 @@ class ProgramEnvironment:
     """Runs a program for each episode and passes its requests on as observations."""
 
     def __init__(self, options: AgentOptions, start: Start) -> None:
-        self._options, self._start = options, start
+        self._options = options
+        self._start = start
         self._open: tuple[Door, AgentProgram] | None = None
         self._conversation = Conversation()
         self._task = Task("", "")
@@ -69,7 +70,8 @@ class ProgramEnvironment:
 
     def reset(self, task: Task) -> Observation:
         """Ends the last episode's program, starts a new one and waits for its first request."""
-        self._task, self._told = task, []
+        self._task = task
+        self._told = []
         self._begin()
         first = self._next()
         if isinstance(first, Ending):
@@ -79,10 +81,12 @@ class ProgramEnvironment:
 
     def _begin(self) -> None:
         self._stop()
-        self._conversation, self._threads = Conversation(), Threads()
+        self._conversation = Conversation()
+        self._threads = Threads()
         self._asked = self._taken = None
         self._answers = self._refused = 0
-        options, server = self._options, endpoint()
+        options = self._options
+        server = endpoint()
         door = server.open(self._conversation, options.models, options.helpers, options.images)
         try:
             self._open = (door, self._start(self._task, self._conversation, server, door))
@@ -195,7 +199,8 @@ class ProgramEnvironment:
     def _again(self) -> Pending | Ending:
         """Restarts a program that another one blocked, and replays the same answers. Returns what
         it does next."""
-        told, self._told = self._told, []
+        told = self._told
+        self._told = []
         self._begin()
         for reply in told:
             following = self._next()

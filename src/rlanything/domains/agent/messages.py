@@ -112,7 +112,9 @@ class MessageReader:
             return value or "", (), ""
         if not isinstance(value, list) or not all(isinstance(part, Mapping) for part in value):
             raise BadMessage(place, "content must be a text or a list of parts")
-        texts, names, thoughts = list[str](), list[str](), list[str]()
+        texts = list[str]()
+        names = list[str]()
+        thoughts = list[str]()
         for part in value:
             kind = part.get("type")
             thought = _thought(part) if role == "assistant" else None
@@ -189,7 +191,8 @@ def _in_order(turns: Sequence[_Turn]) -> Messages:
     messages: list[Message] = []
     place = 0
     while place < len(turns):
-        turn, place = turns[place], place + 1
+        turn = turns[place]
+        place = place + 1
         if turn.message.role == "tool":
             raise BadMessage(turn.place, _no_call(turn.answers))
         messages.append(turn.message)

@@ -70,9 +70,11 @@ class Function:
         endpoint: AgentEndpoint,
         door: Door,
     ) -> None:
-        self._solver, self._task = solver, task
+        self._solver = solver
+        self._task = task
         self._conversation = conversation
-        self._endpoint, self._door = endpoint, door
+        self._endpoint = endpoint
+        self._door = door
         self._shared: SharedLoop | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: asyncio.Task[None] | None = None
@@ -159,7 +161,8 @@ class Function:
             self._conversation.finish(Ending(fault=fault))
 
     async def _await(self, made: Callable[[], Any]) -> None:
-        self._loop, self._running = asyncio.get_running_loop(), asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
+        self._running = asyncio.current_task()
         try:
             value = None if self._over else made()
             while inspect.isawaitable(value):

@@ -122,7 +122,8 @@ def _dealt(tasks: Sequence[Task], splits: Mapping[str, float]) -> dict[str, list
     """Returns the tasks of each split. A task's split depends only on the set of all ids."""
     order = sorted(tasks, key=lambda task: hashlib.sha256(task.id.encode()).digest())
     dealt: dict[str, list[Task]] = {}
-    start, share = 0, 0.0
+    start = 0
+    share = 0.0
     for name, own in splits.items():
         share += own
         end = round(share * len(order))

@@ -72,7 +72,6 @@ def environment(config: dict[str, Any]) -> Any:
     async def prepared(
         self: Any, script: str | bytes, env: Any = None, *, activate: bool = True
     ) -> list[str]:
-        del env, activate
         await self.write(SCRIPT, script.encode() if isinstance(script, str) else script)
         return [sys.executable, SCRIPT]
 

@@ -129,7 +129,7 @@ class AlfWorld:
         return with_goal(root, task_id, Goal.of(kind, words[0], words[1]))
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        del task, trajectories  # a candidate's plan was already played when it was proposed
+        """Returns None: a candidate's plan was already played when it was proposed."""
         return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:

@@ -67,7 +67,8 @@ class GameEngine:
     def reset(self) -> GameView:
         """Starts the loaded game from the beginning."""
         game = self._loaded()
-        self._state, self._facts = game.planner.start, game.start.copy()
+        self._state = game.planner.start
+        self._facts = game.start.copy()
         return self._show(game, game.grammar.derive("#intro#", game.scope(self._facts, {}, {})))
 
     def step(self, command: str) -> GameView:
@@ -121,7 +122,9 @@ class _Game:
         self._entities: dict[str, EntityInfo] = {}
         for identity, name in player_names(self.start.names()).items():
             entity: Any = EntityInfo(identity, translation.object_types[identity])
-            entity.name, entity.definite, entity.indefinite = name, "the", "a"
+            entity.name = name
+            entity.definite = "the"
+            entity.indefinite = "a"
             self._entities[identity] = entity
 
     def action(self, operator: Operator) -> _Action:

@@ -90,7 +90,6 @@ class NanoPrompts:
         critics: Sequence[str],
         rollouts: Sequence[JudgedTrajectory],
     ) -> Messages:
-        del rollouts
         game = load_game(root.data)
         inventory = scene_inventory(game)
         text = self._templates.render(

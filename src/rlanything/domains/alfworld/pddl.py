@@ -50,7 +50,8 @@ def write_scene(scene: Scene) -> str:
         if receptacle.type in openable:
             facts.append(f"(openable {name})")
     for thing in scene.objects:
-        name, home = mangle(thing.id), thing.receptacle
+        name = mangle(thing.id)
+        home = thing.receptacle
         facts.append(f"(objectType {name} {thing.type}Type)")
         facts.append(f"(inReceptacle {name} {mangle(home.id)})")
         facts.append(f"(objectAtLocation {name} {mangle(home.location)})")

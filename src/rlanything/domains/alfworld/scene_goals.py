@@ -46,7 +46,8 @@ class Inventory:
 def scene_inventory(game: Game) -> Inventory:
     """Returns everything in the game's scene, types in alphabetical order."""
     world = game.world()
-    setting, kinds = world.setting, world.setting.objects
+    setting = world.setting
+    kinds = world.setting.objects
     where: defaultdict[str, list[str]] = defaultdict(list)
     for thing, place in sorted(world.inside):
         where[kinds[thing]].append(place)

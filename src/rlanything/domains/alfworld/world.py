@@ -247,7 +247,8 @@ def _read(scene_pddl: str) -> World:
         ),
     )
     world = World.__new__(World)
-    world.setting, world.wording = setting, CURRENT
+    world.setting = setting
+    world.wording = CURRENT
     world.at = facts["atlocation"][0][1]
     world.holds = name[facts["holds"][0][1]] if facts["holds"] else None
     world.inside = {
@@ -271,5 +272,6 @@ def _read(scene_pddl: str) -> World:
         for thing in names(predicate)
     }
     world.seen = {world.holds} if world.holds else set()
-    world.visited, world.opened_before = set(), set()
+    world.visited = set()
+    world.opened_before = set()
     return world

@@ -123,8 +123,10 @@ class Coding:
             raise DomainError(f"imports is {imports!r}: give a list of names")
         if imports and sandbox is not None:
             raise DomainError("imports: a remote sandbox has its own packages; leave it out")
-        self._tests, self._memory_mb = tests, memory_mb
-        self._imports, self._sandbox = tuple(imports), sandbox
+        self._tests = tests
+        self._memory_mb = memory_mb
+        self._imports = tuple(imports)
+        self._sandbox = sandbox
         self._rewritten_tests = rewritten_tests
         if not isinstance(programs_agree, bool):
             raise DomainError(f"programs_agree is {programs_agree!r}: give true or false")
@@ -215,17 +217,14 @@ class Coding:
         return CodingTeacher()
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        del steps  # an episode has one step
         name = "function" if "check" in task.data else "policy"
         return self._ask(name, question=observation)
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
-        del steps  # one test serves all programs
         name = "judge_headings" if self._style == "rlanything-release" else "judge"
         return self._ask(name, question=task.instruction)
 
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
-        del rejected  # only failed tests matter here, not rejected steps
         [step] = failed.trajectory.steps
         failures = [self._test_in(each) for each in failed.judgements[0] if each.score == -1]
         return self._ask(
@@ -337,17 +336,18 @@ class Coding:
             for row, program in enumerate(map(program_in, responses))
             if program is not None
         }
-        programs, examples = list(rows.values()), list(readable.values())
+        programs = list(rows.values())
+        examples = list(readable.values())
         runs = run_table(self.executor, problem, programs, examples, self._memory_mb)
         return readable, dict(zip(rows, runs, strict=True))
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> None:
-        del task, steps  # the single step is the whole episode, so its outcome is its value
+        """Returns None: the single step is the whole episode, so its outcome is its value."""
+        return None
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
         """Returns the solution of an embedded problem, or None for other problems, whose solution
         is unknown."""
-        del steps
         problem = Problem.from_data(task.data)
         if problem.spec is None:
             return None

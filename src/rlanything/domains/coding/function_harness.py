@@ -77,7 +77,8 @@ def call(program: str, name: str, calls: list[Any]) -> list[Any]:
     """Returns the results of a program's function in each call, up to the first failure: a list
     with the value, or an empty list."""
     # Output of the program, and code under a main guard, are not part of the function.
-    printed, sys.stdout = sys.stdout, io.StringIO()
+    printed = sys.stdout
+    sys.stdout = io.StringIO()
     results: list[Any] = []
     try:
         names: dict[str, Any] = {"__name__": "program"}

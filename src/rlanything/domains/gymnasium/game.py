@@ -58,7 +58,8 @@ class GymnasiumGame:
     """Episodes of an environment, which is created again if the next task has other settings."""
 
     def __init__(self, make: Make, reader: ActionReader) -> None:
-        self._make, self._reader = make, reader
+        self._make = make
+        self._reader = reader
         self._made: tuple[bool, Any, Rendering] | None = None
 
     def begin(self, task: Task) -> GameTurn:

@@ -46,7 +46,8 @@ def words_of(element: Element) -> tuple[str, ...]:
 def possible_tasks(task: Task, screen: Sequence[Element], rng: random.Random) -> list[Task]:
     """Returns the task, and others that a page with this screen could have been; at most `MOST`.
     The expert decides whether a task can be done there."""
-    spec, sentences = spec_of_task(task), _sentences(task.kind, screen, rng)
+    spec = spec_of_task(task)
+    sentences = _sentences(task.kind, screen, rng)
     rng.shuffle(sentences)
     others = [
         make_task(f"{task.id}/{number}", EpisodeSpec(page, spec.seed), sentence)

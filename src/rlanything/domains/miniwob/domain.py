@@ -126,7 +126,6 @@ class MiniWob(ScreenDomain):
         critics: Sequence[str],
         rollouts: Sequence[JudgedTrajectory] = (),
     ) -> Messages:
-        del rollouts
         pages = self._in_place_of(page_of(root))
         numbers = {
             knob.name: f"{knob.name} {knob.least} to {knob.most}"
@@ -164,7 +163,7 @@ class MiniWob(ScreenDomain):
         return tuple(each for each in family(page) if each.name not in held_out)
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        del task, trajectories  # an expert already solved the candidate when it was proposed
+        """Returns None: an expert already solved the candidate when it was proposed."""
         return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
@@ -201,7 +200,8 @@ class MiniWob(ScreenDomain):
     def _solve(self, task: Task) -> None:
         """Raises `InvalidTask` if the expert does not solve the task, and `EpisodeError`."""
         with closing(MiniWobEnvironment(self.browser)) as environment:
-            screen, steps = environment.reset(task), list[Step]()
+            screen = environment.reset(task)
+            steps = list[Step]()
             while len(steps) < LONGEST_PLAN and (right := right_actions(task, screen.text, steps)):
                 response = Completion.unsampled(f"{ACTION_MARKER} {right[0]}")
                 result = environment.step(response.text)

@@ -83,7 +83,8 @@ class PageEpisode:
     actions."""
 
     def __init__(self, browser: Browser, spec: EpisodeSpec) -> None:
-        self._browser, self._spec = browser, spec
+        self._browser = browser
+        self._spec = spec
         self._done: list[Action] = []
         self.ended = False
         """Whether others may have its page: this episode no longer needs it."""
@@ -275,7 +276,9 @@ class MiniWobEnvironment:
 
     def __init__(self, browser: Browser, screenshots: bool = False, text: bool = True) -> None:
         """`screenshots`: take screenshots. `text`: describe the screen in the observation."""
-        self._browser, self._screenshots, self._says = browser, screenshots, text
+        self._browser = browser
+        self._screenshots = screenshots
+        self._says = text
         self._task: Task
         self._episode: PageEpisode | None = None
         self._text = ""

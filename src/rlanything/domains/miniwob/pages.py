@@ -183,8 +183,13 @@ PAGES: dict[str, Page] = {page.name: page for page in (*TRAIN, *OOD, *_DRAWN)}
 SEEN_TRAIN = tuple(
     PAGES[name]
     for name in (
-        *("click-color", "click-shape", "identify-shape", "count-shape"),
-        *("click-test", "click-test-2", "click-widget"),
+        "click-color",
+        "click-shape",
+        "identify-shape",
+        "count-shape",
+        "click-test",
+        "click-test-2",
+        "click-widget",
     )
 )
 """Pages for vision alone: color, shape, place or letters identify the target, and one click is

@@ -46,7 +46,8 @@ class OpenEnvGame:
     def __init__(
         self, settings: OpenEnvSettings, reset_arguments: Callable[[Task], Mapping[str, Any]]
     ) -> None:
-        self._settings, self._reset_arguments = settings, reset_arguments
+        self._settings = settings
+        self._reset_arguments = reset_arguments
         self._client: Any = None
 
     def begin(self, task: Task) -> GameTurn:
@@ -65,7 +66,8 @@ class OpenEnvGame:
 
     def close(self) -> None:
         if self._client is not None:
-            client, self._client = self._client, None
+            client = self._client
+            self._client = None
             client.close()
 
     def _connected(self) -> Any:

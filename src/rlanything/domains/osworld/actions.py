@@ -230,7 +230,8 @@ class _Given:
     """The parameters of an action, checked when they are read."""
 
     def __init__(self, values: Mapping[str, Any], size: tuple[int, int]) -> None:
-        self._values, self._size = values, size
+        self._values = values
+        self._size = size
 
     def point(self) -> tuple[int | None, int | None]:
         """Returns x and y; both are None if neither is given."""

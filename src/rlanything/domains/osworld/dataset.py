@@ -48,7 +48,9 @@ def dataset_tasks(
     if split not in SPLITS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
     root, examples = _places(folder)
-    tasks, skipped, faults = list[Task](), list[str](), list[DomainError]()
+    tasks = list[Task]()
+    skipped = list[str]()
+    faults = list[DomainError]()
     for application, name in _listed(root):
         if split != "all" and (application in HELD_OUT) != (split == "ood"):
             continue

@@ -81,7 +81,8 @@ class OSWorld(ScreenDomain):
             _one_of("applications", application, APPLICATIONS)
         for family in families:
             _one_of("families", family, tuple(FAMILIES))
-        self._applications, self._families = tuple(applications), tuple(families)
+        self._applications = tuple(applications)
+        self._families = tuple(families)
         self._data = None if data is None else Path(data)
         self._machines = _machines(provider, provider_options)
         self._options = DesktopOptions(
@@ -151,7 +152,6 @@ class OSWorld(ScreenDomain):
     ) -> Messages:
         """Returns the goals of the root's set-up, the easiest first. OSWorld's own tasks have one
         goal each, unless a user prepared more."""
-        del rollouts
         return self._ask_adapter(root, direction, critics, **_choices(root))
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
@@ -186,7 +186,7 @@ class OSWorld(ScreenDomain):
         return None
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        del task, trajectories  # all possible checks ran when the candidate was proposed
+        """Returns None: all possible checks ran when the candidate was proposed."""
         return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
@@ -223,7 +223,8 @@ class OSWorld(ScreenDomain):
                 result = environment.step(response)
                 if result.outcome is not None:
                     return result.outcome
-                said, after = Completion.unsampled(response), result.observation.text
+                said = Completion.unsampled(response)
+                after = result.observation.text
                 steps.append(Step(screen, said, result.action, result.valid, after))
                 screen = after
         finally:

@@ -118,7 +118,8 @@ class FreshDesktops:
             self.close()  # most of its life may be over
         self.prepare()
         assert self._next is not None
-        desktop, self._next = self._next, None
+        desktop = self._next
+        self._next = None
         try:
             desktop.ready()
         except BaseException:
@@ -140,7 +141,8 @@ class DesktopEnvironment:
         self, tasks: DesktopTasks, options: DesktopOptions, desktops: Desktops | None = None
     ) -> None:
         """`desktops`: source of the desktops; None: namespaces of this machine."""
-        self._tasks, self._options = tasks, options
+        self._tasks = tasks
+        self._options = options
         self._fresh = desktops or FreshDesktops(options)
         self._desktop: Machine | None = None
         self._task: Task
@@ -148,7 +150,8 @@ class DesktopEnvironment:
         self._steps = 0
 
     def reset(self, task: Task) -> Observation:
-        self._task, self._steps = task, 0
+        self._task = task
+        self._steps = 0
         for start in range(MOST_STARTS):
             self._leave()
             try:

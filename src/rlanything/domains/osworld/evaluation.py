@@ -68,7 +68,8 @@ class Evaluators:
     folder per task id. The process starts with the first task."""
 
     def __init__(self, python: Path, given: Path | None = None) -> None:
-        self._python, self._given = python, given
+        self._python = python
+        self._given = given
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._program: LineProgram | None = None
 

@@ -44,7 +44,8 @@ def next_action(
 
 def labels(moves: Sequence[Move], steps: Sequence[Step]) -> list[int]:
     """Returns +1 for each step that was right when it was taken, else -1."""
-    course, labels = _Course(moves), list[int]()
+    course = _Course(moves)
+    labels = list[int]()
     for i, step in enumerate(steps):
         before = _seen(steps, i)
         labels.append(1 if step.valid and _same(step.action, course.right(before)) else -1)
@@ -106,14 +107,17 @@ class _Course:
             first -= 1
         self._at = self._trail[first][1]
         del self._trail[first:]
-        self._back, self._tries = None, 0
+        self._back = None
+        self._tries = 0
         return True
 
     def _stray(self, step: Step, before: str, after: str, tried: bool) -> None:
         """Finds a way back from a step that led to an unknown screen."""
         self._tries = self._tries + 1 if tried else 0
         if self._back == "press escape" and _opened(after) <= _opened(self._trail[-1][0]):
-            self._back, self._tries = None, 0  # it was closed, and only the focus differs
+            # It was closed, and only the focus differs.
+            self._back = None
+            self._tries = 0
         elif self._back == "" or self._tries == MOST_TRIES:
             self._back = ""
         elif _opened(after) > _opened(before):

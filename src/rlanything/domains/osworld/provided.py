@@ -90,7 +90,8 @@ class ProvidedDesktops:
     """One machine, reverted for each episode. `python`: a Python with desktop_env."""
 
     def __init__(self, python: Path, options: ProviderOptions) -> None:
-        self._python, self._options = python, options
+        self._python = python
+        self._options = options
         self._program: LineProgram | None = None
 
     def prepare(self) -> None:
@@ -146,8 +147,10 @@ class ProvidedDesktop:
     server."""
 
     def __init__(self, place: Place, size: tuple[int, int], pid: int) -> None:
-        self.size, self.password = size, place.password
-        self._place, self._pid = place, pid
+        self.size = size
+        self.password = place.password
+        self._place = place
+        self._pid = pid
         self._folder = tempfile.TemporaryDirectory(prefix="rlanything-machine-")
         self._doors = [
             _Door(str(self.socket_path(port)), (place.host, place.ports[port])) for port in PORTS
@@ -233,7 +236,11 @@ class ProvidedDesktop:
             xml = json.loads(self._ask("GET", "/accessibility", None, seconds))["AT"]
             return foreign_tree(xml, windows, self.size), bool(at_work)
         except (
-            *(AttributeError, LookupError, RecursionError, TypeError, ValueError),
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
             DesktopRefusal,
         ) as fault:
             raise DesktopLost(f"the machine does not show its screen ({fault!r})") from fault

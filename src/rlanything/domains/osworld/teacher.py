@@ -34,7 +34,12 @@ _ELEMENT = re.compile(r"\[[^\]]*\]")
 _POINTED = re.compile(r"(\w+ )\[(\d+)\]")
 _NUMBERED = re.compile(r"\[(\d+)\] ")
 _NAMES = {
-    *(*editor.WORDS, *editor.FILES, *files.NAMES, *files.FOLDERS, *calc.FILES, *writer.FILES),
+    *editor.WORDS,
+    *editor.FILES,
+    *files.NAMES,
+    *files.FOLDERS,
+    *calc.FILES,
+    *writer.FILES,
     *writer.NOUNS,
 }
 _TITLES = {*calc.ITEMS, *calc.SHEETS, *files.TITLES}
@@ -88,7 +93,8 @@ def quoted(instruction: str, action: str) -> str | None:
     """Returns the words of an instruction that lead to the name at the end of a typed text,
     including the name: a model first finds the words before a name, and the name follows. None if
     nothing is typed, or no name from the instruction."""
-    words, name = _WORD.findall(instruction), _NAME.search(action)
+    words = _WORD.findall(instruction)
+    name = _NAME.search(action)
     if name is None or not action.startswith("type "):
         return None
     for at, word in enumerate(words):

@@ -71,7 +71,8 @@ class Watchdog:
         """The limit that ended the desktop, or None."""
         self.began = False
         """True once bwrap has created the namespaces."""
-        self._process, self._limits = process, limits
+        self._process = process
+        self._limits = limits
         self._root: int | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, args=(information,), daemon=True)

@@ -156,7 +156,8 @@ class ReasoningGymGame:
     """One question, one answer."""
 
     def __init__(self, domain: ReasoningGymDomain) -> None:
-        self._domain, self._task = domain, Task("", "")
+        self._domain = domain
+        self._task = Task("", "")
 
     def begin(self, task: Task) -> GameTurn:
         self._task = task

@@ -81,7 +81,9 @@ class TextArenaGame:
         kwargs_of: Callable[[Task], Mapping[str, Any]],
         settings: TextArenaSettings,
     ) -> None:
-        self._make, self._kwargs_of, self._settings = make, kwargs_of, settings
+        self._make = make
+        self._kwargs_of = kwargs_of
+        self._settings = settings
         self._game: Any = None
         self._inner: Any = None
         """The game without its wrappers, which repeat the whole history at every move."""
@@ -93,7 +95,9 @@ class TextArenaGame:
 
     def begin(self, task: Task) -> GameTurn:
         settings = self._settings
-        self._task_id, self._seen, self._said = task.id, {}, {}
+        self._task_id = task.id
+        self._seen = {}
+        self._said = {}
         self._game = self._make(self._kwargs_of(task), settings.players, int(task.data["seed"]))
         self._inner = self._game
         while hasattr(self._inner, "env"):
@@ -138,10 +142,13 @@ class TextArenaGame:
         return random.choice(moves)
 
     def _shown(self, done: bool) -> GameTurn:
-        seat, state = self._settings.seat, self._inner.state
-        messages, state.observations[seat] = state.observations[seat], []
+        seat = self._settings.seat
+        state = self._inner.state
+        messages = state.observations[seat]
+        state.observations[seat] = []
         _add(self._said, seat, _of_the_game(messages))
-        text, valid = self._told(messages, own=True), not _complained(messages)
+        text = self._told(messages, own=True)
+        valid = not _complained(messages)
         if not done:
             return GameTurn(text, self._choices(), valid=valid)
         rewards, info = self._game.close()
@@ -166,7 +173,8 @@ class TextArenaGame:
         transcript."""
         from textarena import GAME_ID, ObservationType
 
-        settings, roles = self._settings, self._inner.state.role_mapping
+        settings = self._settings
+        roles = self._inner.state.role_mapping
         mine = {settings.seat, *([GAME_ID] if settings.players == 1 else [])}
         lines = [
             text if sender == GAME_ID else f"{roles.get(sender, f'Player {sender}')}: {text}"

@@ -56,7 +56,9 @@ class FrozenModel:
     """A model behind an OpenAI-compatible endpoint, which sees its own side of the game."""
 
     def __init__(self, url: str, model: str, key_variable: str | None = None) -> None:
-        self._url, self._model, self._key_variable = url, model, key_variable
+        self._url = url
+        self._model = model
+        self._key_variable = key_variable
 
     def __call__(self, seen: str) -> str:
         import openai

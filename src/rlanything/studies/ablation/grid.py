@@ -365,7 +365,9 @@ def _note(out: Path, cell: Cell, run: _Running) -> float:
     # A full disk may have cut the previous entry.
     cut = path.is_file() and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as ledger:
-        ledger.write("\n" * cut + json.dumps(entry) + "\n")
+        if cut:
+            ledger.write("\n")
+        ledger.write(json.dumps(entry) + "\n")
     return seconds
 
 
@@ -387,7 +389,8 @@ def _failure(exit_code: int, log: Path) -> str | None:
     if exit_code == 0:
         return None
     if exit_code < 0:
-        memory = " (as the system does where memory runs out)" * (exit_code == -signal.SIGKILL)
+        killed = exit_code == -signal.SIGKILL
+        memory = " (as the system does when memory runs out)" if killed else ""
         return f"failed: ended by signal {-exit_code}{memory}; the same command resumes it"
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return f"failed: {lines[-1] if lines else 'it said nothing'}"

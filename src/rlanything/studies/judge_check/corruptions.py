@@ -85,7 +85,8 @@ def shuffle_thought(place: Place) -> Step | None:
     words = thought.split()
     if not marker or len(words) < SHORTEST_THOUGHT or len(set(words)) == 1:
         return None
-    rng, shuffled = place.rng("shuffle"), words
+    rng = place.rng("shuffle")
+    shuffled = words
     while shuffled == words:
         shuffled = [words[i] for i in rng.permutation(len(words))]
     return _saying(place.step, f"{' '.join(shuffled)} {marker}{action}")

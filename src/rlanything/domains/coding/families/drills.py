@@ -39,7 +39,8 @@ def _held_out() -> frozenset[object]:
 def _drawn(difficulty: int, rng: random.Random) -> Spec | None:
     """Returns a random spec, or None if the drawn blocks leave part of the input unused."""
     reader = rng.choice(list(READERS.values()))
-    kind, blocks = reader.gives, list[Block]()
+    kind = reader.gives
+    blocks = list[Block]()
     for number in range(rng.randint(0, _MOST_STAGES)):
         fitting = [
             block

@@ -64,7 +64,6 @@ def numbers(rng: random.Random, difficulty: int, near: Sequence[Constant]) -> li
 def words(rng: random.Random, difficulty: int, near: Sequence[Constant]) -> list[str]:
     """Returns 2 to `difficulty` + 2 words; from difficulty 2 on sometimes a single word, or
     repeated ones."""
-    del near
     size = rng.randint(2, difficulty + 2)
     if difficulty == 1:
         return rng.sample(VOCABULARY, size)
@@ -98,7 +97,6 @@ def _with_count(rng: random.Random, difficulty: int, near: Sequence[Constant], b
 
 
 def _digits(rng: random.Random, difficulty: int, near: Sequence[Constant]) -> str:
-    del near
     return f"{rng.randrange(10 ** rng.randint(1, difficulty + 2))}\n"
 
 

@@ -60,7 +60,8 @@ class RemoteExecutor:
             )
         self._url = f"{url.rstrip('/')}/run_code"
         self._threads = ThreadPoolExecutor(parallel, "sandbox")
-        self._silence, self._silent_until = "", 0.0
+        self._silence = ""
+        self._silent_until = 0.0
 
     def run(self, job: Job) -> RunResult:
         """Runs one job on the server; the result is broken if the server gives no valid answer, to

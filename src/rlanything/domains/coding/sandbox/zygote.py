@@ -109,7 +109,8 @@ def supervise(pid: int, began: float, limits: Limits, channel: socket.socket) ->
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     poll.register(channel, 0)  # no events: it still reports when the other end is closed
-    exceeded, left = 0, min(cpu_limit, wall_limit)
+    exceeded = 0
+    left = min(cpu_limit, wall_limit)
     while not exceeded:
         ready = poll.poll(max(1.0, left * 1000))
         if any(descriptor != handle for descriptor, _ in ready):
@@ -209,7 +210,8 @@ def open_file(
     """Replaces the builtin `open`; a box provides the devices that programs open by name."""
     name = os.fspath(file) if isinstance(file, os.PathLike) else file
     if isinstance(name, str) and name in STREAMS:
-        file, closefd = STREAMS.index(name), False
+        file = STREAMS.index(name)
+        closefd = False
     elif name == os.devnull:
         null = io.BufferedRandom(Null())
         return null if "b" in mode else io.TextIOWrapper(null, encoding, errors, newline)

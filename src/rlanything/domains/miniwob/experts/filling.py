@@ -176,7 +176,8 @@ def _bounds(said: str, guesses: list[int]) -> tuple[int, int]:
 def generate(utterance: str, screen: Screen, done: Done) -> list[str]:
     number = screen[0].text
     if number.isdigit():
-        value, bound = int(number), int(part(r"than (\d+)", utterance) or 0)
+        value = int(number)
+        bound = int(part(r"than (\d+)", utterance) or 0)
         right = {
             "odd": value % 2 == 1,
             "even": value % 2 == 0,

@@ -166,7 +166,8 @@ def _environment(request: dict[str, Any]) -> Any:
     from desktop_env import desktop_env  # pyright: ignore[reportMissingImports]
     from relay import Relay
 
-    provider, manager = _Provider(), types.SimpleNamespace()
+    provider = _Provider()
+    manager = types.SimpleNamespace()
     ports = [Relay(str(SOCKETS / f"{port}")).port for port in PORTS]
     provider.address = f"127.0.0.1:{ports[0]}:{ports[1]}:0:{ports[2]}"
     desktop_env.create_vm_manager_and_provider = lambda *names, **options: (manager, provider)

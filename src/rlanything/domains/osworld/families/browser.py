@@ -29,7 +29,10 @@ def bookmark(rng: random.Random) -> DesktopDraft:
         for name, topic in zip(names, topics, strict=False)
     }
     save = (
-        *("press ctrl+d", "click [combo box Folder]", "press home", "press enter"),
+        "press ctrl+d",
+        "click [combo box Folder]",
+        "press home",
+        "press enter",
         "click [button Done]",
     )
     goals = (

@@ -76,15 +76,8 @@ class TreeReader:
         """Whether an application did not answer in time, so that the last trees are incomplete."""
         session = Gio.bus_get_sync(Gio.BusType.SESSION)
         enable = GLib.Variant("(ssv)", ("org.a11y.Status", "IsEnabled", GLib.Variant("b", True)))
-        properties = "org.freedesktop.DBus.Properties"
-        session.call_sync(
-            *("org.a11y.Bus", "/org/a11y/bus", properties, "Set", enable),
-            *(None, Gio.DBusCallFlags.NONE, 10_000, None),
-        )
-        (address,) = session.call_sync(
-            *("org.a11y.Bus", "/org/a11y/bus", "org.a11y.Bus", "GetAddress", None),
-            *(None, Gio.DBusCallFlags.NONE, 10_000, None),
-        ).unpack()
+        _ask_bus(session, "org.freedesktop.DBus.Properties", "Set", enable)
+        (address,) = _ask_bus(session, "org.a11y.Bus", "GetAddress", None).unpack()
         flags = Gio.DBusConnectionFlags
         self._bus = Gio.DBusConnection.new_for_address_sync(
             address,
@@ -98,7 +91,8 @@ class TreeReader:
         """Returns the trees of all applications: the visible nodes with their children."""
         self.late = False
         root = Node("org.a11y.atspi.Registry", "/org/a11y/atspi/accessible/root", 0)
-        level, total = self._children([root]), 0
+        level = self._children([root])
+        total = 0
         roots = level
         for node, answer in zip(roots, self.calls(list(map(_owner, roots))), strict=True):
             node.pid = answer[0] if answer else 0
@@ -134,11 +128,9 @@ class TreeReader:
 
         self._context.push_thread_default()
         try:
-            for index, (name, path, interface, method, arguments) in enumerate(calls):
-                self._bus.call(
-                    *(name, path, interface, method, arguments),
-                    *(None, Gio.DBusCallFlags.NO_AUTO_START, WAIT_MS, None, answered, index),
-                )
+            flags = Gio.DBusCallFlags.NO_AUTO_START
+            for index, call in enumerate(calls):
+                self._bus.call(*call, None, flags, WAIT_MS, None, answered, index)
             while left:
                 self._context.iteration(True)
         finally:
@@ -301,6 +293,13 @@ def _in_use(cells: dict[tuple[int, int], Node]) -> list[Node]:
         for row, column in sorted(shown)
         if (row <= rows and column <= columns) or "focused" in shown[row, column].states
     ]
+
+
+def _ask_bus(session, interface: str, method: str, arguments: GLib.Variant | None) -> GLib.Variant:
+    flags = Gio.DBusCallFlags.NONE
+    return session.call_sync(
+        "org.a11y.Bus", "/org/a11y/bus", interface, method, arguments, None, flags, 10_000, None
+    )
 
 
 def _states(answer: tuple | None) -> set[str]:

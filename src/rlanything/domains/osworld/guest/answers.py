@@ -264,7 +264,8 @@ def _window(request: dict[str, Any]) -> windows.ShownWindow:
 
 
 def _command(request: dict[str, Any]) -> tuple[str | list[str], bool]:
-    command, shell = request.get("command", ""), bool(request.get("shell", False))
+    command = request.get("command", "")
+    shell = bool(request.get("shell", False))
     if isinstance(command, str) and not shell:
         command = shlex.split(command)
     if isinstance(command, list):
@@ -300,7 +301,8 @@ def _finished(
         )
     except OSError as fault:
         raise RequestRefused(f"{command}: {fault.strerror}", 500) from fault
-    texts, readers = ["", ""], []
+    texts = ["", ""]
+    readers = []
     for i, stream in enumerate((process.stdout, process.stderr)):
         reader = threading.Thread(target=_read, args=(stream, texts, i), daemon=True)
         reader.start()

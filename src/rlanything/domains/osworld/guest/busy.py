@@ -38,7 +38,8 @@ def busy(owners: set[int]) -> bool:
 def at_work() -> bool:
     """Watches for a moment, and returns whether any other program is at work: it uses the
     processor, waits for the processor or the disk, or has started or ended."""
-    before, waiting = processes(), 0
+    before = processes()
+    waiting = 0
     after = before
     for _look in range(LOOKS):
         time.sleep(LOOK_SECONDS)

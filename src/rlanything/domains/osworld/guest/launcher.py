@@ -61,7 +61,6 @@ def reserve(number: int, strut: list[int]) -> None:
 
 def started(button: Gtk.Button, command: list[str]) -> None:
     """Starts the application of a button."""
-    del button
     subprocess.Popen(command, start_new_session=True)
 
 

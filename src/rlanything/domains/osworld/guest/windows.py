@@ -59,8 +59,13 @@ def listed() -> list[ShownWindow]:
             client = _display.create_resource_object("window", number)
             seen.append(
                 ShownWindow(
-                    *(number, _title(client), _classes(client), box),
-                    *(number == active, _pid(client), outer in inside),
+                    number=number,
+                    title=_title(client),
+                    classes=_classes(client),
+                    box=box,
+                    active=number == active,
+                    pid=_pid(client),
+                    managed=outer in inside,
                 )
             )
         return seen
