@@ -208,7 +208,7 @@ def _box(
     settings += ["--args", str(given[0]), "--as-pid-1"]
     if no_debuggers() is not None:
         settings += ["--seccomp", str(given[1])]
-    # Before what is shown, which may lie under it.
+    # Mounted before the shown paths, which may be under it.
     settings += ["--size", str(options.memory_mb * 2**20), "--tmpfs", _HOME]
     rest = [*links, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--remount-ro", "/"]
     rest += ["--chdir", str(options.folder), "--"]

@@ -48,7 +48,7 @@ _BACKLOG = 512
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """What the key of one episode gives access to."""
+    """The access that the key of one episode grants."""
 
     key: str
     conversation: Conversation

@@ -174,8 +174,8 @@ class ProgramEnvironment:
         return Observation(text, asked.choices, image, request)
 
     def _next(self) -> Pending | Ending:
-        """Returns what the program does next. Raises `EpisodeError` for one that does nothing, or
-        goes on asking for what it cannot get."""
+        """Returns what the program does next. Raises `EpisodeError` for a program that hangs, or
+        that repeats refused requests too often."""
         if self._refused >= MOST_REFUSED:
             raise self._fault(f"its agent was refused {MOST_REFUSED} requests in a row")
         seconds = self._options.timeout_seconds

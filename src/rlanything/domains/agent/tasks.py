@@ -31,7 +31,7 @@ class TaskSet:
     """All tasks, by split, in the order of the file."""
 
     place: str
-    """Where the tasks come from, for messages."""
+    """Source of the tasks, for messages."""
     by_split: Mapping[str, Sequence[Task]]
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:

@@ -14,7 +14,7 @@ NOTHING_NEW = "(asked again)"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a request belongs among the earlier ones."""
+    """The place of a request among the earlier ones."""
 
     follows: int | None
     """Step that it continues; None if it starts a new conversation."""

@@ -57,7 +57,7 @@ class MiniWob(ScreenDomain):
     splits: Splits = SPLITS
     """The pages of every split."""
     observed: ClassVar[Observed] = "text"
-    """What the models see by default."""
+    """The default of `observe`."""
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a program must do: how it reads its input, and its stages."""
+    """The parts of a program: how it reads its input, and its stages."""
 
     reader: Reader
     stages: tuple[Stage, ...]

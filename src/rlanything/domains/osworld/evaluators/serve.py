@@ -31,7 +31,7 @@ MEMORY = 6 * 2**30
 LARGEST_FILE = 2**29
 PROCESSES = 64
 ADOPT_ORPHANS, DUMPABLE = 36, 4
-"""Of `prctl`."""
+"""Options of `prctl`."""
 MOST_DESKTOPS = 64
 """Largest number of desktops whose folders are kept."""
 CACHE, GIVEN, SOCKETS = Path("/scratch/cache"), Path("/given"), Path("/sockets")
