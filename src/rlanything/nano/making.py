@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, get_args
@@ -12,6 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 import torch
 from transformers import SeedOssConfig, SeedOssForCausalLM
 
+from rlanything.cluster.models import prepare_torch
 from rlanything.domains.base import DomainError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.nano.sft import Renaming, SFTBatch, make_batches, train_epochs
@@ -139,16 +142,19 @@ def roles_named(names: Sequence[str], out: Path) -> tuple[RoleName, ...]:
     return named
 
 
-def earlier_measurements(out: Path, roles: Sequence[RoleName]) -> dict[str, Any]:
-    """Returns the measurements on the card in `out`; empty if all models are new, or there is no
-    card. Its minutes are those of the whole build."""
-    if set(roles) >= set(ROLES) or not (out / "card.json").exists():
-        return {}
-    return json.loads((out / "card.json").read_text(encoding="utf-8"))["measured"]
-
-
-def write_card(out: Path, plan: BuildPlan, measured: dict[str, Any]) -> None:
-    """Writes `card.json`: the command that makes the models, the plan, and the measurements."""
+@contextmanager
+def measurements(plan: BuildPlan, out: Path, roles: Sequence[RoleName]) -> Iterator[dict[str, Any]]:
+    """Yields the measurements on the card in `out`, to complete during a build of these roles; they
+    are empty if all models are new, or there is no card. Then writes `card.json`: the command that
+    makes the models, the plan, and the measurements, with the minutes of the whole build."""
+    prepare_torch(0)
+    begun = time.perf_counter()
+    card = out / "card.json"
+    measured: dict[str, Any] = {}
+    if not set(roles) >= set(ROLES) and card.exists():
+        measured = json.loads(card.read_text(encoding="utf-8"))["measured"]
+    yield measured
+    measured.setdefault("minutes", (time.perf_counter() - begun) / 60)
     command = f"rlanything nano build --domain {plan.domain} --seed {plan.seed}"
-    card = {"command": command, "plan": asdict(plan), "measured": measured}
-    (out / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    content = {"command": command, "plan": asdict(plan), "measured": measured}
+    card.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
@@ -39,13 +37,12 @@ from rlanything.nano.making import (
     ROLES,
     RoleName,
     Shape,
-    earlier_measurements,
+    measurements,
     merge_groups,
     new_model,
     save_in_bfloat16,
     student,
     teach,
-    write_card,
 )
 from rlanything.nano.measuring import (
     blindfolded,
@@ -102,11 +99,13 @@ class StepDomainBuilder:
     def build(self, roles: Sequence[RoleName] = ROLES) -> dict[str, Any]:
         """Builds the models and returns the measurements. `roles`: roles to build; the others are
         read from the folder unchanged."""
-        prepare_torch(0)
-        begun = time.perf_counter()
         plan = self._plan
-        measured = earlier_measurements(self._out, roles)
-        with self._images, self._progress.live(), self._pool:
+        with (
+            measurements(plan, self._out, roles) as measured,
+            self._images,
+            self._progress.live(),
+            self._pool,
+        ):
             games = self._domain.tasks("train", plan.games, derive(plan.seed, "games"))
             scenes = self._scenes() if {"policy", "judge"} & {*roles} else []
             if "policy" in roles:
@@ -148,9 +147,6 @@ class StepDomainBuilder:
                 samples = critics + self._proposals(writer, explained)
                 self._teach(adapter, samples, "adapter")
                 measured["adapter"] = self._measure_adapter(adapter, explained)
-        if "minutes" not in measured:
-            measured["minutes"] = (time.perf_counter() - begun) / 60
-        write_card(self._out, plan, measured)
         return measured
 
     def _scenes(self) -> list[SeenScene]:

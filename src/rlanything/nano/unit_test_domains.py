@@ -9,14 +9,12 @@ ends useful but imperfect. They are measured on the `tune` split and on held-out
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import DomainError, UnitTestDomain
 from rlanything.domains.registry import load_domain
@@ -30,13 +28,12 @@ from rlanything.nano.making import (
     ROLES,
     RoleName,
     Shape,
-    earlier_measurements,
+    measurements,
     merge_groups,
     new_model,
     save_in_bfloat16,
     student,
     teach,
-    write_card,
 )
 from rlanything.nano.measuring import measure_adapter, measure_policy
 from rlanything.nano.samples import SampleWriter
@@ -96,11 +93,12 @@ class UnitTestDomainBuilder:
     def build(self, roles: Sequence[RoleName] = ROLES) -> dict[str, Any]:
         """Builds the models and returns the measurements. `roles`: roles to build; the others are
         read from the folder unchanged."""
-        prepare_torch(0)
-        begun = time.perf_counter()
         plan = self._plan
-        measured = earlier_measurements(self._out, roles)
-        with self._progress.live(), self._pool:
+        with (
+            measurements(plan, self._out, roles) as measured,
+            self._progress.live(),
+            self._pool,
+        ):
             rng = random.Random(derive(plan.seed, "teacher"))
             tasks = [
                 *self._domain.tasks("train", plan.problems, derive(plan.seed, "problems")),
@@ -135,9 +133,6 @@ class UnitTestDomainBuilder:
                 adapter = student(policy)
                 self._teach(adapter, self._adapter_samples(writer), "adapter")
                 measured["adapter"] = self._measure_adapter(adapter)
-        if set(roles) == set(ROLES):
-            measured["minutes"] = (time.perf_counter() - begun) / 60
-        write_card(self._out, plan, measured)
         return measured
 
     def _texts(
