@@ -17,17 +17,18 @@ from rlanything.domains.bpf import (
     ANY_BIT,
     ARCHITECTURES,
     ARGUMENTS_AT,
-    AT_LEAST,
+    DEBUGGING,
     EQUAL,
     ERRNO,
     LOAD,
     RETURN,
-    of_architecture,
+    Numbers,
     packed,
+    refused,
+    without_x32,
 )
 
-# Numbers for x86-64 and aarch64 (None: has none).
-_REFUSED: dict[str, tuple[int | None, int | None]] = {
+_REFUSED: dict[str, Numbers] = {
     "unshare": (272, 97),
     "setns": (308, 268),
     "mount": (165, 40),
@@ -40,10 +41,7 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
     "open_by_handle_at": (304, 265),
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "pidfd_getfd": (438, 438),
+    **DEBUGGING,
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
@@ -57,7 +55,7 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "semget": (64, 190),
 }
 # Programs then use a fallback, as on a kernel that lacks these calls.
-_UNKNOWN: dict[str, tuple[int | None, int | None]] = {
+_UNKNOWN: dict[str, Numbers] = {
     "clone3": (435, 435),  # its flags are in memory, which a filter cannot read
     "memfd_create": (319, 279),  # it counts towards no process and no file system's size
     "memfd_secret": (447, 447),
@@ -74,8 +72,6 @@ _FAMILIES = (1, 2, 10, 16)
 """AF_UNIX, INET, INET6 and NETLINK, which stay inside the desktop. AF_VSOCK would reach the host of
 a virtual machine, regardless of the network namespace."""
 
-_X32 = 0x40000000
-
 
 def syscall_filter() -> bytes:
     """Returns the compiled filter (classic BPF), in the format of `bwrap --seccomp`.
@@ -85,18 +81,11 @@ def syscall_filter() -> bytes:
     if machine not in ARCHITECTURES:
         raise DomainError(f"no desktop on {machine}: use a machine with x86-64 or aarch64")
     architecture, column = ARCHITECTURES[machine]
-    code = [
-        *of_architecture(architecture),
-        (AT_LEAST, 0, 1, _X32),
-        (RETURN, 0, 0, ERRNO | errno.EPERM),
-    ]
-    for calls, reason in ((_REFUSED, errno.EPERM), (_UNKNOWN, errno.ENOSYS)):
-        for numbers in calls.values():
-            number = numbers[column]
-            if number is not None:
-                code += [(EQUAL, 0, 1, number), (RETURN, 0, 0, ERRNO | reason)]
     count = len(_FAMILIES)
-    code += [
+    code = [
+        *without_x32(architecture),
+        *refused(_REFUSED, column),
+        *refused(_UNKNOWN, column, errno.ENOSYS),
         (EQUAL, 0, 4, _CLONE[column]),
         (LOAD, 0, 0, ARGUMENTS_AT),
         (ANY_BIT, 0, 1, _NEW_NAMESPACES),

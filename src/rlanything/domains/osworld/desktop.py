@@ -24,15 +24,13 @@ import tarfile
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from rlanything.domains.base import DomainError
 from rlanything.domains.bubblewrap import ISOLATED, Shown, boxed, bubblewrap, refusal, system
 from rlanything.domains.osworld.denied import syscall_filter
 from rlanything.domains.osworld.guest.relay import Relay
-from rlanything.domains.osworld.machine import PORTS, DesktopLost, NoAnswer, exchange
+from rlanything.domains.osworld.machine import PORTS, Body, DesktopLost, NoAnswer, exchange
 from rlanything.domains.osworld.packages import DESKTOP, missing, remedy
 from rlanything.domains.osworld.watchdog import DesktopLimits, Watchdog
 
@@ -151,20 +149,13 @@ class Desktop:
         # An unclosed desktop ends with the last reference to it, or with this process.
         self._end = weakref.finalize(self, _kill, self._process.pid, held)
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | bytes | None = None,
-        seconds: float = 60.0,
-    ) -> bytes:
+    def request(self, method: str, path: str, body: Body = None, seconds: float = 60.0) -> bytes:
         """Returns the answer of the desktop's server to a request.
 
         `body`: sent as JSON, or bytes as they are. Raises `DesktopRefusal` if the server cannot
         carry it out. Raises `DesktopLost` if the desktop died or does not answer in `seconds`; it
         is then ended."""
-        if not self._ready:
-            self._await_start()
+        self.ready()
         return self._exchange(method, path, body, seconds)
 
     def ready(self) -> None:
@@ -262,9 +253,7 @@ class Desktop:
         said = os.read(stderr.fileno(), 65536).decode("utf-8", "replace").strip()
         return said.splitlines()[-1] if said else ""
 
-    def _exchange(
-        self, method: str, path: str, body: Mapping[str, Any] | bytes | None, seconds: float
-    ) -> bytes:
+    def _exchange(self, method: str, path: str, body: Body, seconds: float) -> bytes:
         try:
             return exchange(str(self._folder / "5000"), method, path, body, seconds)
         except NoAnswer as fault:

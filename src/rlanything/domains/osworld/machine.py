@@ -18,6 +18,8 @@ LARGEST_ANSWER = 256 * 2**20
 """Largest answer in bytes: the policy controls it, including files of any size."""
 Address: TypeAlias = str | tuple[str, int]
 """A unix socket's path, or a host and a port."""
+Body: TypeAlias = Mapping[str, Any] | bytes | None
+"""Content of a request: sent as JSON, bytes as they are, or nothing."""
 PORTS: tuple[int, ...] = (5000, 9222, 8080)
 """Ports inside that the host can reach: the server's, Chromium's for debugging, VLC's."""
 
@@ -55,13 +57,7 @@ class Machine(Protocol):
         """Waits until the desktop has started. Raises `DomainError` and `DesktopLost`."""
         ...
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | bytes | None = None,
-        seconds: float = 60.0,
-    ) -> bytes:
+    def request(self, method: str, path: str, body: Body = None, seconds: float = 60.0) -> bytes:
         """Returns the answer of the desktop's server to a request.
 
         `body`: sent as JSON, or bytes as they are. Raises `DesktopRefusal` if the server cannot
@@ -77,13 +73,7 @@ class Machine(Protocol):
         ...
 
 
-def exchange(
-    address: Address,
-    method: str,
-    path: str,
-    body: Mapping[str, Any] | bytes | None,
-    seconds: float,
-) -> bytes:
+def exchange(address: Address, method: str, path: str, body: Body, seconds: float) -> bytes:
     """Returns a server's answer to one request. Raises `DesktopRefusal` and `NoAnswer`."""
     connection = _Connection(address, seconds)
     # A timeout of the socket would apply to each of its reads separately.

@@ -29,6 +29,7 @@ from rlanything.domains.osworld.foreign_tree import LISTING, foreign_tree, windo
 from rlanything.domains.osworld.guest.relay import join
 from rlanything.domains.osworld.machine import (
     PORTS,
+    Body,
     DesktopLost,
     DesktopRefusal,
     NoAnswer,
@@ -174,13 +175,7 @@ class ProvidedDesktop:
             door.close()
         self._folder.cleanup()
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | bytes | None = None,
-        seconds: float = 60.0,
-    ) -> bytes:
+    def request(self, method: str, path: str, body: Body = None, seconds: float = 60.0) -> bytes:
         """Returns the answer of our own server; `tree` and `act` are computed here."""
         parts = urlsplit(path)
         if parts.path == "/tree":
@@ -195,9 +190,7 @@ class ProvidedDesktop:
             return self._ask(method, path, {"command": command, "shell": False}, seconds)
         return self._ask(method, path, body, seconds)
 
-    def _ask(
-        self, method: str, path: str, body: Mapping[str, Any] | bytes | None, seconds: float
-    ) -> bytes:
+    def _ask(self, method: str, path: str, body: Body, seconds: float) -> bytes:
         address = (self._place.host, self._place.ports[5000])
         try:
             return exchange(address, method, path, body, seconds)

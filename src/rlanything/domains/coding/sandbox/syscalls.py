@@ -7,7 +7,9 @@ memory that RLIMIT_AS does not count (memfd, System V).
 
 from __future__ import annotations
 
-ALLOWED: dict[str, tuple[int | None, int | None]] = {
+from rlanything.domains.bpf import Numbers
+
+ALLOWED: dict[str, Numbers] = {
     "read": (0, 63),
     "write": (1, 64),
     "readv": (19, 65),
@@ -109,7 +111,7 @@ ALLOWED: dict[str, tuple[int | None, int | None]] = {
 }
 
 # Allowed only with some arguments; see `seccomp`.
-CHECKED: dict[str, tuple[int | None, int | None]] = {
+CHECKED: dict[str, Numbers] = {
     "futex": (202, 98),
     "fcntl": (72, 25),
     "ioctl": (16, 29),
