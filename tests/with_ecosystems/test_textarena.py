@@ -133,7 +133,7 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     ("options", "said"),
     [
         ({"id": "Chess"}, "no game 'Chess': use an id"),
-        ({"id": "TicTacToe-v0"}, "has to be 2, received 1: mend domain.options.players"),
+        ({"id": "TicTacToe-v0"}, "has to be 2, received 1: fix domain.options.players"),
         ({**HANOI, "opponent": "random"}, "has to be 1, received 2"),
         ({**HANOI, "kwargs": {"depth": 1}}, "unexpected keyword argument 'depth'"),
         ({"id": "TicTacToe-v0", "opponent": "best"}, "opponent is 'best': use random"),

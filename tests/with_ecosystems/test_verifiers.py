@@ -91,7 +91,7 @@ def test_a_taskset_that_cannot_score_loses_the_episode() -> None:
 
 def test_what_cannot_be_loaded_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for taskset, said_of_it in (
-        ("no_such_taskset", "taskset no_such_taskset cannot be loaded.*install it beside"),
+        ("no_such_taskset", "taskset no_such_taskset cannot be loaded.*install it next to"),
         ({"id": "doubling_taskset", "depth": 1}, "depth"),
     ):
         with pytest.raises(DomainError, match=said_of_it) as error:

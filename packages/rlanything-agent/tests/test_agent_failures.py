@@ -347,7 +347,7 @@ def test_a_program_that_asks_something_else_when_played_again_is_told_so(tmp_pat
         ({"solve": None}, "name the program"),
         ({"solve": "nowhere"}, "write module:function"),
         ({"solve": "nowhere:solve"}, "there is no module nowhere"),
-        ({"solve": 3}, "give one of"),
+        ({"solve": 3}, "give a function"),
         ({"rewrite": "all"}, "use one of none, instruction"),
         ({"timeout_seconds": 0}, "give seconds above 0"),
         ({"reward_range": [1, 0]}, "winning must begin within the range"),
@@ -365,7 +365,7 @@ def test_a_program_that_asks_something_else_when_played_again_is_told_so(tmp_pat
         ({"tasks": [{"id": "a\ud800", "instruction": "a"}]}, "halves of characters"),
         ({"helpers": {"big": {"url": None}}}, "helpers: big: needs the url"),
         ({"tasks": [{"id": "1", "instruction": "a", "more": 1}]}, "unknown key 'more'"),
-        ({"tasks": [{"id": "1", "instruction": "a"}] * 2}, "id '1' again"),
+        ({"tasks": [{"id": "1", "instruction": "a"}] * 2}, "id '1' is used twice"),
         ({"tasks": [{"id": "1", "instruction": "a", "data": 3}]}, "data must be an object"),
     ],
 )

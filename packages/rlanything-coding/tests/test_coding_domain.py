@@ -334,7 +334,7 @@ def test_solutions_that_do_not_agree_with_the_tests_object_to_a_rewritten_proble
         ({"rewritten_tests": "4"}, "rewritten_tests is '4'"),
         ({"rewritten_tests": 100}, "rewritten_tests is 100: give 64 at most"),
         ({"imports": "numpy"}, "imports is 'numpy': give a list"),
-        ({"imports": ["numpy"], "sandbox": "http://there"}, "imports: what a sandbox elsewhere"),
+        ({"imports": ["numpy"], "sandbox": "http://there"}, "imports: a remote sandbox has"),
         ({"programs_agree": "no"}, "programs_agree is 'no': give true or false"),
         ({"style": "papers"}, "style is 'papers': use one of nano, paper, rlanything-release"),
     ],

@@ -293,7 +293,7 @@ def test_what_a_program_prints_never_makes_its_run_broken(hasty: Server) -> None
 def test_a_redirect_is_refused_and_names_the_place(server: Server, status: int) -> None:
     with pytest.raises(SandboxUnavailable) as caught:
         outcome(server, redirect(status, "http://user:pw@evil.example:8080/run_code?a=b"))
-    assert f"answers {status} and points to evil.example:8080, to which" in str(caught.value)
+    assert f"answers {status} and points to evil.example:8080, and programs" in str(caught.value)
     assert len(server.bodies) == 2  # the second with another program
     for location in ("/v2", "http://[::1", "//", "\x1b[31m", "x" * 60_000):
         with pytest.raises(SandboxUnavailable, match="points to another path") as caught:

@@ -364,7 +364,7 @@ def test_a_run_that_the_system_ends_is_said_to_have_been(recipe: Path) -> None:
     recipe.write_text(recipe.read_text().replace("mine", "killed"))
     found, _ = run(recipe)
     assert found.failed == {
-        "seven7, seed 1": "failed: ended by signal 9 (as the system does where memory runs out); "
+        "seven7, seed 1": "failed: ended by signal 9 (as the system does when memory runs out); "
         "the same command resumes it"
     }
 

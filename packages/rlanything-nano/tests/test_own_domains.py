@@ -124,7 +124,7 @@ def test_what_a_domain_lacks_is_said_in_one_line(tmp_path: Path, name: str, miss
 
 def test_an_expert_that_wins_nothing_is_refused(tmp_path: Path) -> None:
     plan, teacher = taught("own:Hopeless", slip=None)
-    with pytest.raises(DomainError, match=r"wins none of 96 games: .* mend `expert`"):
+    with pytest.raises(DomainError, match=r"wins none of 96 games: .* fix `expert`"):
         StepDomainBuilder(plan, teacher, tmp_path, 0, QUIET).build()
 
 

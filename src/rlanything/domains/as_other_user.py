@@ -3,8 +3,8 @@
     python as_other_user.py '{"user": 64001, "staging": "/tmp", "shown": [[from, name], ...],
                               "command": [...]}'
 
-The files are bound under `staging` in a mount namespace of its own, because they may lie where only
-root can read (/root). Stands alone: it runs isolated, and imports nothing of the library.
+The files are bound under `staging` in a new mount namespace, because they may be in a folder that
+only root can read (/root). Standalone: it runs isolated and imports nothing from the library.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
 
     call("unshare", NEW_MOUNT_NAMESPACE)
     mount("none", "/", "", RECURSIVE | PRIVATE)
-    # What lies under the staging folder must be bound before it is covered.
+    # Files under the staging folder must be bound before it is covered.
     places = [(os.open(source, os.O_PATH), name) for source, name in wanted["shown"]]
     mount("tmpfs", wanted["staging"], "tmpfs", 0)
     os.chmod(wanted["staging"], 0o755)

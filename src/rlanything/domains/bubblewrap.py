@@ -1,7 +1,7 @@
-"""The command that starts a box of bubblewrap; for root, as a user that nobody else is.
+"""The command that starts a bubblewrap box; for root, as an otherwise unused user.
 
-Root's own processes are not counted against RLIMIT_NPROC, and root owns the host's files: a box of
-root's is started as an unused user id, to which `as_other_user` shows the files of the box.
+Root's own processes do not count towards RLIMIT_NPROC, and root owns the host's files. So a box
+started by root runs as an unused user id, to which `as_other_user` shows the files of the box.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 Shown = tuple[Path, PurePosixPath]
-"""A path on the host and its path in a box, where it can only be read."""
+"""A path on the host and its read-only path in a box."""
 
 ISOLATED = ("--unshare-user", "--unshare-all", "--die-with-parent")
-"""Namespaces of its own, which end with bwrap, as bwrap does with the thread that starts it: keep
-that thread. No --new-session: a box is ended by its group, which the first process inside would
-leave before it has asked to die with bwrap. What runs untrusted programs inside calls `setsid`:
-they could signal the group.
-"""
+"""New namespaces, which end with bwrap; bwrap ends with the thread that starts it, so keep that
+thread. No --new-session: a box is killed through its process group, and the first process inside
+would leave the group before it has asked to die with bwrap. Code that runs untrusted programs
+inside calls `setsid`, because they could signal the group."""
 
 _STAGING = "/tmp"
 _BESIDE_USR = ("bin", "sbin", "lib", "lib32", "lib64")
 
 
 def bubblewrap() -> str | None:
-    """Returns the path of bwrap; None where it is not installed."""
+    """Returns the path of bwrap, or None if it is not installed."""
     path = shutil.which("bwrap")
     return None if path is None else os.path.abspath(path)
 
@@ -43,7 +42,7 @@ def boxed(
 ) -> list[str]:
     """Returns the command of a box.
 
-    `program`: bwrap; `options`: bwrap's, before the files; `shown`: the host's files in it; `rest`:
+    `program`: bwrap. `options`: bwrap's, before the files. `shown`: the host's files in it. `rest`:
     more options and the command inside."""
     if os.geteuid() != 0:
         return [program, *options, *_binds(shown), *rest]
@@ -62,8 +61,8 @@ def boxed(
 
 
 def system() -> tuple[list[Shown], list[str]]:
-    """Returns the host's programs and libraries as files to show, and the options that make links
-    of the folders that are links on the host."""
+    """Returns the host's programs and libraries as files to show, and the options that recreate
+    top-level symlinks of the host."""
     links = [name for name in _BESIDE_USR if os.path.islink(f"/{name}")]
     folders = [Path("/", name) for name in ("usr", *_BESIDE_USR) if name not in links]
     options = [word for name in links for word in ("--symlink", f"usr/{name}", f"/{name}")]
@@ -71,7 +70,7 @@ def system() -> tuple[list[Shown], list[str]]:
 
 
 def refusal(stderr: str) -> str:
-    """Returns why a box did not start, and the remedy, from what bwrap printed; one line."""
+    """Returns why a box did not start, and the remedy, from bwrap's output; one line."""
     last = stderr.strip().splitlines()[-1] if stderr.strip() else "it printed nothing"
     return (
         f"bwrap cannot make a box here ({last}): allow unprivileged user namespaces (sysctl "
@@ -86,8 +85,7 @@ def _binds(shown: Sequence[Shown]) -> list[str]:
 
 @cache
 def _unused_user() -> int:
-    """Returns an id that no account and no process has, within what a user namespace usually
-    maps."""
+    """Returns an id without an account or a process, within the usual range of a user namespace."""
     taken = {each.pw_uid for each in pwd.getpwall()} | set(_owners(os.listdir("/proc")))
     return next(user for user in range(64001, 65000) if user not in taken)
 
@@ -97,6 +95,6 @@ def _owners(names: Sequence[str]) -> list[int]:
     for name in names:
         try:
             owners.append(os.stat(f"/proc/{name}").st_uid)
-        except OSError:  # ended meanwhile
+        except OSError:  # the process has ended meanwhile
             continue
     return owners

@@ -1,4 +1,4 @@
-"""Calls of functions in what a model wrote."""
+"""Function calls in the text of a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FENCED = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
 _ELEMENT = re.compile(r"\s*<function=([^<>\n]+)>(.*)</function>\s*", re.DOTALL)
 _OPENING = re.compile(r"<function=([^<>\n]+)>")
 _BARE_ELEMENT = re.compile(r"<function=([^<>\n]+)>.*?</function>", re.DOTALL)
-# A value ends where another parameter or nothing follows: it may speak of parameters itself.
+# A value ends before another parameter or at the end: its text may mention parameters itself.
 _PARAMETER = re.compile(
     r"\s*<parameter=([^<>\n]+)>\n?(.*?)\n?</parameter>(?=\s*(?:<parameter=|\Z))", re.DOTALL
 )
@@ -27,7 +27,7 @@ _NOTHING = ("null", "none")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """An answer, its calls apart from the text around them."""
+    """An answer, with its calls separated from the text around them."""
 
     content: str
     calls: tuple[ToolCall, ...] = ()
@@ -36,12 +36,12 @@ class Said:
 
 
 def parse_calls(text: str, tools: Collection[Mapping[str, Any]]) -> Said:
-    """Returns the calls in an answer to a request that offered these functions: marked as the
-    Hermes and Qwen models do, around JSON or around elements, or as JSON objects or elements and
-    nothing else around them. The whole text stays content where one cannot be read.
+    """Returns the calls in an answer to a request that offered these functions. They may be marked
+    as by the Hermes and Qwen models, around JSON or around elements, or be JSON objects or elements
+    without other text. If one cannot be read, the whole text stays content.
 
-    `tools`: each with its `name` and `parameters`, a JSON schema by which the values of elements
-    are read."""
+    `tools`: each with its `name` and `parameters`, a JSON schema for reading the values of
+    elements."""
     schemas = {str(tool["name"]): tool.get("parameters") for tool in tools}
     marked = _MARKED.findall(text)
     if marked:
@@ -56,7 +56,8 @@ def parse_calls(text: str, tools: Collection[Mapping[str, Any]]) -> Said:
     if call is not None and call.name in schemas:
         return Said("", (call,))
     if any(name in schemas for name in _OPENING.findall(text)):
-        # Up to the last end: behind it every beginning would be followed to the end of the text.
+        # Search up to the last end mark: after it, every start mark would be searched to the end of
+        # the text.
         head, end, rest = text.rpartition("</function>")
         blocks = [match for match in _BARE_ELEMENT.finditer(head + end) if match[1] in schemas]
         calls = [_element_call(match[0], schemas) for match in blocks]
@@ -68,8 +69,7 @@ def parse_calls(text: str, tools: Collection[Mapping[str, Any]]) -> Said:
 
 
 def call_of(name: str, arguments: str) -> ToolCall | None:
-    """Returns a call with its arguments written as we write them; None if they are no JSON
-    object."""
+    """Returns a call with normalized arguments; None if they are not a JSON object."""
     try:
         given = read_json(arguments or "{}")
     except (ValueError, RecursionError):
@@ -82,7 +82,7 @@ def _call(text: str, schemas: Mapping[str, Any]) -> ToolCall | None:
 
 
 def _json_call(text: str) -> ToolCall | None:
-    """Returns the call that a JSON object is; None for anything else."""
+    """Returns the call in a JSON object; None for anything else."""
     try:
         said: Any = read_json(text)
     except (ValueError, RecursionError):
@@ -96,8 +96,8 @@ def _json_call(text: str) -> ToolCall | None:
 
 
 def _element_call(text: str, schemas: Mapping[str, Any]) -> ToolCall | None:
-    """Returns the call that an element is, with one element for each parameter, as Qwen3-Coder
-    writes them; None for anything else."""
+    """Returns the call in an element with one element per parameter, in Qwen3-Coder's format; None
+    for anything else."""
     function = _ELEMENT.fullmatch(text)
     if function is None:
         return None
@@ -117,7 +117,7 @@ def _element_call(text: str, schemas: Mapping[str, Any]) -> ToolCall | None:
 
 
 def _types(schema: Any) -> set[str]:
-    """Returns the types that a schema admits; none where it names none."""
+    """Returns the types that a schema admits; empty if it names none."""
     if not isinstance(schema, Mapping):
         return set()
     named = schema.get("type")
@@ -133,14 +133,13 @@ def _types(schema: Any) -> set[str]:
 
 
 def _value(text: str, types: set[str]) -> Any:
-    """Returns a parameter's value, of one of these types where it can be read so; its text
-    otherwise."""
+    """Returns a parameter's value in one of these types if possible, else its text."""
     word = text.strip().lower()
     if word in _NOTHING and "null" in types:
         return None
     if word in _TRUTH and "boolean" in types and "string" not in types:
         return _TRUTH[word]
-    # Strings are written as they are: without a type, only an object or a list is none.
+    # Strings are unquoted: without a type, only an object or a list is not a string.
     if "string" in types or (not types and word[:1] not in ("{", "[")):
         return text
     try:
@@ -158,5 +157,5 @@ def _written(name: str, given: Any) -> ToolCall | None:
         arguments = json.dumps(given, ensure_ascii=False)
     except RecursionError:
         return None
-    # An escape may stand for half a character, which nobody can be sent.
+    # An escape may encode half a character, which cannot be sent.
     return ToolCall(whole_characters(name), whole_characters(arguments))

@@ -10,9 +10,9 @@ from rlanything.domains.templates import CRITIC_STEP, Templates, reasons, reject
 from rlanything.records import JudgedTrajectory, Message, Messages, Step, Task
 
 Observed: TypeAlias = Literal["text", "image", "both"]
-"""What models are shown of a screen: its text, a screenshot of it, or both."""
+"""How models see a screen: its text, a screenshot of it, or both."""
 LOOK = "See the screenshot."
-"""Stands for the text of a screen where only a screenshot is shown."""
+"""Replaces the text of a screen if only a screenshot is shown."""
 
 _PLACEHOLDERS: dict[str, frozenset[str]] = {
     "policy": frozenset({"task", "screen", "done", "usage"}),
@@ -25,12 +25,12 @@ _PLACEHOLDERS: dict[str, frozenset[str]] = {
 
 
 class ScreenDomain:
-    """A domain whose observations are screens, each the whole of what is seen: its prompts, in two
-    stages where critics are, and what its models are shown.
+    """A domain whose observations are screens, each complete in itself: its prompts, with critics
+    in two stages, and what its models see.
 
-    `package`: the domain's, with a folder `prompts`; `adapter`: the placeholders that are its own;
-    `folder`: the user's templates, None without. Raises `DomainError` as `Templates` does, and for
-    an `observe` that is not one of `Observed`."""
+    `package`: the domain's package, with a folder `prompts`. `adapter`: placeholders specific to
+    the domain. `folder`: the user's templates, or None. Raises `DomainError` like `Templates`, and
+    for an invalid `observe`."""
 
     def __init__(
         self, package: str, adapter: frozenset[str], folder: str | None, observe: Observed
@@ -58,7 +58,7 @@ class ScreenDomain:
         )
 
     def step_critic_prompt(self, failed: JudgedTrajectory, index: int) -> Messages:
-        """Returns a step as the judge saw it, with what its judgements hold against it."""
+        """Returns a step as the judge saw it, with the objections of its judgements."""
         trajectory = failed.trajectory
         seen = _step(trajectory.task, trajectory.steps[: index + 1])
         return self._message("step_critic", **seen, judgements=reasons(failed, index) or "nothing")
@@ -69,10 +69,10 @@ class ScreenDomain:
         """Returns the actions with the summaries of the rejected ones, and the last screen before
         the end."""
         trajectory = failed.trajectory
-        lines = [
-            f"\n{i + 1}. {step.action or 'nothing'}{': ' * (i in summaries)}{summaries.get(i, '')}"
-            for i, step in enumerate(trajectory.steps)
-        ]
+        lines = []
+        for i, step in enumerate(trajectory.steps):
+            summary = f": {summaries[i]}" if i in summaries else ""
+            lines.append(f"\n{i + 1}. {step.action or 'nothing'}{summary}")
         return self._message(
             "staged_critic",
             task=trajectory.task.instruction,
@@ -81,7 +81,7 @@ class ScreenDomain:
         )
 
     def _ask_policy(self, task: Task, steps: Sequence[Step], screen: str, usage: str) -> Messages:
-        """Returns one message, however many steps there were: the screen shows their result."""
+        """Returns one message, regardless of the number of steps: the screen shows their result."""
         return self._message(
             "policy", task=task.instruction, screen=screen, done=_done(steps), usage=usage
         )

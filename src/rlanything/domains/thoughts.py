@@ -1,4 +1,4 @@
-"""Marks around what models think before they answer."""
+"""Marks around the reasoning of models before their answer."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """The marks between which a family of models reasons."""
+    """The marks around the reasoning of a family of models."""
 
     begins: str
     ends: str
 
     def opened_by(self, prompt: str) -> bool:
-        """Whether the template has begun the block that the model goes on with."""
+        """Whether the template has opened the block that the model continues."""
         return prompt.rstrip().endswith(self.begins)
 
     def answer_start(self, text: str, opened: bool = False) -> int:
-        """Returns where the answer begins after blocks of reasoning at the start of a response; the
-        length of the text where a block never ends.
+        """Returns where the answer begins after reasoning blocks at the start of a response; the
+        length of the text if a block never ends.
 
-        `opened`: the prompt ended with the first mark. Where that is unknown (a template may be out
-        of sight), a last mark without a first tells as much."""
+        `opened`: the prompt ended with the first mark. If that is unknown (a template may be
+        invisible), a closing mark without an opening one implies it."""
         begins, ends = self.begins, self.ends
         reasoning, closed, _ = text.partition(ends)
         written_before = begins if opened or (closed and begins not in reasoning) else ""
@@ -40,7 +40,7 @@ KNOWN = (
     THINK,
     Reasoning("[THINK]", "[/THINK]"),  # Magistral
     Reasoning("<seed:think>", "</seed:think>"),
-    # gpt-oss writes in channels: all that comes before the final one's text is its own affair.
+    # gpt-oss writes in channels: all text before the final one is reasoning.
     Reasoning("<|channel|>", "final<|message|>"),
 )
 """Known pairs of marks; a model has the pair that its template or tokenizer names."""
@@ -51,17 +51,16 @@ _MARKS = re.compile(
 
 
 def answer_start(text: str) -> int:
-    """Returns where the answer begins in a response of a model whose marks nobody knows."""
+    """Returns where the answer begins in a response of a model with unknown marks."""
     begun = text.lstrip()
     return next((each for each in KNOWN if begun.startswith(each.begins)), THINK).answer_start(text)
 
 
 def bare_thought(reasoning: str) -> str:
-    """Returns the thoughts in the part of a response before its answer, without the marks around
-    them."""
+    """Returns the reasoning in a response before its answer, without the marks."""
     return "\n".join(part for part in _MARKS.split(reasoning) if part.strip()).strip("\n")
 
 
 def in_think_marks(thought: str, text: str) -> str:
-    """Returns a message's text after its thought, which stands in `<think>` marks."""
+    """Returns a message's text after its reasoning, which is put in `<think>` marks."""
     return f"{THINK.begins}\n{thought}\n{THINK.ends}\n\n{text}" if thought else text

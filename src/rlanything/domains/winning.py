@@ -1,7 +1,7 @@
-"""Winning: whether an episode was won, by conditions that a recipe can write.
+"""Winning: decides whether an episode was won, by conditions in a recipe.
 
 win: {return: ">= 1"}                     # the sum of its rewards
-win: {terminated: true, steps: "< 50"}    # where there are several, all must hold
+win: {terminated: true, steps: "< 50"}    # if there are several, all must hold
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 from rlanything.domains.base import DomainError
 
 _NEAR, _NEAR_ZERO = 1e-6, 1e-9
-"""Relative and absolute difference within which numbers count as equal: sums of floats are off by
-that much, in single precision too."""
+"""Relative and absolute tolerance for equal numbers: sums of floats are off by that much,
+especially in single precision."""
 
 
 def as_good(value: float, bound: float) -> float:
-    """Returns the bound for a value that differs from it only by rounding, else the value. Whole
-    numbers are exact."""
+    """Returns the bound if a value differs from it only by rounding, else the value. Whole numbers
+    are exact."""
     whole = value.is_integer() and bound.is_integer()
     near = math.isclose(value, bound, rel_tol=_NEAR, abs_tol=_NEAR_ZERO)
     return bound if near and not whole else value
@@ -47,35 +47,35 @@ _GRAMMAR = (
 
 
 class BadReward(ValueError):
-    """An environment reported what it must not; one line that ends with the remedy."""
+    """An invalid report of an environment; one line that ends with the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeEnd:
-    """All that is known of an episode when it ends."""
+    """Everything known about an episode at its end."""
 
     total: float
-    """The sum of its rewards, called `return` in conditions."""
+    """Sum of its rewards, called `return` in conditions."""
     last: float
-    """The last of its rewards."""
+    """The last reward."""
     steps: int
     terminated: bool
-    """False where it was only cut off, by the environment or at the horizon."""
+    """False if it was only cut off, by the environment or at the horizon."""
     info: Mapping[str, Any] = field(default_factory=dict)
-    """What else the environment said with its last step."""
+    """Further information from the environment with its last step."""
 
 
 @dataclass(frozen=True, slots=True)
 class WinRule:
-    """Conditions of which all must hold."""
+    """Conditions that must all hold."""
 
     conditions: tuple[tuple[str, Callable[[float, float], bool], float], ...]
-    """Each a quantity, how it is compared, and with what."""
+    """Each with a quantity, its comparison and the number to compare with."""
 
     @classmethod
     def read(cls, win: Any) -> WinRule:
-        """Returns the rule that a recipe has under `win`. Raises `DomainError` for one that is not
-        understood: nothing of it is ever run as code."""
+        """Returns the rule under `win` in a recipe. Raises `DomainError` if it is not understood;
+        no part of it ever runs as code."""
         if not isinstance(win, Mapping) or not win:
             raise DomainError(f"win is {win!r:.80}: write a mapping of {_GRAMMAR}")
         return cls(tuple(_condition(name, wanted) for name, wanted in win.items()))
@@ -86,11 +86,11 @@ class WinRule:
         return cls((("return", operator.ge, _number("win_at", threshold)),))
 
     def reached(self, score: float) -> bool:
-        """Returns whether a single score wins, as the whole return of an episode."""
+        """Returns whether a single score wins, taken as the whole return of an episode."""
         return self.holds(EpisodeEnd(score, score, 1, True))
 
     def holds(self, end: EpisodeEnd) -> bool:
-        """Returns whether the episode was won. Raises `BadReward` for a quantity that it lacks."""
+        """Returns whether the episode was won. Raises `BadReward` for a missing quantity."""
         return all(
             compare(as_good(_measured(name, end), value), value)
             for name, compare, value in self.conditions
@@ -106,7 +106,7 @@ class RewardRange:
 
     @classmethod
     def read(cls, bounds: Any) -> RewardRange:
-        """Returns the range that a recipe names; None: any finite one. Raises `DomainError`."""
+        """Returns the range in a recipe; None: any finite one. Raises `DomainError`."""
         if bounds is None:
             return cls()
         try:
@@ -119,19 +119,19 @@ class RewardRange:
         return cls(lowest, highest)
 
     def check(self, total: float) -> None:
-        """Raises `BadReward` for the return of an episode that lies outside."""
+        """Raises `BadReward` if the return of an episode is outside the range."""
         bounded = as_good(as_good(total, self.lowest), self.highest)
         if not self.lowest <= bounded <= self.highest:
             raise BadReward(
                 f"its rewards add up to {total:g}, outside of [{self.lowest:g}, {self.highest:g}]: "
-                "mend the environment, or domain.options.reward_range"
+                "fix the environment, or domain.options.reward_range"
             )
 
 
 def reward_of(value: Any) -> float:
-    """Returns an environment's reward as a number. Raises `BadReward` for what is none: text, NaN,
+    """Returns an environment's reward as a number. Raises `BadReward` for anything else: text, NaN,
     infinity."""
-    value = value.item() if hasattr(value, "item") else value  # numpy's and torch's numbers
+    value = value.item() if hasattr(value, "item") else value  # scalars of numpy and torch
     if not isinstance(value, numbers.Real | Decimal) or not math.isfinite(value):
         raise BadReward(f"its reward is {value!r:.80}: the environment must give finite numbers")
     return float(value)
@@ -170,7 +170,7 @@ def _measured(name: str, end: EpisodeEnd) -> float:
     key = name.removeprefix("info.")
     if key not in end.info:
         said = ", ".join(map(str, end.info)) or "nothing"
-        raise BadReward(f"its last step has no info {key!r}, but {said:.120}: mend win in options")
+        raise BadReward(f"its last step has no info {key!r}, but {said:.120}: fix win in options")
     try:
         return reward_of(end.info[key])
     except BadReward:

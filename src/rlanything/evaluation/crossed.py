@@ -1,14 +1,14 @@
-"""Intervals where two things vary independently: seeds of training, and items measured.
+"""Intervals for two independent sources of variance: training seeds, and measured items.
 
 Every seed of an arm is measured on the same items: held-out tasks, or tasks of the judge's
-evaluation. So the variance of a value has two parts: that of the items, each taken with its mean
-over the seeds, and that of the seeds, each taken with its own value. Chance within an item and a
-seed is in both, and is taken away once, as in an analysis of variance of two crossed random
-factors. What is compared is paired: a difference is taken first, seed by seed and item by item.
+evaluation. So the variance of a value has two parts: the items, each with its mean over the seeds,
+and the seeds, each with its own value. Chance within an item and a seed is in both, and is
+subtracted once, as in an analysis of variance with two crossed random factors. Comparisons are
+paired: differences are taken first, seed by seed and item by item.
 
-Few seeds say little of how seeds differ: the quantile is Student's, with the degrees of freedom
-that Satterthwaite (1946) gives for the part that they have in the variance. Two or three seeds that
-differ by more than items do therefore have wide intervals.
+Few seeds say little about how seeds differ. So the quantile is Student's, with Satterthwaite's
+(1946) degrees of freedom for the seeds' share of the variance. Two or three seeds that differ more
+than the items therefore have wide intervals.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rlanything.evaluation.intervals import (
 )
 
 Hits: TypeAlias = Sequence[tuple[int, int]]
-"""Hits of one item, and of how many, by kind."""
+"""Hits of one item and their totals, by kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Counted:
 
 
 def counted(by_seed: Sequence[Mapping[str, Hits]], items: Sequence[str], kinds: int) -> Counted:
-    """Returns the table of each seed's items; one that a seed lacks counts as nothing there."""
+    """Returns the table of each seed's items; an item that a seed lacks counts as zero there."""
     nothing = [(0, 0)] * kinds
     table = np.array(
         [[seed.get(item, nothing) for item in items] for seed in by_seed], dtype=np.float64
@@ -51,7 +51,7 @@ def counted(by_seed: Sequence[Mapping[str, Hits]], items: Sequence[str], kinds: 
 
 
 def crossed_mean(measured: Counted) -> Interval | None:
-    """Returns the measure's value with its interval; None where nothing was counted."""
+    """Returns the measure's value with its interval; None if nothing was counted."""
     seeds = _complete(measured)
     if not seeds.any():
         return None
@@ -65,8 +65,8 @@ def crossed_mean(measured: Counted) -> Interval | None:
 
 
 def crossed_difference(before: Counted, after: Counted) -> Interval | None:
-    """Returns after minus before, for the same seeds and items in the same order; None where
-    nothing was counted. Raises ValueError where the shapes differ."""
+    """Returns after minus before, for the same seeds and items in the same order; None if nothing
+    was counted. Raises ValueError if the shapes differ."""
     if before.hits.shape != after.hits.shape:
         raise ValueError(f"cannot pair {before.hits.shape} with {after.hits.shape}")
     seeds = _complete(before) & _complete(after)
@@ -84,13 +84,13 @@ def crossed_difference(before: Counted, after: Counted) -> Interval | None:
 
 
 def _complete(measured: Counted) -> npt.NDArray[np.bool_]:
-    """Returns which seeds [seeds] have something to count of every kind."""
+    """Returns which seeds [seeds] have counts of every kind."""
     return (measured.totals.sum(axis=1) > 0).all(axis=1)
 
 
 def _shares(measured: Counted, seeds: npt.NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
-    """Returns the values of these seeds [seeds], and by how much each item moves them and how much
-    it counts, both [seeds, items]."""
+    """Returns the values of these seeds [seeds], and the influence and the weight of each item in
+    them, both [seeds, items]."""
     hits, totals = measured.hits[seeds], measured.totals[seeds]
     whole = totals.sum(axis=1, keepdims=True)
     shares = hits.sum(axis=1, keepdims=True) / whole
@@ -99,8 +99,8 @@ def _shares(measured: Counted, seeds: npt.NDArray[np.bool_]) -> tuple[Floats, Fl
 
 
 def _of_seeds(values: Floats, influence: Floats) -> tuple[float, float]:
-    """Returns the variance of the mean of values [seeds] beyond what items leave uncertain, and the
-    degrees of freedom of both together; none and infinitely many for one seed, which tells nothing.
+    """Returns the variance of the mean of values [seeds] beyond the uncertainty from items, and the
+    degrees of freedom of both together. One seed gives no variance and infinite degrees of freedom.
     `influence` [seeds, items]."""
     seeds = len(values)
     between = float(values.var(ddof=1)) / seeds if seeds > 1 else 0.0

@@ -1,4 +1,4 @@
-"""The gain of a choice among several attempts at a task; best-of-n takes the judge's favourite."""
+"""The gain of choosing among several attempts at a task; best-of-n takes the judge's favourite."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from rlanything.rollout.workers import EnvironmentPool
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A choice against an attempt taken at random. All with 95% intervals over tasks."""
+    """A choice compared with a random attempt. All intervals are 95%, over tasks."""
 
     single: Interval
-    """Success of an attempt taken at random."""
+    """Success of a random attempt."""
     chosen: Interval
-    """Success of what was chosen."""
+    """Success of the choice."""
     gain: Interval
-    """The second minus the first, paired by task."""
+    """`chosen` minus `single`, paired by task."""
     possible: float
-    """The share of tasks that some attempt won: no choice without a repair can be better."""
+    """Share of tasks that some attempt won: the upper bound of a choice without repairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ def judgements_of(judged: Sequence[JudgedTrajectory]) -> int:
 def best_of_n(
     judged: Sequence[JudgedTrajectory], unplayable: Sequence[str] = ()
 ) -> Selection | None:
-    """Takes of each task's attempts the one with the highest mean score, the first of equals; None
-    without any. `unplayable` as in `selection_of`."""
+    """Takes from each task's attempts the one with the highest mean score, the first of equals;
+    None without attempts. `unplayable`: as in `selection_of`."""
     groups: dict[str, list[JudgedTrajectory]] = defaultdict(list)
     for attempt in judged:
         groups[attempt.trajectory.task.id].append(attempt)
@@ -102,11 +102,11 @@ def best_of_n(
 def selection_of(
     attempts: Sequence[Trajectory], chosen: Mapping[str, int], unplayable: Sequence[str] = ()
 ) -> Selection | None:
-    """Returns the figures of a choice, from the attempts and the outcome of what was chosen by
-    task; None without attempts.
+    """Returns the figures of a choice, from the attempts and the outcome of each task's choice;
+    None without attempts.
 
     `unplayable`: the task of every attempt, or choice, that could not be played. They are left out,
-    and the intervals hold those with all of them chosen and lost, and chosen and won."""
+    and the intervals cover both extremes: all of them chosen and lost, or chosen and won."""
     groups: dict[str, list[int]] = defaultdict(list)
     for attempt in attempts:
         groups[attempt.task.id].append(attempt.outcome)

@@ -1,1 +1,1 @@
-"""The domain of agents that are programs of somebody's own, which speak the OpenAI API."""
+"""The agent domain: agents are your own programs, which call the policy through the OpenAI API."""

@@ -1,4 +1,4 @@
-"""The bodies of replies, as OpenAI's API has them."""
+"""Bodies of replies in the format of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlanything_agent.reading import Asked, Denial
 
 Body = dict[str, Any]
 _MOST_NAMES, _NAME_CHARACTERS = 32, 100
-"""Most names of fields in a header, and the longest."""
+"""Largest number of field names in a header, and the longest name in characters."""
 
 
 def completion_body(asked: Asked, answers: Sequence[PolicyAnswer]) -> Body:
@@ -36,17 +36,17 @@ def completion_body(asked: Asked, answers: Sequence[PolicyAnswer]) -> Body:
 
 
 def ignored_fields(asked: Asked, answers: Sequence[PolicyAnswer]) -> str:
-    """Returns the fields of a request that had no effect, as a header can say them."""
+    """Returns the request's fields that had no effect, in the form of a header value."""
     unread = {name for answer in answers for name in answer.completion.unread}
     names = sorted({*asked.ignored, *unread})
-    # Some of the names are a program's.
+    # Some of the names come from the program.
     said = [quote(name[:_NAME_CHARACTERS], safe=".[]_-") for name in names[:_MOST_NAMES]]
     return ", ".join([*said, "..."] if len(names) > _MOST_NAMES else said)
 
 
 def event_stream(asked: Asked, answers: Sequence[PolicyAnswer]) -> bytes:
-    """Returns the events of a streamed reply. Each answer is one piece: it is sent when it is
-    whole."""
+    """Returns the events of a streamed reply. Each answer is sent as one piece once it is
+    complete."""
     head = _head("chat.completion.chunk", asked, answers)
     chunks: list[Body] = []
     for index, answer in enumerate(answers):
@@ -64,7 +64,7 @@ def event_stream(asked: Asked, answers: Sequence[PolicyAnswer]) -> bytes:
 
 
 def error_body(refusal: Denial) -> Body:
-    """Returns an error."""
+    """Returns the body of an error."""
     kind = "server_error" if refusal.status >= 500 else "invalid_request_error"
     return {
         "error": {
@@ -85,13 +85,14 @@ def model_list(names: Sequence[str]) -> Body:
 
 
 def _head(kind: str, asked: Asked, answers: Sequence[PolicyAnswer]) -> Body:
-    # No clock: an episode that is played again must see the same.
+    # Derived from the answer's number, not from a clock: a replayed episode must see the same id.
     name = f"chatcmpl-{answers[0].number}"
     return {"id": name, "object": kind, "created": 0, "model": asked.model}
 
 
 def _message(answer: PolicyAnswer) -> Body:
-    said, completion = answer.said, answer.completion
+    said = answer.said
+    completion = answer.completion
     body: Body = {"role": "assistant", "content": said.content or (None if said.calls else "")}
     if thought := bare_thought(completion.text[: completion.answer_at]):
         body["reasoning_content"] = thought
@@ -113,8 +114,8 @@ def _finish(answer: PolicyAnswer) -> str:
 
 
 def _logprobs(answer: PolicyAnswer) -> Body:
-    """Returns the log-probs of the sampled tokens, which are named by their ids, as vLLM names
-    them on demand: the texts of tokens need not join to that of an answer."""
+    """Returns the log-probs of the sampled tokens. Tokens are named by their ids, as vLLM does on
+    request: their texts need not concatenate to the answer's text."""
     sampled = zip(answer.completion.token_ids, answer.completion.logprobs, strict=True)
     return {
         "content": [

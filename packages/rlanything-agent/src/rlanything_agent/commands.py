@@ -1,4 +1,4 @@
-"""Programs that are commands: in a box whose only way out is the endpoint."""
+"""Programs that are commands, run in a box whose only network access is the endpoint."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SOCKET, _RELAY, _PORT = "/run/endpoint", "/run/relay.py", 8000
 _HOME = "/tmp"
 _SHOWN = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl", "/etc/mime.types")
 _WRITTEN_BYTES = 256 * 2**20
-"""The longest file that a command may write, its output among them."""
+"""Largest file in bytes that a command may write, its output included."""
 _SAID_BYTES = 65536
 _PROCESSES = 1024
 _TELLING = re.compile(r"\S.*(error|exception|panic|fatal|not found|no such|denied|cannot)", re.I)
@@ -39,28 +39,28 @@ _CLOSE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class CommandOptions:
-    """How a command is run."""
+    """Settings with which a command is run."""
 
     words: Sequence[str]
-    """`{instruction}` and `{id}` in them are the task's."""
+    """The command line; `{instruction}` and `{id}` are replaced by the task's."""
     outcome: OutcomeOf
-    """What says how it went: the last line of its output, or its exit code (0: won)."""
+    """Source of the outcome: the last line of the output, or the exit code (0: won)."""
     folder: Path
-    """Where it works; it can be read in the box, and not written."""
+    """Working directory; readable in the box, but not writable."""
     shown: Sequence[Path]
-    """Further files and folders that it can read."""
+    """Further files and folders that the command can read."""
     variables: Mapping[str, str]
-    """Of its environment, beside those of the endpoint."""
+    """Additional environment variables."""
     memory_mb: int
     contained: bool
-    """False: it runs as any program of the user's does, network and all."""
+    """False runs the command like any program of the user's, with network access."""
     check: Sequence[str] = ()
-    """Words of a command that says how it went in its place, in its box, once all of it has
-    ended."""
+    """Command that decides the outcome instead. It runs in the same box, once the main command and
+    everything it started have ended."""
 
 
 class Command:
-    """A command under way. Its standard input is the task, as one line of JSON."""
+    """A running command. Its standard input is the task, as one line of JSON."""
 
     def __init__(
         self,
@@ -70,8 +70,9 @@ class Command:
         endpoint: AgentEndpoint,
         door: Door,
     ) -> None:
-        """Raises `DomainError` where it cannot be contained, or is not there."""
-        self._options, self._conversation = options, conversation
+        """Raises `DomainError` if the command does not exist or cannot be contained."""
+        self._options = options
+        self._conversation = conversation
         words = [_filled(word, task) for word in options.words]
         check = [_filled(word, task) for word in options.check]
         given = {"id": task.id, "instruction": task.instruction, "data": dict(task.data)}
@@ -92,14 +93,14 @@ class Command:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def end(self) -> None:
-        """Kills it and all that it started."""
+        """Kills the command and everything it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_CLOSE_SECONDS)
 
     def held_up(self, seconds: float) -> bool:
-        return False  # it is a process of its own
+        return False  # it is a separate process
 
     def _begin(
         self,
@@ -124,11 +125,11 @@ class Command:
             "start_new_session": True,
         }
         if not options.contained:
-            # The endpoint is on this machine, whatever proxy leads out of it.
+            # The endpoint is on this machine: bypass any proxy.
             direct = dict.fromkeys(("NO_PROXY", "no_proxy"), _without_proxy())
             streams |= {"env": {**os.environ, **direct, **variables}, "cwd": options.folder}
             return subprocess.Popen[bytes](words, **streams)
-        # Through a file: what a command line says, everybody on the machine may read.
+        # Pass the settings through a file: everyone on the machine can read a command line.
         with (
             open(os.memfd_create("variables"), "w+b") as settings,
             open(os.memfd_create("filter"), "w+b") as filtered,
@@ -167,8 +168,8 @@ def _ended(outcome: OutcomeOf, status: int, began: bool, printed: str, complaint
 
 
 def _complaint(stderr: str) -> str:
-    """Returns the line that says why a command failed: the last, or the last that tells an error
-    where runtimes print their version or a stack below it."""
+    """Returns the line that explains a failed command: the last one, or the last that names an
+    error if the runtime prints its version or a stack trace below it."""
     lines = stderr.strip().splitlines() or ["it printed nothing to stderr"]
     telling = [line for line in lines if _TELLING.match(line)] or lines
     last = "" if telling[-1] == lines[-1] else f" ... {lines[-1].strip():.100}"
@@ -183,9 +184,9 @@ def _box(
     server: Path,
     ready: int,
 ) -> list[str]:
-    """Returns the command of a box: the host's programs, this Python and what is to be shown, all
-    read only; a /tmp of its own; no network but the endpoint. `given`: files with settings of its
-    environment, and with the filter of its system calls."""
+    """Returns the command line of a box. The box has the host's programs, this Python and the shown
+    paths, all read-only; its own /tmp; and no network except the endpoint. `given`: files with its
+    environment and its system call filter."""
     program = bubblewrap()
     if program is None:
         raise DomainError(
@@ -207,7 +208,7 @@ def _box(
     settings += ["--args", str(given[0]), "--as-pid-1"]
     if no_debuggers() is not None:
         settings += ["--seccomp", str(given[1])]
-    # Before what is shown, which may lie under it.
+    # Mounted before the shown paths, which may be under it.
     settings += ["--size", str(options.memory_mb * 2**20), "--tmpfs", _HOME]
     rest = [*links, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--remount-ro", "/"]
     rest += ["--chdir", str(options.folder), "--"]

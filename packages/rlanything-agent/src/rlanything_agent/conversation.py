@@ -1,6 +1,6 @@
 """The requests of one episode's program, on their way to the environment and back.
 
-The program's side is asyncio, in whatever loop its request is handled; the environment's is a
+The program's side is asyncio, in whichever loop handles the request. The environment's side is a
 thread that waits.
 """
 
@@ -20,17 +20,17 @@ from rlanything.records import Completion
 from rlanything_agent.reading import Asked, Denial
 
 MOST_PENDING = 512
-"""Largest number of answers that one program may wait for at the same time."""
+"""Largest number of answers that one program may await at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyAnswer:
-    """One answer of the policy, and what the program is told of it."""
+    """One answer of the policy, as the program receives it."""
 
     said: Said
     completion: Completion
     number: int
-    """The number of its step."""
+    """Number of the step that it answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,58 +38,58 @@ class Ending:
     """The end of a program."""
 
     value: Any = None
-    """What it returned."""
+    """Return value of the program."""
     fault: BaseException | None = None
-    """What it raised instead."""
+    """Exception that the program raised instead of returning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Identity of a request as its client sent it: tells a repetition from a new request."""
+    """Identity of a request as its client sent it; distinguishes a retry from a new request."""
 
     body: str
     """Hash of the body."""
     key: str = ""
     """The header `idempotency-key`."""
     retry: bool = False
-    """Whether the client says that it has sent this before."""
+    """Whether the client marks this as a retry."""
 
 
 @dataclass(eq=False, slots=True)
 class Exchange:
-    """A request, however often it is sent, and its answers."""
+    """A request with its answers. The same request may be sent several times."""
 
     left: list[Pending] = field(default_factory=list)
-    """Its answers that are not there yet."""
+    """Its answers that are still pending."""
     answers: dict[int, PolicyAnswer] = field(default_factory=dict)
     refusal: Denial | None = None
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
-    """One for each client connection that waits, in that connection's own loop."""
+    """One future per waiting client connection, each in that connection's own loop."""
     heard: bool = False
-    """Whether a client got the answers."""
+    """Whether a client received the answers."""
 
     @property
     def abandoned(self) -> bool:
-        """Whether no client waits, and none got the answers."""
+        """Whether no client is waiting and none received the answers."""
         return not self.waiting and not self.heard
 
     def wake(self) -> None:
-        """Lets the clients go on; from any thread."""
+        """Wakes the waiting clients; callable from any thread."""
         for future in self.waiting:
-            with contextlib.suppress(RuntimeError):  # the loop ended, and nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
                 future.get_loop().call_soon_threadsafe(_wake, future)
 
 
 @dataclass(eq=False, slots=True)
 class Pending:
-    """One answer that a program waits for."""
+    """One answer that a program is waiting for."""
 
     asked: Asked
     number: int
-    """Its place among the answers to one request."""
+    """Its index among the answers to one request."""
     exchange: Exchange
     shown: bool = False
-    """Whether the environment has it: it will be answered, also if nobody waits any more."""
+    """Whether the environment has it; if so, it is answered even if the client has disconnected."""
 
     @property
     def id(self) -> str:
@@ -99,29 +99,29 @@ class Pending:
 class Conversation:
     """The requests of a program, first in, first out, until it or its episode ends.
 
-    A request is one exchange, and its answers are sampled once, however often a client sends it. A
-    request repeats an earlier one with the same body if it has the same `idempotency-key`, if the
-    client says that it is a retry, or if nobody got the earlier one's answers: its client hung
-    up."""
+    Each request is one exchange. Its answers are sampled once, even if the client sends it several
+    times. A request repeats an earlier one with the same body in three cases: it has the same
+    `idempotency-key`, the client marks it as a retry, or the earlier client disconnected before it
+    got the answers."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._queue: dict[Pending, None] = {}
         self._exchanges: dict[tuple[str, str], list[Exchange]] = {}
-        """By key and body, those that may be asked for again."""
+        """Requests that may be sent again, by key and body."""
         self.unheard = False
-        """Whether the program ended while an answer was due to it, or after it gave up on one."""
+        """Whether the program ended while an answer was pending, or after it gave up on one."""
         self._ended: Ending | None = None
         self._closed = False
 
     @property
     def began(self) -> bool:
-        """Whether anything was asked."""
+        """Whether any request has been made."""
         return bool(self._exchanges)
 
     async def ask(self, asked: Asked, sent: Sent) -> list[PolicyAnswer]:
-        """Returns as many answers as are asked for. Raises `Denial`, also once the episode is
-        over."""
+        """Returns the requested number of answers. Raises `Denial`, also after the end of the
+        episode."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         exchange = self._enter(asked, sent, waiter)
         try:
@@ -159,7 +159,7 @@ class Conversation:
             return exchange
 
     def _earlier(self, sent: Sent) -> Exchange | None:
-        """Returns the exchange that a request repeats; None for a new request."""
+        """Returns the exchange that a request repeats, or None if the request is new."""
         same = self._exchanges.get((sent.key, sent.body), [])
         if sent.key and not same and any(key == sent.key for key, _ in self._exchanges):
             raise Denial(
@@ -177,7 +177,7 @@ class Conversation:
             exchange.waiting.remove(waiter)
             if exchange.waiting:
                 return
-            if not exchange.heard:  # what the environment has not seen yet is taken back
+            if not exchange.heard:  # withdraw what the environment has not seen yet
                 self._take_back(exchange)
             seen = exchange.answers or any(member.shown for member in exchange.left)
             refused = exchange.heard and exchange.refusal is not None
@@ -191,8 +191,8 @@ class Conversation:
                 self._queue.pop(member, None)
 
     def next(self, seconds: float, wanted: str | None = None) -> Pending | Ending | None:
-        """Returns the oldest request (`wanted`: the one with this id), or the end; None where
-        neither comes in time."""
+        """Returns the oldest request (`wanted`: the one with this id), or the end; None if neither
+        comes in time."""
         end = time.monotonic() + seconds
         with self._changed:
             while True:
@@ -208,7 +208,7 @@ class Conversation:
                 self._changed.wait(left)
 
     def settle(self, pending: Pending, result: PolicyAnswer | Denial) -> None:
-        """Answers a request. One whose program has ended meanwhile was refused already."""
+        """Answers a request. If its program has ended, the request was refused already."""
         with self._changed:
             exchange = pending.exchange
             self._queue.pop(pending, None)
@@ -223,7 +223,7 @@ class Conversation:
                 exchange.wake()
 
     def finish(self, ended: Ending) -> None:
-        """Says how the program ended; only the first word counts."""
+        """Records how the program ended; only the first call counts."""
         with self._changed:
             if self._ended is None:
                 self._ended = ended
@@ -232,7 +232,7 @@ class Conversation:
             self._refuse_all()
 
     def close(self) -> None:
-        """Refuses what waits and whatever may still come."""
+        """Refuses all pending and future requests."""
         with self._changed:
             self._closed = True
             self._refuse_all()
@@ -254,7 +254,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 def over() -> Denial:
-    """Returns the refusal of a request that comes too late."""
+    """Returns the refusal of a request that comes after the end of the episode."""
     return Denial(
         "this episode is over: its program has ended, or was ended", status=410, code="episode_over"
     )

@@ -1,4 +1,4 @@
-"""The agent domain: tasks for a program of somebody's own, which speaks the OpenAI API."""
+"""The agent domain: tasks for your own program, which calls the policy through the OpenAI API."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _REWRITES = ("none", "instruction")
 class AgentDomain(TextDomain):
     """Tasks that a program attempts; every request it sends is a step of the policy.
 
-    `tasks`: a file of JSON lines (`domains/agent/tasks.py`), such objects, or a function that
-    returns them, called when tasks are first asked for; `splits`: the share
-    of each, where lines do not name theirs. `solve`: a function `solve(task, client)`, or
-    `module:function`, that returns the outcome: True, False, or a reward within `reward_range`, won
-    from `win_at` on (None: at the highest). `rewrite`: whether the adapter may rewrite the
-    `instruction` of a task, its data staying as they are, or `none`. `models`: the names that the
-    policy answers to; `helpers`: other models by name, each `{url, model, key_variable}`.
-    `images`: show the policy images that requests hold. `timeout_seconds`: what the program may
-    take between an answer and its next request; keep it below `environment.timeout_seconds`.
+    `tasks`: a file of JSON lines (`domains/agent/tasks.py`), a list of such objects, or a function
+    that returns one and is called on first use. `splits`: share of each split if the lines do not
+    name their split. `solve`: a function `solve(task, client)`, or `module:function`, that returns
+    the outcome: True, False, or a reward within `reward_range`, won from `win_at` on (None: at the
+    highest). `rewrite`: `instruction` lets the adapter rewrite a task's instruction and keep its
+    data; `none` forbids it. `models`: the names that the policy answers to; `helpers`: other models
+    by name, each `{url, model, key_variable}`. `images`: show the policy the images in requests.
+    `timeout_seconds`: time limit between an answer and the program's next request; keep it below
+    `environment.timeout_seconds`.
 
-    `command`: words to run in place of `solve`, which find the endpoint in OPENAI_BASE_URL and
-    OPENAI_API_KEY. `outcome`: the `last_line` of its output, or its `exit_code`; `folder`: where it
-    works (None: here), `shown`: what else it can read, `variables`: of its environment,
-    `memory_mb`: of each of its processes, and of its /tmp. `contained`: in a box without network.
-    `check`: words to run in the box when the command and all that it started have ended: their
-    output, or exit code, is the outcome in place of the command's.
+    `command`: command line to run instead of `solve`; it finds the endpoint in OPENAI_BASE_URL and
+    OPENAI_API_KEY. `outcome`: the `last_line` of its output, or its `exit_code`; `folder`: working
+    directory (None: the current one). `shown`: further readable paths. `variables`: additional
+    environment variables. `memory_mb`: memory limit of each process, and size of /tmp. `contained`:
+    run it in a box without network. `check`: command line to run in the box once the command and
+    everything it started have ended; its output or exit code then decides the outcome.
 
     Raises `DomainError` for options it cannot use."""
 
@@ -103,13 +103,13 @@ class AgentDomain(TextDomain):
         return ProgramEnvironment(self._options, self._start)
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        """Returns a chat like those that programs send; in a run theirs are used."""
+        """Returns a chat like those that programs send. Training uses the programs' own chats."""
         first = steps[0].observation if steps else observation
         return transcript(first or task.instruction, steps)
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         if not self._rewrites:
-            raise InvalidTask("this agent's tasks are not rewritten: domain.options.rewrite=none")
+            raise InvalidTask("rewriting is disabled for this agent: domain.options.rewrite=none")
         instruction = completion.strip()
         if not instruction:
             raise InvalidTask("the answer holds no instruction", "unreadable")
@@ -124,7 +124,7 @@ def _function(solve: str | Solve | None) -> Start:
             raise DomainError(f"solve is {solve!r}: write module:function")
         return partial(Function, Solver(named_function("solve", solve, "(task, client)")))
     if not callable(solve):
-        raise DomainError("solve is no function: give one of (task, client)")
+        raise DomainError("solve is not a function: give a function (task, client)")
     return partial(Function, Solver(solve))
 
 

@@ -1,4 +1,5 @@
-"""The endpoint that programs of this process ask: OpenAI's chat completions, one key an episode."""
+"""The endpoint for programs of this process: OpenAI's chat completions, with one key per
+episode."""
 
 from __future__ import annotations
 
@@ -36,17 +37,18 @@ from rlanything_agent.helpers import Helpers
 from rlanything_agent.reading import Asked, Denial, read_request
 
 MOST_BYTES = 8 * 2**20
-"""Largest body of a request: conversations are sent again with every turn."""
+"""Largest request body in bytes; every turn sends the whole conversation again."""
 MOST_BYTES_WITH_IMAGES = 64 * 2**20
 _QUICKLY_READ = 2**16
-"""Largest body that is read in the event loop; a larger one would hold up other episodes."""
+"""Largest body in bytes that is parsed in the event loop; a larger one would block other
+episodes."""
 START_SECONDS = 30.0
 _BACKLOG = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """The things that the key of one episode opens."""
+    """The access that the key of one episode grants."""
 
     key: str
     conversation: Conversation
@@ -58,8 +60,8 @@ class Door:
 
 
 class AgentEndpoint:
-    """A server on 127.0.0.1 and on a unix socket, started when first needed; programs of this
-    process reach it without either."""
+    """A server on 127.0.0.1 and on a unix socket, started on first use. Programs of this process
+    reach it without either."""
 
     def __init__(self) -> None:
         self._doors: dict[str, Door] = {}
@@ -75,7 +77,7 @@ class AgentEndpoint:
             HTTPException: _no_such_place,
         }
         self.app = Starlette(routes=routes, exception_handlers=handlers)
-        # One client for all: making one takes longer than many an answer.
+        # One shared client: creating one can take longer than an answer.
         self._client = openai.AsyncOpenAI(
             api_key="none",
             base_url="http://agent.invalid/v1",
@@ -93,24 +95,24 @@ class AgentEndpoint:
         helpers: Helpers,
         images: bool,
     ) -> Door:
-        """Returns the way in for a program, open until `shut`."""
+        """Opens access for a program until `shut` is called, and returns it."""
         door = Door(f"sk-{secrets.token_hex(16)}", conversation, models, helpers, images)
         self._doors[door.key] = door
         return door
 
     def shut(self, door: Door) -> None:
-        """Ends a program's access; what it still asks is refused."""
+        """Ends a program's access; its further requests are refused."""
         door.conversation.close()
         self._doors.pop(door.key, None)
 
     def client(self, door: Door) -> openai.AsyncOpenAI:
-        """Returns a client for a coroutine of this process. It needs no network; its `base_url` is
-        that of the server all the same, for other clients to be made from."""
+        """Returns a client for a coroutine of this process. It needs no network. Its `base_url` is
+        still the server's, so that other clients can be made from it."""
         return self._client.with_options(api_key=door.key, base_url=self.url)
 
     @property
     def url(self) -> str:
-        """Where the API begins."""
+        """Base URL of the API."""
         with self._lock:
             if self._url is None:
                 self._url = self._serve()
@@ -118,7 +120,7 @@ class AgentEndpoint:
 
     @property
     def socket_path(self) -> Path:
-        """The unix socket that the same server listens on."""
+        """Unix socket that the same server listens on."""
         _ = self.url
         assert self._folder is not None
         return Path(self._folder.name, "endpoint")
@@ -132,7 +134,7 @@ class AgentEndpoint:
         path = Path(self._folder.name, "endpoint")
         local.bind(str(path))
         local.listen(_BACKLOG)
-        path.chmod(0o666)  # a box has another user; what it may ask, its key decides
+        path.chmod(0o666)  # a box runs as another user; the key decides what it may request
         config = uvicorn.Config(
             self.app, lifespan="off", log_level="error", access_log=False, backlog=_BACKLOG
         )
@@ -195,7 +197,7 @@ async def _answered(conversation: Conversation, asked: Asked, sent: Sent) -> Res
 
 
 async def _unless_gone(request: Request, answering: Awaitable[Response]) -> Response:
-    """Returns the answer; stops waiting for it where the client hangs up."""
+    """Returns the answer, or stops waiting for it if the client disconnects."""
     answer = asyncio.ensure_future(answering)
     gone = asyncio.ensure_future(_hung_up(request))
     try:
@@ -225,7 +227,7 @@ async def _body(request: Request, most: int) -> bytes:
 
 
 def _read(data: bytes, door: Door) -> Asked | dict[str, Any]:
-    """Returns what the policy is asked, or the body of a request to another model."""
+    """Returns the request to the policy, or the body of a request to another model."""
     try:
         body = read_json(data)
     except (ValueError, RecursionError):
@@ -237,8 +239,7 @@ def _read(data: bytes, door: Door) -> Asked | dict[str, Any]:
 
 
 async def _refused(request: Request, refusal: Denial) -> Response:
-    del request
-    # OpenAI's client would ask again after these, for which there is no time.
+    # OpenAI's client would retry after these statuses, and there is no time for that.
     again = refusal.status >= 500 or refusal.status == 429
     headers = {"x-should-retry": "false"} if again else {}
     return JSONResponse(error_body(refusal), refusal.status, headers=headers)

@@ -1,4 +1,4 @@
-"""Episodes in which a program of somebody's own acts: its requests are what is observed."""
+"""Episodes in which your own program acts: its requests are the observations."""
 
 from __future__ import annotations
 
@@ -29,47 +29,49 @@ from rlanything_agent.threads import Place, Threads, shown
 Start = Callable[[Task, Conversation, AgentEndpoint, Door], AgentProgram]
 """Starts a program for a task."""
 MOST_REFUSED = 8
-"""Refusals in a row by the policy at which a program is taken for one that never stops."""
+"""Consecutive refused requests after which a program is assumed never to stop."""
 _ACTION_CHARACTERS = 200
 _HELD_UP = 0.25
-"""Share of a program's time after which one that is held up by another is run again."""
+"""Share of a program's time limit after which a program that another one blocks is restarted."""
 _LOOKS = 0.02
-"""Share of its time after which it is looked at again."""
+"""Share of the time limit between two checks."""
 _END = Observation("The agent has ended.")
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """The part of a domain's options that its environments need."""
+    """Options that the environments need."""
 
     models: Sequence[str]
     helpers: Helpers
     scale: Scale
     images: bool
     timeout_seconds: float
-    """What a program may take between an answer and its next request."""
+    """Time limit between an answer and the program's next request."""
 
 
 class ProgramEnvironment:
-    """Runs a program for each episode, and passes its requests on as observations."""
+    """Runs a program for each episode and passes its requests on as observations."""
 
     def __init__(self, options: AgentOptions, start: Start) -> None:
-        self._options, self._start = options, start
+        self._options = options
+        self._start = start
         self._open: tuple[Door, AgentProgram] | None = None
         self._conversation = Conversation()
         self._task = Task("", "")
         self._asked: tuple[Pending, Place] | None = None
         """The request that was shown, until it is answered."""
         self._taken: tuple[str, StepResult] | None = None
-        """The id of a reply that `take` handed over, and what is known of its step."""
+        """Id of the reply that `take` handed over, and the result of its step."""
         self._threads = Threads()
         self._told: list[Reply] = []
-        """The replies so far, for a program that has to be run again."""
+        """Replies so far, for a program that has to be restarted."""
         self._answers = self._refused = 0
 
     def reset(self, task: Task) -> Observation:
-        """Ends the program of the last episode, starts one and waits for its first request."""
-        self._task, self._told = task, []
+        """Ends the last episode's program, starts a new one and waits for its first request."""
+        self._task = task
+        self._told = []
         self._begin()
         first = self._next()
         if isinstance(first, Ending):
@@ -79,10 +81,12 @@ class ProgramEnvironment:
 
     def _begin(self) -> None:
         self._stop()
-        self._conversation, self._threads = Conversation(), Threads()
+        self._conversation = Conversation()
+        self._threads = Threads()
         self._asked = self._taken = None
         self._answers = self._refused = 0
-        options, server = self._options, endpoint()
+        options = self._options
+        server = endpoint()
         door = server.open(self._conversation, options.models, options.helpers, options.images)
         try:
             self._open = (door, self._start(self._task, self._conversation, server, door))
@@ -91,17 +95,17 @@ class ProgramEnvironment:
             raise
 
     def take(self, reply: Reply) -> None:
-        """Hands over the answer to the request that was shown last."""
+        """Hands over the answer to the last request shown."""
         if self._asked is not None and self._asked[0].id == reply.request:
             self._taken = (reply.request, self._hand_over(reply))
 
     def step(self, response: str) -> StepResult:
-        """Replies with a text whose tokens nobody knows."""
+        """Replies with a text whose tokens are unknown."""
         assert self._asked is not None
         return self.reply(Reply(self._asked[0].id, Completion.unsampled(response)))
 
     def reply(self, reply: Reply) -> StepResult:
-        """Returns the next request of the program as an observation, or its outcome."""
+        """Returns the program's next request as an observation, or its outcome."""
         if self._taken is None or self._taken[0] != reply.request:
             self._find(reply.request)
             self._taken = (reply.request, self._hand_over(reply))
@@ -114,12 +118,12 @@ class ProgramEnvironment:
         return StepResult(_END, step.action, step.valid, outcome, reward)
 
     def close(self) -> None:
-        """Ends the program of the last episode."""
+        """Ends the last episode's program."""
         self._stop()
 
     def _find(self, wanted: str) -> None:
-        """Shows the request with this id, where another was shown: an episode that is played again
-        may bring requests that were sent at the same time in another order."""
+        """Shows the request with this id instead of the current one. A replayed episode may bring
+        simultaneous requests in another order."""
         if self._asked is not None and self._asked[0].id == wanted:
             return
         following = self._conversation.next(self._options.timeout_seconds, wanted)
@@ -170,8 +174,8 @@ class ProgramEnvironment:
         return Observation(text, asked.choices, image, request)
 
     def _next(self) -> Pending | Ending:
-        """Returns what the program does next. Raises `EpisodeError` for one that does nothing, or
-        goes on asking for what it cannot get."""
+        """Returns what the program does next. Raises `EpisodeError` for a program that hangs, or
+        that repeats refused requests too often."""
         if self._refused >= MOST_REFUSED:
             raise self._fault(f"its agent was refused {MOST_REFUSED} requests in a row")
         seconds = self._options.timeout_seconds
@@ -193,9 +197,10 @@ class ProgramEnvironment:
         return self._open is not None and self._open[1].held_up(seconds)
 
     def _again(self) -> Pending | Ending:
-        """Runs the program again, which another one held up, with the same answers; returns what it
-        does next."""
-        told, self._told = self._told, []
+        """Restarts a program that another one blocked, and replays the same answers. Returns what
+        it does next."""
+        told = self._told
+        self._told = []
         self._begin()
         for reply in told:
             following = self._next()
@@ -207,8 +212,8 @@ class ProgramEnvironment:
         return self._next()
 
     def _outcome(self, ended: Ending) -> tuple[int, float | None]:
-        """Returns outcome and reward. Raises `EpisodeError` for a program that failed, or returned
-        what is neither."""
+        """Returns outcome and reward. Raises `EpisodeError` if the program failed or returned
+        neither."""
         fault = ended.fault
         if isinstance(fault, EpisodeError):
             raise EpisodeError(self._task.id, fault.reason, lost=fault.lost)
@@ -226,14 +231,14 @@ class ProgramEnvironment:
             raise self._fault(str(bad)) from None
 
     def _unreachable(self, fault: BaseException) -> bool:
-        # A program that gave up on an answer may have failed for that: the policy was slow.
+        # A program that gave up on an answer may have failed because the policy was slow.
         answers = [reply.completion.answer for reply in self._told if reply.completion is not None]
         return not self._conversation.unheard and unreachable(fault, answers)
 
     def _fault(self, said: str, unreachable: bool = False) -> EpisodeError:
-        """Returns a fault, after which nothing of the program is left. Once it was answered, an
-        answer may have brought it about: the episode counts as lost. `unreachable`: it is a fault
-        of what the program depends on, which counts neither way."""
+        """Returns the fault of a program, and forgets the program. Once the program got an answer,
+        that answer may have caused the fault, so the episode counts as lost. `unreachable`: a
+        service that the program needs is down, which counts neither way."""
         self._stop()
         return EpisodeError(self._task.id, said, lost=self._answers > 0 and not unreachable)
 
@@ -246,14 +251,14 @@ class ProgramEnvironment:
 
 def _denial(reason: str) -> Denial:
     """Returns the policy's refusal of a request."""
-    if isinstance(reason, TooLong):  # in the words that clients look for
+    if isinstance(reason, TooLong):  # the wording that clients look for
         said = f"This model's maximum context length is exceeded: {reason}"
         return Denial(said, "messages", code="context_length_exceeded")
     return Denial(reason, "messages", code="invalid_prompt")
 
 
 def _said(pending: Pending, completion: Completion) -> Said:
-    """Returns an answer as the program is given it."""
+    """Returns an answer in the form that the program gets."""
     if not pending.asked.tools:
         return Said(completion.answer)
     said = parse_calls(completion.answer, pending.asked.tools)

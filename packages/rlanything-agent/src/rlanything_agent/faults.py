@@ -1,4 +1,5 @@
-"""The faults of programs: where they lie, and which are faults of what a program depends on."""
+"""The faults of programs: where they occurred, and which are faults of a service the program
+needs."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from urllib.parse import urlsplit
 
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
 _OWN = str(Path(__file__).parents[2])
-"""The library itself."""
+"""Folder of this library."""
 _PIPES = tuple(
     str(Path(module.__file__ or "").parent)
     for module in (asyncio, concurrent.futures, multiprocessing)
 )
-# By their names: the libraries need not be here.
+# Compared by name: the libraries need not be installed.
 _UNREACHABLE = frozenset(
     {
         *("ConnectionError", "TimeoutError", "gaierror", "URLError"),  # Python's own
@@ -37,20 +38,20 @@ _HOST = re.compile(r"(?:://|host='|host )([\w.-]+)")
 
 
 def reason(fault: BaseException) -> str:
-    """Returns what went wrong, and where in the program's own code, in one line."""
+    """Returns the error and its place in the program's own code, in one line."""
     fault = next(_leaves(fault))
     said = " ".join(f"{type(fault).__name__}: {fault}".split())
     frames = [f for f in _frames(fault) if not f.filename.startswith("<frozen")]
     own = [f for f in frames if not f.filename.startswith(_LIBRARIES) and not _installed(f)]
-    # A program may itself be installed: it is what was called first then.
+    # The program may itself be an installed package: then use the first frame.
     chosen = own[-1:] or frames[:1]
     place = "".join(f", in {frame.filename}, line {frame.lineno}" for frame in chosen)
     return f"{textwrap.shorten(said, 300, placeholder=' ...')}{place}"
 
 
 def unreachable(fault: BaseException, answers: Sequence[str]) -> bool:
-    """Returns whether a program failed because a service that it needs could not be reached, and
-    not by the doing of an answer: one that was run as code, or that named the address."""
+    """Returns whether a program failed because a service that it needs could not be reached. False
+    if an answer caused it: code run from an answer, or an address that the answer named."""
     leaves = list(_leaves(fault))
     return all(
         any(_is_unreachable(each, answers) for each in _causes(leaf)) for leaf in leaves
@@ -59,12 +60,12 @@ def unreachable(fault: BaseException, answers: Sequence[str]) -> bool:
 
 def _is_unreachable(fault: BaseException, answers: Sequence[str]) -> bool:
     if isinstance(fault, RuntimeError) and _LOOPS.search(str(fault)):
-        return True  # a client kept from another episode, whose loop was another
+        return True  # a client kept from another episode, which ran in another loop
     names = {kind.__name__ for kind in type(fault).__mro__}
     if not names & _UNREACHABLE or type(fault).__name__ in _ANSWERS_DOING:
         return False
     frames = _frames(fault)
-    # A limit that the program sets itself, or the pipe to a process that it runs.
+    # A time limit that the program sets itself, or the pipe to a process that it runs.
     own = type(fault) in (TimeoutError, ConnectionResetError) and not getattr(fault, "errno", None)
     if own and frames and frames[-1].filename.startswith(_PIPES):
         return False
@@ -74,13 +75,13 @@ def _is_unreachable(fault: BaseException, answers: Sequence[str]) -> bool:
 
 
 def _urls(fault: Any) -> list[str]:
-    with contextlib.suppress(Exception):  # httpx raises where there is no request
+    with contextlib.suppress(Exception):  # httpx raises if there is no request
         return [str(fault.request.url)]
     return []
 
 
 def _runs_an_answer(fault: BaseException) -> bool:
-    """Returns whether code that lies in no file was at work, the program's own excepted."""
+    """Returns whether code without a file was running, other than the program's own."""
     frames = _frames(fault)
     made = [f for f in frames if f.filename.startswith("<") and "frozen" not in f.filename]
     return any(frame.filename != frames[0].filename for frame in made)
@@ -102,7 +103,7 @@ def _causes(fault: BaseException) -> Iterator[BaseException]:
 
 
 def _frames(fault: BaseException) -> list[traceback.FrameSummary]:
-    """Returns the frames from the program's first on."""
+    """Returns the stack frames, starting with the program's first."""
     frames = traceback.extract_tb(fault.__traceback__)
     return [frame for frame in frames if not frame.filename.startswith(_OWN)]
 

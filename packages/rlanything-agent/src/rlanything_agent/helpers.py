@@ -1,4 +1,4 @@
-"""Frozen models that a program may ask beside the policy, each at an OpenAI endpoint."""
+"""Frozen models that a program may call besides the policy, each at an OpenAI endpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlanything.domains.base import DomainError
 from rlanything_agent.reading import Denial
 
 _SHARE = 0.8
-"""How much of what its program may take a helper may, where nothing else is said."""
+"""Default share of the program's time limit that one helper call may use."""
 _KEYS = {"url", "model", "key_variable", "timeout_seconds"}
 
 
@@ -30,11 +30,11 @@ class Helper:
 
 
 class Helpers:
-    """The helpers of a run, by the names that programs call them."""
+    """The helpers of a run, by the names that programs use."""
 
     def __init__(self, options: Mapping[str, Mapping[str, Any]], seconds: float) -> None:
-        """`seconds`: what a program may take between two requests to the policy. Raises
-        `DomainError` for options that describe no endpoint, or one that may take longer."""
+        """`seconds`: time limit between a program's requests to the policy. Raises `DomainError`
+        for options that describe no endpoint, or a helper with a longer time limit."""
         self._helpers = {
             name: _helper(name, settings, seconds) for name, settings in options.items()
         }
@@ -44,8 +44,8 @@ class Helpers:
         return list(self._helpers)
 
     async def answer(self, name: str, body: Mapping[str, Any], policy: Sequence[str]) -> Response:
-        """Returns what a helper answers, as its endpoint says it. Raises `Denial` for a name that
-        is none's."""
+        """Returns a helper's answer exactly as its endpoint sent it. Raises `Denial` for an unknown
+        name."""
         helper = self._helpers.get(name)
         if helper is None:
             known = ", ".join([*policy, *self._helpers])
@@ -61,7 +61,7 @@ class Helpers:
             api_key=key or "none", base_url=helper.url, timeout=helper.timeout_seconds
         ) as client:
             try:
-                # All tries together, and not each of them.
+                # One limit for all retries together.
                 async with asyncio.timeout(helper.timeout_seconds):
                     reply = await client.post(
                         "/chat/completions",

@@ -1,4 +1,4 @@
-"""The event loop that the coroutines of a process share."""
+"""The event loop shared by the coroutines of a process."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ INTERRUPTIONS = 5
 _APART_SECONDS = 0.2
 _ENDING_SECONDS = 1.0
 _THREADS = 1024
-"""Largest number of threads for `asyncio.to_thread`: episodes share them, and some may hang."""
+"""Largest number of threads for `asyncio.to_thread`. Episodes share them, and some may hang."""
 
 
 class SharedLoop:
-    """An event loop in a thread of its own. All episodes of the process run on it, so that a client
-    which a program makes once and keeps works in each of them.
+    """An event loop in its own thread. All episodes of the process run on it, so that a client
+    which a program creates once works in each of them.
 
-    A coroutine that blocks holds up all others. `hangs` finds that out; the loop is then given up,
-    and programs run on loops of their own."""
+    A coroutine that blocks holds up all others. `hangs` detects that. The loop is then abandoned,
+    and each program runs on a loop of its own."""
 
     def __init__(self) -> None:
         self.given_up = False
@@ -35,17 +35,17 @@ class SharedLoop:
         self._loop.set_exception_handler(_complain)
         self._lock = threading.Lock()
         self._asked: float | None = None
-        """Time at which the loop was asked for a sign of life; None: it has given one since."""
+        """Time at which the loop was pinged; None once it has responded."""
         self._thread = threading.Thread(target=self._run, name="agent-loop", daemon=True)
         self._thread.start()
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine; from any thread."""
+        """Runs a coroutine; callable from any thread."""
         asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def hangs(self, seconds: float) -> bool:
-        """Returns whether the loop is given up, which happens now if it has done nothing for so
-        long. To be called again and again: the first call only asks for a sign of life."""
+        """Returns whether the loop is abandoned. It is abandoned now if it did not respond for this
+        many seconds. Call it repeatedly: the first call only pings the loop."""
         with self._lock:
             now = time.monotonic()
             if not self.given_up and self._asked is None:
@@ -61,7 +61,7 @@ class SharedLoop:
 
     def _run(self) -> None:
         while not self.given_up:
-            # A task that a program started may raise these, which asyncio passes on.
+            # A task that a program started may raise these, and asyncio passes them on.
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self._loop.run_forever()
         with contextlib.suppress(SystemExit):
@@ -74,7 +74,7 @@ class SharedLoop:
 
 @cache
 def shared_loop() -> SharedLoop:
-    """Returns the loop of this process."""
+    """Returns the shared loop of this process."""
     return SharedLoop()
 
 
@@ -91,6 +91,6 @@ def interrupt(thread: threading.Thread, wake: Any = None) -> None:
 
 
 def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    # What a program left behind is refused once its episode is over, and nobody awaits that.
+    # Requests that a program left behind are refused after its episode, and nobody awaits them.
     if not isinstance(context.get("exception"), openai.APIStatusError):
         loop.default_exception_handler(context)

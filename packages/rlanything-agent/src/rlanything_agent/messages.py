@@ -1,4 +1,4 @@
-"""The messages of a request: everything that one brings is read, named as ignored, or refused."""
+"""The messages of a request: every field is read, reported as ignored, or refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _READ: Mapping[str, frozenset[str]] = {
     "assistant": frozenset({"role", "content", "tool_calls", "refusal"}),
     "tool": frozenset({"role", "content", "tool_call_id", "name"}),
 }
-"""Keys of messages that are read, by role; those of others are role and content."""
+"""Message keys that are read, by role; for other roles these are role and content."""
 _REFUSED = {
     "function_call": "send tool_calls",
     "audio": "send its transcript as content",
@@ -47,14 +47,14 @@ class BadMessage(ValueError):
 
 @dataclass(slots=True)
 class _Turn:
-    """A message as it was sent."""
+    """A message as the client sent it."""
 
     place: str
     message: Message
     ids: Sequence[str] = ()
     """The ids of its calls; "" for none."""
     answers: str = ""
-    """The id of the call whose result it is."""
+    """Id of the call whose result it is."""
 
 
 @dataclass(slots=True)
@@ -66,10 +66,10 @@ class MessageReader:
     images: list[Image] = field(default_factory=list)
     """Images of the messages read so far."""
     ignored: set[str] = field(default_factory=set)
-    """Fields of theirs that have no effect."""
+    """Message fields that have no effect."""
 
     def read(self, listed: Sequence[Any]) -> Messages:
-        """Returns a request's messages, each result of a function at the place of its call. Raises
+        """Returns a request's messages, with each function result after its call. Raises
         `BadMessage`."""
         return _in_order([self._turn(f"messages[{i}]", each) for i, each in enumerate(listed)])
 
@@ -85,7 +85,7 @@ class MessageReader:
             raise BadMessage(place, f"a message of role {role} has no tool_calls: leave them out")
         thoughts = [name for name in _THOUGHTS if name in given] if role == "assistant" else []
         read = _READ.get(role, frozenset({"role", "content"})) | {*thoughts[:1]}
-        # Most who send both send the same twice.
+        # Most clients that send both send the same text twice.
         same = {name for name in thoughts[1:] if given[name] == given[thoughts[0]]}
         self._ignore("messages", given.keys() - read - same)
         text, images, thought = self._content(place, given.get("content"), role)
@@ -107,12 +107,14 @@ class MessageReader:
         return _Turn(place, replace(message, calls=calls), ids, answers)
 
     def _content(self, place: str, value: Any, role: str) -> tuple[str, tuple[str, ...], str]:
-        """Returns the text of a message, the names of its images, and its thoughts."""
+        """Returns a message's text, the names of its images, and its reasoning."""
         if value is None or isinstance(value, str):
             return value or "", (), ""
         if not isinstance(value, list) or not all(isinstance(part, Mapping) for part in value):
             raise BadMessage(place, "content must be a text or a list of parts")
-        texts, names, thoughts = list[str](), list[str](), list[str]()
+        texts = list[str]()
+        names = list[str]()
+        thoughts = list[str]()
         for part in value:
             kind = part.get("type")
             thought = _thought(part) if role == "assistant" else None
@@ -184,12 +186,13 @@ class MessageReader:
 
 
 def _in_order(turns: Sequence[_Turn]) -> Messages:
-    """Returns messages in which every result stands where its call stands. Raises `BadMessage` for
-    a call without a result, and for a result without a call."""
+    """Returns messages in which every result follows its call. Raises `BadMessage` for a call
+    without a result, and for a result without a call."""
     messages: list[Message] = []
     place = 0
     while place < len(turns):
-        turn, place = turns[place], place + 1
+        turn = turns[place]
+        place = place + 1
         if turn.message.role == "tool":
             raise BadMessage(turn.place, _no_call(turn.answers))
         messages.append(turn.message)
@@ -204,8 +207,8 @@ def _in_order(turns: Sequence[_Turn]) -> Messages:
 
 
 def _matched(calling: _Turn, results: Sequence[_Turn]) -> list[_Turn]:
-    """Returns the results of a message's calls in the order of these. Without any ids they are
-    taken to be in it."""
+    """Returns the results of a message's calls, in the order of the calls. Without ids the results
+    are assumed to be in that order."""
     ids = [*calling.ids]
     if not any(result.answers for result in results):
         ids, given = [""] * len(ids), [""] * len(results)
@@ -223,7 +226,7 @@ def _matched(calling: _Turn, results: Sequence[_Turn]) -> list[_Turn]:
     if len(results) > len(ids):
         raise BadMessage(results[len(ids)].place, _no_call(""))
     if len(results) < len(ids):
-        # Without ids the last calls are those without results.
+        # Without ids, the last calls are the ones without results.
         missing = next((i for i, name in enumerate(ids) if name not in given), len(results))
         name = calling.message.calls[missing].name
         raise BadMessage(
@@ -253,7 +256,7 @@ def _text(place: str, given: Mapping[str, Any], name: str) -> str:
 
 
 def _thought(part: Mapping[str, Any]) -> str | None:
-    """Returns the thought that a part of a message is; None for a part of another kind."""
+    """Returns the reasoning in a message part, or None for a part of another kind."""
     if part.get("type") not in ("thinking", "reasoning"):
         return None
     value = part.get("thinking", part.get("reasoning", part.get("text")))
@@ -263,11 +266,11 @@ def _thought(part: Mapping[str, Any]) -> str | None:
 
 
 def _is_png(data: bytes) -> bool:
-    """Returns whether it is a whole one: a model that is to see it could not say no any more."""
+    """Returns whether it is a complete PNG: later, a model could no longer refuse it."""
     if not data.startswith(_PNG):
         return False
     try:
-        import PIL.Image  # the extra `vision`, without which no policy sees
+        import PIL.Image  # needs the extra `vision`; without it no policy sees images
     except ImportError:
         return True
     try:

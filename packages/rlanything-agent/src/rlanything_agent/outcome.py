@@ -1,4 +1,4 @@
-"""The outcome of an episode: what the program returned, or how its command ended."""
+"""The outcome of an episode: the program's return value, or how its command ended."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from rlanything.domains.winning import as_good
 
 
 class BadOutcome(ValueError):
-    """A program returned what is no outcome; one line that ends with the remedy."""
+    """A return value that is not an outcome; one line that ends with the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The rewards that a program promises, and where winning begins."""
+    """The range of rewards that a program promises, and the reward from which an episode is won."""
 
     lowest: float = 0.0
     highest: float = 1.0
     win_at: float = 1.0
 
     def outcome(self, value: Any) -> tuple[int, float | None]:
-        """Returns the outcome (+1 or -1), and the reward; None for a plain yes or no. Raises
-        `BadOutcome` for what is neither."""
-        if hasattr(value, "item"):  # numpy's and torch's numbers; of arrays of them it is refused
+        """Returns the outcome (+1 or -1) and the reward; the reward is None for a plain yes or no.
+        Raises `BadOutcome` for any other value."""
+        if hasattr(value, "item"):  # scalars of numpy and torch; their arrays are refused
             with contextlib.suppress(Exception):
                 value = value.item()
         if isinstance(value, bool):
@@ -36,7 +36,7 @@ class Scale:
         if not isinstance(value, numbers.Real | Decimal):
             raise BadOutcome(f"its agent returned {value!r:.80}: {promised}")
         reward = float(value)
-        # Parts that add up to a bound, or single precision, miss it by a little.
+        # Sums of floats, or single precision, can miss a bound by a little.
         for bound in (self.lowest, self.highest, self.win_at):
             reward = as_good(reward, bound)
         if math.isnan(reward) or not self.lowest <= reward <= self.highest:
@@ -47,7 +47,7 @@ class Scale:
 
 
 def last_line(printed: str) -> bool | float:
-    """Returns the outcome that the last line of a program's output says. Raises `BadOutcome`."""
+    """Returns the outcome in the last line of a program's output. Raises `BadOutcome`."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     said = lines[-1] if lines else ""
     if said.lower() in ("true", "false"):

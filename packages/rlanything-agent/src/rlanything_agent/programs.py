@@ -1,4 +1,4 @@
-"""Programs of this process: a coroutine on the loop they share, or a function in a thread."""
+"""Programs of this process: a coroutine on the shared loop, or a function in a thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlanything_agent.endpoint import AgentEndpoint, Door
 from rlanything_agent.loops import SharedLoop, interrupt, shared_loop
 
 Solve = Callable[[Task, Any], Any]
-"""Somebody's `solve(task, client)`, which returns an outcome or an awaitable of one."""
+"""User function `solve(task, client)`, which returns an outcome or an awaitable of one."""
 GRACE_SECONDS = 1.0
 _NO_LOOP = re.compile("no (running|current) event loop")
 
@@ -32,12 +32,13 @@ def awaited(value: Any) -> Any:
 
     if not inspect.isawaitable(value):
         return value
-    with ThreadPoolExecutor(1) as pool:  # a notebook's own thread has a loop that runs
+    with ThreadPoolExecutor(1) as pool:  # a notebook's main thread already has a running loop
         return pool.submit(asyncio.run, result()).result()
 
 
 class Solver:
-    """A `solve`, and whether it returns awaitables; some show that only when they are called."""
+    """A `solve`, and whether it returns awaitables. For some functions this is known only once they
+    are called."""
 
     def __init__(self, solve: Solve) -> None:
         self.call = solve
@@ -46,20 +47,20 @@ class Solver:
 
 
 class AgentProgram(Protocol):
-    """A program under way; its conversation hears of its end."""
+    """A running program. Its conversation is notified when it ends."""
 
     def end(self) -> None:
-        """Ends it, and waits a little for that."""
+        """Ends the program, and waits briefly until it has."""
         ...
 
     def held_up(self, seconds: float) -> bool:
-        """Returns whether the program of another episode has held it up for so long: it has to be
-        run again. To be called again and again while it is waited for."""
+        """Returns whether another episode's program has blocked it for this many seconds, so that
+        it must be restarted. Call it repeatedly while waiting for the program."""
         ...
 
 
 class Function:
-    """A call of `solve`. What returns an awaitable gets an `AsyncOpenAI`, the rest an `OpenAI`."""
+    """A call of `solve`. It gets an `AsyncOpenAI` if it returns an awaitable, else an `OpenAI`."""
 
     def __init__(
         self,
@@ -69,15 +70,17 @@ class Function:
         endpoint: AgentEndpoint,
         door: Door,
     ) -> None:
-        self._solver, self._task = solver, task
+        self._solver = solver
+        self._task = task
         self._conversation = conversation
-        self._endpoint, self._door = endpoint, door
+        self._endpoint = endpoint
+        self._door = door
         self._shared: SharedLoop | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: asyncio.Task[None] | None = None
         self._over = False
         self._ended = threading.Event()
-        # Daemons: one that cannot be ended holds up nobody's exit.
+        # A daemon thread: one that cannot be ended must not block the exit of the process.
         self._thread = threading.Thread(target=self._call, daemon=True)
         if solver.awaits:
             self._begin_awaiting(self._made)
@@ -85,7 +88,7 @@ class Function:
             self._thread.start()
 
     def end(self) -> None:
-        """Cancels it; one that takes no notice is interrupted wherever its own code is, except on
+        """Cancels the call. If it ignores that, it is interrupted inside its own code, except on
         the shared loop."""
         self._over = True
         if self._running is not None:
@@ -94,7 +97,7 @@ class Function:
             self._ended.wait(GRACE_SECONDS)
             return
         self._thread.join(GRACE_SECONDS)
-        # More than once: asyncio.run waits for whatever takes no notice of being cancelled.
+        # Try more than once: asyncio.run waits for anything that ignores the cancellation.
         interrupt(self._thread, lambda: self._wake(_nothing))
 
     def held_up(self, seconds: float) -> bool:
@@ -102,12 +105,12 @@ class Function:
 
     def _wake(self, call: Callable[[], object]) -> None:
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
+            with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(call)
 
     def _call(self) -> None:
         try:
-            # No proxy of the environment: the endpoint is in this process.
+            # No proxy from the environment: the endpoint is in this process.
             direct = openai.DefaultHttpxClient(trust_env=False, timeout=None)
             client = openai.OpenAI(
                 base_url=self._endpoint.url,
@@ -129,7 +132,7 @@ class Function:
                 self._conversation.finish(Ending(value))
             elif self._conversation.began:
                 self._begin_awaiting(lambda: value)
-            else:  # called again on a loop, with the client for it, and from now on at once
+            else:  # call it again on a loop with an async client, and do so directly from now on
                 if inspect.iscoroutine(value):
                     value.close()
                 self._solver.awaits = True
@@ -154,23 +157,24 @@ class Function:
     def _run(self, made: Callable[[], Any]) -> None:
         try:
             asyncio.run(self._await(made))
-        except BaseException as fault:  # while what was left behind was ended
+        except BaseException as fault:  # while leftover tasks were being ended
             self._conversation.finish(Ending(fault=fault))
 
     async def _await(self, made: Callable[[], Any]) -> None:
-        self._loop, self._running = asyncio.get_running_loop(), asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
+        self._running = asyncio.current_task()
         try:
             value = None if self._over else made()
             while inspect.isawaitable(value):
                 value = await value
-            # Heard of at once: what a loop does at its end may take long.
+            # Report the end right away: shutting down the loop may take long.
             self._conversation.finish(Ending(value))
         except BaseException as fault:
-            if self._shared is None or not self._shared.given_up:  # else it is run again
+            if self._shared is None or not self._shared.given_up:  # else it is restarted
                 self._conversation.finish(Ending(fault=fault))
         finally:
             self._ended.set()
 
 
 def _nothing() -> None:
-    """Does nothing: it is run so that a loop notices an interruption."""
+    """Does nothing; scheduled so that the loop notices an interruption."""

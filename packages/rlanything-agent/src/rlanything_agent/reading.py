@@ -1,4 +1,4 @@
-"""A request's body as what it asks for; what cannot be done is refused in OpenAI's form."""
+"""A request's body as a typed request; unsupported options are refused in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ IGNORED = frozenset(
         *("metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
     }
 )
-"""Taken, and of no effect: how answers are sampled is the run's to say, as what is sampled
-another way would train a policy that nobody asked."""
+"""Accepted, but without effect. The run decides how answers are sampled; differently sampled
+answers would train a policy that is never used."""
 _HONOURED = frozenset(
     {
         *("model", "messages", "tools", "tool_choice", "parallel_tool_calls", "max_tokens"),
@@ -32,7 +32,7 @@ MOST_ANSWERS = 128
 
 
 class Denial(Exception):
-    """A request that is not answered; the message is one line with the remedy."""
+    """A refused request; the message is one line with the remedy."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Denial(Exception):
         status: int = 400,
         code: str = "invalid_value",
     ) -> None:
-        """`param`: the part of the request at fault; `code`: machine-readable, OpenAI's where it
-        has one."""
+        """`param`: the invalid part of the request. `code`: machine-readable, OpenAI's own code if
+        it has one."""
         super().__init__(message)
         self.message = message
         self.param = param
@@ -61,28 +61,27 @@ class Asked:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     answers: int = 1
-    """n"""
+    """Number of answers (`n`)."""
     stream: bool = False
     stream_usage: bool = False
     logprobs: bool = False
     one_call: bool = False
-    """Whether an answer may have no more than one call."""
+    """Whether an answer may contain at most one call."""
     images: tuple[Image, ...] = ()
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
-    """What of the request has no effect."""
+    """Fields of the request that have no effect."""
 
     @cached_property
     def digest(self) -> str:
-        """A name made of all that decides the answer."""
+        """Hash of everything that determines the answer."""
         parts = (self.messages, self.tools, self.choices, self.max_tokens, self.stop)
         decisive = (*parts, self.chat_template_kwargs)
         return hashlib.sha256(repr(decisive).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def read_request(body: Any, images: bool) -> Asked:
-    """Returns what a request's body asks for. `images`: whether the policy is shown any. Raises
-    `Denial`."""
+    """Returns the parsed request. `images`: whether the policy sees images. Raises `Denial`."""
     if not isinstance(body, Mapping):
         raise Denial("the body must be a JSON object")
     given = {name: value for name, value in body.items() if value is not None}
@@ -188,8 +187,8 @@ def _choices(given: Mapping[str, Any]) -> tuple[str, ...] | None:
 def _tools(
     given: Mapping[str, Any], ignored: set[str]
 ) -> tuple[tuple[Mapping[str, Any], ...], bool]:
-    """Returns the functions that may be called, and whether only one of them; adds to `ignored`
-    what has no effect."""
+    """Returns the functions that may be called, and whether at most one call is allowed. Adds the
+    fields without effect to `ignored`."""
     tools: list[Mapping[str, Any]] = []
     listed = given.get("tools", [])
     for tool in listed if isinstance(listed, list) else [None]:

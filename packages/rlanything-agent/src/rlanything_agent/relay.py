@@ -2,9 +2,9 @@
 
     python relay.py SOCKET PORT READY LIMITS CHECK COMMAND...
 
-Stands alone: it runs isolated, and imports nothing of the library. READY: a descriptor to which it
-writes a byte before the command begins; LIMITS: JSON, resource limits by their names; CHECK: JSON,
-the words of a command whose output and exit code count in place of COMMAND's, or an empty list.
+Standalone: it runs isolated and imports nothing from the library. READY: a descriptor to which it
+writes a byte before the command begins. LIMITS: JSON, resource limits by name. CHECK: JSON, a
+command line whose output and exit code replace COMMAND's, or an empty list.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DUMPABLE = 4
 def main() -> None:
     path, port, ready, limits, checking, *command = sys.argv[1:]
     ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)  # no other process may read or write its memory
-    os.setsid()  # a command that signals its group would reach bwrap
+    os.setsid()  # otherwise a command that signals its group would reach bwrap
     for name, limit in json.loads(limits).items():
         resource.setrlimit(getattr(resource, name), (limit, limit))
     listener = socket.create_server(("127.0.0.1", int(port)), backlog=128)
@@ -36,24 +36,25 @@ def main() -> None:
     os.write(int(ready), b"1")
     os.close(int(ready))
     if check := json.loads(checking):
-        # The command and what it starts have the descriptors of neither the task nor the outcome.
+        # The command and its children inherit neither the task's nor the outcome's descriptor.
         task = sys.stdin.buffer.read()
         run(command, task, stdout=2)
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(-1, signal.SIGKILL)
-            while True:  # until there is no child left: all in the box are this process's
+            # until no child is left: every process in the box is a descendant of this one
+            while True:
                 os.wait()
-        # Nothing of what the command left in its home is imported.
+        # Use another home: nothing that the command left in its home must be imported.
         status = run(check, task, env={**os.environ, "HOME": "/"})
     else:
         status = run(command)
-    # All else in the box ends with this process.
+    # Everything else in the box ends with this process.
     os._exit(status if status >= 0 else 128 - status)
 
 
 def run(command: list[str], given: bytes | None = None, **options: Any) -> int:
-    """Returns the exit code of a command, and reaps whatever else ends meanwhile. `given`: its
-    standard input."""
+    """Returns the exit code of a command, and reaps any other process that ends meanwhile. `given`:
+    the command's standard input."""
     source = None if given is None else subprocess.PIPE
     try:
         process = subprocess.Popen(command, stdin=source, **options)
@@ -69,12 +70,12 @@ def run(command: list[str], given: bytes | None = None, **options: Any) -> int:
 
 
 def feed(target: Any, given: bytes) -> None:
-    with contextlib.suppress(OSError), target:  # it need not read it
+    with contextlib.suppress(OSError), target:  # the command need not read its input
         target.write(given)
 
 
 def accept(listener: socket.socket, path: str) -> None:
-    """Joins every connection to one of its own at the endpoint."""
+    """Connects every incoming connection to the endpoint."""
     while True:
         one, _ = listener.accept()
         other = socket.socket(socket.AF_UNIX)
@@ -88,7 +89,7 @@ def accept(listener: socket.socket, path: str) -> None:
 
 
 def pump(source: socket.socket, target: socket.socket) -> None:
-    """Passes on what one says to the other, until it has ended."""
+    """Copies data from one connection to the other until it ends."""
     with contextlib.suppress(OSError):
         while data := source.recv(65536):
             target.sendall(data)

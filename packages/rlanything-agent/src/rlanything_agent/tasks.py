@@ -2,7 +2,8 @@
 
     {"id": "sum-1", "instruction": "What is 2 + 3?", "data": {"answer": 5}, "split": "train"}
 
-`data` is the program's own; `split` is in all lines or in none, and tasks are then dealt out.
+`data` is for the program. Either all lines have a `split` or none does; in that case the tasks are
+divided among the splits.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ class TaskSet:
     """All tasks, by split, in the order of the file."""
 
     place: str
-    """Where they come from, for messages."""
+    """Source of the tasks, for messages."""
     by_split: Mapping[str, Sequence[Task]]
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
-        """Returns `count` tasks of a split, or all where there are fewer. Raises `DomainError` for
-        a split that has none."""
+        """Returns `count` tasks of a split, or all if there are fewer. Raises `DomainError` for a
+        split without tasks."""
         tasks = list(self.by_split.get(split, ()))
         if not tasks:
             known = ", ".join(name for name, members in self.by_split.items() if members)
@@ -48,15 +49,17 @@ class TaskSet:
 
 
 def read_tasks(source: str | Path | Sequence[Row], splits: Mapping[str, float]) -> TaskSet:
-    """Returns the tasks of a file, or of such objects. `splits`: the share of each split, where
-    lines do not name theirs. Raises `DomainError` with the line for one that is not as above."""
+    """Returns the tasks of a file or of such objects. `splits`: share of each split if the lines do
+    not name theirs. Raises `DomainError` with the line number for an invalid task."""
     place = str(source) if isinstance(source, str | Path) else "tasks"
     numbered = _lines(Path(source)) if isinstance(source, str | Path) else enumerate(source, 1)
     rows: dict[str, tuple[Task, str | None]] = {}
     for number, row in numbered:
         task, split = _task(f"{place}, line {number}", row)
         if task.id in rows:
-            raise DomainError(f"{place}, line {number}: id {task.id!r} again; give each its own")
+            raise DomainError(
+                f"{place}, line {number}: id {task.id!r} is used twice; give each task its own id"
+            )
         rows[task.id] = (task, split)
     named = {split for _, split in rows.values() if split is not None}
     if not rows:
@@ -84,7 +87,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
             try:
                 yield number, json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise DomainError(f"{path}, line {number}: no JSON ({error}); mend it") from None
+                raise DomainError(f"{path}, line {number}: not JSON ({error}); fix it") from None
 
 
 def _task(place: str, row: Any) -> tuple[Task, str | None]:
@@ -111,15 +114,16 @@ def _task(place: str, row: Any) -> tuple[Task, str | None]:
 
 
 def _is_missing(value: Any) -> bool:
-    """Returns whether it is what tables write where a row has no value."""
+    """Returns whether a value is what table libraries write for a missing entry."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _dealt(tasks: Sequence[Task], splits: Mapping[str, float]) -> dict[str, list[Task]]:
-    """Returns the tasks of each split: which one a task is in depends on the ids of all alone."""
+    """Returns the tasks of each split. A task's split depends only on the set of all ids."""
     order = sorted(tasks, key=lambda task: hashlib.sha256(task.id.encode()).digest())
     dealt: dict[str, list[Task]] = {}
-    start, share = 0, 0.0
+    start = 0
+    share = 0.0
     for name, own in splits.items():
         share += own
         end = round(share * len(order))

@@ -1,4 +1,5 @@
-"""The conversations of one episode: which earlier step a request goes on from, and what is new."""
+"""The conversations of one episode: which earlier step a request continues, and what is new in
+it."""
 
 from __future__ import annotations
 
@@ -13,27 +14,27 @@ NOTHING_NEW = "(asked again)"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a request among those before it."""
+    """The place of a request among the earlier ones."""
 
     follows: int | None
-    """The step that it goes on from; None: it begins anew."""
+    """Step that it continues; None if it starts a new conversation."""
     thread: int
     new: Messages
-    """The messages that no earlier request had."""
+    """The messages that no earlier request contained."""
 
 
 @dataclass(slots=True)
 class Threads:
-    """The steps so far, each with the chat that it left."""
+    """The steps so far, each with the chat at its end."""
 
     _chats: list[Messages] = field(default_factory=list)
-    """By step: what was asked, and what was answered."""
+    """Chat at the end of each step: request and answer."""
     _latest: list[int] = field(default_factory=list)
-    """By thread: its latest step."""
+    """Latest step of each thread."""
 
     def place(self, messages: Messages) -> Place:
-        """Returns where a request belongs: a chat that repeats the latest of a thread with its
-        answer goes on in that thread, every other one begins a new one."""
+        """Returns where a request belongs. A chat that repeats the latest chat of a thread, with
+        its answer, continues that thread; any other chat starts a new one."""
         for thread, step in reversed([*enumerate(self._latest)]):
             chat = self._chats[step]
             if len(messages) > len(chat) and messages[: len(chat)] == chat:
@@ -50,7 +51,7 @@ class Threads:
 
 
 def shown(messages: Messages) -> str:
-    """Returns messages as an observation: what a user said is not marked."""
+    """Returns messages as an observation; user messages get no heading."""
     return "\n".join(_line(message) for message in messages) or NOTHING_NEW
 
 

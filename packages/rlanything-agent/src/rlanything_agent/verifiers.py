@@ -1,7 +1,7 @@
-"""The verifiers domain: tasksets of verifiers v1, whose harnesses ask the policy.
+"""The verifiers domain: tasksets of verifiers v1, whose harnesses call the policy.
 
-verifiers wants older packages than this library, so it has an environment of its own: every episode
-is a program there, in the box that commands of the domain `agent` run in.
+verifiers needs older packages than this library, so it has its own environment. Every episode is a
+program there, in the same box as commands of the domain `agent`.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ _PLACES = (
     "sys.base_prefix, *sys.path]))"
 )
 _SPLITS = MappingProxyType({"train": 0.8, "in_domain": 0.2})
-# Programs run in the box that is there already, and harness `null` only chats and calls tools.
+# Programs run in the existing box, and harness `null` only chats and calls tools.
 _AGENT = MappingProxyType({"agent": {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}})
 
 
 class VerifiersDomain(AgentDomain):
-    """Episodes of a verifiers taskset; the environment variable RLANYTHING_VERIFIERS names the
+    """Episodes of a verifiers taskset. The environment variable RLANYTHING_VERIFIERS names the
     Python that has verifiers and the taskset.
 
     `taskset`: its id, or its id and settings as verifiers has them under `taskset`. `env`: the rest
-    of verifiers' description of an environment; None: one agent, harness `null`, in the box.
-    `tasks`: how many of its tasks are used, from the first; `splits`, `reward_range`, `win_at`,
-    `timeout_seconds` and `memory_mb`: as for the domain `agent`; the reward is the sum of a trace's
-    weighted ones.
+    of verifiers' environment description; None means one agent with harness `null` in the box.
+    `tasks`: number of tasks to use, from the first; `splits`, `reward_range`, `win_at`,
+    `timeout_seconds` and `memory_mb`: as for the domain `agent`. The reward is the weighted sum of
+    a trace's rewards.
 
-    Raises `DomainError` where there is no such Python, and, when tasks are asked for, for a taskset
-    that cannot be loaded."""
+    Raises `DomainError` if there is no such Python, and later if the taskset cannot be loaded."""
 
     def __init__(
         self,
@@ -80,12 +79,12 @@ def _python() -> tuple[str, list[str]]:
     """Returns the Python that has verifiers, and all folders that it imports from."""
     python = os.environ.get(VARIABLE)
     remedy = (
-        "make an environment of its own, `python -m venv vf && vf/bin/pip install verifiers`, and "
+        "create a separate environment, `python -m venv vf && vf/bin/pip install verifiers`, and "
         f"set {VARIABLE}=vf/bin/python"
     )
     if not python:
         raise DomainError(f"{VARIABLE} is not set: {remedy}")
-    python = os.path.abspath(python)  # its link must stay one: it is how a venv knows itself
+    python = os.path.abspath(python)  # keep the symlink: a venv recognizes itself by it
     try:
         asked = subprocess.run(
             [python, "-P", "-c", _PLACES], capture_output=True, text=True, check=True, timeout=60
@@ -110,7 +109,7 @@ def _listed(words: list[str], taskset: str) -> list[dict[str, Any]]:
     if asked.returncode:
         said = (asked.stderr.strip().splitlines() or ["it says nothing"])[-1]
         raise DomainError(
-            f"taskset {taskset} cannot be loaded ({said:.300}): install it beside verifiers, or "
-            "mend domain.options"
+            f"taskset {taskset} cannot be loaded ({said:.300}): install it next to verifiers, "
+            "or fix domain.options"
         )
     return [json.loads(line) for line in asked.stdout.splitlines() if line.strip()]

@@ -3,8 +3,8 @@
     python -P verifiers_program.py list CONFIG COUNT    # a JSON line for each task
     python -P verifiers_program.py play CONFIG          # a task on stdin; the reward comes last
 
-Stands alone: it runs in the environment that has verifiers, and imports nothing of the library.
-CONFIG: JSON, verifiers' own description of an environment.
+Standalone: it runs in the environment that has verifiers, and imports nothing from the library.
+CONFIG: JSON, verifiers' own environment description.
 """
 
 # pyright: reportMissingImports=false
@@ -24,19 +24,20 @@ SCRIPT = ".rlanything-program.py"
 def main() -> None:
     action, config, *rest = sys.argv[1:]
     printed = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):  # tasksets may print, the last line is the reward
+    # tasksets may print, but the last line must be the reward
+    with contextlib.redirect_stdout(sys.stderr):
         try:
             if action == "list":
                 lines = listed(json.loads(config), int(rest[0]))
             else:
                 lines = [str(asyncio.run(reward(json.loads(config), json.loads(sys.stdin.read()))))]
-        except Exception as fault:  # a taskset's or verifiers' own complaint
+        except Exception as fault:  # an error from the taskset or from verifiers
             sys.exit(" ".join(f"{type(fault).__name__}: {fault}".split())[:500])
     printed.write("\n".join(lines) + "\n")
 
 
 def listed(config: dict[str, Any], count: int) -> list[str]:
-    """Returns the first tasks, as the domain `agent` reads them."""
+    """Returns the first tasks, in the format of the domain `agent`."""
     rows = []
     for number, task in enumerate(islice(iter(environment(config).taskset), count)):
         data = task.data
@@ -64,14 +65,13 @@ async def reward(config: dict[str, Any], row: dict[str, Any]) -> float:
 
 
 def environment(config: dict[str, Any]) -> Any:
-    """Returns a verifiers environment whose programs run with this Python: it fetches none."""
+    """Returns a verifiers environment whose programs run with this Python; it installs nothing."""
     from verifiers.v1 import load_environment, resolve_env_config
     from verifiers.v1.runtimes import Runtime
 
     async def prepared(
         self: Any, script: str | bytes, env: Any = None, *, activate: bool = True
     ) -> list[str]:
-        del env, activate
         await self.write(SCRIPT, script.encode() if isinstance(script, str) else script)
         return [sys.executable, SCRIPT]
 

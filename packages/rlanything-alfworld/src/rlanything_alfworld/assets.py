@@ -1,7 +1,7 @@
 """The data of the installed `alfworld` package: rules, grammar, constants, goals and room layouts.
 
-Files are read where they lie. `import alfworld` would create a cache folder and pull in the vision
-stack, so it is never imported; its two plain-data modules are executed on their own.
+Files are read in place. `import alfworld` would create a cache folder and load the vision stack, so
+it is never imported; its two plain-data modules are executed on their own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REMEDY = 'pip install "rlanything[alfworld]"'
 
 @cache
 def package_folder() -> Path:
-    """Returns the folder of the installed package. Raises `DomainError` where there is none."""
+    """Returns the folder of the installed package. Raises `DomainError` if it is not installed."""
     spec = importlib.util.find_spec("alfworld")
     if spec is None or not spec.submodule_search_locations:
         raise DomainError(f"AlfWorld is not installed: {REMEDY}")
@@ -42,19 +42,20 @@ def _plain_module(relative: str) -> ModuleType:
 
 @cache
 def pddl_domain() -> str:
-    """Returns the rules of the world, in PDDL."""
+    """Returns the rules of the world in PDDL."""
     return _read("data/alfred.pddl")
 
 
 @cache
 def grammar() -> str:
-    """Returns the text grammar, with `UNKNOWN GOAL` in the place of the task's sentence."""
+    """Returns the text grammar, with `UNKNOWN GOAL` in place of the task's sentence."""
     return _read("data/alfred.twl2")
 
 
 @cache
 def constants() -> Any:
-    """Returns `gen/constants.py`: what may lie where, what can be heated, which rooms exist."""
+    """Returns `gen/constants.py`: allowed placements, heatable objects, existing rooms and the
+    like."""
     return _plain_module("gen/constants.py")
 
 
@@ -66,8 +67,8 @@ def goal_library() -> dict[str, dict[str, Any]]:
 
 @cache
 def layout(room: str) -> tuple[dict[str, list[float]], tuple[str, ...]]:
-    """Returns the receptacles of a room with the pose to use them from (x, z, rotation, horizon),
-    and the classes of objects in the room."""
+    """Returns the receptacles of a room, each with the pose from which it is used (x, z, rotation,
+    horizon), and the classes of objects in the room."""
     poses = json.loads(_read(f"gen/layouts/{room}-openable.json"))
     classes = json.loads(_read(f"gen/layouts/{room}-objects.json"))
     return poses, tuple(classes)
@@ -75,7 +76,7 @@ def layout(room: str) -> tuple[dict[str, list[float]], tuple[str, ...]]:
 
 @cache
 def can_hold(receptacle_type: str) -> frozenset[str]:
-    """Returns the object types that may be put in or on a receptacle of this type."""
+    """Returns the object types that a receptacle of this type can hold."""
     return frozenset(constants().VAL_RECEPTACLE_OBJECTS.get(receptacle_type, ()))
 
 
@@ -88,8 +89,7 @@ def affording(action: str) -> frozenset[str]:
 
 @cache
 def pickable_types() -> frozenset[str]:
-    """Returns the whole object types that an agent can carry (slices come to be only while
-    playing)."""
+    """Returns the whole object types that an agent can carry (slices appear only during play)."""
     held = frozenset[str]().union(*map(can_hold, constants().VAL_RECEPTACLE_OBJECTS))
     return frozenset(name for name in held if not name.endswith("Sliced"))
 

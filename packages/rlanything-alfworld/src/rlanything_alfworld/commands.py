@@ -1,4 +1,4 @@
-"""Admissible commands: how an observation lists them, and how a response names one of them."""
+"""Admissible commands: how an observation lists them, and how a response names one."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ Listing: TypeAlias = Literal["none", "list", "numbered"]
 LISTINGS: tuple[Listing, ...] = get_args(Listing)
 
 ACTION_MARKER = ">"
-"""Separates thought from action in a response: `I need a mug. > go to shelf 1`."""
+"""Separator of thought and action in a response: `I need a mug. > go to shelf 1`."""
 
 ANSWER_FORMS: Mapping[Listing, str] = {
     "none": f"`{ACTION_MARKER} ` and one action",
     "list": r"`\boxed{command}`",
     "numbered": r"`\boxed{number}`",
 }
-"""How a response is to end, in words for prompts and environment."""
+"""How a response must end, in words for prompts and environment."""
 
-# No sentence of the game holds an empty line, and nothing that a policy writes is repeated in one.
+# No sentence of the game contains an empty line, and no text of the policy is repeated in one.
 _HEADING = "\n\nPossible commands:\n"
 _BOX = re.compile(r"\\boxed\{([^{}]*)\}")
 
 
 def with_commands(text: str, commands: Sequence[str], listing: Listing) -> str:
-    """Returns an observation with the commands possible after it, one a line, numbered from 1 if
-    asked. They are a part of it, so that a stored step holds all that its response answered."""
+    """Returns an observation followed by the possible commands, one per line, numbered from 1 if
+    requested. They are part of it, so that a stored step holds everything that its response
+    answered."""
     if listing == "none":
         return text
     lines = commands if listing == "list" else [f"{i}. {c}" for i, c in enumerate(commands, 1)]
@@ -36,23 +37,22 @@ def with_commands(text: str, commands: Sequence[str], listing: Listing) -> str:
 
 
 def without_commands(observation: str) -> tuple[str, str]:
-    """Returns what the game said, and the lines of the commands; these are empty where none were
+    """Returns the game's text, and the lines of the commands; these are empty if none were
     listed."""
     text, _, lines = observation.partition(_HEADING)
     return text, lines
 
 
 def find_action(response: str) -> str | None:
-    """Returns the first line after the last marker; None where there is no marker or nothing after
-    it."""
+    """Returns the first line after the last marker; None without a marker or text after it."""
     return action_after(ACTION_MARKER, response)
 
 
 def find_command(response: str, commands: Sequence[str], listing: Listing) -> str | None:
-    r"""Returns what a response says to do; None where it says nothing.
+    r"""Returns the command that a response names, or None.
 
-    Where commands are listed that is the content of the last `\boxed{...}`, a number standing for
-    its command; a command after the marker also counts, if it comes after any box. What is returned
+    If commands are listed, it is the content of the last `\boxed{...}`, and a number stands for its
+    command. A command after the marker also counts if it comes after any box. The returned command
     need not be possible: a number that is not in the list stays a number."""
     marked, start = find_action(response), response.rfind("\\boxed")
     said_last = marked in commands and response.rfind(ACTION_MARKER) > start

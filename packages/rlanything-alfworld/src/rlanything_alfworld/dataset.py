@@ -1,8 +1,8 @@
-"""Games that a user has downloaded with `alfworld-download`, as tasks.
+"""Downloaded games (`alfworld-download`) as tasks.
 
 Expects `json_2.1.1/{train,valid_seen,valid_unseen}/<task>/<trial>/game.tw-pddl` with its
-`traj_data.json`, and skips what the stock loader skips: games with movable receptacles or slices,
-other task types, games without a game file, and those known to be unsolvable.
+`traj_data.json`. Skips what the stock loader skips: games with movable receptacles or slices, other
+task types, games without a game file, and games known to be unsolvable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rlanything_alfworld.wording import read_wording
 from rlanything_alfworld.world import World
 
 FOLDERS = {"train": "train", "tune": "train", "in_domain": "valid_seen", "ood": "valid_unseen"}
-"""Split -> folder. `tune` is the tenth of the training tasks (by name) that `train` leaves out."""
+"""Split -> folder. `tune` is a tenth of the training tasks (by name), which `train` leaves out."""
 REMEDY = "run alfworld-download again"
 
 
@@ -53,7 +53,7 @@ def dataset_tasks(
 
 
 def _trials(folder: Path, split: str) -> list[Path]:
-    """Returns the folders of single games, in a fixed order."""
+    """Returns the folders of single games in a fixed order."""
     place = folder / FOLDERS[split]
     if not place.is_dir():
         raise MissingData(
@@ -75,8 +75,8 @@ def _of_tune(name: str) -> bool:
 
 
 def held_out(path: str, goal: Goal) -> bool:
-    """Returns whether a goal, asked in the room of a downloaded game of `train`, makes a task of
-    another split: of `tune` by its name, or one that `in_domain` has."""
+    """Returns whether a goal in the room of a downloaded `train` game makes a task of another
+    split: of `tune` by its name, or one that `in_domain` contains."""
     folder = Path(path).parent.parent
     room = folder.name.rpartition("-")[2]
     name = f"{goal.kind}-{goal.object}-None-{goal.receptacle}-{room}"
@@ -114,7 +114,7 @@ def read_game(path: str) -> Game:
         scene, goal_pddl = split_problem(content["pddl_problem"])
         goal = read_goal(kind, goal_pddl)
         wording = read_wording(content["grammar"])
-        World(scene, wording)  # an unreadable scene should fail here, not in an episode
+        World(scene, wording)  # fail here if the scene is unreadable, not in an episode
     except (ValueError, InvalidTask) as error:
         raise DomainError(f"{file}: {error}: {REMEDY}") from error
     return Game(
@@ -134,8 +134,8 @@ _ROOM = re.compile(r'(?<!\\)"floor_plan":\s*"(\w+)"')
 
 
 def _type_and_room(trial: Path) -> tuple[str, str]:
-    """Returns task type and room of a trial. Its file has 200 kB and more, so these two are looked
-    for in its text; a file that does not name each once is parsed."""
+    """Returns task type and room of a trial. Its file has 200 kB and more, so the two are searched
+    in its text; the file is parsed only if it does not name each exactly once."""
     path = trial / "traj_data.json"
     text = _text(path)
     kinds, rooms = _TYPE.findall(text), _ROOM.findall(text)
@@ -152,7 +152,7 @@ _RECEPTACLE = re.compile(r"\(receptacleType \?\w+ (\w+)Type\)", re.IGNORECASE)
 
 
 def read_goal(kind: str, goal_pddl: str) -> Goal:
-    """Returns the goal that a problem's PDDL states. Raises `InvalidTask` or `ValueError`."""
+    """Returns the goal in a problem's PDDL. Raises `InvalidTask` or `ValueError`."""
     objects = _OBJECT.findall(goal_pddl)
     if kind == LOOK:
         things = [name for variable, name in objects if variable.lower() != "ot"]

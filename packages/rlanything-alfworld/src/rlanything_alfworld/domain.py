@@ -37,14 +37,14 @@ _FIELD = re.compile(
 class AlfWorld:
     """Household games in text, generated unless `data` names a folder of downloaded ones.
 
-    `receptacles`, `objects`: fewest and most of each in a generated scene. `kinds`: the task types.
-    `data`: AlfWorld's own games (the `json_2.1.1` folder that `alfworld-download` makes); scene
-    sizes are then theirs. `style`: whose prompts, `nano` (short, for the nano models) or `paper`
-    (full length, for large ones). `commands`: whether prompts list the possible commands,
-    `numbered`, as a `list`, or `none`; with numbers or a list, responses may name one in a box.
-    None: `numbered` with the paper's style, which is the only one that can. `idle_actions`: whether
-    look, inventory and examine are possible. `prompts`: a folder whose .txt files replace those of
-    the style. Raises `DomainError` for options it cannot use."""
+    `receptacles`, `objects`: smallest and largest number in a generated scene. `kinds`: the task
+    types. `data`: AlfWorld's own games (the `json_2.1.1` folder that `alfworld-download` makes),
+    with their scene sizes. `style`: prompts for `nano` models (short) or as in the `paper` (full
+    length, for large models). `commands`: list the possible commands in prompts, `numbered`, as a
+    `list`, or not (`none`); if listed, a response may name one in a box. The default is `numbered`
+    in the style `paper` and `none` in `nano`, which cannot list them. `idle_actions`: whether look,
+    inventory and examine are possible. `prompts`: a folder whose .txt files replace those of the
+    style. Raises `DomainError` for invalid options."""
 
     action_marker = ACTION_MARKER
 
@@ -85,7 +85,7 @@ class AlfWorld:
         return tasks(split, count, seed, self._receptacles, self._objects, self._kinds)
 
     def stand_ins(self, count: int) -> list[Task]:
-        """Returns games in whole rooms, as downloaded games have them."""
+        """Returns games in whole rooms, like downloaded games."""
         return tasks("train", count, 0, None, None, self._kinds)
 
     def environment(self) -> AlfWorldEnvironment:
@@ -116,7 +116,8 @@ class AlfWorld:
         return self._prompts.adapter(root, direction, critics, rollouts)
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
-        """Reads `object: X place: Y`, said once or always alike. The task type stays the root's."""
+        """Reads `object: X place: Y`, which may be repeated but not contradicted. The task type
+        stays the root's."""
         matches = _FIELD.finditer(completion)
         fields = [(match[1].lower(), (match[2] or "").lower()) for match in matches]
         labels, words = [label for label, _ in fields], [word for _, word in fields]
@@ -128,17 +129,17 @@ class AlfWorld:
         return with_goal(root, task_id, Goal.of(kind, words[0], words[1]))
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        del task, trajectories  # a candidate's plan was played when it was proposed
+        """Returns None: a candidate's plan was already played when it was proposed."""
         return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
-        """Returns +1 for a step that shortens the expert's plan, or explores while something is
-        unseen."""
+        """Returns +1 for a step that shortens the expert's plan, or that explores while something
+        is unseen."""
         actions, valid = [step.action for step in steps], [step.valid for step in steps]
         return step_labels(load_game(task.data), actions, valid)
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str:
-        """Returns the first command of a shortest plan from where the steps led."""
+        """Returns the first command of a shortest plan from the current state."""
         game = load_game(task.data)
         played = [step.action for step in steps if step.valid and step.action is not None]
         return f"{ACTION_MARKER} {plan(game.world().after(played), game.goal)[0]}"

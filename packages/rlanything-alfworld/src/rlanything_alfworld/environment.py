@@ -16,7 +16,7 @@ from rlanything_alfworld.game_engine import NOTHING_HAPPENS, GameEngine, GameVie
 from rlanything_alfworld.tasks import load_game
 
 NOT_LISTED = f"{NOTHING_HAPPENS} The answer is none of the possible commands."
-"""Said where the commands are listed."""
+"""Reply to an unlisted answer if the commands are listed."""
 
 _BANNER = "-= Welcome to TextWorld, ALFRED! =-"
 _TASK_SENTENCE = "Your task is to:"
@@ -24,10 +24,10 @@ _IDLE = ("help", "inventory", "look", "examine")
 
 
 class AlfWorldEnvironment:
-    """Plays one game at a time. `idle_actions=False` leaves out the actions that change nothing.
+    """Plays one game at a time. `idle_actions=False` removes the actions that change nothing.
 
-    Actions left out are neither listed nor possible: a policy that may choose them learns to wait.
-    `listing`: whether observations end with the possible commands, and how."""
+    Removed actions are neither listed nor possible: a policy that may choose them learns to wait.
+    `listing`: whether observations end with the possible commands, and in which form."""
 
     def __init__(self, idle_actions: bool = True, listing: Listing = "none") -> None:
         self._left_out = _IDLE[:1] if idle_actions else _IDLE
@@ -37,12 +37,12 @@ class AlfWorldEnvironment:
         self._observation: Observation
 
     def reset(self, task: Task) -> Observation:
-        """Returns the room as first seen. The task sentence is in `task.instruction` only."""
+        """Returns the room as first seen. Only `task.instruction` contains the task sentence."""
         self._task = task
         try:
             self._engine.load(load_game(task.data).json())
             view = self._engine.reset()
-        except Exception as fault:  # a task's data may be damaged in any way; only it must be lost
+        except Exception as fault:  # damaged data may raise anything; only this task fails
             raise EpisodeError(task.id, f"the game cannot be loaded ({fault!r})") from fault
         if view.won:
             raise EpisodeError(task.id, "the goal is already true at the start")
@@ -61,7 +61,7 @@ class AlfWorldEnvironment:
             return StepResult(self._with_text(refused, choices), action, valid=False)
         try:
             view = self._engine.step(action)
-        except Exception as fault:  # whatever broke, this episode is lost and only this one
+        except Exception as fault:  # whatever the error, only this episode is lost
             reason = f"the engine failed at {action!r} ({fault!r})"
             raise EpisodeError(self._task.id, reason, lost=True) from fault
         return StepResult(self._observe(view), action, valid=True, outcome=1 if view.won else None)

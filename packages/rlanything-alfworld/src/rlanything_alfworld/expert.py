@@ -1,8 +1,8 @@
 """The expert: a shortest plan from any state, with full knowledge, for all six task types.
 
 A plan is assembled from errands (put down, fetch, treat, bring, switch on) on a sketch of the few
-things that decide its length: where the agent stands, what it holds and what is open. Every choice
-of object, receptacle and appliance is tried and the shortest plan wins.
+things that decide its length: the agent's position, what it holds and what is open. Every choice of
+object, receptacle and appliance is tried, and the shortest plan wins.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rlanything_alfworld.goal import CLEAN, COOL, HEAT, LOOK, TWO, Goal
 from rlanything_alfworld.world import APPLIANCES, World
 
 _TREATMENT = {CLEAN: ("clean", "clean"), HEAT: ("heat", "hot"), COOL: ("cool", "cool")}
-"""Task type -> the command's verb, and the state that it causes."""
+"""Task type -> the command's verb, and the resulting state."""
 
 
 class NoPlanError(ValueError):
@@ -27,10 +27,10 @@ class Subgoal:
     """The purpose of the next few commands, in the player's words for types: `clean mug`."""
 
     verb: str
-    """`find`, `take`, `drop`, `clean`, `heat`, `cool`, `bring` or `use`; empty once all is done."""
+    """`find`, `take`, `drop`, `clean`, `heat`, `cool`, `bring` or `use`; empty at the end."""
     object: str = ""
     receptacle: str = ""
-    """The place or the tool; empty where it does not matter."""
+    """The place or the tool; empty if it does not matter."""
 
     def text(self) -> str:
         """Returns the subgoal in words: `clean mug sinkbasin`."""
@@ -58,7 +58,8 @@ def reached(world: World, goal: Goal) -> bool:
 
 
 def plan(world: World, goal: Goal) -> list[str]:
-    """Returns a shortest sequence of commands that wins from this state; empty if it is won.
+    """Returns a shortest sequence of commands that wins from this state; empty if it is won
+    already.
 
     Raises `NoPlanError` if there is none."""
     if reached(world, goal):
@@ -76,7 +77,7 @@ def plan(world: World, goal: Goal) -> list[str]:
 
 
 class _Sketch:
-    """A plan in the making."""
+    """An unfinished plan."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -165,7 +166,7 @@ def _two_plans(world: World, goal: Goal) -> Iterator[list[str]]:
         missing = [name for name in things if name not in there]
         for chosen in permutations(missing, goal.count - len(there)):
             if world.holds in missing and world.holds != chosen[0]:
-                continue  # what is in hand goes first
+                continue  # put down the held object first
             if not all(world.setting.holds_type(target, thing) for thing in chosen):
                 continue
             stops = [*_homes(world, *chosen), target]
@@ -192,7 +193,7 @@ def _look_plans(world: World, goal: Goal) -> Iterator[list[str]]:
 
 
 def next_subgoal(world: World, goal: Goal) -> Subgoal:
-    """Returns the subgoal that an agent should pursue now if it knows only what it has been shown.
+    """Returns the subgoal for an agent that knows only what it has been shown.
 
     Raises `NoPlanError` if the goal is out of reach."""
     commands = plan(world, goal)

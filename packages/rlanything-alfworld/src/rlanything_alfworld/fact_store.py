@@ -1,7 +1,7 @@
-"""The facts of one episode, and the conjunctive queries that a game's grammar asks of them.
+"""The facts of one episode, and the conjunctive queries that a game's grammar makes.
 
-Gives the answers of `textworld.logic.State.all_assignments`, in its order, from plain tuples:
-TextWorld's own propositions are kept forever by their class, which costs time and memory.
+Returns the answers of `textworld.logic.State.all_assignments`, in the same order, from plain
+tuples. TextWorld's own propositions are kept forever by their class, which costs time and memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Query: TypeAlias = tuple[Fact, ...]
 
 @lru_cache(maxsize=1024)
 def parse_query(expression: str) -> Query:
-    """Returns a query such as `holds(a:agent, o:object) & ishot(o:object)`; parsing one costs a
+    """Returns a query such as `holds(a:agent, o:object) & ishot(o:object)`. Parsing takes a
     millisecond or more."""
     rule = Rule.parse_conjunctive_query(expression)
     return tuple(
@@ -62,8 +62,7 @@ def parse_query(expression: str) -> Query:
 
 
 class FactStore:
-    """The facts that hold now. `queried` collects the names of the predicates that were asked
-    for."""
+    """The facts that hold now. `queried` collects the names of the queried predicates."""
 
     def __init__(self, facts: Iterable[Fact], types: TypeHierarchy) -> None:
         self._types = types
@@ -96,7 +95,7 @@ class FactStore:
         return next(self.assignments(query, given), None) is not None
 
     def assignments(self, query: Query, given: Mapping[Typed, Typed]) -> Iterator[Assignment]:
-        """Yields every way to fill the placeholders, `given` included; no object fills two of
+        """Yields every way to fill the placeholders, including `given`; no object fills two of
         them."""
         return self._extend(query, dict(given), set(given.values()))
 

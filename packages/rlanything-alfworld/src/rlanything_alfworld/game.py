@@ -1,4 +1,4 @@
-"""A playable game in AlfWorld's own format, with its scene and its goal kept apart."""
+"""A playable game in AlfWorld's own format, with scene and goal kept separate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TASK_LINE = re.compile(r'(Your task is to: )([^"\\]*)')
 @dataclass(frozen=True, slots=True)
 class Game:
     scene_pddl: str
-    """The problem up to its goal. Games of one scene share this very text."""
+    """The problem up to its goal. Games of one scene share this exact text."""
     goal: Goal
     goal_pddl: str
     """The problem from `(:goal` to its end."""
@@ -38,11 +38,11 @@ class Game:
         return self.scene_pddl + self.goal_pddl
 
     def world(self) -> World:
-        """Returns the state at the start, to act in."""
+        """Returns the initial state, to act in."""
         return World(self.scene_pddl, self.wording)
 
     def asking(self, goal: Goal) -> Game:
-        """Returns the same scene with another goal: PDDL, sentence and grammar change together."""
+        """Returns the same scene with another goal. PDDL, sentence and grammar change together."""
         sentence = goal.sentence(self.variant)
         return replace(
             self,
@@ -63,7 +63,7 @@ class Game:
         }
 
     def trajectory_data(self) -> dict[str, Any]:
-        """Returns the content of `traj_data.json`, as far as text games read it."""
+        """Returns the content of `traj_data.json`, as far as text games need it."""
         look = self.goal.kind == LOOK
         return {
             "task_type": self.goal.kind,

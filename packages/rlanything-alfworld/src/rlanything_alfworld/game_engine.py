@@ -1,8 +1,8 @@
-"""AlfWorld's game engine, stepped fast: the transcripts of the stock engine, byte for byte.
+"""AlfWorld's game engine, made fast: its transcripts equal the stock engine's, byte for byte.
 
-The state of the world lives where the stock engine keeps it, in Fast Downward's C library. The way
-around it is new: the 25-60 ms of a stock step go into parsing and copying, not playing. A command's
-text is derived once per ground action, where it depends on nothing that can change.
+As in the stock engine, the state of the world lives in Fast Downward's C library. The code around
+it is new: a stock step takes 25-60 ms, mostly for parsing and copying. A command's text is derived
+once per ground action if it does not depend on anything that can change.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Action:
     assignment: Assignment
     variables: dict[str, EntityInfo]
     command: str | None = None
-    """Set once derived, and only where no action can change it."""
+    """Set once derived, and only if no action can change it."""
 
 
 class GameEngine:
@@ -58,7 +58,7 @@ class GameEngine:
         self._view: GameView
 
     def load(self, game: Mapping[str, Any]) -> None:
-        """Takes the content of a `game.tw-pddl`. Raises `ValueError` if it is damaged."""
+        """Loads the content of a `game.tw-pddl`. Raises `ValueError` if it is damaged."""
         missing = [k for k in ("pddl_domain", "pddl_problem", "grammar") if k not in game]
         if missing:
             raise ValueError(f"the game lacks {', '.join(missing)}")
@@ -67,12 +67,13 @@ class GameEngine:
     def reset(self) -> GameView:
         """Starts the loaded game from the beginning."""
         game = self._loaded()
-        self._state, self._facts = game.planner.start, game.start.copy()
+        self._state = game.planner.start
+        self._facts = game.start.copy()
         return self._show(game, game.grammar.derive("#intro#", game.scope(self._facts, {}, {})))
 
     def step(self, command: str) -> GameView:
         """Plays a command and returns the view after it. Only the exact text of an admissible
-        command changes anything."""
+        command has an effect."""
         operator = self._legal.get(command.strip())
         if operator is None:
             return GameView(NOTHING_HAPPENS, self._view.commands, self._view.won)
@@ -87,7 +88,7 @@ class GameEngine:
         return self._show(game, game.grammar.derive(action.feedback, scope))
 
     def close(self) -> None:
-        """Releases the game, so that its memory can be used by others."""
+        """Releases the game, so that others can use its memory."""
         self._game = None
 
     def _loaded(self) -> _Game:
@@ -99,14 +100,14 @@ class GameEngine:
         for operator in game.planner.operators(self._state):
             action = game.action(operator)
             command = action.command or game.derive_command(action, self._facts)
-            # Of two actions with the same words the engine takes the first.
+            # If two actions have the same words, the engine takes the first.
             self._legal.setdefault(command, operator)
         self._view = GameView(text, tuple(sorted(self._legal)), game.planner.won(self._state))
         return self._view
 
 
 class _Game:
-    """The parts of a game that do not change while it is played."""
+    """The parts of a game that do not change during play."""
 
     def __init__(self, translation: Translation, grammar: Grammar) -> None:
         self.grammar = grammar
@@ -121,7 +122,9 @@ class _Game:
         self._entities: dict[str, EntityInfo] = {}
         for identity, name in player_names(self.start.names()).items():
             entity: Any = EntityInfo(identity, translation.object_types[identity])
-            entity.name, entity.definite, entity.indefinite = name, "the", "a"
+            entity.name = name
+            entity.definite = "the"
+            entity.indefinite = "a"
             self._entities[identity] = entity
 
     def action(self, operator: Operator) -> _Action:

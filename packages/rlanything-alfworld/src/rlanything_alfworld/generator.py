@@ -1,6 +1,4 @@
-"""Generated games: a seeded scene in a room that AlfWorld ships, and a goal that the scene
-allows.
-"""
+"""Generated games: a seeded scene in one of AlfWorld's rooms, and a goal that the scene allows."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ def generate(
 
 
 def game_of(plan: ScenePlan, goal: Goal) -> Game:
-    """Returns the game that asks for a goal in a planned scene."""
+    """Returns the game with this goal in a planned scene."""
     variant = plan.seed
     sentence = goal.sentence(variant)
     return Game(

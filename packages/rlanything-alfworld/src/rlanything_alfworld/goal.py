@@ -30,7 +30,7 @@ class Goal:
     kind: str
     object: str
     receptacle: str
-    """Where the object must end up; for `look_at_obj_in_light` the lamp to use."""
+    """The object's destination; for `look_at_obj_in_light` the lamp to use."""
 
     @classmethod
     def of(cls, kind: str, object: str, receptacle: str) -> Goal:
@@ -49,19 +49,19 @@ class Goal:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Goal:
-        """Reads what `to_json` wrote. Raises `InvalidTask` where it cannot."""
+        """Reads the output of `to_json`. Raises `InvalidTask` if that is impossible."""
         missing = [key for key in ("kind", "object", "receptacle") if key not in data]
         if missing:
             raise InvalidTask(f"the goal lacks {', '.join(missing)}")
         return cls.of(str(data["kind"]), str(data["object"]), str(data["receptacle"]))
 
     def to_json(self) -> dict[str, str]:
-        """Returns the goal as JSON keeps it."""
+        """Returns the goal as JSON."""
         return {"kind": self.kind, "object": self.object, "receptacle": self.receptacle}
 
     @property
     def count(self) -> int:
-        """The number of objects needed."""
+        """Number of objects needed."""
         return 2 if self.kind == TWO else 1
 
     def sentence(self, variant: int = 0) -> str:
@@ -71,7 +71,7 @@ class Goal:
         return templates[variant % len(templates)].format(toggle=names["recep"], **names)
 
     def pddl(self) -> str:
-        """Returns the goal's text, which also closes the problem it ends."""
+        """Returns the goal's text, including the end of the problem."""
         text = assets.goal_library()[self.kind]["pddl"].replace("#", "-")
         names = {"obj": self.object, "recep": self.receptacle, "toggle": self.receptacle}
         return "\n".join(line.strip() for line in text.format(**names).strip().splitlines()) + "\n"

@@ -1,8 +1,8 @@
 """The text of a game: TextWorld's context-sensitive grammar, parsed once and then run.
 
-The stock engine parses each command template again for every admissible command of every step and
+The stock engine parses each command template again for every admissible command of every step, and
 deep-copies the context of every symbol. Here a right-hand side is parsed once per process (by
-TextWorld's own parser) into a function of its scope, and contexts share what does not change.
+TextWorld's own parser) into a function of its scope, and contexts share their unchanged parts.
 """
 
 from __future__ import annotations
@@ -76,8 +76,7 @@ class Grammar:
         return "".join([piece(scope) for piece in _pieces(text)])
 
     def expand(self, symbol: str, scope: Scope) -> str:
-        """Returns the expansion of a symbol. Raises `KeyError` where it has no production that
-        applies."""
+        """Returns the expansion of a symbol. Raises `KeyError` if no production applies."""
         for production in self.productions.get(symbol, ()):
             condition = production.condition
             if not condition or scope.facts.holds(parse_query(condition), scope.assignment):
@@ -89,10 +88,10 @@ _GRAMMAR_BLOCK = re.compile(r'(grammar\s*::\s*)"""(.*?)"""', re.DOTALL)
 
 
 def parse_grammar(document: str) -> Grammar:
-    """Returns a game's grammar (`.twl2`). Games differ in the task sentence: the rest is parsed
-    once.
+    """Returns a game's grammar (`.twl2`). Games differ only in the task sentence: the rest is
+    parsed once.
 
-    Raises `ValueError` where it cannot be parsed."""
+    Raises `ValueError` if it cannot be parsed."""
     try:
         return _parse(document)
     except (ParseException, SyntaxError, KeyError, TypeError, ValueError) as fault:
@@ -130,7 +129,7 @@ def _parse_actions(skeleton: str) -> Mapping[str, ActionText]:
 
 @lru_cache(maxsize=4096)
 def _pieces(text: str) -> tuple[Piece, ...]:
-    # TextWorld offers no public way to parse a single right-hand side.
+    # TextWorld has no public function to parse a single right-hand side.
     symbols: Any = textgen._parse_and_convert(text, rule_name="symbols")
     return tuple(_compile(symbol) for symbol in symbols)
 

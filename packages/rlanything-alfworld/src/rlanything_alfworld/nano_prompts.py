@@ -1,4 +1,5 @@
-"""AlfWorld's prompts for the nano models: few words, and a line of memory for a long history."""
+"""AlfWorld's prompts for the nano models: few words, and a line of memory instead of a long
+history."""
 
 from __future__ import annotations
 
@@ -89,7 +90,6 @@ class NanoPrompts:
         critics: Sequence[str],
         rollouts: Sequence[JudgedTrajectory],
     ) -> Messages:
-        del rollouts
         game = load_game(root.data)
         inventory = scene_inventory(game)
         text = self._templates.render(

@@ -1,5 +1,5 @@
-"""AlfWorld's prompts at full length, for models that read: they carry what the paper's carry
-(arXiv 2602.02488, C.4 to C.7), in words of their own."""
+"""AlfWorld's prompts at full length, for large models. They have the paper's content (arXiv
+2602.02488, C.4 to C.7) in our own words."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ GRAMMAR = (
     "clean OBJECT with PLACE, heat OBJECT with PLACE, cool OBJECT with PLACE, use LAMP, "
     "slice OBJECT with KNIFE; names are those that the game uses, such as `shelf 1`"
 )
-"""Stands where the commands would be listed, if they are not."""
+"""Shown instead of the commands if those are not listed."""
 ACTION_CHARACTERS = 100
-"""The longest action that a history repeats; a possible one is far shorter."""
+"""Longest action that a history repeats; possible actions are far shorter."""
 _ABILITIES = {
     "pickupable": "taken",
     "cleanable": "cleaned",
@@ -52,7 +52,7 @@ class PaperPrompts:
         self._form = ANSWER_FORMS[listing]
 
     def policy(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        """Returns goal, room, what was done and seen so far, and the commands possible now."""
+        """Returns goal, room, actions and observations so far, and the commands possible now."""
         room, _ = without_commands(steps[0].observation if steps else observation)
         text = self._templates.render(
             "policy",
@@ -65,13 +65,13 @@ class PaperPrompts:
         return (Message("user", text),)
 
     def judge(self, task: Task, steps: Sequence[Step]) -> Messages:
-        """Returns the last step: the policy's prompt and response, and what the game said next."""
+        """Returns the last step: the policy's prompt and response, and the game's reply."""
         *before, last = steps
         [prompt] = self.policy(task, before, last.observation)
         text = self._templates.render(
             "judge",
             task=task.instruction,
-            # Of all that is quoted nothing may look like a score.
+            # No quoted text may look like a score.
             prompt=prompt.content.replace("\\boxed", "boxed"),
             response=quoted_lines(last.response),
             observation=without_commands(last.next_observation)[0],
@@ -80,7 +80,7 @@ class PaperPrompts:
 
     def critic(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         """Returns the whole episode, actions and observations, with the rejected steps marked and
-        the judge's reasons beside them."""
+        the judge's reasons next to them."""
         trajectory = failed.trajectory
         shown = [
             self._step("critic_rejected", i, step, reasoning=reasons(failed, i) or "none given")
@@ -103,7 +103,7 @@ class PaperPrompts:
         critics: Sequence[str],
         rollouts: Sequence[JudgedTrajectory],
     ) -> Messages:
-        """Returns the task, how it went, and the facts of its scene."""
+        """Returns the task, how its episodes went, and the facts of its scene."""
         game = load_game(root.data)
         trajectories = [member.trajectory for member in rollouts]
         won = sum(trajectory.outcome == 1 for trajectory in trajectories)
@@ -137,8 +137,8 @@ def _forms(task: Task) -> str:
 
 
 def scene_facts(scene: Inventory) -> Mapping[str, str]:
-    """Returns the scene in lines: `objects` with how many there are and where, `places` with what
-    they may contain, and `abilities`, what can be done to which objects."""
+    """Returns the scene in lines: `objects` with their number and places, `places` with their
+    possible contents, and `abilities`, the actions possible on each object."""
     objects = [f"- {kind}: {len(at)}, in {', '.join(at)}" for kind, at in scene.objects.items()]
     places = [
         f"- {kind}: {count}, may contain {', '.join(scene.contents[kind]) or 'none of these'}"

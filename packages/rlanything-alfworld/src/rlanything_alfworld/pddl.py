@@ -9,7 +9,7 @@ from functools import lru_cache
 from rlanything_alfworld import assets
 from rlanything_alfworld.scene import Scene
 
-# `alfred.pddl` names these types itself, so every problem must declare them, present or not.
+# `alfred.pddl` names these types itself, so every problem must declare them, even if unused.
 NAMED_BY_DOMAIN = {
     "rtype": ("SinkBasinType", "MicrowaveType", "FridgeType"),
     "otype": ("KnifeType", "ButterKnifeType"),
@@ -19,7 +19,7 @@ _ESCAPES = {"|": "_bar_", "-": "_minus_", "+": "_plus_", ".": "_dot_", ",": "_co
 
 
 def mangle(identity: str) -> str:
-    """Returns an identity (`Mug|+00.10|...`) as PDDL may spell it."""
+    """Returns an identity (`Mug|+00.10|...`) in PDDL spelling."""
     for character, escape in _ESCAPES.items():
         identity = identity.replace(character, escape)
     return identity
@@ -27,8 +27,8 @@ def mangle(identity: str) -> str:
 
 @lru_cache(maxsize=4096)
 def write_scene(scene: Scene) -> str:
-    """Returns the problem text up to its goal. A goal's text (which closes the problem) goes behind
-    it."""
+    """Returns the problem text up to its goal. The goal's text, which closes the problem, comes
+    after it."""
     openable = set(assets.constants().OPENABLE_CLASS_SET)
     movable = assets.constants().MOVABLE_RECEPTACLES_SET
     receptacle_types = sorted({receptacle.type for receptacle in scene.receptacles})
@@ -50,7 +50,8 @@ def write_scene(scene: Scene) -> str:
         if receptacle.type in openable:
             facts.append(f"(openable {name})")
     for thing in scene.objects:
-        name, home = mangle(thing.id), thing.receptacle
+        name = mangle(thing.id)
+        home = thing.receptacle
         facts.append(f"(objectType {name} {thing.type}Type)")
         facts.append(f"(inReceptacle {name} {mangle(home.id)})")
         facts.append(f"(objectAtLocation {name} {mangle(home.location)})")
@@ -84,7 +85,7 @@ _FACT = re.compile(r"\(\s*([A-Za-z_][\w-]*)((?:\s+[\w-]+)*)\s*\)")
 
 
 def read_facts(scene_pddl: str) -> Iterator[tuple[str, ...]]:
-    """Yields the facts true at the start, in lower case: (predicate, argument, ...)."""
+    """Yields the facts of the initial state, in lower case: (predicate, argument, ...)."""
     start = scene_pddl.find("(:init")
     if start < 0:
         raise ValueError("the problem has no (:init ...)")
@@ -96,8 +97,8 @@ def read_facts(scene_pddl: str) -> Iterator[tuple[str, ...]]:
 def player_names(identities: Iterable[str]) -> dict[str, str]:
     """Returns the player's name of each mangled entity: `mug 1`.
 
-    Numbers run against the sorted order of identities, as AlfWorld's demangler assigns them when it
-    does not shuffle."""
+    Numbers run against the sorted order of identities, like those of AlfWorld's demangler without
+    shuffling."""
     ordered = sorted(set(identities))
     groups: dict[str, list[str]] = {}
     names: dict[str, str] = {}

@@ -1,8 +1,8 @@
 """Fast Downward's C library with one game loaded, shared by all episodes of that game.
 
-A copy of the library has one global state, and costs 34 MB of disk traffic, some memory that is
-never given back and 0.1 s to open. But it numbers the states it has seen, so episodes take turns in
-one copy, each with the number of its own state; a copy without episodes takes the next game.
+A copy of the library has one global state. It costs 34 MB of disk traffic, some memory that is
+never returned, and 0.1 s to open. But it numbers the states it has seen, so episodes take turns in
+one copy, each with its own state number. A copy without episodes takes the next game.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class Operator(NamedTuple):
     number: int
     name: str
     effects: int
-    """The number of atoms it sets there."""
+    """Number of atoms that it sets in that state."""
 
 
 class Planner:
-    """A copy of the library with a game. A state is the number that `start` or `apply` returned.
-    Not thread-safe."""
+    """A copy of the library with a game. A state is a number that `start` or `apply` returned. Not
+    thread-safe."""
 
     start = 0
-    """The state a game begins in."""
+    """The initial state of a game."""
 
     def __init__(self, sas: bytes) -> None:
         self._library = _idle.pop() if _idle else _open_library()
@@ -66,7 +66,7 @@ class Planner:
 
 def _open_library() -> Any:
     library = fast_downward.load_lib()
-    # The package declares its other functions, not these two.
+    # The package declares its other functions, but not these two.
     library.set_state_id.argtypes, library.set_state_id.restype = [ctypes.c_int], None
     library.get_state_id.argtypes, library.get_state_id.restype = [], ctypes.c_int
     return library

@@ -1,7 +1,7 @@
-"""The memory of an attentive player: read from the game's own sentences, with nothing hidden in it.
+"""The memory of an attentive player, read only from the game's own sentences.
 
-The policy and the judge read it as one line after each observation, so that they need not search a
-long history for where things are and what is still unexplored.
+The policy and the judge see it as one line after each observation. So they need not search a long
+history for the places of things and for what is unexplored.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def names_in(listing: str) -> list[str]:
 
 @dataclass
 class PlayerMemory:
-    """The state of knowledge after some steps of an episode."""
+    """The player's knowledge after some steps of an episode."""
 
     task: str
     places: list[str]
-    """Every receptacle named when the episode began."""
+    """Every receptacle named at the beginning of the episode."""
     at: str | None = None
     holds: str | None = None
     contents: dict[str, list[str]] = field(default_factory=dict)
-    """Objects last seen in each place that was looked into."""
+    """Objects last seen in each inspected place."""
     states: dict[str, str] = field(default_factory=dict)
     """The state of an object that was treated: hot, cool or clean."""
     lit: str | None = None
@@ -50,9 +50,9 @@ class PlayerMemory:
         return cls(task, sorted(names_in(listed[1]), key=_natural) if listed else [])
 
     def read(self, observation: str) -> None:
-        """Takes in one observation."""
+        """Adds one observation."""
         if match := _ARRIVE.search(observation):
-            # Games of before AlfWorld 0.4 name a standing point here, such as `loc 12`.
+            # Games from before AlfWorld 0.4 name a standing point here, such as `loc 12`.
             self.at = match[2] or match[3] or match[1]
         for on, inside, listing in _LOOK.findall(observation):
             self.contents[on or inside] = names_in(listing)
@@ -82,8 +82,8 @@ class PlayerMemory:
 
     def line(self) -> str:
         """Returns one line: `[put a clean mug in shelf | at shelf 1 | hold mug 1 clean | saw
-        nothing | left drawer 1 drawer 2]`. The task is repeated: what matters now stands close
-        together."""
+        nothing | left drawer 1 drawer 2]`. It repeats the task, so that everything relevant is
+        close together."""
         where = f"at {self.at}" if self.at else "at start"
         held = (
             f"{self.holds} {self.states.get(self.holds, '')}".strip() if self.holds else "nothing"
@@ -107,8 +107,8 @@ def _natural(name: str) -> tuple[str, int]:
     return kind, int(number)
 
 
-# Nothing is taken out behind a backslash or within a word: the ends left over would be one word
-# that the observation did not have, such as the `\boxed` of a score.
+# Remove nothing behind a backslash or within a word: the remaining ends would form a word that the
+# observation did not have, such as the `\boxed` of a score.
 _CONDENSED = (
     (
         re.compile(r"You are in the middle of a room\. Looking quickly around you, you see "),

@@ -1,7 +1,7 @@
-"""Furnished rooms: which receptacles stand where, and which objects lie in them.
+"""Furnished rooms: the places of receptacles, and the objects in them.
 
 Rooms, standing points and object classes come from the layouts of the installed package. A plan
-thins a room out to a size one can choose, and a seed decides what stays and where things lie.
+reduces a room to a chosen size, and a seed decides what stays and where things are.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Range = tuple[int, int]
 SMALL_RECEPTACLES: Range = (5, 9)
 SMALL_OBJECTS: Range = (6, 12)
 
-# Receptacles that tasks depend on: thinning a room out never removes the first of a type.
+# Receptacles that tasks depend on: reducing a room keeps the first of each type.
 ESSENTIAL = ("SinkBasin", "Fridge", "Microwave")
-# Fixtures that layouts list among the objects, without a standing point, and how many there are.
+# Fixtures that layouts list among the objects, without a standing point, and their number.
 FIXTURES: Mapping[str, int] = {
     "CoffeeMachine": 1,
     "Toaster": 1,
@@ -49,13 +49,14 @@ class ScenePlan:
     room: str
     seed: int
     receptacles: Range | None = SMALL_RECEPTACLES
-    """Fewest and most receptacles; None: all of the room."""
+    """Smallest and largest number of receptacles; None: all of the room."""
     objects: Range | None = SMALL_OBJECTS
-    """Fewest and most objects; None: every class of the room, some more than once."""
+    """Smallest and largest number of objects; None: every class of the room, some more than
+    once."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ScenePlan:
-        """Reads what `to_json` wrote. Raises `DomainError` naming the missing or wrong entry."""
+        """Reads the output of `to_json`. Raises `DomainError` naming the missing or wrong entry."""
         try:
             return cls(
                 room=str(data["room"]),
@@ -90,10 +91,10 @@ def _range(value: Sequence[int] | None) -> Range | None:
 @dataclass(frozen=True, slots=True)
 class Receptacle:
     id: str
-    """As AlfWorld names it: `CounterTop|+00.69|+00.95|-02.48`."""
+    """AlfWorld's name for it: `CounterTop|+00.69|+00.95|-02.48`."""
     type: str
     location: str
-    """The standing point it is used from: `loc|1|-5|2|30`; no two receptacles share one."""
+    """Standing point from which it is used: `loc|1|-5|2|30`; no two receptacles share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class Scene:
     receptacles: tuple[Receptacle, ...]
     objects: tuple[Thing, ...]
     start: str
-    """Where the agent begins: a location with no receptacle."""
+    """The agent's initial location, which has no receptacle."""
 
 
 def room_family(room: str) -> str:
@@ -155,7 +156,7 @@ def _all_receptacles(room: str, rng: random.Random) -> list[Receptacle]:
         x, z, rotation, horizon = pose
         across, along = round(x * 4), round(z * 4)
         turn = round(rotation / 90) % 4
-        # A second receptacle used from the same pose gets a standing point of its own.
+        # A second receptacle used from the same pose gets its own standing point.
         while (location := f"loc|{across}|{along}|{turn}|{round(horizon)}") in taken:
             across += 1
         taken.add(location)
@@ -195,13 +196,13 @@ def _thin_out(
     first = {receptacle.type: receptacle for receptacle in reversed(shuffled)}
     kept = [first[kind] for kind in ESSENTIAL if kind in first]
     if not any(kind in first for kind in ESSENTIAL):
-        # Rooms to live and sleep in keep a place for a lamp instead.
+        # Living rooms and bedrooms keep a place for a lamp instead.
         kept = [first[kind] for kind in LAMP_STANDS if kind in first][:1]
     copies = Counter(receptacle.type for receptacle in kept)
     for receptacle in shuffled:
         if len(kept) >= count:
             break
-        # Twenty cabinets would leave no place for anything else.
+        # Twenty cabinets would leave no room for anything else.
         if receptacle not in kept and copies[receptacle.type] < SMALL_SAME_TYPE:
             kept.append(receptacle)
             copies[receptacle.type] += 1
@@ -225,7 +226,7 @@ def _place_objects(
 
     def place(kind: str, home: Receptacle) -> None:
         x, y, z = (rng.uniform(-3, 3) for _ in range(3))
-        # The running number keeps identities unique even where coordinates fall together.
+        # The running number keeps identities unique even if coordinates coincide.
         identity = f"{kind}|{_position(x, abs(y), z)}|{len(placed)}"
         placed.append(Thing(identity, kind, home))
 
@@ -245,6 +246,6 @@ def _place_objects(
 
 
 def _home(fitting: Sequence[Receptacle], rng: random.Random) -> Receptacle:
-    # First the type, then the instance: otherwise nearly everything would lie in cabinets.
+    # Draw the type first, then the instance: otherwise nearly everything would be in cabinets.
     kind = rng.choice(sorted({receptacle.type for receptacle in fitting}))
     return rng.choice([receptacle for receptacle in fitting if receptacle.type == kind])

@@ -1,4 +1,4 @@
-"""Goals that a scene allows, and games that ask for another of them."""
+"""Goals that a scene allows, and games rewritten to another goal."""
 
 from __future__ import annotations
 
@@ -35,17 +35,19 @@ class Inventory:
     objects: Mapping[str, tuple[str, ...]]
     """Object type -> the receptacle of each instance: `{"mug": ("shelf 1", "fridge 1")}`."""
     receptacles: Mapping[str, int]
-    """Receptacle type -> how many there are."""
+    """Receptacle type -> number of receptacles."""
     contents: Mapping[str, tuple[str, ...]]
-    """Receptacle type -> the types of objects in the scene that may be put there."""
+    """Receptacle type -> types of objects in the scene that it can hold."""
     affords: Mapping[str, tuple[str, ...]]
-    """`cleanable`, `heatable`, `coolable`, ... -> the types of objects in the scene that are so."""
+    """`cleanable`, `heatable`, `coolable`, ... -> types of objects in the scene with that
+    property."""
 
 
 def scene_inventory(game: Game) -> Inventory:
     """Returns everything in the game's scene, types in alphabetical order."""
     world = game.world()
-    setting, kinds = world.setting, world.setting.objects
+    setting = world.setting
+    kinds = world.setting.objects
     where: defaultdict[str, list[str]] = defaultdict(list)
     for thing, place in sorted(world.inside):
         where[kinds[thing]].append(place)
@@ -65,8 +67,8 @@ def scene_inventory(game: Game) -> Inventory:
 
 
 def goal_objection(world: World, goal: Goal) -> str | None:
-    """Returns why the goal makes no task in this scene; None if it does. `world` is the state at
-    the start."""
+    """Returns why the goal is no valid task in this scene, or None if it is. `world` is the initial
+    state."""
     setting = world.setting
     thing, place = goal.object.lower(), goal.receptacle.lower()
     present = [name for name in setting.objects_of(thing) if name in setting.affords["pickupable"]]
@@ -114,8 +116,8 @@ def _present(types: frozenset[str], names: Iterable[str]) -> list[str]:
 
 
 def valid_goals(game: Game) -> tuple[Goal, ...]:
-    """Returns every goal the game could be rewritten to: its own task type, another object or
-    place, and a plan that reaches it (in whole rooms some things lie where nobody takes them)."""
+    """Returns every goal to which the game can be rewritten: same task type, another object or
+    place, and a plan that reaches it (in whole rooms some objects are out of reach)."""
     world = game.world()
     goals = scene_goals(game.scene_pddl, game.goal.kind)
     return tuple(goal for goal in goals if goal != game.goal and _has_plan(world, goal))
@@ -132,7 +134,7 @@ def _has_plan(world: World, goal: Goal) -> bool:
 def rewrite(game: Game, goal: Goal) -> Game:
     """Returns the same scene with another goal of the same task type.
 
-    Raises `InvalidTask` with the reason where that is no task."""
+    Raises `InvalidTask` with the reason if that is no valid task."""
     if goal.kind != game.goal.kind:
         raise InvalidTask(f"the task type must stay {game.goal.kind}, not {goal.kind}")
     if goal == game.goal:

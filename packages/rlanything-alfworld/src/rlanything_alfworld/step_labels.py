@@ -14,9 +14,9 @@ from rlanything_alfworld.world import World
 def step_labels(game: Game, actions: Sequence[str | None], valid: Sequence[bool]) -> list[int]:
     """Returns +1 or -1 for each step of an episode.
 
-    A step is good if it shortens the expert's plan, or if it explores while something the goal
-    needs has not been shown yet: going to a receptacle for the first time, or opening one for the
-    first time. All other steps are bad, invalid actions among them."""
+    A step is good if it shortens the expert's plan. It is also good if it explores (goes to a
+    receptacle or opens one for the first time) while something that the goal needs has not been
+    shown yet. All other steps are bad, including invalid actions."""
     if len(actions) != len(valid):
         raise ValueError(f"{len(actions)} actions, but {len(valid)} validity flags")
     world = game.world()

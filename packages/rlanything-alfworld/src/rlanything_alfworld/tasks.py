@@ -1,4 +1,4 @@
-"""Tasks as small JSON, their splits, and the games they stand for.
+"""Tasks as small JSON, their splits, and their games.
 
 | split     | rooms                                     | goals (task type, object, receptacle)    |
 |-----------|-------------------------------------------|------------------------------------------|
@@ -7,7 +7,7 @@
 | in_domain | 1-6 of the same families (AlfWorld's test)| two tenths, never in train               |
 | ood       | bathrooms: a family never trained on      | any that no training room could ask for  |
 
-A goal's tenth follows from a hash of its words, so the splits cannot overlap, whatever the seed.
+A goal's tenth is derived from a hash of its words, so the splits cannot overlap for any seed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ROOMS = {"train": range(6, 26), "tune": range(26, 30), "in_domain": range(6), "o
 SPLITS = tuple(ROOMS)
 _SEEDS = 2**31
 _TRIES = 500
-"""Scenes to try for one task; about every second one fits where rooms are not tiny."""
+"""Scenes to try for one task; unless rooms are tiny, about every second one works."""
 
 
 def goal_split(goal: Goal) -> str:
@@ -61,10 +61,10 @@ def tasks(
     objects: Range | None = SMALL_OBJECTS,
     kinds: Sequence[str] = KINDS,
 ) -> list[Task]:
-    """Returns `count` different generated tasks of a split, task types in equal shares.
+    """Returns `count` different generated tasks of a split, with equal shares of the task types.
 
-    Raises `DomainError` for an unknown split, one without the wanted task types, and scenes too
-    small for them."""
+    Raises `DomainError` for an unknown split, one without the wanted task types, and scenes that
+    are too small for them."""
     if split not in SPLITS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
     unknown = [kind for kind in kinds if kind not in KINDS]
@@ -105,7 +105,7 @@ def _owns(split: str, goal: Goal) -> bool:
 
 @lru_cache(maxsize=4096)
 def _within_training(thing: str, place: str) -> bool:
-    """Returns whether any training room could hold both (a goal of bathrooms: no lamps)."""
+    """Returns whether any training room could contain both (for goals of bathrooms: no lamps)."""
     rooms = {room for kind in KINDS for room in _rooms("train", kind)}
     return any(place in places and thing in things for places, things in map(room_types, rooms))
 
@@ -151,8 +151,8 @@ def candidate_goals(root: Task) -> tuple[Goal, ...]:
 
 
 def _held_out(root: Task, goal: Goal) -> bool:
-    """Returns whether a goal belongs to another split: rewrites of training tasks must not bring
-    those in."""
+    """Returns whether a goal belongs to another split, so that rewrites of training tasks must not
+    use it."""
     if "path" in root.data:
         return held_out(str(root.data["path"]), goal)
     return goal_split(Goal.from_json(root.data["goal"])) == "train" != goal_split(goal)

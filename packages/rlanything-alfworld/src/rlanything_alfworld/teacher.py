@@ -1,7 +1,7 @@
 """Teaches the nano models of AlfWorld before the loop begins: examples for the three roles.
 
-The teacher is deliberately imperfect: it explores without knowing where things are and it slips, so
-that there is something left for reinforcement learning to improve.
+The teacher is deliberately imperfect: it explores without knowing the places of things, and it
+makes mistakes, so that reinforcement learning has something to improve.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from rlanything_nano.teaching import Demonstrator, StepPlan
 
 
 class AlfWorldDemonstrator(Demonstrator):
-    """Plays like a person who knows the rules but not the room. With probability `slip` it takes
-    any possible action."""
+    """Plays like a person who knows the rules but not the room. With probability `slip` it takes a
+    random possible action."""
 
     def __init__(self, slip: float) -> None:
         super().__init__(slip)
@@ -84,7 +84,7 @@ def _pursue(
 
 
 def knowledge(task: str, steps: Sequence[Step], observation: str) -> PlayerMemory:
-    """Returns what the agent knows after some steps."""
+    """Returns the agent's knowledge after some steps."""
     memory = PlayerMemory.at_start(task, steps[0].observation if steps else observation)
     for step in steps:
         memory.read(step.next_observation)
@@ -93,7 +93,7 @@ def knowledge(task: str, steps: Sequence[Step], observation: str) -> PlayerMemor
 
 def describe_step(task: Task, steps: Sequence[Step]) -> str:
     """Returns the last step in a judge's words: the subgoal, as far as it could be known, and what
-    was done instead. `find mug: a known place.` It does not say whether that was good."""
+    was done instead, such as `find mug: a known place.` It does not say whether that was good."""
     game = load_game(task.data)
     world = game.world()
     for step in steps[:-1]:
@@ -125,7 +125,7 @@ def _deed(world: World, aim: Subgoal, step: Step) -> str:
 
 
 def _serves(world: World, aim: Subgoal, place: str) -> bool:
-    """Returns whether the next thing to do can be done at a place, given what was shown."""
+    """Returns whether a place serves the next subgoal, given what was shown."""
     if aim.receptacle and world.setting.receptacles.get(place) == aim.receptacle:
         return True
     wanted = {"take": aim.object, "use": aim.object}.get(aim.verb)
@@ -151,11 +151,11 @@ def explain_failure(task: str, steps: Sequence[Step], rejected: Sequence[int]) -
 
 
 def propose_goal(root: Task, direction: Direction, rng: random.Random) -> str | None:
-    """Returns a good answer to the adapter's prompt: a goal of the wanted difficulty; None without
-    one.
+    """Returns a good answer to the adapter's prompt: a goal of the wanted difficulty, or None if
+    there is none.
 
-    Difficulty is the length of the expert's plan plus the places that may have to be searched
-    first."""
+    Difficulty is the length of the expert's plan plus the number of places that may have to be
+    searched first."""
     game = load_game(root.data)
     world = game.world()
     inventory = scene_inventory(game)
@@ -186,8 +186,8 @@ class AlfWorldTeacher:
         return AlfWorldDemonstrator(slip)
 
     def interchangeable(self) -> list[list[str]]:
-        """Returns the things that can be carried. Places keep their names: what can be done there
-        depends on them."""
+        """Returns the objects that can be carried. Places keep their names: the possible actions
+        there depend on them."""
         return [sorted(kind.lower() for kind in assets.pickable_types())]
 
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:

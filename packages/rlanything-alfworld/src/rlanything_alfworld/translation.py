@@ -1,7 +1,7 @@
-"""A game's PDDL as the planner's C library reads it, translated once per process.
+"""A game's PDDL in the form that the planner's C library reads, translated once per process.
 
-The stock engine translates twice per load and twice per reset (0.1-0.6 s): once for play, once for
-a planner that play never calls. Here a game is translated once, for play.
+The stock engine translates twice per load and twice per reset (0.1-0.6 s): once for play, and once
+for a planner that play never calls. Here a game is translated once.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from textworld.logic import Type, TypeHierarchy
 from rlanything_alfworld.fact_store import Fact, Typed
 
 CACHED_GAMES = 256
-"""About 0.4 MB each."""
+"""Number of translations to keep, of about 0.4 MB each."""
 
 
-# What the translator writes in the place of a game whose goal it finds unreachable.
+# The translator's output for a game whose goal it finds unreachable.
 _UNREACHABLE = "Atom dummy(val1)"
 
 
@@ -34,9 +34,9 @@ class Translation:
     types: TypeHierarchy
     object_types: Mapping[str, str]
     parameters: Mapping[str, tuple[Typed, ...]]
-    """Of each action, in the planner's order."""
+    """Parameters of each action, in the planner's order."""
     initial: tuple[Fact, ...]
-    """What the problem states; the planner's own state adds the rest."""
+    """The problem's own facts; the planner's state adds the rest."""
     changing: frozenset[str]
     """The predicates that an action can change, and their negations."""
 
@@ -45,8 +45,8 @@ _cache: OrderedDict[bytes, Translation] = OrderedDict()
 
 
 def translate(domain: str, problem: str) -> Translation:
-    """Returns a game's translation. Raises `ValueError` where the PDDL cannot be read or the goal
-    is impossible."""
+    """Returns a game's translation. Raises `ValueError` if the PDDL cannot be read or the goal is
+    impossible."""
     key = blake2b(f"{len(domain)} {domain}{problem}".encode()).digest()
     if key not in _cache:
         _cache[key] = _translate(domain, problem)
@@ -59,9 +59,9 @@ def translate(domain: str, problem: str) -> Translation:
 def _translate(domain: str, problem: str) -> Translation:
     with _contained():
         try:
-            # Annotated wrongly: it returns the parsed task beside the text.
+            # Wrongly annotated: it returns the parsed task as well as the text.
             translated: Any = fast_downward.pddl2sas(domain, problem)
-        except (Exception, SystemExit) as fault:  # the parser raises what it likes, and may exit
+        except (Exception, SystemExit) as fault:  # the parser may raise anything, and may exit
             raise ValueError(f"the game's PDDL cannot be read: {fault!r}") from fault
     task, sas = translated
     if _UNREACHABLE in sas:
@@ -101,8 +101,8 @@ def _initial_facts(statements: list[Any], object_types: Mapping[str, str]) -> It
 
 @contextmanager
 def _contained() -> Iterator[None]:
-    """Restores `sys.argv` and `sys.stdout`: the translator overwrites the one for good and swaps
-    the other."""
+    """Restores `sys.argv` and `sys.stdout`: the translator overwrites the former and replaces the
+    latter."""
     arguments, output = sys.argv, sys.stdout
     try:
         yield

@@ -1,7 +1,7 @@
-"""The wording of commands, which differs between AlfWorld's releases: read from a game's grammar.
+"""The wording of commands, which differs between AlfWorld's releases, read from a game's grammar.
 
-Games of AlfWorld 0.3 and before put things down by `put mug 1 in/on shelf 1` and know no `help`;
-those of 0.4 say `move mug 1 to shelf 1`.
+Games of AlfWorld 0.3 and earlier use `put mug 1 in/on shelf 1` and have no `help`; games of 0.4 use
+`move mug 1 to shelf 1`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PUT = re.compile(r"([a-z]+) \{o\} ([a-z/]+) \{r\}")
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """The commands of a game as far as they differ. The default is AlfWorld 0.4's."""
+    """The commands of a game, as far as they differ. The default is AlfWorld 0.4's."""
 
     put_verb: str = "move"
     put_where: str = "to"
@@ -38,7 +38,8 @@ class Wording:
         return f"{self.put_verb} {thing} {self.put_where} {receptacle}"
 
     def put_in(self, command: str) -> tuple[str, str] | None:
-        """Returns thing and receptacle of a command that puts something; None for another one."""
+        """Returns thing and receptacle of a command that puts something down; None for another
+        command."""
         verb, _, rest = command.partition(" ")
         thing, where, receptacle = rest.partition(f" {self.put_where} ")
         return (thing, receptacle) if verb == self.put_verb and where else None
@@ -50,7 +51,7 @@ CURRENT = Wording()
 def read_wording(grammar: str) -> Wording:
     """Returns the wording of a game's grammar.
 
-    Raises `ValueError` if a command has a form that no known release has."""
+    Raises `ValueError` if a command has a form that no known release uses."""
     templates = dict(_TEMPLATE.findall(grammar))
     for action, form in _FIXED.items():
         if templates.get(action, form) != form:

@@ -1,7 +1,7 @@
-"""The state of a game in symbols: the effect of every command, without the engine.
+"""The symbolic state of a game: the effect of every command, without the engine.
 
-Read from any game's PDDL, generated or downloaded. Names are the player's (`mug 1`), types are in
-lower case and without the suffix `Type` (`mug`). Beside the physical state, the world remembers
+Read from any game's PDDL, generated or downloaded. Names are the player's (`mug 1`). Types are in
+lower case and without the suffix `Type` (`mug`). Besides the physical state, the world remembers
 what an agent that played these commands has been shown.
 """
 
@@ -18,7 +18,7 @@ from rlanything_alfworld.wording import CURRENT, Wording
 
 KNIVES = ("knife", "butterknife")
 APPLIANCES = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
-"""Treatments, and the receptacle type each is done with."""
+"""Treatments, with the receptacle type that each needs."""
 _TREATABLE = {"clean": "cleanable", "heat": "heatable", "cool": "coolable"}
 
 
@@ -31,7 +31,7 @@ class Setting:
     objects: dict[str, str]
     """Object -> its type."""
     location: dict[str, str]
-    """Receptacle -> where one stands to use it."""
+    """Receptacle -> location from which it is used."""
     openable: frozenset[str]
     affords: dict[str, frozenset[str]]
     """`cleanable`, `heatable`, `coolable`, `toggleable`, `sliceable`, `pickupable` -> objects."""
@@ -50,8 +50,8 @@ class Setting:
 
 
 class World:
-    """A state to act in. `World(scene_pddl)` is the state at the start. `Game.world()` uses the
-    game's own wording of commands."""
+    """A state to act in. `World(scene_pddl)` is the initial state. `Game.world()` uses the game's
+    own wording of commands."""
 
     __slots__ = (
         "at",
@@ -75,7 +75,7 @@ class World:
         self.setting: Setting = other.setting
         self.wording: Wording = other.wording
         self.at: str = other.at
-        """The location where the agent stands."""
+        """The agent's location."""
         self.holds: str | None = other.holds
         self.inside: set[tuple[str, str]] = set(other.inside)
         """(object, receptacle)"""
@@ -104,29 +104,29 @@ class World:
         return twin
 
     def here(self, receptacle: str) -> bool:
-        """Returns whether the agent stands at the receptacle."""
+        """Returns whether the agent is at the receptacle."""
         return self.setting.location[receptacle] == self.at
 
     def accessible(self, receptacle: str) -> bool:
-        """Returns whether an agent that stands there can reach its contents."""
+        """Returns whether an agent at the receptacle can reach its contents."""
         return receptacle not in self.setting.openable or receptacle in self.opened
 
     def contents(self, receptacle: str) -> list[str]:
         return sorted(thing for thing, place in self.inside if place == receptacle)
 
     def places_of(self, thing: str) -> list[str]:
-        """Returns the receptacles an object lies in: one, or none while it is held."""
+        """Returns the receptacles that contain an object: one, or none while it is held."""
         return sorted(place for name, place in self.inside if name == thing)
 
     def admissible(self) -> list[str]:
-        """Returns every command that is possible now, sorted as the engine sorts them."""
+        """Returns every command that is possible now, in the engine's order."""
         return sorted(set(self._possible()))
 
     def _possible(self) -> Iterator[str]:
         setting = self.setting
         yield from ("look", "inventory", "help") if self.wording.help else ("look", "inventory")
         near = [place for place in setting.receptacles if self.here(place)]
-        # The engine offers no walk to where one stands, and examines held objects only.
+        # The engine offers no walk to the current place, and examines only held objects.
         for place in setting.receptacles:
             if not self.here(place):
                 yield f"go to {place}"
@@ -162,7 +162,7 @@ class World:
                     yield f"slice {thing} with {held}"
 
     def play(self, command: str) -> bool:
-        """Plays a command; returns False, and changes nothing, if it is not possible now."""
+        """Plays a command. Returns False, and changes nothing, if it is not possible now."""
         if command not in set(self._possible()):
             return False
         if put := self.wording.put_in(command):
@@ -247,7 +247,8 @@ def _read(scene_pddl: str) -> World:
         ),
     )
     world = World.__new__(World)
-    world.setting, world.wording = setting, CURRENT
+    world.setting = setting
+    world.wording = CURRENT
     world.at = facts["atlocation"][0][1]
     world.holds = name[facts["holds"][0][1]] if facts["holds"] else None
     world.inside = {
@@ -271,5 +272,6 @@ def _read(scene_pddl: str) -> World:
         for thing in names(predicate)
     }
     world.seen = {world.holds} if world.holds else set()
-    world.visited, world.opened_before = set(), set()
+    world.visited = set()
+    world.opened_before = set()
     return world

@@ -1,1 +1,1 @@
-"""The coding domain: programs that the policy writes, tests that the judge writes."""
+"""The coding domain: the policy writes programs, and the judge writes their tests."""

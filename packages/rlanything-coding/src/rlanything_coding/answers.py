@@ -1,4 +1,4 @@
-"""Reads the answers of policy and judge: a program, and a unit test. Nothing is guessed."""
+"""Reads the answers of policy and judge: a program, and a unit test. It never guesses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlanything_coding.problem import Example
 
 PROGRAM_CHARACTERS = 1 << 16
 TEST_BYTES = 10_000
-"""The most that the input, and the output, of a test that a model wrote may have."""
+"""Largest size in bytes of the input, and of the output, of a model-written test."""
 _PYTHON = ("python", "py", "python3")
 _HEADING = re.compile(r"\*\*test (input|output)[ \t]*:?[ \t]*\*\*[ \t]*:?", re.IGNORECASE)
 _REMARKS = re.compile(r"^[ \t]*\*\*explanation\b", re.IGNORECASE | re.MULTILINE)
@@ -18,14 +18,14 @@ _LABELS = ("text", "plaintext", "txt", "input", "output", "stdin", "stdout", *_P
 
 
 class InvalidTest(ValueError):
-    """A judge's answer that holds no unit test; the message is the reason, in one line."""
+    """A judge's answer without a unit test; the message is the reason, in one line."""
 
 
 def program_in(response: str) -> str | None:
     """Returns the last fenced block labelled as Python, or the last bare one if none is labelled.
 
-    Blocks without content do not count; the end of the last one may be missing. Returns None
-    without a program, or for one longer than `PROGRAM_CHARACTERS`. Unpaired surrogates become
+    Empty blocks do not count; the closing fence of the last one may be missing. Returns None if
+    there is no program, or if it is longer than `PROGRAM_CHARACTERS`. Unpaired surrogates become
     U+FFFD, so that every program can be written to a file."""
     labelled = bare = ""
     for block in blocks(response):
@@ -42,10 +42,10 @@ def program_in(response: str) -> str | None:
 
 
 def unit_test_in(response: str) -> Example:
-    """Returns the test made of the last block labelled `input` and the last labelled `output`.
+    """Returns the test in the last block labelled `input` and the last labelled `output`.
 
-    Both blocks must be closed: a test that was cut off asks for something else than its author
-    meant. Raises `InvalidTest`."""
+    Both blocks must be closed: a test that was cut off tests something other than its author meant.
+    Raises `InvalidTest`."""
     last: dict[str, Block] = {}
     for block in blocks(response):
         last[block.label] = block
@@ -60,10 +60,10 @@ def unit_test_in(response: str) -> Example:
 def unit_test_under_headings(response: str) -> Example:
     """Returns the test under the last two headings, `**Test Input:**` and then `**Test Output:**`.
 
-    That is the format of the paper's test writers. What follows a heading is a block between
-    backticks, whose text may begin beside them, or plain text up to the next heading. Raises
-    `InvalidTest`, also for an answer that can be read in two ways: headings in another order, a
-    block whose first line may be a label."""
+    This is the format of the paper's test writers. After each heading comes a block between
+    backticks, whose text may begin on the line of the backticks, or plain text up to the next
+    heading. Raises `InvalidTest`, also for ambiguous answers: headings in another order, or a block
+    whose first line may be a label."""
     text = response.replace("\r\n", "\n")
     headings = list(_HEADING.finditer(text))[-2:]
     if [heading[1].lower() for heading in headings] != ["input", "output"]:
@@ -91,10 +91,10 @@ def _under_heading(label: str, text: str) -> str:
 
 
 def checked_test(given: str, expected: str) -> Example:
-    """Returns a test as models may write it: the input ends its last line, blank lines around the
-    output are cut off.
+    """Returns a normalized model-written test: the input ends with a newline, and blank lines
+    around the output are removed.
 
-    Raises `InvalidTest` for one that is too large, has no output, or has no UTF-8 form."""
+    Raises `InvalidTest` if it is too large, has no output, or cannot be encoded as UTF-8."""
     for label, text in (("input", given), ("output", expected)):
         try:
             size = len(text.encode())

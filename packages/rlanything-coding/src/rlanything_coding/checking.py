@@ -1,4 +1,4 @@
-"""Runs programs on tests, and decides whether rollouts agree with a test at all."""
+"""Runs programs on tests, and checks whether rollouts agree with a test."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rlanything_coding.problem import Example, Problem
 from rlanything_coding.sandbox.base import Executor, Job, Limits, RunResult, Verdict
 
 AGREEING = 2
-"""Solutions that must print the same before it counts as what the problem asks for."""
+"""Number of solutions that must print the same output before it counts as the right one."""
 KEPT_BYTES = 1 << 14
-"""Number of bytes that are kept of an output: all programs of a task may print a lot."""
+"""Bytes of each output to keep: all programs of a task may print a lot."""
 
 
 def ground_truth(
     executor: Executor, problem: Problem, program: str, memory_mb: int
 ) -> list[RunResult]:
-    """Returns one result for each test; a single one where code checks the program."""
+    """Returns one result for each test, or a single one if code checks the program."""
     limits = _limits(problem, memory_mb)
     if problem.check is not None:
         return [check_function(executor, problem.check, problem.entry_point, program, limits)]
@@ -32,7 +32,7 @@ def run_table(
     tests: Sequence[Example],
     memory_mb: int,
 ) -> list[list[RunResult]]:
-    """Returns the runs [programs][tests]; a program that occurs several times runs once."""
+    """Returns the runs [programs][tests]; identical programs run once."""
     limits = _limits(problem, memory_mb)
     different = list(dict.fromkeys(programs))
     jobs = [
@@ -44,15 +44,15 @@ def run_table(
 
 
 def score(result: RunResult) -> int:
-    """Returns +1 for a test that is passed, -1 for one that is not, 0 where the sandbox failed."""
+    """Returns +1 for a passed test, -1 for a failed one, 0 if the sandbox failed."""
     if result.verdict is Verdict.BROKEN:
         return 0
     return 1 if result.verdict is Verdict.OK else -1
 
 
 def shown(result: RunResult) -> str:
-    """Returns what a program printed, white space levelled, or how it ended if not well. A long
-    output is cut, and told apart from others by its digest."""
+    """Returns what a program printed, with white space normalized, or how it ended if it failed. A
+    long output is cut, and its digest distinguishes it from others."""
     if result.verdict not in (Verdict.OK, Verdict.WRONG):
         return f"({result.verdict})"
     words = " ".join(result.text.split())
@@ -70,11 +70,11 @@ def _job(problem: Problem, program: str, test: Example, limits: Limits, kept: in
 def disagreement(
     executor: Executor, problem: Problem, programs: Sequence[str], memory_mb: int
 ) -> str | None:
-    """Returns why independently sampled solutions contradict a problem's tests; None if they do
-    not.
+    """Returns how independently sampled solutions contradict a problem's tests, or None if they
+    agree.
 
     For every test, the output that most solutions print must be the expected one, at least two
-    solutions must print it, and a solution must print the same when it runs again."""
+    solutions must print it, and a solution must print the same in a second run."""
     tests = problem.tests
     first, again = (run_table(executor, problem, programs, tests, memory_mb) for _ in range(2))
     for number, test in enumerate(tests):
@@ -87,7 +87,7 @@ def disagreement(
             right = run.verdict is Verdict.OK
             if not (right and second.verdict is Verdict.OK) and run.digest != second.digest:
                 return f"test {number + 1}: what solutions print changes from run to run"
-            # Outputs that pass are one, however many digits they have.
+            # Outputs that pass count as one, even if they differ in digits.
             name = "" if right else run.digest
             said[name] += 1
             texts[name] = " ".join(run.text.split())

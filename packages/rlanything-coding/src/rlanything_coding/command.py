@@ -1,4 +1,4 @@
-"""`rlanything sandbox`: one program of a file, run once where it can do no harm."""
+"""`rlanything sandbox`: runs one program from a file in a sandbox."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 def sandbox(
     program: Annotated[Path, typer.Argument(help="A file of Python that need not be trusted.")],
-    input: Annotated[Path | None, typer.Option(help="What it reads from stdin.")] = None,
-    expect: Annotated[Path | None, typer.Option(help="What it must print.")] = None,
+    input: Annotated[Path | None, typer.Option(help="File with the program's stdin.")] = None,
+    expect: Annotated[Path | None, typer.Option(help="File with the expected output.")] = None,
     cpu_seconds: Annotated[
         float, typer.Option(min=0.01, help="CPU time; 2.5 times that and 1 s by the clock.")
     ] = 4.0,
     memory_mb: Annotated[int, typer.Option(min=1, help="Address space, in MiB.")] = 1024,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Run a program in a box that sees nothing of this machine, and print its verdict."""
+    """Run a program in a box that is isolated from this machine, and print its verdict."""
     from rlanything_coding.sandbox.base import Limits
 
     limits = Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
@@ -38,7 +38,8 @@ def sandbox(
 def _run_file(
     program: Path, stdin: Path | None, expected: Path | None, limits: Limits
 ) -> RunResult:
-    """Raises `SandboxError` for a file that cannot be read, `SandboxUnavailable` without a box."""
+    """Returns the result of the run. Raises `SandboxError` for a file that cannot be read, and
+    `SandboxUnavailable` without a box."""
     from rlanything_coding.sandbox.base import Job
     from rlanything_coding.sandbox.local import LocalExecutor
 

@@ -1,10 +1,10 @@
-"""Problems from a file in the format of the paper's data: CodeContests, LiveBench, your own.
+"""Problems from a file in the format of the paper's data: CodeContests, LiveBench, or your own.
 
 One JSON list, or one JSON object a line, with these keys; others are ignored:
 
     question         the text of the problem
-    test_input       a list of texts, what the program reads from stdin
-    test_output      a list of as many texts, what it must print
+    test_input       a list of texts, the program's inputs on stdin
+    test_output      a list of the same length, the expected outputs
     test_time_limit  seconds for each test
     test_method      "stdio", which is also the default
     test_tolerance   largest difference, absolute or relative, from an expected number with a point
@@ -31,17 +31,16 @@ from rlanything_coding.sandbox.base import MOST, TOLERANCE
 
 _CHUNK_CHARACTERS = 1 << 20
 _ENTRY_CHARACTERS = 1 << 28
-"""A problem that is longer is taken for a list that is not well formed."""
+"""Largest problem in characters; anything longer is taken for a malformed list."""
 _BLANK = re.compile(r"\s*")
 
 
 def read_problems(path: str | Path, most_tests: int | None = None) -> Iterator[tuple[str, Problem]]:
-    """Yields every problem with its task id, read one at a time; `most_tests` keeps the first tests
-    only.
+    """Yields every problem with its task id, one at a time; `most_tests` keeps only the first
+    tests.
 
-    An id derives from the problem's text and tests, so it outlives changes elsewhere in the file; a
-    repeated problem gets a number. Raises `DomainError` at the first entry that is not as described
-    above."""
+    The id depends only on the problem's text and tests, so other changes in the file do not affect
+    it. A repeated problem gets a number. Raises `DomainError` at the first invalid entry."""
     file = Path(path)
     seen: Counter[str] = Counter()
     for place, entry in read_entries(file):
@@ -56,10 +55,11 @@ def read_problems(path: str | Path, most_tests: int | None = None) -> Iterator[t
 def read_entries(
     file: Path, on_bytes: Callable[[int], None] | None = None
 ) -> Iterator[tuple[str, Any]]:
-    """Yields what a JSON list, or JSON lines, hold, one at a time, each with its place in words.
+    """Yields the entries of a JSON list or of JSON lines, one at a time, each with its place in
+    words.
 
-    `on_bytes`: called with the bytes read so far. Raises `DomainError` for a file that cannot be
-    read, `MissingData` where there is none."""
+    `on_bytes`: called with the number of bytes read so far. Raises `DomainError` if the file cannot
+    be read, and `MissingData` if it does not exist."""
     try:
         with file.open("rb") as raw, io.TextIOWrapper(raw, encoding="utf-8-sig") as text:
             for place, entry in _entries(file, text):
@@ -77,8 +77,8 @@ def read_entries(
 def sample_problems(
     path: str | Path, count: int, seed: int, most_tests: int | None = None
 ) -> list[tuple[str, Problem]]:
-    """Returns `count` problems of a file (all if there are fewer) in random order, the same for a
-    seed.
+    """Returns `count` problems of a file (all if there are fewer) in a random order that the seed
+    fixes.
 
     Only `count` problems are held in memory at a time (reservoir sampling)."""
     rng = random.Random(f"problems/{seed}")
@@ -114,7 +114,8 @@ def _entries(path: Path, file: TextIO) -> Iterator[tuple[str, Any]]:
 
 
 def _list_items(path: Path, file: TextIO, text: str) -> Iterator[tuple[str, Any]]:
-    """Yields the items of a JSON list; `text`: the part of it already read, after its bracket."""
+    """Yields the items of a JSON list. `text`: what has already been read after the opening
+    bracket."""
     decoder = json.JSONDecoder()
     index = at = 0
     while True:
@@ -131,7 +132,7 @@ def _list_items(path: Path, file: TextIO, text: str) -> Iterator[tuple[str, Any]
             pending = len(text) - at
             if _hopeless(error, text) or pending > _ENTRY_CHARACTERS:
                 more = ""
-            else:  # What is pending doubles, so that it is decoded again a few times at most.
+            else:  # Double the pending text, so that it is decoded only a few times.
                 more = file.read(max(_CHUNK_CHARACTERS, pending))
             if not more:
                 fault = getattr(error, "msg", "the list has no end")
@@ -143,9 +144,9 @@ def _list_items(path: Path, file: TextIO, text: str) -> Iterator[tuple[str, Any]
 
 
 def _hopeless(error: Exception, text: str) -> bool:
-    """Returns whether text that cannot be decoded stays so, whatever follows it."""
+    """Returns whether text fails to decode regardless of what follows it."""
     if isinstance(error, json.JSONDecodeError) and not error.msg.startswith("Unterminated"):
-        # Only at its very end can a word or an escape sequence be incomplete.
+        # A word or an escape sequence can be incomplete only at the very end.
         return error.pos < len(text) - 16
     return isinstance(error, RecursionError)
 
@@ -156,8 +157,8 @@ def _skip_blanks(text: str, at: int) -> int:
 
 
 def problem_of(place: str, entry: Any, most_tests: int | None = None) -> Problem:
-    """Returns the problem that an entry describes. Raises `DomainError`, with the place, for one
-    that is not as the module says."""
+    """Returns the problem that an entry describes. Raises `DomainError` with the place if the entry
+    does not have the module's format."""
     if not isinstance(entry, dict):
         fail(place, f"{reprlib.repr(entry)} is no object", "write one object for each problem")
     for key in ("question", "test_input", "test_output", "test_time_limit"):
@@ -203,5 +204,5 @@ def problem_of(place: str, entry: Any, most_tests: int | None = None) -> Problem
 
 
 def fail(place: str, fault: str, remedy: str) -> NoReturn:
-    """Raises `DomainError` with the one line that users read."""
+    """Raises `DomainError` with a one-line message for the user."""
     raise DomainError(f"{place}: {fault}: {remedy}")

@@ -51,13 +51,13 @@ EMBEDDED = {"train": families.train, "tune": families.train, "in_domain": famili
 }
 HUMANEVAL = "humaneval"
 SHOWN_EXAMPLES = 2
-"""Tests of the root problem that the adapter reads."""
+"""Number of tests of the root problem that the adapter reads."""
 SHOWN_TESTS = 2
-"""Generated tests that a failed program does not pass, as shown to its critic."""
+"""Number of generated tests shown to the critic of a program that fails them."""
 SHOWN_CHARACTERS = 1000
-"""Of what a program printed, as shown to the policy that is to repair it."""
+"""Characters of a program's output that the policy sees when it repairs the program."""
 NO_PROGRAM = "(no program)"
-"""What a response without a program prints."""
+"""Stands for the output of a response without a program."""
 
 PLACEHOLDERS: dict[str, frozenset[str]] = {
     "policy": frozenset({"question"}),
@@ -76,19 +76,18 @@ STYLES = ("nano", "paper", "rlanything-release")
 class Coding:
     """Programming problems whose judge writes unit tests (a `UnitTestDomain`).
 
-    `data`: files with problems by split, in the paper's format; left out, problems of the embedded
-    families, of the `difficulty` range given, with `tests` ground-truth tests each (for problems of
-    a file, at most that many). The split `humaneval` is always there.
+    `data`: files with problems by split, in the paper's format. Without it, problems come from the
+    embedded families, in the given `difficulty` range. `tests`: number of ground-truth tests of
+    each problem (for problems from a file, the most). The split `humaneval` always exists.
 
-    `memory_mb`: the memory a program may use. `imports`: packages it may import, such as numpy.
-    `sandbox`: the address of a SandboxFusion-style server; left out, programs run here, contained.
-    `rewritten_tests`: the fewest tests of a rewritten problem. `programs_agree`: whether a rewrite
-    is also rejected where programs contradict its tests (see `objection`); the paper looks at
-    accuracy alone. `style`: `nano` for short prompts; `paper` for prompts that hold what the
-    paper's do, above all pass rates of every test; `rlanything-release` for those of `paper` and a
-    judge that is asked, and read, in the format of the checkpoints released with the paper.
-    `prompts`: a folder whose .txt files replace the shipped prompts. Raises `DomainError` for
-    options it cannot use."""
+    `memory_mb`: memory limit of a program. `imports`: packages that programs may import, such as
+    numpy. `sandbox`: address of a SandboxFusion-style server; without it, programs run in local
+    boxes. `rewritten_tests`: fewest tests of a rewritten problem. `programs_agree`: also reject a
+    rewrite if programs contradict its tests (see `objection`); the paper checks only the accuracy.
+    `style`: `nano` for short prompts; `paper` for prompts with the paper's content, such as the
+    pass rate of every test; `rlanything-release` for the prompts of `paper` with the judge format
+    of the checkpoints released with the paper. `prompts`: a folder whose .txt files replace the
+    shipped prompts. Raises `DomainError` for invalid options."""
 
     action_marker = "```python"
 
@@ -123,9 +122,11 @@ class Coding:
         if isinstance(imports, str):
             raise DomainError(f"imports is {imports!r}: give a list of names")
         if imports and sandbox is not None:
-            raise DomainError("imports: what a sandbox elsewhere has is its own; leave it out")
-        self._tests, self._memory_mb = tests, memory_mb
-        self._imports, self._sandbox = tuple(imports), sandbox
+            raise DomainError("imports: a remote sandbox has its own packages; leave it out")
+        self._tests = tests
+        self._memory_mb = memory_mb
+        self._imports = tuple(imports)
+        self._sandbox = sandbox
         self._rewritten_tests = rewritten_tests
         if not isinstance(programs_agree, bool):
             raise DomainError(f"programs_agree is {programs_agree!r}: give true or false")
@@ -162,7 +163,7 @@ class Coding:
 
     @functools.cached_property
     def executor(self) -> Executor:
-        """The executor that runs programs. Raises `SandboxUnavailable` where they cannot be
+        """The executor that runs programs. Raises `SandboxUnavailable` if programs cannot be
         contained."""
         if self._sandbox is not None:
             return RemoteExecutor(self._sandbox)
@@ -189,7 +190,7 @@ class Coding:
         return self._embedded(split, count, seed, self._difficulty)
 
     def stand_ins(self, count: int) -> list[Task]:
-        """Returns the hardest embedded problems; those of data files may be longer."""
+        """Returns the hardest embedded problems; problems from data files may be longer."""
         hardest = families.DIFFICULTIES[-1]
         return self._embedded("train", count, 0, (hardest, hardest))
 
@@ -216,17 +217,14 @@ class Coding:
         return CodingTeacher()
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        del steps  # an episode has one
         name = "function" if "check" in task.data else "policy"
         return self._ask(name, question=observation)
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
-        del steps  # one test serves all programs
         name = "judge_headings" if self._style == "rlanything-release" else "judge"
         return self._ask(name, question=task.instruction)
 
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
-        del rejected  # tests, not steps, are what failed
         [step] = failed.trajectory.steps
         failures = [self._test_in(each) for each in failed.judgements[0] if each.score == -1]
         return self._ask(
@@ -241,7 +239,7 @@ class Coding:
         )
 
     def _test_in(self, judgement: Judgement) -> Example | None:
-        """The test that a judgement holds; None for one of a judge that writes no tests."""
+        """The test in a judgement; None if the judge writes no tests."""
         try:
             return self._read_test(judgement.completion.answer)
         except InvalidTest:
@@ -274,8 +272,8 @@ class Coding:
         return _task(task_id, rewritten(completion, problem, self._rewritten_tests))
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        """Returns how the sampled solutions contradict the tests, which may then be wrong; None if
-        they agree, or where `programs_agree` is off."""
+        """Returns how the sampled solutions contradict the tests, which may then be wrong. None if
+        they agree, or if `programs_agree` is off."""
         if not self._programs_agree:
             return None
         answers = (program_in(trajectory.steps[0].response) for trajectory in trajectories)
@@ -287,7 +285,7 @@ class Coding:
         self, task: Task, responses: Sequence[str], tests: Sequence[str]
     ) -> list[list[int]]:
         if "check" in task.data:
-            return [[] for _ in responses]  # a test of stdin and stdout says nothing of a function
+            return [[] for _ in responses]  # a stdin/stdout test does not apply to a function
         table = [[0] * len(tests) for _ in responses]
         readable, runs = self._runs(task, responses, tests)
         for row in range(len(responses)):
@@ -322,8 +320,8 @@ class Coding:
     def _runs(
         self, task: Task, responses: Sequence[str], tests: Sequence[str]
     ) -> tuple[dict[int, Example], dict[int, list[RunResult]]]:
-        """Returns by column the tests that can be read, and by row the runs on them of each program
-        that there is."""
+        """Returns the readable tests by column, and the runs of each existing program on them by
+        row."""
         problem = Problem.from_data(task.data)
         readable: dict[int, Example] = {}
         for column, text in enumerate(tests):
@@ -338,17 +336,18 @@ class Coding:
             for row, program in enumerate(map(program_in, responses))
             if program is not None
         }
-        programs, examples = list(rows.values()), list(readable.values())
+        programs = list(rows.values())
+        examples = list(readable.values())
         runs = run_table(self.executor, problem, programs, examples, self._memory_mb)
         return readable, dict(zip(rows, runs, strict=True))
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> None:
-        del task, steps  # a step is the whole episode: its outcome says what it was worth
+        """Returns None: the single step is the whole episode, so its outcome is its value."""
+        return None
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
-        """Returns the solution of an embedded problem; None for other problems, whose solution is
-        unknown."""
-        del steps
+        """Returns the solution of an embedded problem, or None for other problems, whose solution
+        is unknown."""
         problem = Problem.from_data(task.data)
         if problem.spec is None:
             return None

@@ -1,4 +1,4 @@
-"""Episodes of one step: a program is written, and run on every ground-truth test."""
+"""One-step episodes: the policy writes a program, which runs on every ground-truth test."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SUMMARY = re.compile(rf"\d+ of \d+ tests passed\. {_FAILED}([\d, ]+)\.")
 
 
 def failed_tests(trajectory: Trajectory, tests: int) -> set[int] | None:
-    """Returns which of a problem's ground-truth tests, counted from 0, a program failed; None where
-    the episode does not say."""
+    """Returns the indices (from 0) of the ground-truth tests that a program failed, or None if the
+    episode does not record them."""
     if trajectory.reward in (0.0, 1.0):
         return set() if trajectory.reward else set(range(tests))
     said = _SUMMARY.match(trajectory.steps[-1].next_observation)
@@ -33,13 +33,13 @@ def failed_tests(trajectory: Trajectory, tests: int) -> set[int] | None:
 
 
 class CodingEnvironment:
-    """Runs programs in the executor that `executor()` returns when the first program comes."""
+    """Runs programs in the executor that `executor()` returns when the first program arrives."""
 
     def __init__(
         self, executor: Callable[[], Executor], memory_mb: int, all_failures: bool = False
     ) -> None:
-        """`all_failures`: whether the last observation numbers every failed test, as `failed_tests`
-        reads it; otherwise it names the first."""
+        """`all_failures`: list the numbers of all failed tests in the last observation, as
+        `failed_tests` reads them; otherwise describe only the first."""
         self._executor = executor
         self._memory_mb = memory_mb
         self._all_failures = all_failures
@@ -50,8 +50,8 @@ class CodingEnvironment:
         return Observation(self._problem.question)
 
     def step(self, response: str) -> StepResult:
-        """Runs the program on the tests: won if all are passed; the reward is the share that is
-        passed."""
+        """Runs the program on the tests. The episode is won if all pass; the reward is the share
+        that passes."""
         program = program_in(response)
         if program is None:
             observation = Observation("There is no fenced Python program in the answer.")

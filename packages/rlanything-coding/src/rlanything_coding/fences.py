@@ -1,4 +1,4 @@
-"""The fenced blocks of a text in Markdown, found in one pass."""
+"""Fenced Markdown blocks of a text, found in one pass."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ class Block(NamedTuple):
     """A block between two fences."""
 
     label: str
-    """The first word after the opening fence, in lower case; "" for a bare one."""
+    """First word after the opening fence, in lower case; "" for a bare fence."""
     text: str
-    """Its lines, without the last line's end."""
+    """Its lines, without the last newline."""
     closed: bool
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """Yields the blocks in the order of their beginnings.
+    """Yields the blocks in the order in which they begin.
 
-    A fence is a line that begins with three backticks and has no others. A labelled one opens a
-    block even inside another: language models forget to close them more often than they quote."""
+    A fence is a line that begins with three backticks and has no others. A labelled fence opens a
+    block even inside another one: language models forget closing fences more often than they nest
+    blocks."""
     text = text.replace("\r\n", "\n")
     opened: tuple[str, int] | None = None
     for fence in _FENCE.finditer(text):

@@ -1,8 +1,9 @@
-"""Runs in a box, as a program: calls a function that a model wrote, or checks what it returned.
+"""Runs in a box, as a program: calls a model-written function, or checks what it returned.
 
-The two never meet. One run has the model's program and the arguments of the calls, another the
-check and the plain values that came back: there is nothing to find in the first, and nothing that
-the program defined in the second. Reads one JSON object from stdin and prints one; stands alone.
+The two never share a process. One run has the model's program and the arguments of the calls; the
+other has the check and the plain return values. So the first has nothing to spy on, and the second
+contains nothing that the program defined. Reads one JSON object from stdin and prints one.
+Standalone.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ FURTHER = "_further_calls"
 
 
 def encoded(value: Any) -> Any:
-    """Returns what JSON can hold of a value of a built-in type; a subclass counts as its base.
-    Raises `TypeError` for any other."""
+    """Returns a JSON form of a value of a built-in type; a subclass counts as its base. Raises
+    `TypeError` for any other type."""
     if value is None or isinstance(value, bool):
         return value
     for kind in (int, float, str):
@@ -48,7 +49,7 @@ def encoded(value: Any) -> Any:
 
 
 def decoded(value: Any) -> Any:
-    """Returns the value that `encoded` described."""
+    """Returns the value that `encoded` encoded."""
     if isinstance(value, list):
         return [decoded(each) for each in value]
     if not isinstance(value, dict):
@@ -73,10 +74,11 @@ def decoded(value: Any) -> Any:
 
 
 def call(program: str, name: str, calls: list[Any]) -> list[Any]:
-    """Returns what a program's function returns in each call, up to the first that fails: a list
-    with the value, or an empty one."""
-    # What it prints, and does only when run by itself, is no part of the function.
-    printed, sys.stdout = sys.stdout, io.StringIO()
+    """Returns the results of a program's function in each call, up to the first failure: a list
+    with the value, or an empty list."""
+    # Output of the program, and code under a main guard, are not part of the function.
+    printed = sys.stdout
+    sys.stdout = io.StringIO()
     results: list[Any] = []
     try:
         names: dict[str, Any] = {"__name__": "program"}
@@ -95,7 +97,7 @@ def call(program: str, name: str, calls: list[Any]) -> list[Any]:
 
 
 class Patient(ast.NodeTransformer):
-    """Lets a check go on after an assertion about a call that was not made yet."""
+    """Lets a check continue after an assertion about a call that has not been made yet."""
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
         [patient] = ast.parse(f"try: pass\nexcept Exception:\n    if not {FURTHER}: raise").body
@@ -105,18 +107,18 @@ class Patient(ast.NodeTransformer):
 
 
 def check(source: str, name: str, rounds: list[tuple[list[Any], str]]) -> dict[str, Any]:
-    """Runs a check on what `call` printed in each round of calls. Returns {"calls": [...]} with
-    more calls that it makes, else {"passed": whether it raised nothing}."""
+    """Runs a check on what `call` printed in each round of calls. Returns {"calls": [...]} with the
+    further calls that it needs, else {"passed": whether it raised nothing}."""
     results: dict[str, list[Any]] = {}
     further: dict[str, Any] = {}
     try:
         for calls, printed in rounds:
             answers = dict(zip(map(json.dumps, calls), json.loads(printed), strict=False))
             if calls and not answers:
-                return {"passed": False}  # it would be asked the same again
+                return {"passed": False}  # it would request the same calls again
             results |= answers
     except (ValueError, TypeError, RecursionError):
-        return {"passed": False}  # the program ended by itself, or printed in its own name
+        return {"passed": False}  # the program exited, or printed a result of its own making
 
     def function(*positional: Any, **named: Any) -> Any:
         made = [encoded(list(positional)), encoded(named)]
@@ -139,7 +141,7 @@ def check(source: str, name: str, rounds: list[tuple[list[Any], str]]) -> dict[s
 
 def main() -> None:
     sys.set_int_max_str_digits(0)
-    # What else is written to stdout, at the end of the process too, is no part of the answer.
+    # Anything else written to stdout, even at process exit, is not part of the answer.
     stdout = os.dup(1)
     os.dup2(2, 1)
     asked = json.loads(sys.stdin.read())

@@ -10,19 +10,20 @@ from pathlib import Path
 from rlanything_coding.sandbox.base import Executor, Job, Limits, RunResult, Verdict
 
 MOST_ROUNDS = 64
-"""Most times that a check may ask for more calls: nearly all make theirs at once."""
+"""Largest number of times a check may request more calls; nearly all checks request them at
+once."""
 _RESULTS_BYTES = 1 << 20
-"""Most bytes of what a function returns in all calls of a round."""
+"""Largest total size in bytes of a function's results in one round of calls."""
 
 
 def check_function(
     executor: Executor, check: str, name: str, program: str, limits: Limits
 ) -> RunResult:
-    """Returns the verdict of a check, code that raises where a function is wrong, on the function
-    of this name in a program.
+    """Returns the verdict of a check on a program's function of this name. The check is code that
+    raises an exception if the function is wrong.
 
-    Program and check never share a process, and what passes between them are plain values: the
-    program can neither read what is expected nor return something that equals everything."""
+    Program and check never share a process, and only plain values pass between them. The program
+    can neither read the expected values nor return an object that equals everything."""
     limits = replace(limits, output_bytes=_RESULTS_BYTES)
     rounds: list[tuple[list[object], str]] = []
     left = limits.wall

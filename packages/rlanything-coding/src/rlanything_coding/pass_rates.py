@@ -1,6 +1,6 @@
 """Pass rates of a task's programs, as the adapter reads them: overall, and on every test.
 
-A test stands on a line of its own, as JSON: {"input": ..., "output": ..., "passed_by": share}.
+Each test is on its own line, as JSON: {"input": ..., "output": ..., "passed_by": share}.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ UNKNOWN = "nothing is known"
 
 
 def accuracy(rollouts: Sequence[JudgedTrajectory]) -> str:
-    """Returns how many programs passed every ground-truth test, and what share of the tests the
-    programs passed."""
+    """Returns the number of programs that pass every ground-truth test, and the average share of
+    tests that they pass."""
     if not rollouts:
         return UNKNOWN
     won = sum(judged.trajectory.outcome == 1 for judged in rollouts)
@@ -32,8 +32,8 @@ def accuracy(rollouts: Sequence[JudgedTrajectory]) -> str:
 
 
 def ground_truth_tests(problem: Problem, rollouts: Sequence[JudgedTrajectory]) -> str:
-    """Returns the problem's tests with the share of programs that pass each, among those whose
-    episodes say so."""
+    """Returns the problem's tests, each with the share of programs that pass it, over the episodes
+    that record it."""
     failed = [failed_tests(judged.trajectory, len(problem.tests)) for judged in rollouts]
     known = [tests for tests in failed if tests is not None]
     lines = [
@@ -46,8 +46,8 @@ def ground_truth_tests(problem: Problem, rollouts: Sequence[JudgedTrajectory]) -
 def generated_tests(
     rollouts: Sequence[JudgedTrajectory], read_test: Callable[[str], Example]
 ) -> str:
-    """Returns the tests that the judge wrote, equal ones once, with the share of programs that pass
-    each. What cannot be read is counted; where the sandbox failed, nothing is."""
+    """Returns the judge's tests without duplicates, each with the share of programs that pass it.
+    Unreadable tests are counted; sandbox failures are ignored."""
     scores: dict[Example, list[int]] = {}
     unreadable = 0
     for column in zip(*(judged.judgements[0] for judged in rollouts), strict=True):

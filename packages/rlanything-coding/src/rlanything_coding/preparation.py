@@ -1,6 +1,6 @@
-"""Problem files made from published ones: the paper's (Gen-Verse) and LiveCodeBench's own.
+"""Problem files made from published ones, such as the paper's (Gen-Verse) and LiveCodeBench's.
 
-Read are JSON lists and JSON lines of
+Input: JSON lists or JSON lines of
 
 - the paper's entries: `question`, `test_input`, `test_output`, maybe `test_method`, `difficulty`;
 - LiveCodeBench's: `question_content`, `public_test_cases`, `private_test_cases`, lists as JSON. The
@@ -9,7 +9,7 @@ Read are JSON lists and JSON lines of
 - DeepMind's CodeContests: `description`, and `public_tests`, `private_tests`, `generated_tests`,
   each with its `input` and `output`.
 
-Written are the lines that `dataset` reads, with the time limits of the paper's own preparation.
+Output: the lines that `dataset` reads, with the time limits of the paper's own preparation.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from rlanything_coding.problem import Problem
 from rlanything_coding.sandbox.base import TOLERANCE
 
 TRAIN_SECONDS, EVALUATION_SECONDS = 2.0, 6.0
-"""Time limits of a test in the paper's preparation."""
+"""Time limits of a test in seconds, from the paper's preparation."""
 HARDEST = 2
-"""The paper's bound on CodeContests' `difficulty`, where an entry has one in numbers."""
+"""The paper's upper bound on CodeContests' numeric `difficulty`."""
 HELD_OUT = 200
-"""Problems held out for evaluation where a file is for both uses, as many as the paper's."""
+"""Problems held out for evaluation if a file serves both uses, as many as in the paper."""
 _TRAIN = "_train"
 _UNPACKED_BYTES = 1 << 30
 _TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE")
 _AROUND = ("PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP")
-"""What stands around a text that was pickled alone."""
+"""Opcodes around a text that was pickled alone."""
 _FUNCTION = "with function-style tests"
 _NO_TESTS = "without tests"
 _FILES = "that read or write files"
@@ -52,8 +52,8 @@ _CONTESTS_TESTS = ("public_tests", "private_tests", "generated_tests")
 def prepare(
     source: Path, folder: Path, use: Use | None, on_bytes: Callable[[int], None]
 ) -> list[str]:
-    """Does what `PreparedDomain.prepare` says: NAME_train.jsonl for training, NAME.jsonl for
-    evaluation. A file called NAME_train is for training unless `use` says otherwise."""
+    """Implements `PreparedDomain.prepare`: writes NAME_train.jsonl for training and NAME.jsonl for
+    evaluation. A file named NAME_train is for training unless `use` says otherwise."""
     name = source.stem.removesuffix(_TRAIN)
     use = use or ("evaluation" if name == source.stem else "train")
     left_out: Counter[str] = Counter()
@@ -73,8 +73,7 @@ def prepare(
 
 
 def _counts(left_out: Counter[str], source: Path) -> str:
-    """Returns how many problems were left out for each reason, as the end of a line; "" for
-    none."""
+    """Returns the number of omitted problems for each reason, as the end of a line; "" if none."""
     counts = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
     return f"; left out of {source.name}: {counts}" if counts else ""
 
@@ -86,8 +85,8 @@ def _write(
     source: Path,
     left_out: Counter[str],
 ) -> str:
-    """Writes problems as JSON lines; returns a line that says how many. Raises `DomainError` where
-    there are none, or where another source has the same name."""
+    """Writes problems as JSON lines; returns a line with their number. Raises `DomainError` if
+    there are none, or if another source has the same name."""
     count = 0
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -112,7 +111,7 @@ def _write(
 
 
 def _hold_out(problems: Iterator[Problem], held: list[Problem]) -> Iterator[Problem]:
-    """Yields all problems but `HELD_OUT` random ones, the same each time, which it puts into
+    """Yields all problems except `HELD_OUT` random ones, always the same, which it appends to
     `held`."""
     rng = random.Random("held out")
     for number, problem in enumerate(problems):
@@ -129,7 +128,7 @@ def _hold_out(problems: Iterator[Problem], held: list[Problem]) -> Iterator[Prob
 def _published(
     source: Path, left_out: Counter[str], on_bytes: Callable[[int], None]
 ) -> Iterator[Problem]:
-    """Yields the problems of a published file; those left out are counted by their reason."""
+    """Yields the problems of a published file, and counts the omitted ones by reason."""
     seen: set[bytes] = set()
     for place, entry in read_entries(source, on_bytes):
         if not isinstance(entry, dict):
@@ -151,7 +150,7 @@ def _published(
 
 
 def _tests(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
-    """Returns question, inputs and outputs, or the reason to leave a problem out."""
+    """Returns question, inputs and outputs, or the reason to omit a problem."""
     if "question_content" not in entry:
         if "description" in entry and "public_tests" in entry:
             return _of_contests(place, entry)
@@ -184,7 +183,7 @@ def _tests(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
 
 
 def _of_apps(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
-    """Returns what `_tests` does, for an entry of APPS or TACO."""
+    """Returns the same as `_tests`, for an entry of APPS or TACO."""
     tests = entry["input_output"] or {}
     try:
         tests = json.loads(tests or "{}") if isinstance(tests, str) else tests
@@ -202,14 +201,14 @@ def _of_apps(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
 
 
 def _texts(tests: Any) -> Any:
-    """Returns texts of which some may be given as lists of lines."""
+    """Returns texts; some may be given as lists of lines."""
     if not isinstance(tests, list):
         return tests
     return ["\n".join(map(str, test)) if isinstance(test, list) else test for test in tests]
 
 
 def _of_contests(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
-    """Returns what `_tests` does, for an entry of DeepMind's CodeContests."""
+    """Returns the same as `_tests`, for an entry of DeepMind's CodeContests."""
     if entry.get("input_file") or entry.get("output_file"):
         return _FILES
     inputs: list[Any] = []
@@ -217,7 +216,7 @@ def _of_contests(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
     for key in _CONTESTS_TESTS:
         tests = entry.get(key) or {}
         if isinstance(tests, list) and all(isinstance(test, dict) for test in tests):
-            # Tests as objects, instead of lists of inputs and outputs.
+            # Tests as objects instead of lists of inputs and outputs.
             tests = {side: [test.get(side) for test in tests] for side in ("input", "output")}
         given, expected = (
             (tests.get("input"), tests.get("output")) if isinstance(tests, dict) else (None, None)
@@ -246,8 +245,8 @@ def _cases(place: str, text: Any) -> list[dict[str, Any]]:
 
 
 def _unpacked(text: str) -> str:
-    """Returns the text that was pickled, compressed and written as base64. Its opcodes are read,
-    never carried out: anything but one text is refused with ValueError."""
+    """Returns the text from a pickled, compressed, base64-encoded string. Its opcodes are read but
+    never executed; anything but a single text raises ValueError."""
     unzip = zlib.decompressobj()
     data = unzip.decompress(base64.b64decode(text, validate=True), _UNPACKED_BYTES)
     if not unzip.eof:

@@ -19,29 +19,30 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A programming problem. Solved by a program that passes every one of its tests."""
+    """A programming problem. A program solves it by passing every test."""
 
     question: str
     """The text that the policy and the judge read."""
     tests: tuple[Example, ...]
-    """The ground truth; empty where `check` decides."""
+    """The ground truth; empty if `check` decides."""
     time_limit_seconds: float = 1.0
-    """Seconds for each test on its own; for `check` as a whole."""
+    """Time limit in seconds for each test, or for `check` as a whole."""
     tolerance: float = TOLERANCE
-    """Largest difference from an expected number that has a fraction; 0: none."""
+    """Largest difference from an expected number with a fraction; 0: none."""
     family: str = ""
-    """The embedded family it was made from; "" for a problem from a file."""
+    """Embedded family that made it; "" for a problem from a file."""
     difficulty: int = 0
-    """1 to 5 within its family; 0: unknown."""
+    """1 to 5 within its family; 0 if unknown."""
     check: str | None = None
-    """Code that calls `entry_point` and raises if it is wrong; None: stdin and stdout decide."""
+    """Code that calls `entry_point` and raises an exception if it is wrong; None: stdin and stdout
+    decide."""
     entry_point: str = ""
-    """The function of the program that `check` calls; "" where there is no `check`."""
+    """Function of the program that `check` calls; "" without a `check`."""
     spec: Mapping[str, Any] | None = None
-    """The family's recipe for it (see `families`); None for a problem that no family made."""
+    """The family's spec of the problem (see `families`); None for a problem that no family made."""
 
     def to_data(self) -> dict[str, Any]:
-        """Returns the problem for `Task.data`, which JSON keeps as it is; defaults are left out."""
+        """Returns the problem as plain JSON values for `Task.data`; defaults are omitted."""
         data: dict[str, Any] = {
             "question": self.question,
             "tests": [[test.input, test.output] for test in self.tests],
@@ -60,5 +61,5 @@ class Problem:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Problem:
-        """Returns the problem that `to_data` described."""
+        """Returns the problem from the result of `to_data`."""
         return cls(**{**data, "tests": tuple(Example(*pair) for pair in data["tests"])})

@@ -1,7 +1,6 @@
-"""Problems that an adapter rewrote: read from its answer, and compared with their root.
+"""Problems that an adapter rewrote: parsed from its answer, and compared with their root.
 
-Whether the tests agree with independent solutions needs programs to run, and is not decided
-here.
+Checking the tests against independent solutions requires running programs, and happens elsewhere.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ def rewritten(answer: str, root: Problem, least_tests: int = 4) -> Problem:
     """Returns the problem in an answer `{"question": "...", "tests": [{"input": "...", "output":
     "..."}]}`.
 
-    It stands in the last block labelled `json`, or without one it is the last object that begins
+    The JSON is in the last block labelled `json`; without one it is the last object that begins
     with such a key. The new problem keeps the root's time limit, family and difficulty. Raises
-    `InvalidTask` with the reason, also where it asks for the same as the root."""
+    `InvalidTask` with the reason, also if the problem equals its root."""
     if root.check is not None:
         raise InvalidTask("a problem that is checked by code cannot be rewritten")
     content = _object(answer)
@@ -38,7 +37,8 @@ def rewritten(answer: str, root: Problem, least_tests: int = 4) -> Problem:
     if _words(question).lower() == _words(root.question).lower():
         raise InvalidTask("the question is the old one")
     if _pairs(tests) <= _pairs(root.tests):
-        # Whatever the words say, a program that solved the old problem solves this one.
+        # With the same tests, a program that solved the old problem solves this one, whatever its
+        # wording.
         raise InvalidTask("the tests are the old ones")
     return replace(root, question=question, tests=tests, spec=None)
 
@@ -49,7 +49,7 @@ def _object(answer: str) -> dict[str, Any]:
         if block.label == "json":
             text, start = block.text.strip(), 0
     if start is None:
-        # One attempt, at the last place: trying every brace would take the square of the length.
+        # Only one attempt, at the last match: trying every brace would take quadratic time.
         for match in _OBJECT.finditer(answer):
             start = match.start()
     if start is None:
@@ -78,15 +78,15 @@ def _question(text: object) -> str:
             f"the question has {len(question)} characters; {least} to {most} are allowed"
         )
     for character in question:
-        # Controls, directions and zero widths, surrogates, undefined characters.
+        # Control characters, direction marks, zero widths, surrogates and undefined characters.
         if unicodedata.category(character)[0] == "C" and character not in "\n\t":
             raise InvalidTask(f"the question holds the unprintable U+{ord(character):04X}")
     return question
 
 
 def _tests(entries: object, least: int) -> tuple[Example, ...]:
-    """Returns the different tests. Raises `InvalidTask` for malformed, contradicting or too few
-    ones."""
+    """Returns the tests without duplicates. Raises `InvalidTask` if they are malformed,
+    contradictory or too few."""
     if not isinstance(entries, list):
         raise InvalidTask("'tests' is missing or no list", "unreadable")
     if not least <= len(entries) <= MOST_TESTS:
@@ -116,5 +116,5 @@ def _pairs(tests: Collection[Example]) -> set[tuple[str, str]]:
 
 
 def _words(text: str) -> str:
-    """Returns the text with single spaces."""
+    """Returns the text with white space normalized."""
     return " ".join(text.split())

@@ -1,6 +1,6 @@
-"""Teaches the nano models for coding before the loop begins: answers of the three roles.
+"""Teaches the nano models for coding before the loop begins: answers for the three roles.
 
-All are about problems of the embedded families, whose solutions are known.
+All answers are about problems of the embedded families, whose solutions are known.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def solution(problem: Problem, rng: random.Random, slip: float = 0.0) -> str:
 def unit_test(problem: Problem, rng: random.Random, error: float = 0.0) -> str:
     """Returns a judge's response: the stages worked out on an input, then the test in two fences.
 
-    With probability `error` one stage is worked out wrongly, so that the output is wrong; where no
-    typical mistake changes the output, the test is still right."""
+    With probability `error` one stage is worked out wrongly, so that the output is wrong. If no
+    typical mistake changes the output, the test is still correct."""
     program = spec_of(problem).program()
     (test,) = fresh_tests(problem, 1, rng)
     if rng.random() < error:
@@ -59,7 +59,7 @@ def unit_test(problem: Problem, rng: random.Random, error: float = 0.0) -> str:
 
 
 def _mistaken(problem: Problem, rng: random.Random) -> tuple[Program, Example] | None:
-    """Returns a wrong program with the test that it would write; None where no mistake shows."""
+    """Returns a wrong program with the test that it implies, or None if no mistake shows."""
     rivals = wrong_programs(problem)
     rng.shuffle(rivals)
     for rival in rivals:
@@ -75,7 +75,7 @@ def rewrite(
 ) -> str | None:
     """Returns an adapter's answer: the JSON of the family's next problem with another program.
 
-    None where the family has nothing harder or easier."""
+    None if the family has nothing harder or easier."""
     here = problem.difficulty
     ways = {"harder": range(here + 1, DIFFICULTIES[-1] + 1), "easier": range(here - 1, 0, -1)}
     for difficulty in ways[direction]:

@@ -1,7 +1,7 @@
-"""Environments of other libraries as domains: the parts that all of them share.
+"""Environments of other libraries as domains: the common parts.
 
-A task is a seed, and every split has seeds of its own. What a library calls an episode is an
-`OutsideGame`; `EcosystemEnvironment` reads actions for it, adds its rewards up and says who won.
+A task is a seed, and every split has its own seeds. An `OutsideGame` wraps a library's episode.
+`EcosystemEnvironment` reads actions for it, sums its rewards and decides the outcome.
 """
 
 from __future__ import annotations
@@ -24,56 +24,56 @@ from rlanything.seeds import derive
 
 SPLITS = ("train", "tune", "in_domain", "ood")
 SEEDS_PER_SPLIT = 2**24
-"""All splits together stay below 2**32, which is what NumPy takes for a seed."""
+"""Seeds per split. All splits together stay below 2**32, NumPy's limit for a seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class GameTurn:
-    """The state of a game as it is shown, after it began or after an action."""
+    """The state of a game to show, after its beginning or after an action."""
 
     text: str
     choices: tuple[str, ...] | None = None
-    """The actions possible now; None: any text."""
+    """The actions that are possible now; None: any text."""
     reward: Any = 0.0
-    """What the library gave, unread."""
+    """The library's reward, not yet checked."""
     over: bool = False
     terminated: bool = True
-    """Whether it is over by its own rules, and not cut off."""
+    """Whether it ended by its own rules, and was not cut off."""
     info: Mapping[str, Any] = field(default_factory=dict)
     valid: bool = True
     """Whether the action was possible."""
 
 
 class OutsideGame(Protocol):
-    """An episode after the other of another library's environment. Whatever it raises costs the
-    episode and no more."""
+    """Successive episodes of another library's environment. An exception in it loses only the
+    episode."""
 
     def begin(self, task: Task) -> GameTurn:
-        """Starts the episode of a task, whose data have its `seed`."""
+        """Starts the episode of a task; the task's data contain its `seed`."""
         ...
 
     def play(self, action: str) -> GameTurn:
-        """Plays an action. One that is not possible is no error: the turn says so."""
+        """Plays an action. An impossible action is no error: the turn reports it."""
         ...
 
     def close(self) -> None:
-        """Gives back what it holds: processes, connections, windows."""
+        """Releases its resources: processes, connections, windows."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRules:
-    """How episodes end, and what they are worth."""
+    """Rules for the end of an episode and its outcome."""
 
     win: WinRule
     rewards: RewardRange = RewardRange()  # noqa: RUF009 - it is frozen
     horizon: int | None = None
-    """The steps after which an episode is cut off and scored as it stands; None: the environment's
-    own limit, and `loop.max_steps`, at which it is lost."""
+    """Number of steps after which an episode is cut off and scored in its current state. None: the
+    environment's own limit, and `loop.max_steps`, at which the episode is lost."""
 
     @classmethod
     def read(cls, win: WinRule, reward_range: Any, horizon: Any) -> EpisodeRules:
-        """Returns the rules that a recipe names. Raises `DomainError`."""
+        """Returns the rules in a recipe. Raises `DomainError`."""
         if horizon is not None and (type(horizon) is not int or horizon < 1):
             raise DomainError(f"horizon is {horizon!r:.80}: write a number of steps from 1 on")
         return cls(win, RewardRange.read(reward_range), horizon)
@@ -83,20 +83,26 @@ class EcosystemEnvironment:
     """Plays the episodes of a game."""
 
     def __init__(self, game: OutsideGame, rules: EpisodeRules) -> None:
-        self._game, self._rules = game, rules
-        self._task, self._steps, self._total = Task("", ""), 0, 0.0
+        self._game = game
+        self._rules = rules
+        self._task = Task("", "")
+        self._steps = 0
+        self._total = 0.0
         self._choices: tuple[str, ...] | None = None
         self._info: Mapping[str, Any] = {}
         self._randomness = OwnRandomness()
 
     def reset(self, task: Task) -> Observation:
-        self._task, self._steps, self._total = task, 0, 0.0
+        self._task = task
+        self._steps = 0
+        self._total = 0.0
         self._randomness.seed(int(task.data["seed"]))
         with self._randomness.used():
             turn = self._game.begin(task)
         if turn.over:
-            raise EpisodeError(task.id, "its episode is over before it began: mend the environment")
-        self._choices, self._info = turn.choices, turn.info
+            raise EpisodeError(task.id, "its episode is over before it began: fix the environment")
+        self._choices = turn.choices
+        self._info = turn.info
         return Observation(turn.text, turn.choices)
 
     def step(self, response: str) -> StepResult:
@@ -104,20 +110,21 @@ class EcosystemEnvironment:
         action = self.action_in(response)
         turn = self._turn(action)
         self._choices = turn.choices
-        if turn.valid or turn.info:  # else nothing was done, and what was known still holds
+        # otherwise nothing was done, and the last turn is still current
+        if turn.valid or turn.info:
             self._info = turn.info
         try:
             reward = reward_of(turn.reward)
             self._total += reward
             outcome = self._outcome(turn, reward)
-        except BadReward as fault:  # a response may have brought it about
+        except BadReward as fault:  # a response may have caused it
             raise EpisodeError(self._task.id, str(fault), lost=True) from None
         seen = Observation(turn.text, turn.choices)
-        # The total so far: where `loop.max_steps` cuts the episode off, no other comes.
+        # The total so far: if `loop.max_steps` cuts the episode off, this is the last one.
         return StepResult(seen, action, turn.valid, outcome, self._total)
 
     def action_in(self, response: str) -> str | None:
-        """Returns the action in a response; None where there is none."""
+        """Returns the action in a response, or None."""
         return TextDomain.action_in(response)
 
     def close(self) -> None:
@@ -141,16 +148,19 @@ class EcosystemEnvironment:
 
 
 class EcosystemDomain(TextDomain):
-    """Tasks that are seeds of another library's environment. Subclass it with `environment`."""
+    """Tasks that are seeds of another library's environment. Subclass it and implement
+    `environment`."""
 
     def __init__(self, name: str, instruction: str | None, ood: Mapping[str, Any] | None) -> None:
-        """`name`: of the environment, as the tasks' kind; `instruction`: what the policy is told;
-        `ood`: the settings that differ in the split `ood`; None: it has no tasks."""
+        """`name`: of the environment, used as the tasks' kind. `instruction`: the policy's
+        instruction. `ood`: the settings that differ in the split `ood`; None: that split has no
+        tasks."""
         if instruction is not None and (not isinstance(instruction, str) or not instruction):
             raise DomainError(f"instruction is {instruction!r:.80}: write a text, or leave it out")
         if ood is not None and (not isinstance(ood, Mapping) or not ood):
             raise DomainError(f"ood is {ood!r:.80}: write the settings that differ there")
-        self._name, self._ood = name, ood
+        self._name = name
+        self._ood = ood
         self._instruction = instruction or f"Play {name}."
 
     def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
@@ -167,30 +177,30 @@ class EcosystemDomain(TextDomain):
         return Task(f"{split}-{seed}", self._instruction, self._name, data)
 
     def settings(self, task_data: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the settings that a task is played with: the usual ones, or those of `ood`."""
+        """Returns the settings of a task: the usual ones, or those of `ood`."""
         return {**usual, **(self._ood or {})} if task_data.get("ood") else dict(usual)
 
     def all_settings(self, usual: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Returns the usual settings and, where there are some, those of `ood`."""
+        """Returns the usual settings and, if there are any, those of `ood`."""
         splits = (False, True) if self._ood else (False,)
         return [self.settings({"ood": ood}, usual) for ood in splits]
 
 
 class OwnRandomness:
-    """The global random numbers of Python and NumPy, one state of them for each environment: what
-    draws from them in one episode then changes nothing in another."""
+    """The global random numbers of Python and NumPy, with a separate state for each environment:
+    random draws in one episode then do not affect another."""
 
     def __init__(self) -> None:
         self._states: tuple[Any, Any] = (random.getstate(), np.random.get_state())
 
     def seed(self, seed: int) -> None:
-        """Begins anew."""
+        """Restarts from a seed."""
         legacy = np.random.RandomState(seed % 2**32)
         self._states = (random.Random(seed).getstate(), legacy.get_state())
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
-        """Has whatever is run inside draw from this state, and leaves the process's own alone."""
+        """Makes code inside draw from this state, and leaves the process's own state unchanged."""
         outer = (random.getstate(), np.random.get_state())
         _set_states(self._states)
         try:
@@ -202,7 +212,7 @@ class OwnRandomness:
 
 @contextlib.contextmanager
 def silenced() -> Iterator[None]:
-    """Keeps what other libraries print and warn of from the terminal."""
+    """Keeps prints and warnings of other libraries from the terminal."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         yield
@@ -225,13 +235,13 @@ def split_seeds(split: str, count: int, seed: int) -> list[int]:
 
 
 def actions_line(names: Iterable[str]) -> str:
-    """Returns the line of an instruction that says which actions there are."""
+    """Returns the line of an instruction that lists the actions."""
     return f"Actions: {', '.join(names)}."
 
 
 def action_names(actions: Any) -> tuple[str, ...]:
-    """Returns the names of the actions that a recipe lists. Raises `DomainError` for what is no
-    list of different texts of one line."""
+    """Returns the names of the actions in a recipe. Raises `DomainError` for anything but a list of
+    different one-line texts."""
     names = tuple(actions) if isinstance(actions, Sequence | Mapping) else ()
     marker = TextDomain.action_marker
     if any(not isinstance(name, str) or name != name.strip() or marker in name for name in names):

@@ -137,7 +137,7 @@ def test_an_environment_that_breaks_its_promises_loses_the_episode_alone() -> No
     [
         ({"id": "FrozenPond-v1"}, "doesn't exist.*install what registers it"),
         ({"id": "no_such_package:Pond-v0"}, "needs the module no_such_package"),
-        ({"kwargs": {"depth": 3}}, "unexpected keyword argument 'depth'.*mend domain.options"),
+        ({"kwargs": {"depth": 3}}, "unexpected keyword argument 'depth'.*fix domain.options"),
         ({"kwargs": {"map_name": "9x9"}}, "KeyError"),
         ({"actions": ["left", "right"]}, r"actions names 2, the environment has Discrete\(4\)"),
         ({"actions": {"left": 9}}, "actions.left is 9, which is not in"),

@@ -1,1 +1,1 @@
-"""Web tasks of MiniWoB++ in a real Chromium."""
+"""MiniWoB++ web tasks in a real Chromium."""

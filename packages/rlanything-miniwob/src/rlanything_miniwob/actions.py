@@ -1,4 +1,4 @@
-"""The actions that an agent may take on a page, and how it writes them."""
+"""The actions that an agent may take on a page, and their notation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ClickAt:
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """Replaces the content of a field; without a text, empties it."""
+    """Replaces the content of a field; an empty text clears it."""
 
     number: int
     text: str
@@ -69,9 +69,9 @@ USAGE = (
     "click [n], click x y, type [n] text, select [n] option, press key, scroll up or scroll down"
 )
 USAGE_BY_SIGHT = "click x y, press key, scroll up or scroll down"
-"""What is left where elements have no numbers."""
+"""The actions that remain when elements have no numbers."""
 LONGEST_TEXT = 500
-"""Characters that may be typed at once."""
+"""Largest number of characters that one action may type."""
 _CLICK = re.compile(r"click \[(\d{1,4})\]")
 _CLICK_AT = re.compile(r"click (\d{1,4}) (\d{1,4})")
 _TYPE = re.compile(r"type \[(\d{1,4})\](?: (.*))?")
@@ -81,13 +81,12 @@ _SCROLL = re.compile(r"scroll (up|down)")
 
 
 def find_action(response: str) -> str | None:
-    """Returns the first line after the last marker; None where there is none."""
+    """Returns the first line after the last marker; None without a marker."""
     return action_after(ACTION_MARKER, response)
 
 
 def parse_action(text: str) -> Action:
-    """Returns the action of a line. Raises `InvalidAction` for anything that is not one of
-    `USAGE`."""
+    """Returns the action of a line. Raises `InvalidAction` for anything outside `USAGE`."""
     if match := _CLICK.fullmatch(text):
         return Click(int(match[1]))
     if match := _CLICK_AT.fullmatch(text):

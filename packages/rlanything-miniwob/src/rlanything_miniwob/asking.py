@@ -1,7 +1,7 @@
-"""Sentences that pages which only looking solves could have asked for, about the same screen.
+"""Other sentences that pages of the vision domain could have asked about the same screen.
 
-One screenshot so gives many lessons, and what is asked for no longer follows from where pages like
-it have their things.
+So one screenshot gives many lessons, and the request can no longer be guessed from the usual layout
+of such pages.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ SIZE_NAMES = {size: name for name, size in SIZES.items()}
 WIDGETS = {"radio": "radio", "checkbox": "checkbox", "textbox": "text"} | {
     name: name for name in ("textarea", "button")
 }
-"""What `click-widget` calls the roles."""
+"""Names of the roles on the page `click-widget`."""
 MOST = 12
-"""Sentences about a screen."""
+"""Largest number of sentences for one screen."""
 LABELS = {*"0123456789", "ONE", "TWO", "Rectangle", "Circle", "Triangle", "Letter", "Number"}
-"""The words on buttons that mean something; others are drawn at random."""
+"""Words on buttons that have a meaning; other words are drawn at random."""
 
 
 def words_of(element: Element) -> tuple[str, ...]:
-    """Returns what an element is called: by its color, size, kind, role or letters."""
+    """Returns the words for an element: its color, size, kind, role or letters."""
     size = next((SIZE_NAMES[word] for word in element.state if word in SIZE_NAMES), "large")
     if element.role in SHAPES:
         return (size, element.text, "shape", SHAPES[element.role])
@@ -45,8 +45,9 @@ def words_of(element: Element) -> tuple[str, ...]:
 
 def possible_tasks(task: Task, screen: Sequence[Element], rng: random.Random) -> list[Task]:
     """Returns the task, and others that a page with this screen could have been; at most `MOST`.
-    Whether a task can be done there is for the expert to say."""
-    spec, sentences = spec_of_task(task), _sentences(task.kind, screen, rng)
+    The expert decides whether a task can be done there."""
+    spec = spec_of_task(task)
+    sentences = _sentences(task.kind, screen, rng)
     rng.shuffle(sentences)
     others = [
         make_task(f"{task.id}/{number}", EpisodeSpec(page, spec.seed), sentence)
@@ -56,7 +57,7 @@ def possible_tasks(task: Task, screen: Sequence[Element], rng: random.Random) ->
 
 
 def _sentences(page: str, screen: Sequence[Element], rng: random.Random) -> list[tuple[str, str]]:
-    """Returns pages, whose experts know the answer, with sentences as they ask them."""
+    """Yields pages whose experts know the answer, each with a sentence in the page's wording."""
     sentences: list[tuple[str, str]] = []
     for element in screen:
         words = words_of(element)
@@ -75,7 +76,8 @@ def _sentences(page: str, screen: Sequence[Element], rng: random.Random) -> list
 
 
 def _description(words: Sequence[str], rng: random.Random) -> str:
-    """Returns a drawing's description as pages word it: any of size and color, then its kind."""
+    """Returns a description of a drawing in the pages' wording: size, color or both, then its
+    kind."""
     size, color, *kinds = words
     looks = [look for look in (size, color) if rng.random() < 0.5]
     return " ".join([*looks, rng.choice(("item", "item", *kinds))])

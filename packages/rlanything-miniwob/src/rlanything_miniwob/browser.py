@@ -1,9 +1,9 @@
-"""One Chromium, and the pages of the MiniWoB++ package open in it.
+"""One Chromium with open pages of the MiniWoB++ package.
 
-Pages are served from the package's own files by routing; nothing else can be reached, neither the
-network nor other files. A page is open as often as episodes play it at once, up to `OPEN_PAGES` in
-all; from then on one takes it from another, and an episode that lost its page is played again
-(`environment`).
+Routing serves the pages from the package's own files. Nothing else is reachable: neither the
+network nor other files. Each episode that is in progress has its own copy of a page, up to
+`OPEN_PAGES` in all. Beyond that one episode takes a page from another, and the episode that lost
+its page replays its actions (`environment`).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from rlanything.domains.base import DomainError
 
 Result = TypeVar("Result")
 
-PACKAGE = Path(miniwob.__file__).resolve().parent / "html"  # an environment may be a link
+PACKAGE = Path(miniwob.__file__).resolve().parent / "html"  # an environment may be a symlink
 ORIGIN = "http://miniwob/"
-"""The address of no real host: every request is answered here."""
+"""Address of a host that does not exist: every request is answered here."""
 WIDTH, HEIGHT = 160, 210
 STUCK_SECONDS = 60.0
-"""What a page may take over one call; then it counts as hung, and the browser is ended."""
+"""Time limit of one call of a page; after that it counts as hung, and the browser is killed."""
 SCRIPTS = ("clock.js", "page.js")
-"""Run in every page before its own."""
+"""Scripts that run in every page before its own."""
 OPEN_PAGES = 40
-"""Most pages kept open: an idle one takes 20 MB and no time; opening one takes as long as ten
-resets."""
+"""Largest number of pages kept open: an idle one takes 20 MB and no time; opening one takes as long
+as ten resets."""
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -49,9 +49,9 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--disable-smooth-scrolling",  # which takes time by the clock, not by the page's
+    "--disable-smooth-scrolling",  # smooth scrolling takes real time, not the page's
     "--disable-partial-raster",
-    "--proxy-server=127.0.0.1:9",  # requests that routing does not see go nowhere
+    "--proxy-server=127.0.0.1:9",  # requests that bypass routing go nowhere
 )
 EMPTY_CLIPBOARD = """() => {
     const nothing = event => {
@@ -68,15 +68,15 @@ REMEDY = (
 
 
 class BrowserDied(Exception):
-    """The end of the browser, by itself or because a page failed, with which the state of its pages
-    is lost."""
+    """The end of the browser, by itself or because a page failed; the state of its pages is
+    lost."""
 
 
 class Tenant(Protocol):
-    """An episode that uses a page until it ends or another takes the page over."""
+    """An episode that uses a page until it ends or another episode takes the page."""
 
     ended: bool
-    """Whether it has no use for its page any more."""
+    """Whether it no longer needs its page."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,11 +84,11 @@ class _OpenPage:
     name: str
     page: Page
     tenant: Tenant
-    """The episode that used it last."""
+    """Episode that used the page last."""
 
 
 def executable() -> str:
-    """Returns the path of a Chromium. Raises `DomainError` where there is none."""
+    """Returns the path of a Chromium. Raises `DomainError` if there is none."""
     named = os.environ.get("RLANYTHING_CHROMIUM")
     if named is not None:
         if shutil.which(named) is None:
@@ -102,14 +102,14 @@ def executable() -> str:
 
 
 class Browser:
-    """A Chromium that starts when first used. Everything happens in a thread of its own, as
-    Playwright requires."""
+    """A Chromium that starts on first use. Everything runs in its own thread, as Playwright
+    requires."""
 
     def __init__(self, scale: int = 1) -> None:
-        """`scale`: pixels of a screenshot for one of the page."""
+        """`scale`: screenshot pixels per page pixel."""
         self.launches = 0
         self.blocked: list[str] = []
-        """Addresses that pages requested and that were refused."""
+        """Refused addresses that pages requested."""
         self.page_errors: list[str] = []
         self._scale = scale
         self._thread = ThreadPoolExecutor(1, "browser")
@@ -117,23 +117,23 @@ class Browser:
         self._chromium: Chromium | None = None
         self._context: BrowserContext | None = None
         self._pages: list[_OpenPage] = []
-        """Those used longest ago first."""
+        """Pages in order of use, least recently used first."""
         self._mark = f"--rlanything={secrets.token_hex(8)}"
-        """A switch that Chromium ignores, by which its process is known."""
+        """A switch that Chromium ignores; it identifies the process."""
         self._clipboard_page: Page | None = None
         self._clipboard_user: Tenant | None = None
 
     def call(self, work: Callable[[], Result]) -> Result:
         """Calls `work`, which may use pages, in the browser's thread and returns its result. Raises
-        `BrowserDied` if a page fails or hangs or the browser dies, and `DomainError` if it cannot
-        be started."""
+        `BrowserDied` if a page fails or hangs or the browser dies, and `DomainError` if the browser
+        cannot be started."""
         future = self._thread.submit(self._guarded, work)
-        if not wait([future], STUCK_SECONDS).done:  # scripts of a page may loop for ever
+        if not wait([future], STUCK_SECONDS).done:  # scripts of a page may loop forever
             self._kill()
         return future.result()
 
     def version(self) -> str:
-        """Starts the browser and returns its version. Raises `DomainError` where it cannot be
+        """Starts the browser and returns its version. Raises `DomainError` if it cannot be
         started."""
 
         def running_version() -> str:
@@ -149,13 +149,13 @@ class Browser:
         self._thread.shutdown()
 
     def page(self, name: str, tenant: Tenant) -> tuple[Page, bool]:
-        """Returns the page, and whether the tenant used it last; within `call` only."""
+        """Returns the page, and whether the tenant used it last; callable only within `call`."""
         same = [each for each in self._pages if each.name == name]
         mine = next((each for each in same if each.tenant is tenant), None)
         taken = mine or next((each for each in same if each.tenant.ended), None)
         if taken is None and len(self._pages) >= OPEN_PAGES:
             if same:
-                taken = same[-1]  # episodes come in turns: the others will want theirs before
+                taken = same[-1]  # episodes take turns: the others need their pages sooner
             else:
                 self._pages.pop(0).page.close()
         if taken is not None:
@@ -166,19 +166,19 @@ class Browser:
 
     def _kill(self) -> None:
         for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # ended meanwhile
+            with contextlib.suppress(OSError):  # it has ended meanwhile
                 words = (process / "cmdline").read_bytes().replace(b"\0", b" ")
                 if self._mark.encode() in words and b"--type=" not in words:
                     os.kill(int(process.name), signal.SIGKILL)
 
     def used_clipboard_last(self, tenant: Tenant) -> bool:
-        """Returns whether the clipboard, which all pages share, holds what the tenant left in
-        it."""
+        """Returns whether the clipboard, which all pages share, still has the tenant's content."""
         return self._clipboard_user is tenant
 
     def empty_clipboard(self, tenant: Tenant) -> None:
-        """Empties the clipboard for a tenant that is about to use it; within `call` only."""
-        if self._clipboard_page is None:  # one of its own: others would lose focus or selection
+        """Empties the clipboard for a tenant that is about to use it; callable only within
+        `call`."""
+        if self._clipboard_page is None:  # a separate page: others would lose focus or selection
             self._clipboard_page = self._running().new_page()
         self._clipboard_page.evaluate(EMPTY_CLIPBOARD)
         self._clipboard_user = tenant
@@ -187,8 +187,8 @@ class Browser:
         try:
             return work()
         except PlaywrightError as fault:
-            # A new browser also where only a page fails: what was done to a page must not be what
-            # the next episode meets, and to close one that is on its way elsewhere may never end.
+            # Start a new browser even if only a page fails: the next episode must not meet a
+            # changed page, and closing a page during navigation may never end.
             self._kill()
             self._forget()
             raise BrowserDied(str(fault)) from fault

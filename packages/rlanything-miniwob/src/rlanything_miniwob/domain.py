@@ -1,4 +1,4 @@
-"""The MiniWoB++ domain: web pages in words, and tasks that are pages with a seed."""
+"""The MiniWoB++ domain: web pages as text or screenshots, and tasks made of a page and a seed."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ from rlanything_miniwob.tasks import (
 from rlanything_nano.teaching import StepTeacher
 
 ADAPTER = frozenset({"page", "pages", "numbers"})
-"""The placeholders of its adapter's prompt that are its own."""
+"""Placeholders that exist only in its adapter's prompt."""
 LONGEST_PLAN = 12
-"""Actions after which the expert counts as lost."""
+"""Number of actions after which the expert counts as lost."""
 
 
 class MiniWob(ScreenDomain):
     """Web pages of the MiniWoB++ package, as text, as screenshots, or both.
 
-    `observe`: `text` (unless another is given), `image` or `both`, what the models are shown.
-    `screenshots`: take one of every screen, at this scale (1 to 4 pixels for one of the page); 0:
-    none, unless the models are shown them, then 1. `prompts`: a folder whose .txt files replace the
-    shipped prompts. `pages`: those that `train`, `tune` and `in_domain` share; `held_out`: those of
-    `ood`. Raises `DomainError` for options it cannot use."""
+    `observe`: what the models see: `text` (the default), `image` or `both`. `screenshots`: take a
+    screenshot of every screen at this scale (1 to 4 pixels per page pixel). 0 takes none, or uses
+    scale 1 if the models see them. `prompts`: a folder whose .txt files replace the shipped
+    prompts. `pages`: pages that `train`, `tune` and `in_domain` share. `held_out`: pages of `ood`.
+    Raises `DomainError` for invalid options."""
 
     action_marker = ACTION_MARKER
 
     splits: Splits = SPLITS
     """The pages of every split."""
     observed: ClassVar[Observed] = "text"
-    """What the models are shown unless an option says otherwise."""
+    """The default of `observe`."""
 
     def __init__(
         self,
@@ -92,13 +92,13 @@ class MiniWob(ScreenDomain):
 
     @functools.cached_property
     def browser(self) -> Browser:
-        """The browser of this process. Its use raises `DomainError` where there is none."""
+        """The browser of this process. Using it raises `DomainError` if there is none."""
         return Browser(self._screenshots or 1)
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         numbered = list(enumerate(episode_specs(split, count, seed, self.splits)))
         tasks: dict[int, Task] = {}
-        # Page by page: the browser opens every page once, however many tasks it has.
+        # In the order of pages: the browser opens every page once, for all its tasks.
         for number, spec in sorted(numbered, key=lambda pair: pair[1].page):
             task_id = f"{split}-{spec.page}-{number}-{spec.seed}"
             episode, state = open_episode(self.browser, task_id, spec)
@@ -126,7 +126,6 @@ class MiniWob(ScreenDomain):
         critics: Sequence[str],
         rollouts: Sequence[JudgedTrajectory] = (),
     ) -> Messages:
-        del rollouts
         pages = self._in_place_of(page_of(root))
         numbers = {
             knob.name: f"{knob.name} {knob.least} to {knob.most}"
@@ -143,8 +142,8 @@ class MiniWob(ScreenDomain):
         )
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
-        """Returns a task with another page, other numbers or a hint; it was loaded, and solved by
-        the expert."""
+        """Returns a task with another page, other numbers or a hint; it has been loaded, and solved
+        by the expert."""
         setting = setting_in(completion, self._in_place_of(page_of(root)))
         spec = changed_spec(root, setting)
         if (spec, setting.hint) == (spec_of_task(root), root.data["hint"]):
@@ -159,17 +158,17 @@ class MiniWob(ScreenDomain):
         return task
 
     def _in_place_of(self, page: Page) -> tuple[Page, ...]:
-        """Returns the pages that may take its place, itself first; none that is held out."""
+        """Returns the pages that may replace this one, itself first; none of them is held out."""
         held_out = {each.name for each in self.splits["ood"]} - {page.name}
         return tuple(each for each in family(page) if each.name not in held_out)
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        del task, trajectories  # an expert solved a candidate when it was proposed
+        """Returns None: an expert already solved the candidate when it was proposed."""
         return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
-        """Returns +1 for a step that an expert might have taken on that screen, whatever was done
-        before; None where steps that were only seen cannot be followed."""
+        """Returns +1 for a step that an expert might have taken on that screen, regardless of
+        earlier steps; None if an episode of screenshots cannot be replayed."""
         try:
             read = steps if self._shows_text else replayed(self.browser, task, steps).steps
         except EpisodeError:
@@ -186,7 +185,7 @@ class MiniWob(ScreenDomain):
         return f"{ACTION_MARKER} {action}" if action else None
 
     def _right_action(self, task: Task, steps: Sequence[Step]) -> str | None:
-        """Returns what an expert does after some steps; None where it is lost."""
+        """Returns the expert's action after some steps, or None if it is lost."""
         if not self._shows_text:
             replay = replayed(self.browser, task, steps)
             return replay.pointed(replay.right(task))
@@ -199,9 +198,10 @@ class MiniWob(ScreenDomain):
         return right[0] if right else None
 
     def _solve(self, task: Task) -> None:
-        """Raises `InvalidTask` unless the expert solves the task, and `EpisodeError`."""
+        """Raises `InvalidTask` if the expert does not solve the task, and `EpisodeError`."""
         with closing(MiniWobEnvironment(self.browser)) as environment:
-            screen, steps = environment.reset(task), list[Step]()
+            screen = environment.reset(task)
+            steps = list[Step]()
             while len(steps) < LONGEST_PLAN and (right := right_actions(task, screen.text, steps)):
                 response = Completion.unsampled(f"{ACTION_MARKER} {right[0]}")
                 result = environment.step(response.text)

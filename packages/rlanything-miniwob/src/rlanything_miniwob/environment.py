@@ -1,4 +1,4 @@
-"""MiniWoB++'s episodes: reads an action from a response and carries it out in the page."""
+"""MiniWoB++'s episodes: reads an action from a response and carries it out on the page."""
 
 from __future__ import annotations
 
@@ -33,32 +33,33 @@ from rlanything_miniwob.screen import Element, elements_of, text_of
 
 NO_ACTION = f"No action was found: end the response with `{ACTION_MARKER} ` and one of: "
 SETTLE_MS = 1000
-"""Time that passes on a page's own clock after each action: longer than any animation or delay."""
+"""Time in milliseconds that passes on the page's own clock after each action: longer than any
+animation or delay."""
 FORGET_MS = 1100
-"""Time that passes on the browser's clock after typing at a list: for a second what is typed next
-would go on with it."""
+"""Time in milliseconds that passes on the browser's clock after typing in a list: text typed within
+a second would extend the earlier text."""
 MOST_DEATHS = 3
-"""Deaths of the browser, in a row at one step, after which an episode is given up."""
+"""Consecutive deaths of the browser at one step after which an episode is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
-    """The page, seed and parameters that decide how an episode begins."""
+    """The page, seed and parameters that determine how an episode begins."""
 
     page: str
     seed: int
     mode: str = "train"
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """`variables`: values by the names of the page's own; `ranges`: other ranges for those from
-    which the page draws whole numbers, `{"2,7": [5, 6]}`, ends left out."""
+    """`variables`: values by the names of the page's variables. `ranges`: other ranges for whole
+    numbers that the page draws, `{"2,7": [5, 6]}`, without the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an element lies, in pixels."""
+    """Position of an element in pixels."""
 
     point: tuple[int, int]
-    """A point of it that nothing covers, in multiples of a grain if there is such."""
+    """An uncovered point of it, in multiples of a grain if possible."""
     box: tuple[float, float, float, float]
     """Its left, top, right and bottom."""
 
@@ -70,31 +71,32 @@ class PageState:
     elements: tuple[Element, ...]
     done: bool
     reward: float
-    """The raw reward, without the package's discount for time."""
+    """Raw reward, without the package's discount for time."""
     utterance: str = ""
-    """The sentence that the page asks for; empty after the first state of an episode."""
+    """The sentence with the page's request; empty after the first state of an episode."""
 
 
 class PageEpisode:
-    """A page and the actions carried out in it so far.
+    """A page and the actions carried out on it so far.
 
-    An episode whose page was taken by another, or whose browser died, is restored by carrying out
-    its actions again."""
+    If another episode took the page, or the browser died, the episode is restored by repeating its
+    actions."""
 
     def __init__(self, browser: Browser, spec: EpisodeSpec) -> None:
-        self._browser, self._spec = browser, spec
+        self._browser = browser
+        self._spec = spec
         self._done: list[Action] = []
         self.ended = False
-        """Whether others may have its page: nothing more is done in it."""
+        """Whether others may have its page: this episode no longer needs it."""
 
     def begin(self) -> PageState:
-        """Starts the episode anew and returns the first state."""
+        """Starts the episode from the beginning and returns the first state."""
         self._done.clear()
         return self._browser_call(lambda: _reset_page(self._acquire_page()[0], self._spec))
 
     def act(self, action: Action) -> PageState:
         """Carries out an action and returns the state after it. Raises `InvalidAction`; the action
-        is then no part of the episode."""
+        then does not count as part of the episode."""
         state = self._browser_call(lambda: _carry_out(self._restored_page(action), action))
         self._done.append(action)
         self.ended = state.done
@@ -105,14 +107,14 @@ class PageEpisode:
         return self._browser_call(lambda: self._restored_page().screenshot())
 
     def element_at(self, x: int, y: int) -> int | None:
-        """Returns the number of the element that a click at a point falls on; None: on none."""
+        """Returns the number of the element that a click at a point hits, or None."""
         asked = "([x, y]) => miniwob.at(x, y)"
         number = self._browser_call(lambda: self._restored_page().evaluate(asked, [x, y]))
         return number or None
 
     def place(self, number: int, grain: int) -> tuple[int, int] | None:
-        """Returns a point of an element, in whole pixels, multiples of `grain` if there are such;
-        None where nothing of it can be clicked."""
+        """Returns a point of an element, in whole pixels, in multiples of `grain` if possible; None
+        if no part of it can be clicked."""
         try:
             x, y = self._browser_call(lambda: _point(self._restored_page(), number))
         except InvalidAction:
@@ -121,7 +123,7 @@ class PageEpisode:
         return rounded if self.element_at(*rounded) == number else (int(x), int(y))
 
     def places(self, grain: int) -> list[Place | None]:
-        """Returns where every element lies; None where nothing of it can be clicked."""
+        """Returns the position of every element; None for an element that cannot be clicked."""
         listed = self._browser_call(lambda: self._restored_page().evaluate("miniwob.places()"))
         rounded = [
             point and tuple(round(each / grain) * grain for each in point) for point, _ in listed
@@ -144,8 +146,8 @@ class PageEpisode:
                     raise
 
     def _restored_page(self, action: Action | None = None) -> Page:
-        """Returns the page in the state in which the episode left it; the clipboard too, if the
-        episode is about to use it."""
+        """Returns the page in the state in which the episode left it, including the clipboard if
+        the episode is about to use it."""
         page, kept = self._acquire_page()
         used = any(map(_uses_clipboard, self._done))
         uses = action is not None and _uses_clipboard(action)
@@ -160,7 +162,7 @@ class PageEpisode:
         return page
 
     def _acquire_page(self) -> tuple[Page, bool]:
-        """Returns a browser page for this episode, and whether it still holds its state."""
+        """Returns a browser page for this episode, and whether it still has the episode's state."""
         return self._browser.page(self._spec.page, self)
 
 
@@ -172,7 +174,7 @@ def _reset_page(page: Page, spec: EpisodeSpec) -> PageState:
     values = [spec.seed, spec.mode, dict(spec.parameters)]
 
     def begun_page() -> Any:
-        # Else what is pointed at, and what keys scroll, differ by what was done before.
+        # Otherwise the hovered element and the scroll target would depend on earlier actions.
         page.mouse.click(0, 0, button="right")
         begin = "([seed, mode, parameters]) => miniwob.reset(seed, mode, parameters)"
         return page.evaluate(begin, values)
@@ -215,8 +217,8 @@ def _carry_out(page: Page, action: Action) -> PageState:
 
 
 def _parts(text: str) -> str:
-    """Returns a date or time as it is typed where every full part leads to the next: `0609PM` for
-    `6:09 PM`."""
+    """Returns a date or time in the form to type, in which every complete part leads to the next:
+    `0609PM` for `6:09 PM`."""
     return "".join(part.zfill(2) for part in re.findall(r"\d+|[^\W\d_]+", text))
 
 
@@ -224,8 +226,8 @@ def _select(page: Page, number: int, option: str) -> None:
     choice = page.evaluate("([number, text]) => miniwob.choose(number - 1, text)", [number, option])
     if choice is None:
         raise InvalidAction(f"Element {number} is no list with the option {option!r}.")
-    # By keyboard: a list that opens is no part of the page, so nothing in it can be clicked. With
-    # Control what is chosen in a list of several stays so, and Space chooses or gives up another.
+    # By keyboard: an open list is not part of the page, so nothing in it can be clicked. In a list
+    # with several choices, Control keeps the selection, and Space toggles an option.
     held = "Control+" if choice["several"] else ""
     page.keyboard.press(f"{held}Home")
     for _ in range(choice["at"]):
@@ -255,8 +257,8 @@ def _page_state(raw: Mapping[str, Any]) -> PageState:
 def open_episode(
     browser: Browser, task_id: str, spec: EpisodeSpec
 ) -> tuple[PageEpisode, PageState]:
-    """Returns a started episode with its first state. Raises `EpisodeError` where the page cannot
-    be started or is done before it begins."""
+    """Returns a started episode with its first state. Raises `EpisodeError` if the page cannot be
+    started or is done before it begins."""
     episode = PageEpisode(browser, spec)
     try:
         state = episode.begin()
@@ -269,18 +271,20 @@ def open_episode(
 
 
 class MiniWobEnvironment:
-    """Plays one page at a time. An episode is won with the page's full reward, and lost with
-    less."""
+    """Plays one page at a time. An episode is won with the page's full reward, and lost
+    otherwise."""
 
     def __init__(self, browser: Browser, screenshots: bool = False, text: bool = True) -> None:
-        """`screenshots`: take them; `text`: whether what is observed says what is on the screen."""
-        self._browser, self._screenshots, self._says = browser, screenshots, text
+        """`screenshots`: take screenshots. `text`: describe the screen in the observation."""
+        self._browser = browser
+        self._screenshots = screenshots
+        self._says = text
         self._task: Task
         self._episode: PageEpisode | None = None
         self._text = ""
 
     def close(self) -> None:
-        """Ends the episode that is under way."""
+        """Ends the current episode."""
         if self._episode is not None:
             self._episode.ended = True
 
@@ -308,7 +312,7 @@ class MiniWobEnvironment:
         except InvalidAction as reason:
             return self._invalid_step(text, str(reason))
         except BrowserDied as fault:
-            # In new browsers as well: the action brings it about, and loses the episode.
+            # It also fails in new browsers: the action causes the failure, and loses the episode.
             reason = f"the page failed at {text!r} ({first_line(fault)})"
             raise EpisodeError(self._task.id, reason, lost=True) from fault
         if state.done:
@@ -334,5 +338,5 @@ class MiniWobEnvironment:
 
 
 def first_line(fault: Exception) -> str:
-    """Returns the first line of what went wrong; its kind where it says nothing."""
+    """Returns the first line of an error's message, or its type if the message is empty."""
     return next(iter(str(fault).splitlines()), type(fault).__name__)

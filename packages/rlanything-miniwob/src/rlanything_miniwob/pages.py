@@ -1,7 +1,7 @@
-"""The pages that are played, their splits, and what of a page may be changed.
+"""The supported pages, their splits, and the parts of a page that may be changed.
 
-A page of a family can take the place of another of it, unless it is held out. The pages of `OOD`
-share no family with those of `TRAIN`.
+Pages of a family can replace each other, unless they are held out. The pages of `OOD` share no
+family with those of `TRAIN`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A number of a page. `sets`: the variable that holds it, or `least,end` of the range that the
-    page draws it from."""
+    """A number of a page. `sets`: the variable that holds it, or `least,end` of the range from
+    which the page draws it."""
 
     name: str
     least: int
@@ -37,7 +37,7 @@ class Page:
     rank: int
     """Difficulty among the pages of its family; 1 is the easiest."""
     hint: str
-    """A hint that helps with the pages of its family."""
+    """A hint that helps on the pages of its family."""
     knobs: tuple[Knob, ...] = ()
 
 
@@ -52,7 +52,7 @@ def page_parameters(page: Page, values: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _family(name: str, hint: str, *ranked: Sequence[str], **knobs: Knob) -> tuple[Page, ...]:
-    """Returns a family's pages. `ranked`: pages that are equally hard, the easiest first; `knobs`:
+    """Returns a family's pages. `ranked`: groups of equally hard pages, the easiest first. `knobs`:
     by page, with _ for -."""
     return tuple(
         Page(
@@ -183,15 +183,20 @@ PAGES: dict[str, Page] = {page.name: page for page in (*TRAIN, *OOD, *_DRAWN)}
 SEEN_TRAIN = tuple(
     PAGES[name]
     for name in (
-        *("click-color", "click-shape", "identify-shape", "count-shape"),
-        *("click-test", "click-test-2", "click-widget"),
+        "click-color",
+        "click-shape",
+        "identify-shape",
+        "count-shape",
+        "click-test",
+        "click-test-2",
+        "click-widget",
     )
 )
-"""Pages that looking solves: what is to be clicked is known by its color, shape, place or letters,
-and a click is enough."""
+"""Pages for vision alone: color, shape, place or letters identify the target, and one click is
+enough."""
 SEEN_OOD = tuple(PAGES[name] for name in ("click-test-transfer", "click-shades"))
 
 
 def page_named(name: str) -> Page:
-    """Returns a page of the package; one that is not listed here is a family of its own."""
+    """Returns a page of the package; a page that is not listed here is its own family."""
     return PAGES.get(name) or Page(name, name, 1, "")

@@ -1,7 +1,7 @@
-"""Tasks that an adapter rewrote: another page of the family, other numbers, a hint or none.
+"""Tasks that an adapter rewrote: another page of the family, other numbers, with or without a hint.
 
-An answer is a few lines: `page: NAME`, `NUMBER: VALUE` for the numbers that the page has, and
-`hint: TEXT` (or `hint: none`). What is left out stays as the page has it.
+An answer is a few lines: `page: NAME`, `NUMBER: VALUE` for the page's numbers, and `hint: TEXT` (or
+`hint: none`). Omitted lines keep the page's own values.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class PageSetting:
 
 
 def family(page: Page) -> tuple[Page, ...]:
-    """Returns the pages that may take its place, itself first."""
+    """Returns the pages that may replace it, itself first."""
     return (page, *(each for each in PAGES.values() if each.family == page.family != each != page))
 
 
 def setting_in(answer: str, pages: Sequence[Page]) -> PageSetting:
-    """Returns the setting that the answer asks for; `pages`: those that it may name, the root's
-    first. Raises `InvalidTask` with the reason."""
+    """Returns the setting in the answer. `pages`: the allowed pages, the root's first. Raises
+    `InvalidTask` with the reason."""
     fields = _fields(answer)
     name = fields.pop("page", pages[0].name)
     allowed = {page.name: page for page in pages}

@@ -1,6 +1,6 @@
-"""The text that an agent reads of a page: one line an element, `role "text" [number] state`.
+"""The text form of a page for an agent: one line per element, `role "text" [number] state`.
 
-The number follows the text, so that a model that names an element goes on with its number.
+The number follows the text, so that a model that names an element continues with its number.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Element:
     number: int
     role: str
     text: str
-    """Its text; where it has none, its color and the words of its class."""
+    """Its text; an element without text has its color and the words of its class."""
     value: str | None = None
-    """The value of an element that can be filled in or chosen."""
+    """Value of an element that can be filled in or chosen."""
     options: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
 
@@ -76,11 +76,11 @@ def read(text: str) -> tuple[Element, ...]:
 
 
 def _value(text: str) -> str:
-    """Returns the text of a field with its spaces, which pages compare too."""
+    """Returns the text of a field with its spaces, because pages compare them too."""
     return re.sub(r"\s", " ", text.replace('"', "'"))
 
 
 def _unquoted(text: str) -> str:
-    """Returns the text on one line, without the mark that ends it; pages use both only to
-    decorate."""
+    """Returns the text on one line, without the quotation marks that end it; pages use both only as
+    decoration."""
     return " ".join(text.replace('"', "'").split())

@@ -1,7 +1,7 @@
-"""The elements behind screenshots: on which of them a click at a point falls, and where they are.
+"""The elements behind screenshots: the target of a click at a point, and their positions.
 
-Who only sees clicks at points, and experts know elements. The page itself is asked, in which an
-episode's actions are carried out again.
+A vision model clicks at points, and experts know elements. The page itself provides the mapping:
+the episode's actions are repeated on it.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from rlanything_miniwob.screen import text_of
 from rlanything_miniwob.tasks import spec_of_task
 
 GRAIN = 5
-"""The coordinates that an expert names are multiples of so many pixels where the element allows it:
-a small model has fewer numbers to learn."""
+"""The expert's coordinates are multiples of this many pixels if the element allows it: a small
+model has fewer numbers to learn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """An episode that was seen, as one that was read."""
+    """An episode of screenshots, converted to an episode of text."""
 
     steps: tuple[Step, ...]
-    """With the text of the screens, and clicks on elements in the place of those at points."""
+    """Steps with the screens as text, and clicks on elements instead of points."""
     episode: PageEpisode
     screen: str
     """The text of the screen after the last step."""
 
     def right(self, task: Task) -> str | None:
-        """Returns what an expert does next, on an element; None where it is lost."""
+        """Returns the expert's next action on an element, or None if it is lost."""
         return next(iter(right_actions(task, self.screen, self.steps)), None)
 
     def pointed(self, action: str | None) -> str | None:
-        """Returns a click on an element as one at a point of it, None where it has none; any other
-        action as it is."""
+        """Returns a click on an element as a click at one of its points, or None if it has none;
+        any other action unchanged."""
         parsed = None if action is None else parse_action(action)
         if not isinstance(parsed, Click):
             return action
@@ -48,8 +48,8 @@ class Replay:
 
 
 def replayed(browser: Browser, task: Task, steps: Sequence[Step]) -> Replay:
-    """Returns the episode whose steps are given, read. Raises `EpisodeError` where its page cannot
-    be started, or the browser dies."""
+    """Returns the given episode as text. Raises `EpisodeError` if its page cannot be started or the
+    browser dies."""
     episode, state = open_episode(browser, task.id, spec_of_task(task))
     read: list[Step] = []
     for step in steps:
@@ -67,7 +67,7 @@ def replayed(browser: Browser, task: Task, steps: Sequence[Step]) -> Replay:
 
 
 def _on_element(episode: PageEpisode, action: str) -> str:
-    """Returns a click at a point as one on the element there; all else as it is."""
+    """Returns a click at a point as a click on the element there; anything else unchanged."""
     parsed = parse_action(action)
     number = episode.element_at(parsed.x, parsed.y) if isinstance(parsed, ClickAt) else None
     return action if number is None else f"click [{number}]"

@@ -1,4 +1,4 @@
-"""Tasks: a page, a seed, parameters, and the sentence that the page then asks for."""
+"""Tasks: a page, a seed, parameters, and the resulting sentence with the page's request."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rlanything_miniwob.pages import OOD, TRAIN, Page, page_named, page_paramete
 from rlanything_miniwob.rewriting import PageSetting
 
 Splits = Mapping[str, tuple[Page, ...]]
-"""The pages of each."""
+"""Pages of each split."""
 
 
 def splits_of(pages: Sequence[Page], held_out: Sequence[Page]) -> Splits:
-    """Returns the splits. `tune`, `in_domain`: the pages of `train` with seeds of their own; `ood`:
-    those held out."""
+    """Returns the splits. `tune`, `in_domain`: the pages of `train` with their own seeds; `ood`:
+    the held-out pages."""
     shared = dict.fromkeys(("train", "tune", "in_domain"), tuple(pages))
     return {**shared, "ood": tuple(held_out)}
 
@@ -31,8 +31,8 @@ SPLITS = splits_of(TRAIN, OOD)
 def chosen_splits(
     splits: Splits, pages: Sequence[str] | None, held_out: Sequence[str] | None
 ) -> Splits:
-    """Returns the splits with other pages to train on, or to hold out; None keeps what `splits`
-    have. Raises `DomainError` for what no expert plays, and for a page on both sides."""
+    """Returns the splits with other training pages or other held-out pages; None keeps those of
+    `splits`. Raises `DomainError` for a page without an expert, and for a page on both sides."""
     train = splits["train"] if pages is None else _named("pages", pages)
     ood = splits["ood"] if held_out is None else _named("held_out", held_out)
     if both := [page.name for page in train if page in ood]:
@@ -56,8 +56,8 @@ def _named(option: str, names: Sequence[str]) -> tuple[Page, ...]:
 
 
 def episode_specs(split: str, count: int, seed: int, splits: Splits = SPLITS) -> list[EpisodeSpec]:
-    """Returns `count` episodes, every page of the split as often as the others. Raises
-    `DomainError` for an unknown split."""
+    """Returns `count` episodes, with every page of the split equally often. Raises `DomainError`
+    for an unknown split."""
     if split not in splits:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(splits)}")
     pages = dealt(splits[split], count, random.Random(derive(seed, "miniwob", split)))
@@ -68,7 +68,8 @@ def episode_specs(split: str, count: int, seed: int, splits: Splits = SPLITS) ->
 
 
 def make_task(task_id: str, spec: EpisodeSpec, utterance: str, hint: str = "") -> Task:
-    """Returns the task of an episode whose page asks for `utterance`; `hint`: empty for none."""
+    """Returns the task of an episode with the page's request `utterance`; `hint`: empty for
+    none."""
     data = {"start": asdict(spec), "utterance": utterance, "hint": hint}
     instruction = f"{utterance} Hint: {hint}" if hint else utterance
     return Task(task_id, instruction, spec.page, data)
@@ -80,12 +81,12 @@ def spec_of_task(task: Task) -> EpisodeSpec:
 
 
 def page_of(task: Task) -> Page:
-    """Returns the page that a task is about."""
+    """Returns the task's page."""
     return page_named(task.data["start"]["page"])
 
 
 def changed_spec(root: Task, setting: PageSetting) -> EpisodeSpec:
-    """Returns an episode of the root's seed with another setting."""
+    """Returns an episode with the root's seed and another setting."""
     spec = spec_of_task(root)
     parameters = page_parameters(setting.page, setting.values)
     return EpisodeSpec(setting.page.name, spec.seed, spec.mode, parameters)

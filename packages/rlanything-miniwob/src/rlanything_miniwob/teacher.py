@@ -1,7 +1,7 @@
 """Teaches the nano models of MiniWoB++ before the loop begins: examples for the three roles.
 
-The demonstrator knows the pages' experts and slips, so that there is something left for
-reinforcement learning to improve.
+The demonstrator uses the pages' experts and makes mistakes, so that reinforcement learning has
+something to improve.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from rlanything_miniwob.tasks import page_of
 from rlanything_nano.teaching import Demonstrator, StepPlan
 
 LOST = "nothing"
-"""The target of an action that has none."""
+"""Target of an action without one."""
 
 
 class MiniWobDemonstrator(Demonstrator):
-    """Acts like an expert; with probability `slip` takes another possible action."""
+    """Acts like an expert; with probability `slip` it takes another possible action."""
 
     def answer(self, episode: Episode, rng: random.Random) -> str:
         screen = episode.observation.text
@@ -43,7 +43,7 @@ class MiniWobDemonstrator(Demonstrator):
 
 
 def slip(elements: Sequence[Element], action: str, rng: random.Random) -> str:
-    """Returns another action: above all on another element of the same role."""
+    """Returns another action, preferably on another element of the same role."""
     if not elements:
         return "press Enter"
     meant = element_meant(elements, action)
@@ -56,8 +56,8 @@ def slip(elements: Sequence[Element], action: str, rng: random.Random) -> str:
 
 
 def target(screen: str, action: str | None) -> str:
-    """Returns the element that an action is about, as the screen has it: equal text is found by
-    looking back, which is the first thing a small model learns."""
+    """Returns the target element of an action, as the screen shows it. A small model first learns
+    to find equal text by looking back."""
     element = element_meant(read(screen), action or "")
     if element is None:
         return LOST
@@ -65,7 +65,7 @@ def target(screen: str, action: str | None) -> str:
 
 
 def element_meant(elements: Sequence[Element], action: str) -> Element | None:
-    """Returns the one of a screen's elements that an action names; None where it names none."""
+    """Returns the element that an action names, or None."""
     try:
         parsed = parse_action(action)
     except InvalidAction:
@@ -99,10 +99,10 @@ class MiniWobTeacher:
         return MiniWobDemonstrator(slip)
 
     def interchangeable(self) -> list[list[str]]:
-        return []  # the pages draw their words at random as it is
+        return []  # the pages already draw their words at random
 
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
-        """Names the target of an expert, on which the score depends."""
+        """Names the expert's target, which the score depends on."""
         wanted = self._wanted(task, steps, len(steps) - 1)
         said = "a right step" if score == 1 else "a wrong step"
         return f"{wanted} is next: {said}. \\boxed{{{score}}}"
@@ -113,13 +113,13 @@ class MiniWobTeacher:
         return f"It did not go on with {self._wanted(task, steps, at)}. It chose {chosen}."
 
     def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
-        """Proposes a later page of the family or a greater number as harder; an earlier page, a
+        """Proposes a later page of the family or a larger number as harder; an earlier page, a
         smaller number or a hint as easier."""
         options = _changes(page_of(root), direction, rng)
         return rng.choice(options) if options else None
 
     def _wanted(self, task: Task, steps: Sequence[Step], at: int) -> str:
-        """Returns the target of an expert at a step."""
+        """Returns the expert's target at a step."""
         screen = steps[at].observation
         right = right_actions(task, screen, steps[:at])
         return target(screen, right[0]) if right else LOST

@@ -1,4 +1,4 @@
-"""The domain of web pages that only looking solves."""
+"""The domain of web pages that need vision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlanything_nano.teaching import StepTeacher
 class MiniWobVision(MiniWob):
     """Pages of colors, shapes and places, from screenshots alone.
 
-    The options are those of `MiniWob`; `observe` is `image` unless another is given."""
+    The options are those of `MiniWob`; `observe` is `image` by default."""
 
     splits = splits_of(SEEN_TRAIN, SEEN_OOD)
     observed = "image"

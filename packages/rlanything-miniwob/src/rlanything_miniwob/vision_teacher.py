@@ -1,6 +1,6 @@
-"""Teaches the nano models that see: as `teacher` does, with points in the place of elements.
+"""Teaches the nano vision models: like `teacher`, with points instead of elements.
 
-Demonstrator and teacher ask the page where things are; the models have to find them in pixels.
+Demonstrator and teacher ask the page for positions; the models have to find them in pixels.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class MiniWobVisionDemonstrator(Demonstrator):
 
 
 def thought(task: Task, words: Sequence[str]) -> str:
-    """Returns what to look for: those of a thing's words that the task says, or, of a button, all:
-    which one is right may not be said."""
+    """Returns what to look for: the words of an element that the task mentions, or all words of a
+    button. It must not reveal which element is right."""
     said = set(re.findall(r"\w+", task.instruction))
     named = words if "button" in words else [word for word in words if word in said]
     return " ".join(["the", *(named or words[:1])])
 
 
 class MiniWobVisionTeacher(MiniWobTeacher):
-    """The teacher of the nano models for pages that only looking solves (a `StepTeacher`)."""
+    """The teacher of the nano vision models (a `StepTeacher`)."""
 
     plan = StepPlan(
         decoding="free",
@@ -82,8 +82,7 @@ class MiniWobVisionTeacher(MiniWobTeacher):
         return Browser()
 
     def scene(self, task: Task, rng: random.Random) -> SeenScene:
-        """Returns the page as it begins, and sentences that it could have asked (a
-        `SeeingTeacher`)."""
+        """Returns the initial page, and sentences that it could have asked (a `SeeingTeacher`)."""
         episode, state = open_episode(self._browser, task.id, spec_of_task(task))
         places = episode.places(GRAIN)
         things = {

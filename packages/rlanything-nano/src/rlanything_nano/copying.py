@@ -1,8 +1,8 @@
-"""Pretraining on copying: sequences of random tokens in which a string comes twice.
+"""Pretraining on copying: sequences of random tokens in which a string occurs twice.
 
-Reading a page is above all finding what the task names, letter by letter, and saying it again. A
-model this small learns that late and all at once (as induction heads, arXiv 2209.11895), and from
-random strings far sooner than from pages, of which only a few tokens ask for it.
+To read a page, a model mostly has to find what the task names, letter by letter, and repeat it. A
+model this small learns that late and abruptly (as induction heads, arXiv 2209.11895). It learns it
+much sooner from random strings than from pages, where only a few tokens require it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from rlanything_nano.tokenizer import MARKS
 from rlanything_nano.updates import run_updates
 
 SEQUENCES, TOKENS = 16, 48
-"""Sequences of an update, and tokens of a sequence."""
+"""Sequences per update, and tokens per sequence."""
 WARMUP = 60
-"""Updates with a rising learning rate."""
+"""Number of updates with a rising learning rate."""
 SPECIAL = len(MARKS)
 """The first token that is text."""
 
@@ -31,9 +31,9 @@ def pretrain_copying(
     seed: int,
     on_update: Callable[[int], None],
 ) -> float:
-    """Trains next-token prediction on sequences [16, 48] in which a string of 4 to 23 tokens comes
-    twice, amid others; returns the mean loss of predictable tokens, in nats, over the last tenth of
-    the updates. `on_update` is called with 1 after every update."""
+    """Trains next-token prediction on sequences [16, 48] in which a string of 4 to 23 tokens occurs
+    twice, among others. Returns the mean loss of predictable tokens, in nats, over the last tenth
+    of the updates. `on_update` is called with 1 after every update."""
     rng = np.random.default_rng(seed)
 
     def losses(update: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -49,8 +49,8 @@ def pretrain_copying(
 
 
 def sequences(vocabulary: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Returns token ids [16, 48] and a mask [16, 48] of those that follow from what came before:
-    the second occurrence of the string without its first token."""
+    """Returns token ids [16, 48] and a mask [16, 48] of the predictable tokens: the second
+    occurrence of the string without its first token."""
     length = int(rng.integers(4, TOKENS // 2))
     ids = rng.integers(SPECIAL, vocabulary, size=(SEQUENCES, TOKENS))
     again = np.zeros((SEQUENCES, TOKENS), dtype=bool)

@@ -1,7 +1,7 @@
-"""The teacher of a domain that brings none: examples from its own expert, oracle and rewrites.
+"""The default teacher of a domain: examples from its expert, oracle and rewrites.
 
-The policy learns from the expert, who slips and goes on from there; the judge to name what the
-expert would have done and to score by the oracle; the adapter from the domain's own `rewrites`.
+The policy learns from the expert, which slips and continues from there. The judge learns to name
+the expert's action and to score like the oracle, the adapter from the domain's `rewrites`.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ PLAN = StepPlan(
     layers=3,
     episodes=200,
 )
-"""For small games: every build takes minutes. The lengths are upper limits, for models that stop by
+"""Plan for small games: a build takes minutes. The lengths are upper limits; models stop by
 themselves."""
 LOOKED_AT = 64
-"""Tasks of the training split from which is seen what a domain offers."""
+"""Number of training tasks that are inspected for what a domain offers."""
 
 
 class ExpertTeacher:
-    """The teacher of any domain with an `expert` and an `oracle` (a `StepTeacher`). What it writes
-    may be overridden in a subclass that the domain's `nano_teacher` returns."""
+    """The teacher of any domain with an `expert` and an `oracle` (a `StepTeacher`). A subclass,
+    returned by the domain's `nano_teacher`, may override its texts."""
 
     def __init__(self, name: str, domain: Domain, plan: StepPlan = PLAN) -> None:
-        """`name`: the domain's, for messages. Raises `DomainError`, in one line, for a domain that
-        lacks expert or oracle."""
+        """`name`: the domain's, for messages. Raises `DomainError`, in one line, for a domain
+        without expert or oracle."""
         self._domain = domain
         self._tasks = tuple(domain.tasks("train", LOOKED_AT, plan.seed))
         answers = [domain.expert(task, ()) for task in self._tasks]
@@ -69,7 +69,7 @@ class ExpertTeacher:
 
     @property
     def rewrites(self) -> bool:
-        """Whether the domain has anything to teach an adapter."""
+        """Whether the domain has rewrites to teach an adapter."""
         return isinstance(self._domain, RewritableDomain)
 
     def demonstrator(self, slip: float) -> Demonstrator:
@@ -79,17 +79,18 @@ class ExpertTeacher:
         return []
 
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
-        """Names what the expert does here and what was done, on which the score depends."""
+        """Names the expert's action and the actual action, which the score depends on."""
         wanted = self._wanted(task, steps[:-1])
         return f"{wanted}; done: {steps[-1].action or 'nothing'}. \\boxed{{{score}}}"
 
     def critic(self, task: Task, steps: Sequence[Step], rejected: Sequence[int]) -> str:
         at = rejected[0] if rejected else len(steps) - 1
-        wanted, done = self._wanted(task, steps[:at]), steps[at].action or "nothing"
+        wanted = self._wanted(task, steps[:at])
+        done = steps[at].action or "nothing"
         return f"Step {at + 1} was {done}. Right was {wanted}."
 
     def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
-        """Proposes one of the domain's rewrites, of those that it accepts itself."""
+        """Proposes one of the domain's rewrites that the domain itself accepts."""
         if not isinstance(self._domain, RewritableDomain):
             return None
         answers = [
@@ -111,19 +112,21 @@ class ExpertTeacher:
 
 
 class ExpertDemonstrator(Demonstrator):
-    """Answers like the domain's expert; when it slips it keeps the thought and takes any possible
-    action, or answers as for another task where none are listed."""
+    """Answers like the domain's expert. When it slips, it keeps the thought and takes any possible
+    action; if none are listed, it uses an answer to another task."""
 
     def __init__(self, domain: Domain, answers: Sequence[str], slip: float) -> None:
-        """`answers`: the expert's first ones to other tasks."""
+        """`answers`: the expert's first answers to other tasks."""
         super().__init__(slip)
-        self._domain, self._answers = domain, answers
+        self._domain = domain
+        self._answers = answers
 
     def answer(self, episode: Episode, rng: random.Random) -> str:
         right = self._domain.expert(episode.task, episode.steps)
         if right is not None and rng.random() >= self._slip:
             return right
-        choices, marker = episode.observation.choices, self._domain.action_marker
+        choices = episode.observation.choices
+        marker = self._domain.action_marker
         if not choices:
             return rng.choice(self._answers)
         thought = (right or "").rpartition(marker)[0].strip()

@@ -1,10 +1,10 @@
-"""Drills that teach a model to look, before it learns from anything that is asked of it.
+"""Drills that teach a model to look, before it learns any task.
 
-Who is to find the red circle must at once see what is red and round, tell where it is, and attend
-to what is named; a tiny model that is only told whether it found it learns none of the three. So a
-thing is first put into the decoder's own words: the sum of the embeddings of what it is called and,
-each through a matrix of its own, of its coordinates. The decoder learns to read lists of such
-things (`pretrain_reading`), and the tower to write what lies on a screenshot (`pretrain_tower`).
+To find the red circle, a model must see what is red and round, say where it is, and attend to what
+is named, all at once. A tiny model that only gets the final answer learns none of the three. So
+each thing is first encoded in the decoder's own vocabulary: the sum of the embeddings of its words
+and of its coordinates, each through its own matrix. The decoder learns to read lists of such things
+(`pretrain_reading`), and the tower to produce them from a screenshot (`pretrain_tower`).
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ from rlanything_nano.updates import decaying_rates, run_updates
 
 LEARNING_RATE = 2e-3
 DIRECT = 0.4
-"""Share of the updates of reading in which a point follows the words at once."""
+"""Share of the reading updates in which a point follows the words directly."""
 LISTS, MOST_THINGS = 64, 12
-"""Lists of an update of reading, and the things of the longest."""
+"""Lists per reading update, and number of things in the longest list."""
 EMPTY, NOISE = 20, 0.3
-"""Places of a list without a thing, and what is unsure in it (in standard deviations): a tower
-writes nothing in most places, and nowhere exactly."""
+"""Empty places in a list, and standard deviation of the noise: a tower writes nothing in most
+places, and is exact nowhere."""
 QUESTIONS = 8
-"""Things that are asked for after a list."""
+"""Number of things asked about after a list."""
 SCREENS = 16
-"""Screenshots of an update of the tower."""
+"""Screenshots per tower update."""
 GRAIN = 5
-"""Coordinates that are multiples of so many pixels have tokens of their own."""
+"""Coordinates that are multiples of this many pixels have their own tokens."""
 SHARE = 0.3
-"""The part of a patch, or of itself, with which a thing must lie in a patch to be told by it."""
+"""Smallest share of a patch, or of the thing itself, that must overlap for the patch to encode the
+thing."""
 FURTHEST = 40
-"""Positions that questions may lie behind a list, beyond its own: as many as prompts have words."""
+"""Largest extra distance in positions between a list and its questions: as long as prompts."""
 
 
 def told_texts(scenes: Sequence[SeenScene]) -> list[str]:
-    """Returns what is said of the scenes' things, for a tokenizer: often enough that every word and
-    coordinate becomes one token."""
+    """Returns the texts about the scenes' things, for a tokenizer: repeated often enough that every
+    word and coordinate becomes one token."""
     things = [thing for scene in scenes for thing in scene.things]
     words = sorted({word for thing in things for word in thing.words})
     coordinates = sorted({each for thing in things for each in thing.point if each % GRAIN == 0})
@@ -60,12 +61,12 @@ def told_texts(scenes: Sequence[SeenScene]) -> list[str]:
 def drawn_scenes(
     teacher: SeeingTeacher, domain: Domain, plan: StepPlan, progress: Progress
 ) -> list[SeenScene]:
-    """Returns the screens on which a model that sees learns to look."""
+    """Returns the screens on which a vision model learns to look."""
     tasks = domain.tasks("train", plan.scenes, derive(plan.seed, "scenes")) if plan.scenes else ()
     rng = random.Random(derive(plan.seed, "asked"))
     scenes: list[SeenScene] = []
     with progress.phase("scenes", len(tasks), "scenes") as advance:
-        # Page by page: the browser opens every page once.
+        # In the order of pages: the browser opens every page once.
         for task in sorted(tasks, key=lambda task: task.kind):
             scenes.append(teacher.scene(task, rng))
             advance(1)
@@ -79,10 +80,11 @@ def pretrain_looking(
     plan: StepPlan,
     progress: Progress,
 ) -> None:
-    """Teaches a model to look, by both drills; without scenes nothing."""
+    """Teaches a model to look, by both drills; does nothing without scenes."""
     if not scenes:
         return
-    code, seed = ThingCode(model), derive(plan.seed, "looking")
+    code = ThingCode(model)
+    seed = derive(plan.seed, "looking")
     things = [code.told(thing) for scene in scenes for thing in scene.things]
     link = model.encode(teacher.link)
     with progress.phase("reading", plan.reading_updates, "updates") as advance:
@@ -103,29 +105,29 @@ class Told:
     across: int
     down: int
     cell: tuple[int, int]
-    """The row and column of the patch in which its point lies."""
+    """Row and column of the patch that contains its point."""
 
 
 class ThingCode(nn.Module):
-    """The vectors as which things are told."""
+    """The vectors that encode things."""
 
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
-        self._model = (model,)  # in a tuple, so that it is no part of this module
+        self._model = (model,)  # in a tuple, so that it is not registered as a submodule
         embedded: Any = model.network.get_input_embeddings()
         hidden: int = embedded.embedding_dim
         self.across = nn.Linear(hidden, hidden, bias=False)
         self.down = nn.Linear(hidden, hidden, bias=False)
         self.nothing = nn.Parameter(torch.randn(hidden) / 4)
-        """[hidden], what is told where there is no thing; not zeros, which normalization would make
-        anything of."""
+        """[hidden], the encoding of an empty place; not zeros, because normalization would amplify
+        them arbitrarily."""
         self._numbers = {
             number: ids[0] for number in range(256) if len(ids := model.encode(f" {number}")) == 1
         }
 
     def told(self, thing: SeenThing) -> Told:
-        """Returns a thing as token ids. Words that are no single token are left out, and
-        coordinates that are none become those next to them."""
+        """Returns a thing as token ids. Words that are not single tokens are omitted; such
+        coordinates are replaced by the nearest ones that are."""
         spelled = [self._model[0].encode(f" {word}") for word in thing.words]
         x, y = thing.point
         return Told(
@@ -163,9 +165,10 @@ def pretrain_reading(
     seed: int,
     on_update: Callable[[int], None],
 ) -> float:
-    """Trains the decoder, and the code, to name the point of one of some things after two words of
-    it; `link`: the tokens that later stand between the words and the point. Lists get longer: who
-    is shown one thing learns to say where it is, which comes before telling it from others.
+    """Trains the decoder, and the code, to name the point of a thing in a list after two of its
+    words. `link`: the tokens that later stand between the words and the point. Lists get longer:
+    with a single thing a model learns to say where it is, before it must distinguish it from
+    others.
 
     Returns the mean loss per coordinate, in nats, over the last tenth of the updates. `on_update`
     is called with 1 after every update."""
@@ -192,7 +195,7 @@ def _reading_loss(
     link: Sequence[int],
     rng: random.Random,
 ) -> Tensor:
-    """Returns the mean cross-entropy (scalar) of the coordinates that are asked for."""
+    """Returns the mean cross-entropy (scalar) of the requested coordinates."""
     count = len(lists[0])
     ids = torch.tensor([question_tokens(things, link, rng) for things in lists])
     vectors = code([thing for things in lists for thing in things]).unflatten(0, (len(lists), -1))
@@ -211,8 +214,8 @@ def _reading_loss(
 
 
 def question_tokens(things: Sequence[Told], link: Sequence[int], rng: random.Random) -> list[int]:
-    """Returns the tokens of `QUESTIONS` questions with their answers, each two words, the link and
-    two coordinates."""
+    """Returns the tokens of `QUESTIONS` questions with their answers, each with two words, the link
+    and two coordinates."""
     tokens: list[int] = []
     words: tuple[int, ...] = ()
     fitting: list[Told] = []
@@ -229,8 +232,8 @@ def question_tokens(things: Sequence[Told], link: Sequence[int], rng: random.Ran
 
 
 def _places(lists: Sequence[Sequence[Told]], tokens: int, rng: random.Random) -> Tensor:
-    """Returns positions [3, lists, EMPTY + things + tokens] as those of an image and the text after
-    it."""
+    """Returns positions [3, lists, EMPTY + things + tokens], laid out like an image followed by
+    text."""
     shown = [thing.cell for things in lists for thing in things]
     cells = torch.tensor(
         [
@@ -251,10 +254,9 @@ def pretrain_tower(
     seed: int,
     on_update: Callable[[int], None],
 ) -> float:
-    """Trains the tower to write, in the token of every patch, the thing that lies there, and
-    nothing where there is none. Returns the mean squared error of things, as a share of their
-    variance, over the last tenth of the updates. `on_update` is called with 1 after every
-    update."""
+    """Trains the tower to write, in the token of every patch, the thing that covers it, or nothing.
+    Returns the mean squared error of things, as a share of their variance, over the last tenth of
+    the updates. `on_update` is called with 1 after every update."""
     sight = model.sight
     body: Any = model.network.base_model
     assert sight is not None
@@ -294,15 +296,15 @@ def _told_there(vectors: Tensor, nothing: Tensor, there: np.ndarray) -> Tensor:
 
 
 def _shares(there: np.ndarray) -> np.ndarray:
-    """Returns the weights [patches] of the things [patches] there: small ones count as much as
-    large ones, and nothing not at all."""
+    """Returns the weights [patches] of the things [patches] there: small things count as much as
+    large ones, empty patches do not count."""
     _, which, counts = np.unique(there, return_inverse=True, return_counts=True)
     return np.where(there >= 0, 1 / counts[which], 0.0).astype(np.float32)
 
 
 def _things_there(scene: SeenScene, grid: tuple[int, int]) -> np.ndarray:
     """Returns for every patch of a grid (rows, columns) the number of the thing that covers most of
-    it; -1: none covers enough."""
+    it; -1 if none covers enough."""
     best, there = np.full(grid, 0.0), np.full(grid, -1)
     for number, thing in enumerate(scene.things):
         left, top, right, bottom = thing.box
@@ -315,6 +317,6 @@ def _things_there(scene: SeenScene, grid: tuple[int, int]) -> np.ndarray:
 
 
 def _overlap(start: float, end: float, patches: int) -> np.ndarray:
-    """Returns how many pixels from `start` to `end` lie in each patch [patches]."""
+    """Returns how many pixels from `start` to `end` are in each patch [patches]."""
     edges = np.arange(patches) * PATCH
     return np.clip(np.minimum(end, edges + PATCH) - np.maximum(start, edges), 0, None)

@@ -1,10 +1,12 @@
-"""The parts common to all builds: a nano model's architecture, training, saving and card."""
+"""The common parts of all builds: architecture, training, saving and card of a nano model."""
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, get_args
@@ -12,6 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 import torch
 from transformers import SeedOssConfig, SeedOssForCausalLM
 
+from rlanything.cluster.models import prepare_torch
 from rlanything.domains.base import DomainError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.progress import Progress
@@ -24,7 +27,7 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 class BuildPlan(Protocol):
-    """The fields that every plan has; a plan is a dataclass."""
+    """Fields that every plan has; a plan is a dataclass."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -44,7 +47,7 @@ class Shape:
     heads: int
 
     def settings(self, tokenizer: Any) -> dict[str, Any]:
-        """Returns the part of a decoder's configuration that is the same in all nano models."""
+        """Returns the part of a decoder's configuration that all nano models share."""
         return {
             "vocab_size": len(tokenizer),
             "hidden_size": self.hidden,
@@ -63,8 +66,8 @@ class Shape:
 def new_model(shape: Shape, tokenizer: Any, seed: int) -> LanguageModel:
     """Returns an untrained model."""
     torch.manual_seed(seed)
-    # Llama's layers with biases on queries, keys and values. Of the architectures like it, this
-    # is one for which AutoTokenizer opens the tokenizer that lies beside the weights.
+    # Llama's layers with biases on queries, keys and values. Among such architectures,
+    # AutoTokenizer opens the tokenizer next to the weights for this one.
     config = SeedOssConfig(
         **shape.settings(tokenizer),
         attention_bias=True,
@@ -103,8 +106,8 @@ def teach(
     progress: Progress,
     rehearsed: Callable[[], Sequence[SFTBatch]] | None = None,
 ) -> None:
-    """Trains a model on groups of samples, and in every update on what is `rehearsed`, and logs how
-    it went; `name` says what is taught. Raises `DomainError` where there are no samples."""
+    """Trains a model on groups of samples, plus the `rehearsed` drills in every update, and logs
+    the progress. `name`: what is taught. Raises `DomainError` if there are no samples."""
     batches: list[SFTBatch] = list(make_batches(examples, model))
     if not batches:
         raise DomainError(f"the {name} has nothing to learn from: plan for more games")
@@ -116,8 +119,8 @@ def teach(
 
 
 def save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
-    """Saves a model in half the size. It keeps the rounded weights: the shipped model is
-    measured."""
+    """Saves a model in half the size. The model keeps the rounded weights, so that measurements are
+    of the shipped model."""
     weights = {name: value.to(torch.bfloat16) for name, value in model.network.state_dict().items()}
     model.network.save_pretrained(folder, state_dict=dict(weights))
     model.tokenizer.save_pretrained(folder)
@@ -128,8 +131,8 @@ def save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
 
 
 def roles_named(names: Sequence[str], out: Path) -> tuple[RoleName, ...]:
-    """Returns the roles to build, in order; all of them where `names` is empty. Raises
-    `DomainError` for an unknown role, and where `out` lacks the models that are not built anew."""
+    """Returns the roles to build, in order; all of them if `names` is empty. Raises `DomainError`
+    for an unknown role, and if `out` lacks the models that are not built again."""
     named: tuple[RoleName, ...] = tuple([role for role in ROLES if not names or role in names])
     unknown = sorted(set(names) - set(ROLES))
     if unknown:
@@ -139,16 +142,19 @@ def roles_named(names: Sequence[str], out: Path) -> tuple[RoleName, ...]:
     return named
 
 
-def earlier_measurements(out: Path, roles: Sequence[RoleName]) -> dict[str, Any]:
-    """Returns the measurements on the card in `out`; empty if all models are made anew, or none are
-    there. Its minutes are those of the whole build."""
-    if set(roles) >= set(ROLES) or not (out / "card.json").exists():
-        return {}
-    return json.loads((out / "card.json").read_text(encoding="utf-8"))["measured"]
-
-
-def write_card(out: Path, plan: BuildPlan, measured: dict[str, Any]) -> None:
-    """Writes `card.json`: the command that makes the models, the plan, and the measurements."""
+@contextmanager
+def measurements(plan: BuildPlan, out: Path, roles: Sequence[RoleName]) -> Iterator[dict[str, Any]]:
+    """Yields the measurements on the card in `out`, to complete during a build of these roles; they
+    are empty if all models are new, or there is no card. Then writes `card.json`: the command that
+    makes the models, the plan, and the measurements, with the minutes of the whole build."""
+    prepare_torch(0)
+    begun = time.perf_counter()
+    card = out / "card.json"
+    measured: dict[str, Any] = {}
+    if not set(roles) >= set(ROLES) and card.exists():
+        measured = json.loads(card.read_text(encoding="utf-8"))["measured"]
+    yield measured
+    measured.setdefault("minutes", (time.perf_counter() - begun) / 60)
     command = f"rlanything nano build --domain {plan.domain} --seed {plan.seed}"
-    card = {"command": command, "plan": asdict(plan), "measured": measured}
-    (out / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    content = {"command": command, "plan": asdict(plan), "measured": measured}
+    card.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

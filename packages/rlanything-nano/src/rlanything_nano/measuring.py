@@ -26,8 +26,8 @@ from rlanything_nano.making import DIRECTIONS
 
 
 def fresh_tasks(domain: Domain, split: str, count: int, seed: int) -> tuple[str, Sequence[Task]]:
-    """Returns the split that was asked for with tasks of it. A domain without `tune` is measured on
-    its training split, drawn anew; one without `ood` not at all: no tasks."""
+    """Returns the name of a split with tasks of it. A domain without `tune` is measured on new
+    tasks of its training split. A domain without `ood` gets no tasks for it."""
     try:
         return split, domain.tasks(split, count, seed)
     except DomainError:
@@ -35,8 +35,7 @@ def fresh_tasks(domain: Domain, split: str, count: int, seed: int) -> tuple[str,
 
 
 class BlankBook(ImageBook):
-    """A book whose images are all white: what a model does that sees them, it does without
-    looking."""
+    """A book whose images are all white, to measure what a vision model does without looking."""
 
     def __init__(self, book: ImageBook) -> None:
         super().__init__()
@@ -47,7 +46,7 @@ class BlankBook(ImageBook):
 
 
 def blindfolded(model: LanguageModel) -> LanguageModel:
-    """Returns a copy of a model that sees, to which all images are blank."""
+    """Returns a copy of a vision model to which all images are blank."""
     blind = copy.deepcopy(model)
     assert model.sight is not None
     assert blind.sight is not None
@@ -67,7 +66,7 @@ def measure_policy(
     parallel_episodes: int = 128,
     lockstep: bool = True,
 ) -> dict[str, Any]:
-    """Returns success with its 95% interval, by split and temperature."""
+    """Returns the success rate with its 95% interval, by split and temperature."""
     measured: dict[str, Any] = {}
     for wanted, temperature in (("tune", 1.0), ("tune", 0.5), ("ood", 1.0)):
         split, tasks = fresh_tasks(domain, wanted, episodes, derive(seed, "measure"))
@@ -91,7 +90,7 @@ def measure_policy(
 
 
 def sample_critics(critics: Sequence[str], rng: random.Random) -> tuple[str, ...]:
-    """Returns none, one or two of the critics: as many as the adapter is shown in the loop."""
+    """Returns none, one or two of the critics: as many as the adapter sees in the loop."""
     return tuple(rng.sample(critics, min(rng.randint(0, 2), len(critics))))
 
 
@@ -105,7 +104,7 @@ def measure_adapter(
     seed: int,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Returns the share of single answers that are valid candidates, both directions for every
+    """Returns the share of single answers that are valid candidates, in both directions for every
     root."""
     rng = random.Random(derive(seed, "critics shown"))
     pairs: list[tuple[Task, Direction]] = [

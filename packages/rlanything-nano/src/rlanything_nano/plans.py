@@ -27,11 +27,11 @@ def build(
     roles: Sequence[RoleName] = ROLES,
 ) -> dict[str, Any]:
     """Builds the nano models of a domain (a registered name or `module:Class`) in the folder `out`
-    and returns what was measured.
+    and returns the measurements.
 
-    `roles`: those to make; the others are read from the folder. Raises `PluginError` for an unknown
-    domain and `DomainError` for one that has neither a teacher nor an expert and an oracle, or for
-    a folder that cannot be made."""
+    `roles`: roles to build; the others are read from the folder. Raises `PluginError` for an
+    unknown domain. Raises `DomainError` for a domain without a teacher that also lacks an expert or
+    an oracle, and for a folder that cannot be created."""
     teacher = teacher_of(domain)
     try:  # before an hour's work
         out.mkdir(parents=True, exist_ok=True)
@@ -49,8 +49,8 @@ def build(
 
 
 def teacher_of(domain: str) -> StepTeacher | UnitTestTeacher:
-    """Returns the teacher that a domain class brings; where it brings none, one that teaches from
-    its expert and oracle. Raises as `build` does."""
+    """Returns the teacher of a domain class; without one, a teacher that uses its expert and
+    oracle. Raises the same errors as `build`."""
     domain_class = load_plugin("domain", domain)
     if not isinstance(domain_class, TaughtDomain):
         made = load_domain(domain, {})
@@ -74,7 +74,7 @@ def teacher_of(domain: str) -> StepTeacher | UnitTestTeacher:
 def _teachable(
     teacher: StepTeacher, domain: str, roles: Sequence[RoleName], progress: Progress
 ) -> Sequence[RoleName]:
-    """Returns the roles that the teacher has examples for, and says which it has none for."""
+    """Returns the roles for which the teacher has examples, and reports the others."""
     if "adapter" not in roles or not isinstance(teacher, ExpertTeacher) or teacher.rewrites:
         return roles
     remedy = "give it rewrites(root, direction), or train with curriculum.adapt_tasks=false"
@@ -85,7 +85,7 @@ def _teachable(
 
 
 def recipe_sections(plan: StepPlan, out: Path) -> list[str]:
-    """Returns the sections with which a recipe uses the models in `out`, as YAML, a line each."""
+    """Returns the recipe sections that use the models in `out`, as lines of YAML."""
     settings = {
         "policy": f"decoding: {plan.decoding}, max_tokens: {plan.response_tokens}"
         + (f", thought_tokens: {plan.thought_tokens}" if plan.decoding == "choices" else ""),

@@ -1,9 +1,9 @@
-"""Drills that go on while a model learns to answer.
+"""Drills that continue while a model learns to answer.
 
-Answers alone make a tiny model forget how to look: where a page usually has its things is learned
-sooner than which thing is meant. So one that sees is asked for points of named things all the time,
-as in `looking.pretrain_reading`, of real screenshots instead of lists; and one that has learned to
-find a task's names goes on with its exercises.
+Trained on answers alone, a tiny model forgets how to look: it learns the usual places of things
+sooner than their meaning. So a vision model keeps answering where named things are, as in
+`looking.pretrain_reading`, on real screenshots instead of lists. A model that has learned to find a
+task's names continues its exercises.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from rlanything_nano.teaching import SeenScene
 from rlanything_nano.tokenizer import IMAGE_MARKS
 
 SCREENSHOTS = 4
-"""Screenshots of an update."""
+"""Screenshots per update."""
 
 
 class Drill:
-    """Exercises drawn at random, in other words every time."""
+    """Randomly drawn exercises, worded differently every time."""
 
     def __init__(self, exercises: Sequence[SFTBatch], renaming: Renaming, seed: int) -> None:
-        self._exercises, self._renaming = exercises, renaming
+        self._exercises = exercises
+        self._renaming = renaming
         self._rng = np.random.default_rng(seed)
 
     def draw(self) -> list[SFTBatch]:
@@ -40,18 +41,20 @@ class Drill:
 
 
 class Rehearsal:
-    """Questions for points of named things, about screenshots drawn at random."""
+    """Questions about the points of named things, on randomly drawn screenshots."""
 
     def __init__(
         self, model: LanguageModel, scenes: Sequence[SeenScene], link: str, seed: int
     ) -> None:
-        """`link`: what stands between the words for a thing and its point. The model's book keeps
-        the screenshots. Other models may rehearse too, if they share its tokenizer and its book."""
+        """`link`: text between the words for a thing and its point. The model's book keeps the
+        screenshots. Other models may rehearse too if they share its tokenizer and its book."""
         assert model.sight is not None
-        self._sight, self._link = model.sight, model.encode(link)
+        self._sight = model.sight
+        self._link = model.encode(link)
         tokenizer: Any = model.tokenizer
         self._start, self._end = tokenizer.convert_tokens_to_ids([*IMAGE_MARKS[2:]])
-        code, book = ThingCode(model), model.sight.book
+        code = ThingCode(model)
+        book = model.sight.book
         told = [[code.told(thing) for thing in scene.things] for scene in scenes]
         self._scenes = [
             (book.add(scene.image.data), called)
@@ -61,7 +64,7 @@ class Rehearsal:
         self._rng = random.Random(seed)
 
     def draw(self) -> list[SFTBatch]:
-        """Returns the questions of the next update, a batch for each screenshot."""
+        """Returns the questions of the next update, one batch per screenshot."""
         count = min(SCREENSHOTS, len(self._scenes))
         return [self._asked(*scene) for scene in self._rng.sample(self._scenes, count)]
 
@@ -69,7 +72,7 @@ class Rehearsal:
         asked = question_tokens(things, self._link, self._rng)
         ids = np.array([self._start, *self._sight.virtual(name), self._end, *asked])
         places = self._sight.positions(ids).astype(np.int32)
-        # Before what is asked for there are more or fewer words in a prompt.
+        # The number of words before the question varies between prompts.
         places[:, -len(asked) :] += self._rng.randint(0, FURTHEST)
         wanted = np.arange(len(ids) - len(asked), len(ids)).reshape(QUESTIONS, -1)[:, -2:].ravel()
         ends = np.full(len(ids), len(ids), dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Supervised samples, from what demonstrators and teachers say, and the text they consist of."""
+"""Supervised samples from demonstrators and teachers, and the text that they contain."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from rlanything_nano.teaching import Exercise, SeenScene, StepTeacher
 def texts_read(
     domain: Domain, teacher: StepTeacher, demonstrations: Sequence[Trajectory], seed: int
 ) -> list[str]:
-    """Returns text of every kind the models will read or write, for the tokenizer."""
+    """Returns every kind of text that the models will read or write, for the tokenizer."""
     rng = random.Random(seed)
     words = [word for group in teacher.interchangeable() for word in group]
-    # Often enough that every word becomes one token.
+    # Repeated often enough that every word becomes one token.
     texts = [f"{word} {word}" for word in words] * 50
     for t in demonstrations[:: max(1, len(demonstrations) // 1200)]:
         last = t.steps[-1].next_observation
@@ -46,17 +46,18 @@ def texts_read(
 
 
 class SampleWriter:
-    """Writes the answers that a model of this tokenizer should give, as samples."""
+    """Writes the right answers of a model with this tokenizer as samples."""
 
     def __init__(self, model: LanguageModel, domain: Domain, screenshots: int = 0) -> None:
-        """`screenshots`: how many of the latest the policy is shown; none: nor is the judge."""
+        """`screenshots`: number of latest screenshots that the policy sees; with 0 the judge sees
+        none either."""
         self._model = model
         self._domain = domain
         self._screenshots = screenshots
         self._chat = Chat(model)
 
     def demonstration(self, trajectory: Trajectory) -> list[Sample]:
-        """Returns one sample a step: the demonstrator's response in its place in the chat."""
+        """Returns one sample per step: the demonstrator's response at its place in the chat."""
         samples: list[Sample] = []
         prompt: Prompt | None = None
         for i, step in enumerate(trajectory.steps):
@@ -85,14 +86,15 @@ class SampleWriter:
         return samples
 
     def judgement(self, source: str, task: Task, steps: Sequence[Step], text: str) -> Sample:
-        """Returns the sample in which `text` judges the last of the steps; `source` is its id."""
+        """Returns the sample in which `text` judges the last of the steps; `source`: the sample's
+        id."""
         messages = self._domain.judge_prompt(task, steps)
         if self._screenshots:
             messages = before_judging(messages, steps[-1])
         return self.answer(source, messages, text)
 
     def exercise(self, exercise: Exercise) -> Sample:
-        """Returns the sample of a step whose screen is not shown."""
+        """Returns the sample of a step without a screen."""
         messages = self._domain.policy_prompt(exercise.task, exercise.steps, "")
         return self.answer(exercise.task.id, messages, exercise.response)
 
@@ -117,7 +119,7 @@ class SampleWriter:
         return samples
 
     def answer(self, source: str, messages: Messages, text: str) -> Sample:
-        """Returns the sample in which `text` answers `messages`; `source` is its id."""
+        """Returns the sample in which `text` answers `messages`; `source`: the sample's id."""
         return self._sample(source, self._chat.prompt(messages).ids, text)
 
     def _sample(self, source: str, prompt_ids: tuple[int, ...], text: str) -> Sample:

@@ -1,4 +1,4 @@
-"""A nano model that sees: a Qwen3-VL of a million parameters, from scratch."""
+"""A nano vision model: a Qwen3-VL of a million parameters, trained from scratch."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from rlanything_nano.making import Shape
 from rlanything_nano.tokenizer import IMAGE_MARKS
 
 PATCH = 16
-"""Pixels of a screenshot, across and down, that become one token."""
+"""Width and height in pixels of the part of a screenshot that becomes one token."""
 MOST_PATCHES = 1024
 WIDER_EMBEDDINGS, WIDER_LAYERS, WIDER_PLACES = 5.0, 3.0, 25.0
-"""Factors of the first weights; transformers' have a standard deviation of 0.02."""
+"""Factors on the initial weights; transformers uses a standard deviation of 0.02."""
 TOWER: dict[str, Any] = {
     "depth": 3,
     "hidden_size": 96,
@@ -32,7 +32,7 @@ TOWER: dict[str, Any] = {
     "patch_size": PATCH,
     "spatial_merge_size": 1,
     "temporal_patch_size": 2,
-    # Where a patch lies is what a click needs; it is learned here, and relative in the decoder.
+    # A click needs the position of a patch; it is learned here, and relative in the decoder.
     "num_position_embeddings": 256,
     "deepstack_visual_indexes": [],
 }
@@ -41,7 +41,7 @@ TOWER: dict[str, Any] = {
 def new_seeing_model(
     shape: Shape, tokenizer: Any, seed: int, images: Sequence[Path]
 ) -> LanguageModel:
-    """Returns an untrained model; `images`: the folders in which it looks for screenshots."""
+    """Returns an untrained model; `images`: the folders with its screenshots."""
     torch.manual_seed(seed)
     image, video, start, end = tokenizer.convert_tokens_to_ids([*IMAGE_MARKS])
     head = shape.hidden // shape.heads
@@ -78,8 +78,9 @@ def new_seeing_model(
 
 @torch.no_grad()
 def _widen(network: Qwen3VLForConditionalGeneration) -> None:
-    """Makes the weights larger that transformers begins as suits models a hundred times as wide:
-    layers this narrow would hardly add to what they are given, and places hardly differ."""
+    """Enlarges the initial weights, which transformers scales for models a hundred times as wide.
+    Otherwise layers this narrow would add little to their input, and positions would hardly
+    differ."""
     for name, weights in network.model.language_model.named_parameters():
         if weights.dim() > 1:
             weights.mul_(WIDER_EMBEDDINGS if name.startswith("embed_tokens") else WIDER_LAYERS)

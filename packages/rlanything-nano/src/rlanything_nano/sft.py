@@ -1,4 +1,4 @@
-"""Supervised fine-tuning (SFT) on packs: the cross-entropy of responses, prompts shared."""
+"""Supervised fine-tuning (SFT) on packs: the cross-entropy of responses with shared prompts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SFTBatch:
     nodes: np.ndarray
     """[targets], the nodes whose hidden states predict."""
     tokens: np.ndarray
-    """[targets], the tokens that they should predict."""
+    """[targets], the tokens to predict."""
 
     @classmethod
     def from_pack(cls, part: Pack, model: LanguageModel) -> SFTBatch:
@@ -49,18 +49,18 @@ class SFTBatch:
 
 
 def make_batches(groups: Iterable[Sequence[Sample]], model: LanguageModel) -> Iterator[SFTBatch]:
-    """Yields batches in which the samples of a group (an episode, say) share prefixes; groups are
-    kept apart."""
+    """Yields batches in which the samples of a group, such as an episode, share prefixes; groups
+    stay separate."""
     for samples in groups:
         for part in pack(samples, MAX_BATCH_TOKENS):
             yield SFTBatch.from_pack(part, model)
 
 
 class Renaming:
-    """Swaps interchangeable words, so that a model learns to read them rather than to guess.
+    """Swaps interchangeable words, so that a model learns to read them instead of guessing.
 
-    A batch in which every mug is called a vase teaches the same skill. `groups` hold the token ids
-    of interchangeable words."""
+    A batch in which every mug is called a vase teaches the same skill. `groups`: token ids of
+    interchangeable words."""
 
     def __init__(self, groups: Sequence[Sequence[int]], vocabulary: int) -> None:
         self._groups = [np.array(group, dtype=np.int32) for group in groups]
@@ -84,9 +84,10 @@ def train_epochs(
     on_batches: Callable[[int], None],
     rehearsed: Callable[[], Sequence[SFTBatch]] | None = None,
 ) -> float:
-    """Trains with warm-up and cosine decay; returns the mean loss per token, in nats, over the last
-    tenth of the updates. `on_batches` is called with the number of batches of every update;
-    `rehearsed` gives more batches for each, whose mean loss counts as much and is not returned."""
+    """Trains with warm-up and cosine decay. Returns the mean loss per token, in nats, over the last
+    tenth of the updates. `on_batches` is called with the number of batches of every update.
+    `rehearsed` returns additional batches for each update; their mean loss has the same weight but
+    is not returned."""
     rng = np.random.default_rng(seed)
     chosen = [indices for _ in range(epochs) for indices in _shuffled(len(batches), rng)]
 
@@ -113,8 +114,8 @@ def _loss(
     model: LanguageModel, batches: Sequence[SFTBatch], names: Sequence[np.ndarray]
 ) -> torch.Tensor:
     """Returns the mean cross-entropy (scalar) of the batches' targets; `names`
-    [batches][vocabulary] rename the tokens of each batch."""
-    # Tries one behind the other are a forest, which is computed like a trie.
+    [batches][vocabulary] renames the tokens of each batch."""
+    # Concatenated tries form a forest, which is computed like a trie.
     offsets = np.cumsum([0, *(len(batch.ids) for batch in batches)])[:-1]
     hidden = model.trie_hidden_states(
         torch.from_numpy(
@@ -131,7 +132,7 @@ def _loss(
 
 
 def _renamed(ids: np.ndarray, names: np.ndarray) -> np.ndarray:
-    """Returns ids [nodes] by their new names [vocabulary]; those of images have none."""
+    """Returns the ids [nodes] after renaming by [vocabulary]; image tokens keep theirs."""
     return np.where(ids < 0, ids, names[np.maximum(ids, 0)])
 
 

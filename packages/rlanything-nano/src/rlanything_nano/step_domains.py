@@ -1,15 +1,14 @@
 """Builds the nano models of a domain whose judge scores steps: demonstrate, teach, measure, save.
 
-The policy learns from a demonstrator that explores and slips; the judge from noisy oracle labels on
-the policy's own rollouts; the adapter from failures explained and goals chosen by rule. Each ends
-useful but imperfect. What each reached is measured on the `tune` split, which no benchmark uses.
+The policy learns from a demonstrator that explores and slips. The judge learns from noisy oracle
+labels on the policy's own rollouts, the adapter from explained failures and goals chosen by rule.
+Each ends useful but imperfect. They are measured on the `tune` split, which no benchmark uses.
 """
 
 from __future__ import annotations
 
 import random
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
@@ -40,13 +38,12 @@ from rlanything_nano.making import (
     ROLES,
     RoleName,
     Shape,
-    earlier_measurements,
+    measurements,
     merge_groups,
     new_model,
     save_in_bfloat16,
     student,
     teach,
-    write_card,
 )
 from rlanything_nano.measuring import (
     blindfolded,
@@ -69,11 +66,12 @@ from rlanything_nano.teaching import (
 from rlanything_nano.tokenizer import train_tokenizer
 
 BLANK = "on blank images"
-"""Where a card has what models that see do without looking."""
+"""Card key for results of vision models on blank images."""
 EXERCISES = 16
-"""Exercises that share the instructions that their prompts begin with."""
+"""Number of exercises that share the instructions at the beginning of their prompts."""
 SCREENSHOTS = 1
-"""How many a policy that sees is shown: a page's last one has all that earlier ones led to."""
+"""Screenshots shown to a vision policy; one suffices, because the latest reflects all earlier
+actions."""
 
 
 class StepDomainBuilder:
@@ -82,7 +80,10 @@ class StepDomainBuilder:
     def __init__(
         self, plan: StepPlan, teacher: StepTeacher, out: Path, workers: int, progress: Progress
     ) -> None:
-        self._plan, self._teacher, self._out, self._progress = plan, teacher, out, progress
+        self._plan = plan
+        self._teacher = teacher
+        self._out = out
+        self._progress = progress
         self._domain: Domain = load_domain(plan.domain, plan.options)
         self._images = tempfile.TemporaryDirectory(prefix="rlanything-nano-")
         folder = Path(self._images.name) if plan.sight else None
@@ -96,12 +97,15 @@ class StepDomainBuilder:
         )
 
     def build(self, roles: Sequence[RoleName] = ROLES) -> dict[str, Any]:
-        """Builds the models and returns what was measured. `roles`: those to make; the others are
-        read from the folder, as they are."""
-        prepare_torch(0)
-        begun = time.perf_counter()
-        plan, measured = self._plan, earlier_measurements(self._out, roles)
-        with self._images, self._progress.live(), self._pool:
+        """Builds the models and returns the measurements. `roles`: roles to build; the others are
+        read from the folder unchanged."""
+        plan = self._plan
+        with (
+            measurements(plan, self._out, roles) as measured,
+            self._images,
+            self._progress.live(),
+            self._pool,
+        ):
             games = self._domain.tasks("train", plan.games, derive(plan.seed, "games"))
             scenes = self._scenes() if {"policy", "judge"} & {*roles} else []
             if "policy" in roles:
@@ -120,9 +124,10 @@ class StepDomainBuilder:
                 self._teach(policy, samples, "policy", scenes)
                 measured["policy"] = self._measure_policy(policy)
             else:
-                # The tower too: a student of it is taught by gradients through all of it.
+                # The tower too: a student of it is trained by gradients through the whole model.
                 policy = load_model(
-                    *(self._out / "policy", "float32"),
+                    self._out / "policy",
+                    "float32",
                     images=self._folders,
                     train_vision=plan.sight,
                 )
@@ -142,19 +147,16 @@ class StepDomainBuilder:
                 samples = critics + self._proposals(writer, explained)
                 self._teach(adapter, samples, "adapter")
                 measured["adapter"] = self._measure_adapter(adapter, explained)
-        if "minutes" not in measured:
-            measured["minutes"] = (time.perf_counter() - begun) / 60
-        write_card(self._out, plan, measured)
         return measured
 
     def _scenes(self) -> list[SeenScene]:
-        """Returns the screens on which policy and judge learn to look; none without sight."""
+        """Returns the screens on which policy and judge learn to look; empty without vision."""
         if not isinstance(self._teacher, SeeingTeacher):
             return []
         return drawn_scenes(self._teacher, self._domain, self._plan, self._progress)
 
     def _demonstrated(self, games: Sequence[Task]) -> Callable[[float], list[Trajectory]]:
-        """Returns what plays some games with a slip."""
+        """Returns a function that plays some games with a slip rate."""
         return lambda slip: self._play(
             self._teacher.demonstrator(slip), games[:TRIALS], 1, f"demos with slip {slip}"
         )
@@ -171,20 +173,26 @@ class StepDomainBuilder:
         with self._progress.phase(name, len(attempts), "episodes") as advance:
             plan = self._plan
             played = rollout(
-                *(agent, self._pool, attempts, plan.max_steps, plan.parallel_episodes),
-                *(advance, plan.lockstep),
+                agent,
+                self._pool,
+                attempts,
+                plan.max_steps,
+                plan.parallel_episodes,
+                advance,
+                plan.lockstep,
             )
         return list(played.trajectories)
 
     def _untaught(
         self, demonstrations: Sequence[Trajectory], scenes: Sequence[SeenScene]
     ) -> LanguageModel:
-        """Returns the model that demonstrations and scenes are to teach."""
+        """Returns the model to train on demonstrations and scenes."""
         plan = self._plan
         texts = texts_read(self._domain, self._teacher, demonstrations, plan.seed)
         texts += told_texts(scenes)
         tokenizer = train_tokenizer(texts, plan.vocabulary, plan.spaces_apart, plan.sight)
-        shape, seed = Shape(plan.hidden, plan.layers, plan.heads), derive(plan.seed, "policy")
+        shape = Shape(plan.hidden, plan.layers, plan.heads)
+        seed = derive(plan.seed, "policy")
         if plan.sight:
             policy = new_seeing_model(shape, tokenizer, seed, self._folders)
         else:
@@ -221,7 +229,8 @@ class StepDomainBuilder:
             "judge": plan.judge_epochs,
             "adapter": plan.adapter_epochs,
         }[role]
-        # The adapter must learn names: what can be heated, and where things may lie, is in them.
+        # The adapter must learn names: they tell which objects can be heated, and where things may
+        # be.
         renamed = role != "adapter"
         teach(
             model,
@@ -239,7 +248,7 @@ class StepDomainBuilder:
     def _rehearsed(
         self, model: LanguageModel, role: RoleName, scenes: Sequence[SeenScene]
     ) -> Callable[[], Sequence[SFTBatch]] | None:
-        """Returns what draws the drill of an update; None: the domain has none."""
+        """Returns a function that draws the drill of an update, or None if the domain has none."""
         seed = derive(self._plan.seed, "rehearsed", role)
         if scenes and isinstance(self._teacher, SeeingTeacher):
             return Rehearsal(model, scenes, self._teacher.link, seed).draw
@@ -247,8 +256,9 @@ class StepDomainBuilder:
         return Drill(exercises, self._renaming(model), seed).draw if exercises else None
 
     def _teach_exercises(self, model: LanguageModel) -> None:
-        """Teaches what tasks alone decide, where the teacher has exercises of it."""
-        plan, exercises = self._plan, self._exercises(model)
+        """Teaches responses that depend only on the task, if the teacher has such exercises."""
+        plan = self._plan
+        exercises = self._exercises(model)
         if exercises:
             teach(
                 model,
@@ -268,7 +278,8 @@ class StepDomainBuilder:
             return []
         seed = derive(plan.seed, "exercises")
         tasks = self._domain.tasks("train", plan.exercises, seed)
-        exercises, writer = self._teacher.exercises(tasks, random.Random(seed)), self._writer(model)
+        exercises = self._teacher.exercises(tasks, random.Random(seed))
+        writer = self._writer(model)
         return merge_groups([[writer.exercise(each)] for each in exercises], EXERCISES)
 
     def _renaming(self, model: LanguageModel) -> Renaming:
@@ -289,8 +300,8 @@ class StepDomainBuilder:
         return build_policy(chat_model, self._domain, self._config, temperature)
 
     def _measure_policy(self, policy: LanguageModel) -> dict[str, Any]:
-        """Returns success, and of a model that sees also that on blank images: what it does by
-        looking is the difference."""
+        """Returns the success rate, and for a vision model also the one on blank images; the
+        difference comes from looking."""
         measured = self._measure_success(policy)
         if self._plan.sight:
             self._progress.log("policy on blank images:")
@@ -316,11 +327,11 @@ class StepDomainBuilder:
     ) -> list[list[Sample]]:
         """Returns judgements of every step by the oracle, some of its labels flipped.
 
-        Good and bad steps are balanced: the surplus of the commoner kind is left out."""
+        Good and bad steps are balanced: the surplus of the more frequent kind is dropped."""
         rng = np.random.default_rng(derive(self._plan.seed, "noise"))
         labelled = self._labelled(rollouts)
         if len({label for _, labels in labelled for label in labels if label}) == 1:
-            # The policy does everything right, or everything wrong: an expert that slips does both.
+            # The policy does everything right, or everything wrong; an expert that slips does both.
             demonstrator = self._teacher.demonstrator(SLIPS[0])
             games = list({t.task.id: t.task for t in rollouts}.values())
             labelled += self._labelled(self._play(demonstrator, games, 1, "demos to judge"))
@@ -345,7 +356,8 @@ class StepDomainBuilder:
         return [(t, labels.get(t.id, [])) for t in rollouts]
 
     def _measure_judge(self, judge: LanguageModel, policy: LanguageModel) -> dict[str, Any]:
-        count, seed = min(200, self._plan.episodes), derive(self._plan.seed, "judged")
+        count = min(200, self._plan.episodes)
+        seed = derive(self._plan.seed, "judged")
         _, games = fresh_tasks(self._domain, "tune", count, seed)
         rollouts = self._play(self._agent(policy, 1.0), games, 1, "judged rollouts")
         evaluation = JudgeEvalSet(rollouts, oracle_labels(self._domain, rollouts))
@@ -358,7 +370,10 @@ class StepDomainBuilder:
     def _diagnose(self, judge: LanguageModel, evaluation: JudgeEvalSet) -> dict[str, Any]:
         chat_model = LocalChatModel(judge, embedded_engine(judge))
         role = LLMJudge(
-            *(chat_model, self._domain, Sampling(0.8, self._plan.judgement_tokens), 3),
+            chat_model,
+            self._domain,
+            Sampling(0.8, self._plan.judgement_tokens),
+            3,
             screenshots=self._plan.sight,
         )
         diagnostics = evaluation.evaluate(role, 1.0, self._plan.seed, self._progress).diagnostics
@@ -384,7 +399,7 @@ class StepDomainBuilder:
         return samples
 
     def _measure_adapter(self, adapter: LanguageModel, critics: Sequence[str]) -> dict[str, Any]:
-        """Returns the adapter's measurements on training tasks that it has not seen."""
+        """Returns the adapter's measurements on unseen training tasks."""
         plan = self._plan
         seed = derive(plan.seed, "adapter check")
         roots = self._domain.tasks("train", min(240, plan.episodes), seed)

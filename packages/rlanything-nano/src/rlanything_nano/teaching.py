@@ -1,9 +1,9 @@
 """The protocols by which a domain teaches its own nano models.
 
-`rlanything nano build --domain NAME` asks the domain class for a teacher (`nano_teacher`). A
-teacher has a plan (sizes, epochs, ...) and writes the examples that policy, judge and adapter learn
-from before the loop begins. A domain without one is taught from its own `expert`, `oracle` and
-`rewrites` (`domains/expert_teacher.py`).
+`rlanything nano build --domain NAME` calls the domain class's `nano_teacher`. A teacher has a plan
+(sizes, epochs, ...) and writes the examples from which policy, judge and adapter learn before the
+loop begins. A domain without a teacher is taught from its own `expert`, `oracle` and `rewrites`
+(`domains/expert_teacher.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StepPlan:
     domain: str = ""
     """The name under which `load_domain` finds the domain. Set by the build."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The options that the domain is made with."""
+    """Options of the domain."""
     decoding: Literal["choices", "free"] = "choices"
     response_tokens: int = 32
     thought_tokens: int = 12
@@ -40,27 +40,29 @@ class StepPlan:
     parallel_episodes: int = 128
     """Episodes played at the same time."""
     lockstep: bool = True
-    """Whether all of them wait for the slowest; without, rounding depends on time."""
+    """Whether all of them wait for the slowest; otherwise rounding depends on timing."""
     together: int = 1
-    """Episodes whose samples share a pack, and so the instructions that all prompts begin with."""
+    """Episodes whose samples share a pack, and so the instructions at the beginning of all
+    prompts."""
     copying_updates: int = 0
-    """Updates of the copying exercise before the policy's own training, for domains whose words are
-    made up at random."""
+    """Updates of the copying exercise before the policy's own training, for domains with random
+    words."""
     exercises: int = 0
-    """Tasks from which a policy learns first what their words alone decide, and goes on learning it
-    (see `DrillingTeacher`)."""
+    """Tasks from which a policy first learns responses that depend only on the task, and keeps
+    learning them (see `DrillingTeacher`)."""
     exercise_epochs: int = 12
     slip: float | None = 0.3
-    """Probability that the demonstrator takes an arbitrary action instead of a good one; None: the
-    highest at which it still wins two thirds of what it wins without slips."""
+    """Probability that the demonstrator takes an arbitrary action instead of a good one. None: the
+    highest at which it still wins two thirds as often as without slips."""
     policy_epochs: int = 2
     judged_games: int = 1000
-    """Games on which the judge is taught; the policy plays each twice."""
+    """Games for teaching the judge; the policy plays each twice."""
     label_noise: float = 0.3
     """Share of the oracle's labels that are flipped before the judge learns from them."""
     judge_epochs: int = 2
     criticised_games: int = 400
-    """The first of the judged games, on which the adapter is taught to explain failures."""
+    """Number of the judged games, from the first, on which the adapter learns to explain
+    failures."""
     adapter_games: int = 7000
     adapter_epochs: int = 2
     hidden: int = 128
@@ -69,16 +71,16 @@ class StepPlan:
     vocabulary: int = 1024
     """Upper limit; byte-pair merging stops once every word is one token."""
     spaces_apart: bool = False
-    """Whether the tokenizer makes every space a token of its own (see `train_tokenizer`)."""
+    """Whether the tokenizer makes every space a separate token (see `train_tokenizer`)."""
     learning_rate: float = 2e-3
     sight: bool = False
-    """Whether policy and judge are shown screenshots, the policy the present one."""
+    """Whether policy and judge see screenshots, the policy only the current one."""
     scenes: int = 0
-    """Screenshots on which a model that sees learns to look (see `nano.looking`)."""
+    """Screenshots on which a vision model learns to look (see `nano.looking`)."""
     reading_updates: int = 0
-    """Updates in which its decoder learns to find things by what they are called."""
+    """Updates in which its decoder learns to find things by their words."""
     tower_updates: int = 0
-    """Updates in which its tower learns to say what things are and where."""
+    """Updates in which its tower learns to describe things and their positions."""
     episodes: int = 480
     """Episodes of each measurement."""
 
@@ -104,11 +106,12 @@ class UnitTestPlan:
     """Share of the tests that are worked out wrongly."""
     epochs: int = 2
     together: int = 4
-    """Problems whose samples share a pack, and so the instructions that all prompts begin with."""
+    """Problems whose samples share a pack, and so the instructions at the beginning of all
+    prompts."""
     adapter_problems: int = 6_000
     rewritten_tests: int = 2
-    """Tests in every problem that the adapter is shown to write; the domain's option of that
-    name."""
+    """Number of tests in every problem that the adapter learns to write; the domain's option of
+    that name."""
     hidden: int = 128
     layers: int = 4
     heads: int = 4
@@ -121,19 +124,19 @@ class UnitTestPlan:
 
 @dataclass(frozen=True, slots=True)
 class SeenThing:
-    """Something to be seen on a screenshot."""
+    """Something visible on a screenshot."""
 
     words: tuple[str, ...]
-    """What it is called in tasks, word by word: `red`, `circle`."""
+    """Its words in tasks, one by one: `red`, `circle`."""
     point: tuple[int, int]
-    """The point that a click on it names, x and y in pixels."""
+    """The point where to click it, x and y in pixels."""
     box: tuple[float, float, float, float]
     """Its left, top, right and bottom in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenScene:
-    """A screenshot, all that is to be seen on it, and what could be asked of it."""
+    """A screenshot with everything visible on it, and possible tasks about it."""
 
     image: Image
     things: tuple[SeenThing, ...]
@@ -143,12 +146,12 @@ class SeenScene:
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """A step whose response the task and the actions before it decide, whatever is on the
+    """A step whose response depends only on the task and the actions before it, not on the
     screen."""
 
     task: Task
     steps: tuple[Step, ...]
-    """Those before it; their screens are not shown."""
+    """Steps before it; their screens are not shown."""
     response: str
 
 
@@ -156,19 +159,19 @@ class DemonstratingAgent(Protocol):
     """An agent whose responses have text and no tokens (`Completion.unsampled`)."""
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
-        """Returns one response for each episode, decided by the episode and its seed."""
+        """Returns one response for each episode, determined by the episode and its seed."""
         ...
 
     def release_cache(self) -> None:
-        """Forgets what was kept of the episodes, which have all ended."""
+        """Drops everything cached about the episodes, which have all ended."""
         ...
 
 
 class Demonstrator:
-    """A `DemonstratingAgent` that answers episode by episode."""
+    """A `DemonstratingAgent` that answers each episode separately."""
 
     def __init__(self, slip: float) -> None:
-        """`slip`: the probability with which a response is not the right one."""
+        """`slip`: the probability of a wrong response."""
         self._slip = slip
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
@@ -178,10 +181,10 @@ class Demonstrator:
         ]
 
     def release_cache(self) -> None:
-        """Does nothing: where something is kept of the episodes, this forgets it."""
+        """Does nothing; override it to drop cached data about the episodes."""
 
     def answer(self, episode: Episode, rng: random.Random) -> str:
-        """Returns the next response in an episode; whatever is random in it is drawn from `rng`."""
+        """Returns the next response in an episode; all randomness comes from `rng`."""
         raise NotImplementedError
 
 
@@ -193,45 +196,44 @@ class StepTeacher(Protocol):
 
     def demonstrator(self, slip: float) -> DemonstratingAgent:
         """Returns the agent that the policy imitates. With probability `slip` it takes an arbitrary
-        action, so that reinforcement learning has something left to improve."""
+        action, so that reinforcement learning has something to improve."""
         ...
 
     def interchangeable(self) -> list[list[str]]:
-        """Returns groups of words that may be swapped for one another throughout an episode."""
+        """Returns groups of words that may be swapped with each other throughout an episode."""
         ...
 
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
-        """Returns the judge's text on the last of `steps`, ending in `score` (+1 or -1) as the
-        domain's judge prompt asks for it."""
+        """Returns the judge's text on the last of `steps`, ending in `score` (+1 or -1) in the
+        format of the domain's judge prompt."""
         ...
 
     def critic(self, task: Task, steps: Sequence[Step], rejected: Sequence[int]) -> str:
-        """Returns a text that says why the episode failed; `rejected`: indices of its bad steps."""
+        """Returns a text on why the episode failed; `rejected`: indices of its bad steps."""
         ...
 
     def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
-        """Returns an answer to the adapter's prompt that `parse_candidate` accepts; None where the
+        """Returns an answer to the adapter's prompt that `parse_candidate` accepts, or None if the
         root task has nothing harder or easier."""
         ...
 
 
 @runtime_checkable
 class SeeingTeacher(StepTeacher, Protocol):
-    """The teacher of a domain whose models see."""
+    """The teacher of a domain with vision models."""
 
     link: str
-    """What stands in a response between the words for a thing and its point."""
+    """Text in a response between the words for a thing and its point."""
 
     def scene(self, task: Task, rng: random.Random) -> SeenScene:
-        """Returns the screen with which a task begins. Raises `EpisodeError` where it cannot be
-        begun."""
+        """Returns the first screen of a task. Raises `EpisodeError` if it cannot be started."""
         ...
 
 
 @runtime_checkable
 class DrillingTeacher(StepTeacher, Protocol):
-    """The teacher of a domain in whose tasks a name is hard to find for a tiny model: it shows such
-    steps of far more tasks than are demonstrated."""
+    """The teacher of a domain in whose tasks a tiny model hardly finds a name: it shows such steps
+    of far more tasks than are demonstrated."""
 
     def exercises(self, tasks: Sequence[Task], rng: random.Random) -> list[Exercise]:
         """Returns the steps of the tasks that can be learned without a screen."""
@@ -245,46 +247,46 @@ class UnitTestTeacher(Protocol):
     plan: UnitTestPlan
 
     def drills(self, count: int, difficulty: tuple[int, int], seed: int) -> list[Task]:
-        """Returns `count` more tasks to learn from, beside those of the training split."""
+        """Returns `count` more tasks to learn from, in addition to the training split."""
         ...
 
     def solution(self, task: Task, rng: random.Random, slip: float) -> str:
-        """Returns a policy's response that solves the task; with probability `slip`, one that
-        does not."""
+        """Returns a policy's response that solves the task; with probability `slip`, one that does
+        not."""
         ...
 
     def unit_test(self, task: Task, rng: random.Random, error: float) -> str:
-        """Returns a judge's response with a right test; with probability `error`, a wrong one."""
+        """Returns a judge's response with a correct test; with probability `error`, a wrong one."""
         ...
 
     def critic(self, task: Task, response: str, summary: str) -> str:
-        """Returns a text that says why `response` fails; `summary`: what the environment said."""
+        """Returns a text on why `response` fails; `summary`: the environment's report."""
         ...
 
     def proposal(
         self, root: Task, direction: Direction, rng: random.Random, tests: int
     ) -> str | None:
-        """Returns an answer to the adapter's prompt, with so many tests; None where the root task
+        """Returns an answer to the adapter's prompt with this many tests, or None if the root task
         has nothing harder or easier."""
         ...
 
 
 @runtime_checkable
 class TaughtDomain(Protocol):
-    """A domain class that brings a teacher for its nano models."""
+    """A domain class with a teacher for its nano models."""
 
     @staticmethod
     def nano_teacher() -> StepTeacher | UnitTestTeacher:
-        """Returns the teacher. It is asked of the class: the teacher's plan says with which options
-        the domain is then made."""
+        """Returns the teacher. It is a static method because the teacher's plan has the domain's
+        options."""
         ...
 
 
 @runtime_checkable
 class RewritableDomain(Domain, Protocol):
-    """A domain that knows how its tasks can be rewritten, from which its adapter learns."""
+    """A domain that knows how its tasks can be rewritten, for its adapter to learn from."""
 
     def rewrites(self, root: Task, direction: Direction) -> Sequence[str]:
-        """Returns answers to the adapter's prompt (those that `parse_candidate` reads) that make a
-        task harder or easier; none where nothing does."""
+        """Returns answers to the adapter's prompt (that `parse_candidate` reads) which make a task
+        harder or easier; empty if there are none."""
         ...

@@ -17,12 +17,12 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 IMAGE_MARKS = ("<|image|>", "<|video|>", "<|vision_start|>", "<|vision_end|>")
-"""Tokens that stand for images and lie around them, with the last ids."""
+"""Tokens that represent or enclose images, with the last ids."""
 SEEN_CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{{ '<|' + message.role + '|>' }}"
     "{% if message.content is string %}{{ message.content }}{% else %}"
-    # Images first: what is asked of one and the same image shares it.
+    # Images first, so that several questions about one image share it.
     "{% for part in message.content if part.type == 'image' %}"
     "{{ '<|vision_start|><|image|><|vision_end|>' }}"
     "{% endfor %}"
@@ -40,15 +40,15 @@ def train_tokenizer(
     """Returns a tokenizer of at most `vocab_size` tokens, the same for the same texts. It encodes
     any text: unknown words fall back to bytes.
 
-    `spaces_apart`: a space is a token of its own, so that a word is the same tokens after a space
-    as after a quotation mark. Texts get longer; it helps where words read in quotes are typed.
-    `sees`: chats may hold images."""
+    `spaces_apart`: a space is a separate token, so that a word has the same tokens after a space as
+    after a quotation mark. Texts get longer; it helps if the model types words that it reads in
+    quotes. `sees`: chats may contain images."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             *([pre_tokenizers.Split(" ", "isolated")] if spaces_apart else []),
             # Numbers stay whole words ("cabinet 12") and punctuation never merges with letters, so
-            # that a name is the same tokens wherever it stands.
+            # that a name has the same tokens everywhere.
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
         ]
     )

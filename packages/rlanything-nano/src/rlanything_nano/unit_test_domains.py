@@ -1,23 +1,20 @@
 """Builds the nano models of a domain whose judge writes tests: teach, measure, save.
 
-The policy learns from solutions with typical mistakes in some; the judge from tests some of which
-are worked out wrongly; both of problems to train on and of drills, which combine the same parts in
-more ways. The adapter learns from failures explained and from the families' own harder and easier
-problems. Each ends useful but imperfect. What each reached is measured on the `tune` split
-and on held-out families.
+The policy learns from solutions, some with typical mistakes. The judge learns from tests, some with
+wrong outputs. Both use training problems and drills, which combine the same parts in more ways. The
+adapter learns from explained failures and from the families' own harder and easier problems. Each
+ends useful but imperfect. They are measured on the `tune` split and on held-out families.
 """
 
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
 from rlanything.domains.base import DomainError, UnitTestDomain
 from rlanything.domains.registry import load_domain
@@ -46,13 +43,12 @@ from rlanything_nano.making import (
     ROLES,
     RoleName,
     Shape,
-    earlier_measurements,
+    measurements,
     merge_groups,
     new_model,
     save_in_bfloat16,
     student,
     teach,
-    write_card,
 )
 from rlanything_nano.measuring import measure_adapter, measure_policy
 from rlanything_nano.samples import SampleWriter
@@ -61,7 +57,7 @@ from rlanything_nano.teaching import UnitTestPlan, UnitTestTeacher
 from rlanything_nano.tokenizer import train_tokenizer
 
 TOKENIZED = 3_000
-"""Problems whose texts train the tokenizer."""
+"""Number of problems whose texts train the tokenizer."""
 
 
 class UnitTestDomainBuilder:
@@ -76,7 +72,10 @@ class UnitTestDomainBuilder:
         progress: Progress,
     ) -> None:
         """Raises `DomainError` for a domain whose judge does not write tests."""
-        self._plan, self._teacher, self._out, self._progress = plan, teacher, out, progress
+        self._plan = plan
+        self._teacher = teacher
+        self._out = out
+        self._progress = progress
         options = {
             "difficulty": list(plan.difficulty),
             "rewritten_tests": plan.rewritten_tests,
@@ -92,12 +91,14 @@ class UnitTestDomainBuilder:
         self._shape = Shape(plan.hidden, plan.layers, plan.heads)
 
     def build(self, roles: Sequence[RoleName] = ROLES) -> dict[str, Any]:
-        """Builds the models and returns what was measured. `roles`: those to make; the others are
-        read from the folder, as they are."""
-        prepare_torch(0)
-        begun = time.perf_counter()
-        plan, measured = self._plan, earlier_measurements(self._out, roles)
-        with self._progress.live(), self._pool:
+        """Builds the models and returns the measurements. `roles`: roles to build; the others are
+        read from the folder unchanged."""
+        plan = self._plan
+        with (
+            measurements(plan, self._out, roles) as measured,
+            self._progress.live(),
+            self._pool,
+        ):
             rng = random.Random(derive(plan.seed, "teacher"))
             tasks = [
                 *self._domain.tasks("train", plan.problems, derive(plan.seed, "problems")),
@@ -132,9 +133,6 @@ class UnitTestDomainBuilder:
                 adapter = student(policy)
                 self._teach(adapter, self._adapter_samples(writer), "adapter")
                 measured["adapter"] = self._measure_adapter(adapter)
-        if set(roles) == set(ROLES):
-            measured["minutes"] = (time.perf_counter() - begun) / 60
-        write_card(self._out, plan, measured)
         return measured
 
     def _texts(
@@ -143,7 +141,7 @@ class UnitTestDomainBuilder:
         solutions: Sequence[Sequence[str]],
         tests: Sequence[Sequence[str]],
     ) -> list[str]:
-        """Returns text of every kind the models will read or write, for the tokenizer."""
+        """Returns every kind of text that the models will read or write, for the tokenizer."""
         rng = random.Random(self._plan.seed)
         texts: list[str] = []
         for task, *answers in zip(tasks[:TOKENIZED], solutions, tests, strict=False):
@@ -179,9 +177,10 @@ class UnitTestDomainBuilder:
         save_in_bfloat16(model, self._out / role)
 
     def _adapter_samples(self, writer: SampleWriter) -> list[list[Sample]]:
-        """Returns failures explained, and harder and easier problems with and without
+        """Returns explained failures, and harder and easier problems with and without
         explanations."""
-        plan, domain = self._plan, self._domain
+        plan = self._plan
+        domain = self._domain
         rng = random.Random(derive(plan.seed, "adapter"))
         environment = domain.environment()
         samples: list[list[Sample]] = []
@@ -273,7 +272,7 @@ def _samples(
     asked: Sequence[Messages],
     answers: Sequence[Sequence[str]],
 ) -> list[list[Sample]]:
-    """Returns every answer to its prompt, those of a problem in one group."""
+    """Returns every answer to its prompt, with those of a problem in one group."""
     return [
         [writer.answer(task.id, messages, text) for text in texts]
         for task, messages, texts in zip(tasks, asked, answers, strict=True)

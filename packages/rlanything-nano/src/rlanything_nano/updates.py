@@ -28,11 +28,11 @@ def run_updates(
     losses_of: Callable[[int], tuple[torch.Tensor, torch.Tensor]],
     on_update: Callable[[int], None],
 ) -> float:
-    """Runs one AdamW update for each learning rate of `rates`, gradients clipped to norm 1.
+    """Runs one AdamW update for each learning rate of `rates`, with gradients clipped to norm 1.
 
-    `losses_of` maps an update's number to its loss (scalar) and a reported loss (scalar); the mean
-    reported loss over the last tenth of the updates is returned. `on_update` is called with an
-    update's number when it is done."""
+    `losses_of` maps an update's number to its loss (scalar) and a reported loss (scalar). Returns
+    the mean reported loss over the last tenth of the updates. `on_update` is called with an
+    update's number after it."""
     network.train()
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=rates[0], betas=(0.9, 0.98), weight_decay=0.01

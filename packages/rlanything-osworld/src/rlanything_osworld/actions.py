@@ -1,6 +1,6 @@
 """The actions that an agent may take on a desktop, in three notations.
 
-`numbered`: on the numbers of the screen's text, for small models. `computer_13` and `pyautogui`:
+`numbered`: on the numbers in the screen's text, for small models. `computer_13` and `pyautogui`:
 OSWorld's own two action spaces, on coordinates of the screenshot.
 """
 
@@ -19,7 +19,7 @@ from rlanything_osworld.screen import ScreenPlace
 ACTION_MARKER = ">"
 Notation = Literal["numbered", "computer_13", "pyautogui"]
 LONGEST_TEXT = 500
-"""Characters that may be typed at once."""
+"""Largest number of characters that one action may type."""
 LONGEST_CODE = 4000
 SCROLL_CLICKS = 5
 USAGE: dict[Notation, str] = {
@@ -44,18 +44,19 @@ KEYS = frozenset(
         *("prtsc", "pause", "plus", "minus", *(f"f{number}" for number in range(1, 25))),
     )
 )
-"""The keys that have names; every other is one character."""
+"""Keys with names; every other key is one character."""
 LISTED_KEYS = (
     *("enter", "tab", "escape", "space", "backspace", "delete", "up", "down", "left", "right"),
     *("home", "end", "pageup", "pagedown", "f2", "f5", "f10", "shift+tab", "alt+f4"),
     *(f"ctrl+{key}" for key in "acdefhlnorstvwxz"),
     *("ctrl+home", "ctrl+end", "ctrl+enter", "ctrl+shift+n", "ctrl+shift+s", "ctrl+shift+t"),
 )
-"""The keys that a list of possible actions has: those that applications mostly listen to."""
+"""Keys in a list of possible actions: the ones that most applications react to."""
 LONGEST_LISTED = 60
-"""Characters of a word of the task that such a list offers to type."""
+"""Longest word of the task in characters that such a list offers to type."""
 MOST_LISTED = 400
-"""Elements that it offers, of the first lines: a program may show any number of them."""
+"""Largest number of elements that such a list offers, from the first lines: a program may show any
+number."""
 _BUTTONS = ("left", "right", "middle")
 _NUMBER = r"\[?(\d{1,4})\]?"
 _CLICK = re.compile(rf"(click|double_click|right_click) {_NUMBER}")
@@ -75,22 +76,21 @@ class ImpossibleAction(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DesktopAction:
-    """An action on the desktop; with nothing to do, to wait."""
+    """An action on the desktop; empty to wait."""
 
     calls: tuple[tuple[Any, ...], ...] = ()
-    """Calls of the desktop's own `pyautogui`, each a name and its arguments."""
+    """Calls of the desktop's own `pyautogui`, each a name with its arguments."""
     code: str | None = None
-    """Python that the desktop runs in a process of its own."""
+    """Python code that the desktop runs in a separate process."""
     ending: Literal["done", "fail"] | None = None
-    """Set where the agent ends the episode: with its work done, or with a task it holds for
-    impossible."""
+    """Set if the agent ends the episode: the task is done, or the agent considers it impossible."""
 
 
 def find_action(response: str, notation: Notation) -> str | None:
-    """Returns the action in a response; None where there is none.
+    """Returns the action in a response, or None.
 
-    It is what follows the first marker of the last line that has one, so that a text to type may
-    contain it; as pyautogui the last block of code, or one of the three words at the end."""
+    It follows the first marker of the last line that has one, so that a text to type may contain
+    the marker. In `pyautogui` it is the last code block, or one of the three words at the end."""
     if notation == "pyautogui":
         blocks = _FENCE.findall(response)
         last = response.strip().rpartition("\n")[2].strip(" \t`>")
@@ -106,8 +106,8 @@ def find_action(response: str, notation: Notation) -> str | None:
 def parse_action(
     text: str, notation: Notation, places: Mapping[int, ScreenPlace], size: tuple[int, int]
 ) -> DesktopAction:
-    """Returns what an action asks for. `places`: those of the screen that it answers; `size`: the
-    screen's, in pixels. Raises `ImpossibleAction`."""
+    """Returns the parsed action. `places`: places of the screen that it answers. `size`: of the
+    screen in pixels. Raises `ImpossibleAction`."""
     if text.casefold() == "wait":
         return DesktopAction()
     if text.casefold() == "done":
@@ -124,9 +124,9 @@ def parse_action(
 
 
 def listed_actions(instruction: str, places: Mapping[int, ScreenPlace]) -> tuple[str, ...]:
-    """Returns the numbered actions that are offered to an agent which chooses from a list: the
-    elements of a screen, the usual keys, and to type single words of the task, file names with the
-    folder of the desktop too. Whoever answers freely may do more."""
+    """Returns the numbered actions for an agent that chooses from a list: the elements of a screen,
+    the usual keys, and typing single words of the task, file names also with the folder of the
+    desktop. An agent that answers freely can do more."""
     actions = [f"press {key}" for key in LISTED_KEYS]
     for number, place in islice(places.items(), MOST_LISTED):
         calls = ("click",) if place.window is not None else _CALLS
@@ -184,7 +184,7 @@ def _typed(text: Any) -> str:
 
 
 def _keys(text: str) -> list[str]:
-    """Returns the keys of `ctrl+shift+t`; the last may be the plus itself."""
+    """Returns the keys of `ctrl+shift+t`; the last key may be the plus itself."""
     if text == "+":
         return ["+"]
     if text.endswith("++"):
@@ -227,13 +227,14 @@ def _computer_13(text: str, size: tuple[int, int]) -> DesktopAction:
 
 
 class _Given:
-    """The parameters of an action, checked as they are asked for."""
+    """The parameters of an action, checked when they are read."""
 
     def __init__(self, values: Mapping[str, Any], size: tuple[int, int]) -> None:
-        self._values, self._size = values, size
+        self._values = values
+        self._size = size
 
     def point(self) -> tuple[int | None, int | None]:
-        """Returns x and y; both None where neither is given."""
+        """Returns x and y; both are None if neither is given."""
         x, y = self._values.get("x"), self._values.get("y")
         if (x is None) != (y is None):
             raise ImpossibleAction("A point has x and y.")
@@ -302,4 +303,4 @@ _COMPUTER_13: dict[str, tuple[tuple[str, ...], tuple[str, ...], _Calls]] = {
     "KEY_UP": (("key",), (), lambda given: (("keyUp", given.key()),)),
     "HOTKEY": (("keys",), (), lambda given: (("hotkey", *given.keys()),)),
 }
-"""For each type the parameters it must and may have, and the calls it stands for."""
+"""For each type its required and optional parameters, and the calls that it stands for."""

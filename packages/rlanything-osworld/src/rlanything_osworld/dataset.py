@@ -1,11 +1,11 @@
-"""OSWorld's own tasks, read from a folder as it is downloaded.
+"""OSWorld's own tasks, read from a folder in its downloaded form.
 
     test_all.json              applications, each with the ids of its tasks
     examples/APP/ID.json       a task: id, instruction, config, evaluator, and perhaps goals.KEYS
-    cache/ID/...               files that the task downloads, as OSWorld's own runs leave them
+    cache/ID/...               files that the task downloads, as left by OSWorld's own runs
 
-A folder that holds these in `evaluation_examples` is understood too, and one next to `examples`
-that takes its place, such as the paper's `new_examples`.
+The folder may also contain these in `evaluation_examples`. It may also be a folder next to
+`examples` that replaces it, such as the paper's `new_examples`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from rlanything_osworld.goals import KEYS, prepared
 
 log = logging.getLogger(__name__)
 HELD_OUT = frozenset({"chrome", "multi_apps"})
-"""The applications that the paper leaves out of training."""
+"""The applications that the paper excludes from training."""
 SPLITS = ("train", "in_domain", "ood", "all")
 MOST_NAMED = 8
-"""Tasks that one line of the log names."""
+"""Largest number of tasks named in one line of the log."""
 _ID = re.compile(r"[\w-]+", re.ASCII)
 _OUTSIDE = re.compile(r"https?://(?!localhost\b|127\.0\.0\.1\b)")
 
@@ -37,17 +37,20 @@ _OUTSIDE = re.compile(r"https?://(?!localhost\b|127\.0\.0\.1\b)")
 def dataset_tasks(
     folder: Path, split: str, count: int, seed: int, online: bool = False
 ) -> list[Task]:
-    """Returns `count` tasks of a split, or all that can be played here where there are fewer.
+    """Returns `count` tasks of a split, or all playable ones if there are fewer.
 
-    `train` and `in_domain` are the same tasks, as in the paper; `ood`: those with a browser and
-    with several applications. Tasks that need the internet are left out, and named in the log;
-    `online`: the machines have it, and tasks are left out that need files on the host.
-    A file that is no task as described above is left out too, and named in the log.
-    Raises `DomainError` for a folder or a list that is not so, and where no task is left."""
+    `train` and `in_domain` are the same tasks, as in the paper; `ood`: tasks with a browser and
+    with several applications. Tasks that need the internet are omitted and logged. `online`: the
+    machines have internet access; then tasks that need files on the host are omitted. Invalid task
+    files are omitted and logged too.
+
+    Raises `DomainError` for an invalid folder or list, and if no task is left."""
     if split not in SPLITS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
     root, examples = _places(folder)
-    tasks, skipped, faults = list[Task](), list[str](), list[DomainError]()
+    tasks = list[Task]()
+    skipped = list[str]()
+    faults = list[DomainError]()
     for application, name in _listed(root):
         if split != "all" and (application in HELD_OUT) != (split == "ood"):
             continue
@@ -88,14 +91,14 @@ def _some(names: Sequence[str]) -> list[str]:
 
 
 def downloads(folder: Path) -> Path | None:
-    """Returns the folder of files that tasks would download; None where there is none."""
+    """Returns the folder of files that tasks would download, or None."""
     cache = _places(folder)[0] / "cache"
     return cache if cache.is_dir() else None
 
 
 def needs_internet(example: Mapping[str, Any], cache: Path, online: bool = False) -> bool:
-    """Returns whether a task asks for anything outside that is not in `cache`. `online`: whether
-    machines have the internet, so that only files that the host would fetch count."""
+    """Returns whether a task needs anything from outside that is not in `cache`. `online`: the
+    machines have internet access, so only files that the host would fetch count."""
     asked = [example["config"], example["evaluator"], example.get("evaluator_list")]
     if (example.get("proxy") and not online) or "googledrive" in json.dumps(asked):
         return True
@@ -110,7 +113,7 @@ def _outside(value: Any, cache: Path, online: bool) -> bool:
     if not isinstance(value, dict):
         return False
     if isinstance(value.get("url"), str) and isinstance(value.get("path"), str):
-        # A file that the set-up downloads; the name is that of desktop_env's own cache.
+        # A file that the set-up downloads; the name is the one in desktop_env's own cache.
         name = Path(value["path"]).name
         if (cache / f"{uuid.uuid5(uuid.NAMESPACE_URL, value['url'])}_{name}").is_file():
             return False
@@ -158,7 +161,7 @@ def _example(path: Path, name: str) -> dict[str, Any]:
     kinds = {"instruction": str, "config": list, "evaluator": dict}
     if not isinstance(example, dict) or example.get("id") != name:
         raise DomainError(f"{path}: no task with the id {name}: download it again")
-    example = {"config": [], **example}  # which desktop_env adds too
+    example = {"config": [], **example}  # desktop_env adds it too
     for key, kind in kinds.items():
         if not isinstance(example.get(key), kind):
             raise DomainError(f"{path}: {key!r} is missing or of another kind: download it again")

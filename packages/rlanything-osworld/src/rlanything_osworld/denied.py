@@ -1,9 +1,9 @@
 """The system calls that nothing in a desktop may make, as a filter for bubblewrap.
 
-A list of what is refused, where the sandbox of programs has one of what is allowed: browsers and
-office suites use too much of the kernel. Refused are namespaces and mounts, other processes'
-memory, keys and the kernel's log, which no namespace holds, and memory that no limit of ours would
-count. What takes a capability needs no line: a desktop has none.
+This is a deny-list, whereas the sandbox of programs has an allow-list: browsers and office suites
+use too much of the kernel. It refuses namespaces and mounts, other processes' memory, keys and the
+kernel's log, which no namespace isolates, and memory outside our limits. System calls that need a
+capability need no entry: a desktop has no capabilities.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from rlanything.domains.bpf import (
     ANY_BIT,
     ARCHITECTURES,
     ARGUMENTS_AT,
-    AT_LEAST,
+    DEBUGGING,
     EQUAL,
     ERRNO,
     LOAD,
     RETURN,
-    of_architecture,
+    Numbers,
     packed,
+    refused,
+    without_x32,
 )
 
-# Numbers for x86-64 and aarch64 (None: has none).
-_REFUSED: dict[str, tuple[int | None, int | None]] = {
+_REFUSED: dict[str, Numbers] = {
     "unshare": (272, 97),
     "setns": (308, 268),
     "mount": (165, 40),
@@ -40,10 +41,7 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
     "open_by_handle_at": (304, 265),
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "pidfd_getfd": (438, 438),
+    **DEBUGGING,
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
@@ -56,10 +54,10 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "msgget": (68, 186),
     "semget": (64, 190),
 }
-# Programs then do without, as on a kernel that lacks them.
-_UNKNOWN: dict[str, tuple[int | None, int | None]] = {
-    "clone3": (435, 435),  # its flags lie in memory, where a filter cannot look
-    "memfd_create": (319, 279),  # no process is charged for it, and no file system's size ends it
+# Programs then use a fallback, as on a kernel that lacks these calls.
+_UNKNOWN: dict[str, Numbers] = {
+    "clone3": (435, 435),  # its flags are in memory, which a filter cannot read
+    "memfd_create": (319, 279),  # it counts towards no process and no file system's size
     "memfd_secret": (447, 447),
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
@@ -71,32 +69,23 @@ _NEW_NAMESPACES = 0x7E020080
 
 _SOCKET = (41, 198)
 _FAMILIES = (1, 2, 10, 16)
-"""AF_UNIX, INET, INET6 and NETLINK, which are the desktop's own. AF_VSOCK would reach the host that
-a virtual machine runs on, whatever the network namespace."""
-
-_X32 = 0x40000000
+"""AF_UNIX, INET, INET6 and NETLINK, which stay inside the desktop. AF_VSOCK would reach the host of
+a virtual machine, regardless of the network namespace."""
 
 
 def syscall_filter() -> bytes:
-    """Returns the compiled filter (classic BPF), as `bwrap --seccomp` reads it.
+    """Returns the compiled filter (classic BPF), in the format of `bwrap --seccomp`.
 
     Raises `DomainError` on a machine that is neither x86-64 nor aarch64."""
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         raise DomainError(f"no desktop on {machine}: use a machine with x86-64 or aarch64")
     architecture, column = ARCHITECTURES[machine]
-    code = [
-        *of_architecture(architecture),
-        (AT_LEAST, 0, 1, _X32),
-        (RETURN, 0, 0, ERRNO | errno.EPERM),
-    ]
-    for calls, reason in ((_REFUSED, errno.EPERM), (_UNKNOWN, errno.ENOSYS)):
-        for numbers in calls.values():
-            number = numbers[column]
-            if number is not None:
-                code += [(EQUAL, 0, 1, number), (RETURN, 0, 0, ERRNO | reason)]
     count = len(_FAMILIES)
-    code += [
+    code = [
+        *without_x32(architecture),
+        *refused(_REFUSED, column),
+        *refused(_UNKNOWN, column, errno.ENOSYS),
         (EQUAL, 0, 4, _CLONE[column]),
         (LOAD, 0, 0, ARGUMENTS_AT),
         (ANY_BIT, 0, 1, _NEW_NAMESPACES),

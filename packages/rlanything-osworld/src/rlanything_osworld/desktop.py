@@ -1,11 +1,12 @@
-"""A Linux desktop in namespaces: nothing of the host in it, no network, limits on everything.
+"""A Linux desktop in namespaces: isolated from the host, without network, with limits on
+everything.
 
     desktop = Desktop()
     desktop.request("POST", "/setup/launch", {"command": ["mousepad"]})
     desktop.close()
 
-The host speaks HTTP with the desktop's server over a socket that it listens on itself and hands
-over: no folder of the host is bound where the desktop could write.
+The host talks to the desktop's server by HTTP, over a listening socket that the host creates and
+passes on. So no host folder has to be writable from the desktop.
 """
 
 from __future__ import annotations
@@ -23,15 +24,13 @@ import tarfile
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from rlanything.domains.base import DomainError
 from rlanything.domains.bubblewrap import ISOLATED, Shown, boxed, bubblewrap, refusal, system
 from rlanything_osworld.denied import syscall_filter
 from rlanything_osworld.guest.relay import Relay
-from rlanything_osworld.machine import PORTS, DesktopLost, NoAnswer, exchange
+from rlanything_osworld.machine import PORTS, Body, DesktopLost, NoAnswer, exchange
 from rlanything_osworld.packages import DESKTOP, missing, remedy
 from rlanything_osworld.watchdog import DesktopLimits, Watchdog
 
@@ -56,7 +55,7 @@ _SHOWN = (
     "var/cache/fontconfig",
     "var/lib/dictionaries",
 )
-"""The files of the host, beside /usr, without which programs do not start or look different."""
+"""Files of the host, besides /usr, without which programs do not start or look different."""
 _WRITTEN = {
     "/etc/passwd": "user:x:1000:1000:User:/home/user:/bin/bash\n",
     "/etc/group": "user:x:1000:\n",
@@ -89,15 +88,15 @@ _ENVIRONMENT = {
 
 
 class DesktopUnavailable(DomainError):
-    """A machine on which no desktop can be contained; one line that ends with the remedy."""
+    """Error if no desktop can be contained on this machine; one line that ends with the remedy."""
 
 
 class Desktop:
-    """A desktop of its own processes, files and screen.
+    """A desktop with its own processes, files and screen.
 
-    `size`: of the screen in pixels; `home`: a folder whose files are copied into /home/user. The
+    `size`: of the screen in pixels. `home`: a folder whose files are copied into /home/user. The
     constructor returns while the desktop is still starting; the first request waits for it. Raises
-    `DesktopUnavailable` where packages or namespaces are missing."""
+    `DesktopUnavailable` if packages or namespaces are missing."""
 
     password = ""
 
@@ -147,23 +146,16 @@ class Desktop:
             for file in (theirs, seen, *files):
                 os.close(file)
         self._watchdog = Watchdog(self._process, information, self._limits)
-        # One that nobody closed ends with the last reference to it, or with this process.
+        # An unclosed desktop ends with the last reference to it, or with this process.
         self._end = weakref.finalize(self, _kill, self._process.pid, held)
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | bytes | None = None,
-        seconds: float = 60.0,
-    ) -> bytes:
-        """Returns what the desktop's server answers to a request.
+    def request(self, method: str, path: str, body: Body = None, seconds: float = 60.0) -> bytes:
+        """Returns the answer of the desktop's server to a request.
 
-        `body`: sent as JSON, or as it is. Raises `DesktopRefusal` where the server says that it
-        could not, and `DesktopLost` when the desktop died or does not answer in `seconds`, for
-        which it is then ended."""
-        if not self._ready:
-            self._await_start()
+        `body`: sent as JSON, or bytes as they are. Raises `DesktopRefusal` if the server cannot
+        carry it out. Raises `DesktopLost` if the desktop died or does not answer in `seconds`; it
+        is then ended."""
+        self.ready()
         return self._exchange(method, path, body, seconds)
 
     def ready(self) -> None:
@@ -189,12 +181,11 @@ class Desktop:
         return self._process.pid
 
     def memory(self) -> int:
-        """Returns the bytes that its processes and files hold together, as the limit counts
-        them."""
+        """Returns the total bytes of its processes and files, as counted for the limit."""
         return self._watchdog.memory()
 
     def close(self) -> None:
-        """Ends every process of the desktop and forgets its files."""
+        """Ends every process of the desktop and deletes its files."""
         with self._lock:
             if self._closed:
                 return
@@ -202,7 +193,7 @@ class Desktop:
         self._watchdog.stop()
         for relay in self._relays:
             relay.close()
-        # bwrap's first process ends with it, and with that one the namespace and all in it.
+        # bwrap's first process ends with it, and then the namespace with everything in it.
         self._end()
         self._process.wait()
         if self._process.stderr is not None:
@@ -239,7 +230,7 @@ class Desktop:
         rest += ["--proc", "/proc", "--dev", "/dev"]
         for path, mebibytes in self._limits.of_folders().items():
             rest += ["--size", str(mebibytes * 2**20), "--tmpfs", path]
-        # What is left writable would be memory that no size ends.
+        # Anything still writable would be a tmpfs without a size limit.
         rest += ["--remount-ro", "/dev", "--remount-ro", "/"]
         rest += ["--chdir", "/home/user", "--", *start]
         return boxed(program, options, [*programs, *_shown()], rest)
@@ -255,16 +246,14 @@ class Desktop:
         self._ready = True
 
     def _last_words(self) -> str:
-        """Returns the last line that bwrap or the first process printed; "" without one."""
+        """Returns the last line that bwrap or the first process printed; "" if there is none."""
         stderr = self._process.stderr
         if stderr is None or not select.select([stderr], [], [], 1.0)[0]:
             return ""
         said = os.read(stderr.fileno(), 65536).decode("utf-8", "replace").strip()
         return said.splitlines()[-1] if said else ""
 
-    def _exchange(
-        self, method: str, path: str, body: Mapping[str, Any] | bytes | None, seconds: float
-    ) -> bytes:
+    def _exchange(self, method: str, path: str, body: Body, seconds: float) -> bytes:
         try:
             return exchange(str(self._folder / "5000"), method, path, body, seconds)
         except NoAnswer as fault:
@@ -280,10 +269,10 @@ def _kill(group: int, pipe: int) -> None:
 
 
 def _shown() -> list[Shown]:
-    """Returns the host's other files that a desktop shows, and ours."""
+    """Returns the further files of the host that a desktop shows, and our own."""
     places = [Path("/", name) for name in _SHOWN]
     shown = [(place, PurePosixPath(place)) for place in places if place.exists()]
-    # Its processes take their name from the file: tasks end the browser with `pkill chrome`.
+    # Its processes are named after the file: tasks end the browser with `pkill chrome`.
     browser = [
         (file, PurePosixPath("/opt/google/chrome", file.name.replace("chromium", "chrome")))
         for file in sorted(Path("/usr/lib/chromium").glob("*"))
@@ -292,7 +281,7 @@ def _shown() -> list[Shown]:
 
 
 def _archive(home: Path | None) -> bytes:
-    """Returns a tar of a folder's files, all of the desktop's user."""
+    """Returns a tar of a folder's files, all owned by the desktop's user."""
 
     def owned(member: tarfile.TarInfo) -> tarfile.TarInfo:
         member.uid = member.gid = 1000
@@ -308,8 +297,8 @@ def _archive(home: Path | None) -> bytes:
 
 
 def _memory_file(name: str, content: bytes) -> int:
-    """Returns a file in memory that nobody can change: the desktop inherits it, and could open it
-    for writing as one that the host pays for."""
+    """Returns an immutable file in memory: the desktop inherits it, and could otherwise write to it
+    at the host's expense."""
     file = os.memfd_create(name, os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
     view = memoryview(content)
     while view:

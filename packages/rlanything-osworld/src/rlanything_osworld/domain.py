@@ -41,20 +41,20 @@ from rlanything_osworld.tasks import APPLICATIONS, draft, generated_tasks, goal_
 
 log = logging.getLogger(__name__)
 ADAPTER = frozenset({"order", "goal", "goals", "hint", "hints"})
-"""The placeholders of its adapter's prompt that are its own."""
+"""Placeholders that exist only in its adapter's prompt."""
 
 
 class OSWorld(ScreenDomain):
-    """Tasks on a desktop, generated unless `data` names a folder of OSWorld's own.
+    """Tasks on a desktop, generated unless `data` names a folder of OSWorld's own tasks.
 
-    `data`: the folder `evaluation_examples` as it is downloaded. `applications`: those that
-    generated tasks keep to; `families`: the kinds that they are of; a split needs one of its own of
-    either. `actions`: `numbered`, `computer_13` or `pyautogui`. `observe`: `text`, `image` or
-    `both`, what the models are shown. `screenshots`: take one of every screen, also where none is
-    shown to them. `max_steps`: steps after which the desktop is scored as it is. `provider`: what
-    starts the machines: `namespaces` of this one, a provider of desktop_env's, or `module:Class`;
-    `provider_options`: see `ProviderOptions`. `prompts`: a folder whose .txt files replace the
-    shipped prompts. Raises `DomainError` for options it cannot use."""
+    `data`: the folder `evaluation_examples` in its downloaded form. `applications`, `families`:
+    restrict generated tasks to these; each split needs at least one of its own. `actions`:
+    `numbered`, `computer_13` or `pyautogui`. `observe`: what the models see: `text`, `image` or
+    `both`. `screenshots`: take a screenshot of every screen even if the models do not see it.
+    `max_steps`: number of steps after which the desktop is scored. `provider`: starts the machines:
+    `namespaces` of this machine, a provider of desktop_env, or `module:Class`. `provider_options`:
+    see `ProviderOptions`. `prompts`: a folder whose .txt files replace the shipped prompts. Raises
+    `DomainError` for invalid options."""
 
     action_marker = ACTION_MARKER
 
@@ -81,7 +81,8 @@ class OSWorld(ScreenDomain):
             _one_of("applications", application, APPLICATIONS)
         for family in families:
             _one_of("families", family, tuple(FAMILIES))
-        self._applications, self._families = tuple(applications), tuple(families)
+        self._applications = tuple(applications)
+        self._families = tuple(families)
         self._data = None if data is None else Path(data)
         self._machines = _machines(provider, provider_options)
         self._options = DesktopOptions(
@@ -93,11 +94,11 @@ class OSWorld(ScreenDomain):
         if self._machines is not None:
             self._options = replace(self._options, size=self._machines.size)
         self._playable: dict[tuple[object, ...], InvalidTask | None] = {}
-        """What speaks against the goals that were played for candidates."""
+        """Objections to the goals that were played for candidates; None: playable."""
 
     @staticmethod
     def checks() -> list[Finding]:
-        """Looks for the packages of the desktop and the evaluators' Python."""
+        """Checks the packages of the desktop and the evaluators' Python."""
         try:
             text = f"desktop tasks are scored by desktop-env, in {find_python()}"
         except DomainError as error:
@@ -113,7 +114,8 @@ class OSWorld(ScreenDomain):
 
     @functools.cached_property
     def evaluators(self) -> Evaluators:
-        """desktop_env's process of this one. Raises `DomainError` where there is no such Python."""
+        """The desktop_env process of this process. Raises `DomainError` if there is no such
+        Python."""
         given = None if self._data is None else downloads(self._data)
         return Evaluators(find_python(), given)
 
@@ -148,25 +150,24 @@ class OSWorld(ScreenDomain):
         critics: Sequence[str],
         rollouts: Sequence[JudgedTrajectory] = (),
     ) -> Messages:
-        """Returns the goals of the root's set-up, the easiest first; OSWorld's own tasks have one
-        each, unless a user prepared more."""
-        del rollouts
+        """Returns the goals of the root's set-up, the easiest first. OSWorld's own tasks have one
+        goal each, unless a user prepared more."""
         return self._ask_adapter(root, direction, critics, **_choices(root))
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
-        """Returns a task with another goal or hint on the root's set-up; it was played: it is not
-        done untouched, and the expert does it. For a user's task there is no expert: only the
-        rollouts of the candidate can tell that it can be done."""
+        """Returns a task with another goal or hint on the root's set-up. It has been played: it is
+        not already done at the start, and the expert can do it. A user's task has no expert: only
+        the candidate's rollouts can show that it can be done."""
         task = rewritten(root, task_id, completion)
         made = task.data.get("generated")
         if made is None:
             goal = (root.id, task.data["chosen"]["goal"])
         else:
             goal = (made["family"], made["seed"], made["goal"])
-        if goal not in self._playable:  # a hint changes nothing in what can be done
+        if goal not in self._playable:  # a hint does not change whether the task can be done
             try:
                 self._playable[goal] = self._refusal(task)
-            except EpisodeError as fault:  # which may pass
+            except EpisodeError as fault:  # this may be temporary
                 raise InvalidTask(fault.reason, "unsolvable") from fault
         refusal = self._playable[goal]
         if refusal is not None:
@@ -174,8 +175,8 @@ class OSWorld(ScreenDomain):
         return task
 
     def _refusal(self, task: Task) -> InvalidTask | None:
-        """Plays a task, untouched and by its expert, and returns what speaks against it. Raises
-        `EpisodeError`."""
+        """Plays a task, untouched and by its expert, and returns the objection to it, if any.
+        Raises `EpisodeError`."""
         if self._outcome(task, expert=False) == 1:
             return InvalidTask("it is done before anything is done")
         if goal_of(task) is None:
@@ -185,23 +186,23 @@ class OSWorld(ScreenDomain):
         return None
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        del task, trajectories  # what can be known was asked when a candidate was proposed
+        """Returns None: all possible checks ran when the candidate was proposed."""
         return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
         """Returns +1 for a step of a generated task that its expert would have taken on that
-        screen, whatever was done before; None for OSWorld's own."""
+        screen, regardless of earlier steps; None for OSWorld's own tasks."""
         goal = self._goal(task)
         return None if goal is None else labels(goal.moves, steps)
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
-        """Returns the next response of a generated task's expert, as long as it knows one."""
+        """Returns the next response of a generated task's expert, or None if it is lost."""
         goal = self._goal(task)
         action = None if goal is None else next_action(goal.moves, steps)
         return None if action is None else f"{ACTION_MARKER} {action}"
 
     def _goal(self, task: Task) -> DesktopGoal | None:
-        """Returns the goal that an expert can follow; None without one."""
+        """Returns the goal that an expert can follow, or None."""
         numbered = self._options.notation == "numbered" and self._shows_text
         return goal_of(task) if numbered else None
 
@@ -210,8 +211,7 @@ class OSWorld(ScreenDomain):
         return usage if self._options.notation == "pyautogui" else f"{ACTION_MARKER} and {usage}"
 
     def _outcome(self, task: Task, expert: bool) -> int | None:
-        """Plays a task, by its expert or by saying at once that it is done. Raises
-        `EpisodeError`."""
+        """Plays a task, by its expert or by declaring it done at once. Raises `EpisodeError`."""
         environment = self.environment()
         steps = list[Step]()
         try:
@@ -223,7 +223,8 @@ class OSWorld(ScreenDomain):
                 result = environment.step(response)
                 if result.outcome is not None:
                     return result.outcome
-                said, after = Completion.unsampled(response), result.observation.text
+                said = Completion.unsampled(response)
+                after = result.observation.text
                 steps.append(Step(screen, said, result.action, result.valid, after))
                 screen = after
         finally:
@@ -231,7 +232,7 @@ class OSWorld(ScreenDomain):
 
 
 def _choices(root: Task) -> dict[str, str]:
-    """Returns what the adapter's prompt says of the goals that a root task offers."""
+    """Returns the text of the adapter's prompt about the goals that a root task offers."""
     made = root.data.get("generated")
     if made is not None:
         goals = [goal.name for goal in draft(FAMILIES[made["family"]], made["seed"]).goals]
@@ -248,7 +249,7 @@ def _one_of(name: str, value: object, known: Sequence[str]) -> None:
 
 
 def _machines(provider: str, options: Mapping[str, Any]) -> ProviderOptions | None:
-    """Returns the machines that are asked for; None: namespaces."""
+    """Returns the requested machines; None: namespaces."""
     if provider == NAMESPACES:
         if options:
             raise DomainError(f"provider_options: namespaces have none; give them to {PROVIDERS}")

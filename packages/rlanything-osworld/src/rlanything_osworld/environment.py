@@ -1,4 +1,4 @@
-"""Episodes on a desktop: a fresh one each, set up and scored by an evaluator."""
+"""Episodes on a desktop: each gets a fresh one, set up and scored by an evaluator."""
 
 from __future__ import annotations
 
@@ -30,48 +30,49 @@ from rlanything_osworld.screen import Screen, read_screen
 from rlanything_osworld.watchdog import DesktopLimits
 
 STALE_SECONDS = 600.0
-"""A waiting desktop that is older makes room for a new one: its life has an end."""
+"""Age in seconds after which a waiting desktop is replaced, because a desktop's life is limited."""
 QUIET_SECONDS = 20.0
-"""The longest wait, after an action, for the screen to rest."""
+"""Longest wait in seconds, after an action, until the screen is stable."""
 SETUP_SECONDS = 60.0
-"""The longest wait for that after the set-up, when applications start."""
+"""Longest wait in seconds for a stable screen after the set-up, when applications start."""
 CODE_SECONDS = 30.0
-"""What the code of one action may take."""
+"""Time limit in seconds for the code of one action."""
 ANSWER_SECONDS = 60.0
-"""What the server may take beyond a wait; then the desktop hangs."""
+"""Seconds beyond a wait after which the server counts as hung."""
 LONGEST_SCREEN = 12_000
-"""Characters of an observation."""
+"""Longest observation in characters."""
 LARGEST_SCREENSHOT = 16 * 2**20
 MOST_STARTS = 2
-"""Desktops tried, one after the other, for the start of an episode."""
+"""Number of desktops to try for the start of an episode."""
 
 
 class DesktopTasks(Protocol):
-    """How tasks begin and what they are worth; `data` is the task's own."""
+    """How tasks begin and how they are scored; `data` is the task's own."""
 
     def setup(self, data: Mapping[str, Any], desktop: Machine) -> None:
-        """Brings a fresh desktop into the state in which the task begins. Raises an exception
-        where it cannot."""
+        """Brings a fresh desktop into the initial state of the task. Raises an exception if it
+        cannot."""
         ...
 
     def score(self, data: Mapping[str, Any], desktop: Machine, last_action: str) -> float:
-        """Returns what the desktop's state is worth, from 0 to 1.
+        """Returns the score of the desktop's state, from 0 to 1.
 
-        `last_action`: "done", "fail", or "" where the steps ran out. Raises an exception where it
-        cannot say."""
+        `last_action`: "done", "fail", or "" if the steps ran out. Raises an exception if scoring is
+        impossible."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DesktopOptions:
-    """How episodes are played."""
+    """Options of episodes."""
 
     notation: Notation = "numbered"
     text: bool = True
-    """Whether the observation holds the screen in words; else a screenshot must do."""
+    """Whether the observation describes the screen in words; otherwise only a screenshot does."""
     screenshots: bool = False
     max_steps: int = 30
-    """Steps after which the state is scored; less than the loop's own, which scores nothing."""
+    """Number of steps after which the state is scored; less than the loop's own limit, which scores
+    nothing."""
     size: tuple[int, int] = (1280, 800)
     home: Path | None = None
     """A folder whose files are in every desktop's home folder."""
@@ -79,24 +80,24 @@ class DesktopOptions:
 
 
 class Desktops(Protocol):
-    """Where the desktops of an environment come from, one for each episode."""
+    """Source of an environment's desktops, one for each episode."""
 
     def prepare(self) -> None:
-        """Begins to make the next desktop, where that can be done beside one in use."""
+        """Begins to prepare the next desktop, if that is possible while another one is in use."""
         ...
 
     def take(self) -> Machine:
-        """Returns a started desktop in which nothing happened; the caller closes it. Raises
-        `DomainError` and `DesktopLost`."""
+        """Returns a fresh, started desktop; the caller closes it. Raises `DomainError` and
+        `DesktopLost`."""
         ...
 
     def close(self) -> None:
-        """Ends what waits."""
+        """Ends the waiting desktop."""
         ...
 
 
 class FreshDesktops:
-    """Desktops that nothing happened in: the next one starts while another is used."""
+    """Fresh desktops: the next one starts while another is in use."""
 
     def __init__(self, options: DesktopOptions) -> None:
         self._options = options
@@ -104,20 +105,21 @@ class FreshDesktops:
         self._since = 0.0
 
     def prepare(self) -> None:
-        """Begins to start the next desktop, unless one is."""
+        """Begins to start the next desktop, unless one is starting already."""
         if self._next is None:
             options = self._options
             self._next = Desktop(options.size, options.home, options.limits)
             self._since = time.monotonic()
 
     def take(self) -> Desktop:
-        """Returns a started desktop, which is the caller's to close. Raises `DesktopUnavailable`
-        and `DesktopLost`."""
+        """Returns a started desktop; the caller closes it. Raises `DesktopUnavailable` and
+        `DesktopLost`."""
         if time.monotonic() - self._since > STALE_SECONDS:
             self.close()  # most of its life may be over
         self.prepare()
         assert self._next is not None
-        desktop, self._next = self._next, None
+        desktop = self._next
+        self._next = None
         try:
             desktop.ready()
         except BaseException:
@@ -126,20 +128,21 @@ class FreshDesktops:
         return desktop
 
     def close(self) -> None:
-        """Ends the desktop that waits."""
+        """Ends the waiting desktop."""
         if self._next is not None:
             self._next.close()
             self._next = None
 
 
 class DesktopEnvironment:
-    """Plays one episode at a time. One is won with a score of 1; the score is its reward."""
+    """Plays one episode at a time. An episode is won with a score of 1; the score is its reward."""
 
     def __init__(
         self, tasks: DesktopTasks, options: DesktopOptions, desktops: Desktops | None = None
     ) -> None:
-        """`desktops`: where they come from; None: namespaces of this machine."""
-        self._tasks, self._options = tasks, options
+        """`desktops`: source of the desktops; None: namespaces of this machine."""
+        self._tasks = tasks
+        self._options = options
         self._fresh = desktops or FreshDesktops(options)
         self._desktop: Machine | None = None
         self._task: Task
@@ -147,7 +150,8 @@ class DesktopEnvironment:
         self._steps = 0
 
     def reset(self, task: Task) -> Observation:
-        self._task, self._steps = task, 0
+        self._task = task
+        self._steps = 0
         for start in range(MOST_STARTS):
             self._leave()
             try:
@@ -160,7 +164,7 @@ class DesktopEnvironment:
                     reason = f"the desktop cannot be set up ({_line(fault)})"
                     raise EpisodeError(task.id, reason) from fault
             else:
-                self._fresh.prepare()  # while the policy thinks
+                self._fresh.prepare()  # start it while the policy generates
                 return observation
         raise AssertionError
 
@@ -173,7 +177,7 @@ class DesktopEnvironment:
         except ImpossibleAction as reason:
             return self._invalid(text, str(reason))
         except DesktopLost as fault:
-            # What is done in a desktop is the response's doing, and so is its end.
+            # The response causes everything that happens in a desktop, including its end.
             raise EpisodeError(self._task.id, _line(fault), lost=True) from fault
 
     def close(self) -> None:
@@ -191,13 +195,14 @@ class DesktopEnvironment:
         if action.ending is not None:
             return self._over(text, action.ending)
         self._carry_out(action)
-        seen = self._observe(QUIET_SECONDS)  # until then what is scored may still be being written
+        # until then, programs may still be writing what is scored
+        seen = self._observe(QUIET_SECONDS)
         if self._steps >= options.max_steps:
             return self._over(text, "")
         return StepResult(seen, text, valid=True)
 
     def _carry_out(self, action: DesktopAction) -> None:
-        """Raises `ImpossibleAction` where the desktop refuses."""
+        """Raises `ImpossibleAction` if the desktop refuses the action."""
         try:
             if action.calls:
                 self._ask("POST", "/act", {"calls": action.calls})
@@ -215,11 +220,12 @@ class DesktopEnvironment:
             raise ImpossibleAction(f"The code failed: {lines[-1][:300]}.")
 
     def _over(self, text: str, last_action: str) -> StepResult:
-        """Scores the desktop; a fault in that is the policy's, which made what is scored."""
+        """Scores the desktop. A failure to score counts against the policy, which made what is
+        scored."""
         assert self._desktop is not None
         try:
             score = self._tasks.score(self._task.data, self._desktop, last_action)
-        except Exception as fault:  # evaluators fail on whatever files they find
+        except Exception as fault:  # evaluators fail on all kinds of files
             reason = f"the evaluator failed ({type(fault).__name__}: {_line(fault)})"
             raise EpisodeError(self._task.id, reason, lost=True) from fault
         outcome = 1 if as_good(float(score), 1.0) >= 1 else -1
@@ -258,7 +264,8 @@ class DesktopEnvironment:
         return Observation(text, listed, image)
 
     def _screenshot(self) -> bytes:
-        """Returns a PNG. What comes from the desktop is only an image if it looks like one."""
+        """Returns a PNG. Data from the desktop is accepted as an image only if it looks like
+        one."""
         data = self._ask("GET", "/screenshot")
         header = struct.pack(
             ">8s4s4sII", b"\x89PNG\r\n\x1a\n", b"\0\0\0\r", b"IHDR", *self._options.size

@@ -1,8 +1,8 @@
-"""Sets tasks up and scores them with desktop_env, in a box of their own beside the desktop's.
+"""Sets tasks up and scores them with desktop_env, in a box separate from the desktop's.
 
-OSWorld's evaluators parse files that the policy has made, and evaluate some of its text as Python:
-they run in namespaces without network and without the host's files, in another environment of
-Python, as processes that are killed when they take too long.
+OSWorld's evaluators parse files that the policy made, and evaluate some of its text as Python. So
+they run in namespaces without network and without the host's files, in a separate Python
+environment, in processes that are killed after a timeout.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ START_SECONDS = 180.0
 SETUP_SECONDS = 300.0
 SCORE_SECONDS = 180.0
 GRACE_SECONDS = 10.0
-"""What the process that forks may take beyond the time of a request; then it is killed as well."""
+"""Seconds beyond a request's time limit after which the forking process is killed too."""
 _HERE = Path(__file__).parent
 _INSIDE, _SHARED = PurePosixPath("/opt/evaluators"), PurePosixPath("/opt/shared")
 _SCRATCH = "/scratch"
-"""Their folder for files; not /tmp, below which the environment of Python may lie."""
+"""Their folder for files; not /tmp, which may contain the Python environment."""
 _ENVIRONMENT = {
     "HOME": _SCRATCH,
     "TMPDIR": _SCRATCH,
@@ -44,12 +44,12 @@ _REMEDY = f"run `make osworld`, or name a Python that has desktop-env in {PYTHON
 
 
 class EvaluationFault(DesktopRefusal):
-    """A set-up or an evaluation that failed; the message is one line."""
+    """A failed set-up or evaluation; the message is one line."""
 
 
 def find_python() -> Path:
-    """Returns the Python that has desktop_env: the one that the variable names, else the one that
-    `make osworld` makes. Raises `DomainError` where it is missing."""
+    """Returns the Python that has desktop_env: the one in the environment variable, otherwise the
+    one from `make osworld`. Raises `DomainError` if it is missing."""
     named = os.environ.get(PYTHON_VARIABLE)
     path = Path(named) if named else Path(".venv-osworld/bin/python")
     beside = _HERE.parents[3] / ".venv-osworld/bin/python"
@@ -61,19 +61,20 @@ def find_python() -> Path:
 
 
 class Evaluators:
-    """Begins and scores tasks, as `DesktopTasks` has it; data holds `example`, a task in OSWorld's
-    format, and `files`, the contents of those it names as `generated:NAME`.
+    """Sets tasks up and scores them (a `DesktopTasks`). Data contains `example`, a task in
+    OSWorld's format, and `files`, the contents of the files that it names as `generated:NAME`.
 
-    `python`: that of `find_python`; `given`: a folder of files that tasks would download, in one
-    folder for each task's id. The process starts with the first task."""
+    `python`: from `find_python`. `given`: a folder with the files that tasks would download, in one
+    folder per task id. The process starts with the first task."""
 
     def __init__(self, python: Path, given: Path | None = None) -> None:
-        self._python, self._given = python, given
+        self._python = python
+        self._given = given
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._program: LineProgram | None = None
 
     def setup(self, data: Mapping[str, Any], desktop: Machine) -> None:
-        """Raises `EvaluationFault`, and `DomainError` where the process cannot be started."""
+        """Raises `EvaluationFault`, and `DomainError` if the process cannot be started."""
         self._ask("set_up", data, desktop, SETUP_SECONDS)
 
     def score(self, data: Mapping[str, Any], desktop: Machine, last_action: str) -> float:
@@ -105,7 +106,7 @@ class Evaluators:
             self._start()
         assert self._folder is not None
         for port in PORTS:
-            # A name of the desktop's own socket, in the folder that the box shows.
+            # A separate name for the desktop's socket, in the folder that the box shows.
             name = Path(self._folder.name, f"{port}")
             name.unlink(missing_ok=True)
             os.link(desktop.socket_path(port), name)
@@ -171,7 +172,7 @@ def _command(python: Path, sockets: Path, given: Path | None) -> list[str]:
 
 @cache
 def _prefixes(python: Path) -> tuple[Path, ...]:
-    """Returns the folders of an environment and of the Python that it was made with."""
+    """Returns the folders of an environment and of its base Python."""
     asked = [str(python), "-c", "import sys; print(sys.prefix); print(sys.base_prefix)"]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     if done.returncode != 0:

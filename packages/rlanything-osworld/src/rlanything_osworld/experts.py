@@ -1,8 +1,8 @@
-"""The expert of generated tasks: knows what is right on a screen, after whatever was done before.
+"""The expert of generated tasks: knows the right action on a screen, after any earlier actions.
 
-It goes through the moves of a goal. A step that was right leads to the next move; one that changed
-nothing leaves it where it was; one that leads back to a known screen sets it there. Anything else
-leads astray, and what is right then is the way back, if there is a simple one.
+It goes through the moves of a goal. A right step leads to the next move. A step without effect
+keeps the current move. A step back to a known screen returns to that screen's move. Any other step
+is a detour; then the right action is the way back, if there is a simple one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from rlanything_osworld.families.base import Move
 
 WAIT = "wait"
 PATIENCE = 2
-"""How often in a row an expert waits for what the next move needs."""
+"""Largest number of consecutive waits for what the next move needs."""
 MOST_TRIES = 3
-"""How often in a row an expert tries a way back."""
+"""Largest number of consecutive attempts to return from a detour."""
 _ELEMENT = re.compile(r"\[(\d+)\] (.*?)(?=(?: \|)? \[\d+\] |$)", re.MULTILINE)
 _WANTED = re.compile(r"\[([^\[\]^]+)(?:\^(\d))?\]")
 _HEADING = re.compile(r"^== ", re.MULTILINE)
@@ -28,10 +28,10 @@ _WRITING = re.compile(r"type .*|press (?:.|enter|space|tab|backspace|delete|ctrl
 def next_action(
     moves: Sequence[Move], steps: Sequence[Step], screen: str | None = None
 ) -> str | None:
-    """Returns what is right after `steps`, None where nothing is.
+    """Returns the right action after `steps`, or None.
 
-    `screen`: the one to act on; None: that which the last step led to. Before the first step
-    that one is unknown: a move that needs it is preceded by a wait."""
+    `screen`: the screen to act on; None: the one after the last step. Before the first step that
+    one is unknown, so a move that needs it is preceded by a wait."""
     if screen is None:
         if not steps:
             return WAIT if _needs_screen(moves[0]) else moves[0].action
@@ -43,8 +43,9 @@ def next_action(
 
 
 def labels(moves: Sequence[Move], steps: Sequence[Step]) -> list[int]:
-    """Returns +1 for each step that was right where it was taken, else -1."""
-    course, labels = _Course(moves), list[int]()
+    """Returns +1 for each step that was right when it was taken, else -1."""
+    course = _Course(moves)
+    labels = list[int]()
     for i, step in enumerate(steps):
         before = _seen(steps, i)
         labels.append(1 if step.valid and _same(step.action, course.right(before)) else -1)
@@ -53,19 +54,19 @@ def labels(moves: Sequence[Move], steps: Sequence[Step]) -> list[int]:
 
 
 class _Course:
-    """Where an expert stands in its moves."""
+    """An expert's progress through its moves."""
 
     def __init__(self, moves: Sequence[Move]) -> None:
         self._moves = moves
         self._at = 0
         self._trail: list[tuple[str, int]] = []
-        """The screens on its way, each with the move that was next there."""
+        """Screens along the way, each with the next move at that point."""
         self._back: str | None = None
-        """The way back; "" where none is known. None: it is not astray."""
+        """The way back from a detour; "" if none is known, None if there is no detour."""
         self._tries = self._waits = 0
 
     def right(self, screen: str) -> str | None:
-        """Returns the right action; None where there is none."""
+        """Returns the right action, or None."""
         if self._back is not None:
             return self._back or None
         at = self._next(screen)
@@ -96,8 +97,8 @@ class _Course:
         return at
 
     def _return(self, screen: str) -> bool:
-        """Goes back to the last stay on a screen, to its beginning: what a screen does not show,
-        such as a caret, may have changed there since. Returns whether there was one."""
+        """Returns to the beginning of the last stay on a screen, because invisible state such as a
+        caret may have changed since. Returns whether there was such a stay."""
         times = [i for i, (known, _) in enumerate(self._trail) if known == screen]
         if not times:
             return False
@@ -106,14 +107,17 @@ class _Course:
             first -= 1
         self._at = self._trail[first][1]
         del self._trail[first:]
-        self._back, self._tries = None, 0
+        self._back = None
+        self._tries = 0
         return True
 
     def _stray(self, step: Step, before: str, after: str, tried: bool) -> None:
-        """Looks for a way back from a step that led to no known screen."""
+        """Finds a way back from a step that led to an unknown screen."""
         self._tries = self._tries + 1 if tried else 0
         if self._back == "press escape" and _opened(after) <= _opened(self._trail[-1][0]):
-            self._back, self._tries = None, 0  # closed, and only the focus differs
+            # It was closed, and only the focus differs.
+            self._back = None
+            self._tries = 0
         elif self._back == "" or self._tries == MOST_TRIES:
             self._back = ""
         elif _opened(after) > _opened(before):
@@ -124,7 +128,7 @@ class _Course:
             self._back = self._again(after)
 
     def _again(self, screen: str) -> str | None:
-        """Returns None where the focus was lost and a move chooses it again, else ""."""
+        """Returns None if the focus was lost and a move selects it again, else ""."""
         for at in (self._at, self._at - 1):
             if 0 <= at < len(self._moves) and _WANTED.search(self._moves[at].action):
                 if _filled(self._moves[at], screen) is None:
@@ -135,8 +139,8 @@ class _Course:
 
 
 def number_of(screen: str, label: str, nth: int = 1) -> int | None:
-    """Returns the number of the nth element whose text is a label or begins with it; None where
-    the screen does not show it."""
+    """Returns the number of the nth element whose text is a label or begins with it, or None if the
+    screen does not show it."""
     for match in _ELEMENT.finditer(screen):
         said = match[2]
         if said == label or said.startswith((f"{label} ", f"{label}:")):
@@ -147,23 +151,23 @@ def number_of(screen: str, label: str, nth: int = 1) -> int | None:
 
 
 def label_of(screen: str, number: int) -> str | None:
-    """Returns the text of a numbered element; None where the screen does not show it."""
+    """Returns the text of a numbered element, or None if the screen does not show it."""
     return next((each[2] for each in _ELEMENT.finditer(screen) if int(each[1]) == number), None)
 
 
 def _seen(steps: Sequence[Step], at: int) -> str:
-    """Returns the screen before a step, without the reason why the step before was impossible."""
+    """Returns the screen before a step, without the message about an impossible earlier step."""
     screen = steps[at].observation if at < len(steps) else steps[-1].next_observation
     return screen if at == 0 or steps[at - 1].valid else screen.partition("\n")[2]
 
 
 def _opened(screen: str) -> int:
-    """Returns how many windows are open, an open menu counted as one."""
+    """Returns the number of open windows; all open menus count as one."""
     return len(_HEADING.findall(screen)) + (_MENU.search(screen) is not None)
 
 
 def _undo(screen: str) -> str:
-    """Returns what takes back something written in the application in front."""
+    """Returns the action that undoes typing in the front application."""
     if re.search(r"\] terminal ", screen):
         return "press ctrl+u"
     return "press escape" if "LibreOffice Calc (active)" in screen else "press ctrl+z"
@@ -178,7 +182,7 @@ def _needs_screen(move: Move) -> bool:
 
 
 def _filled(move: Move, screen: str) -> str | None:
-    """Returns a move's action, with the number that the screen has; None where it has none."""
+    """Returns a move's action with the screen's element number, or None if the screen has none."""
     match = _WANTED.search(move.action)
     if match is None:
         return move.action

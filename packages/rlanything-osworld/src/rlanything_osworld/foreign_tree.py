@@ -1,7 +1,7 @@
-"""Turns what OSWorld's server says of a screen into the shape of our own server's `tree`.
+"""Converts the screen of OSWorld's server to the format of our own server's `tree`.
 
-Its XML has no order of windows, which a script of ours asks the screen for, and shows more: what is
-not on the screen, every empty cell of a sheet, GNOME's panel and dock with a clock in it.
+Its XML lacks the order of windows, which a script of ours reads from the screen. It also contains
+more: invisible elements, every empty cell of a sheet, and GNOME's panel and dock with a clock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LISTING = """
 shown = [window.to_json() for window in windows.listed()]
 print(json.dumps([shown, busy.busy({window["pid"] for window in shown})]))
 """
-"""The windows, and whether programs are at work."""
+"""Prints the windows, and whether programs are at work."""
 
 
 def window_script(task: str) -> str:
@@ -50,17 +50,17 @@ def window_script(task: str) -> str:
 def foreign_tree(
     xml: str, windows: Sequence[dict[str, Any]], size: tuple[int, int]
 ) -> dict[str, Any]:
-    """Returns windows and nodes as our own server's `tree` lists them.
+    """Returns windows and nodes in the format of our own server's `tree`.
 
-    `xml`: the server's accessibility tree; `windows`: as `LISTING` has them, from the lowest to the
-    topmost. Raises `ValueError`, `KeyError` or `TypeError` for what has another shape."""
+    `xml`: the server's accessibility tree. `windows`: the output of `LISTING`, from the lowest to
+    the topmost. Raises `ValueError`, `KeyError` or `TypeError` for another format."""
     if len(xml) > LARGEST_TREE or "<!DOCTYPE" in xml:
         raise ValueError("the accessibility tree is too large, or defines entities")
     try:
         root = ElementTree.fromstring(xml)
     except ElementTree.ParseError as fault:
         raise ValueError(f"the accessibility tree is no XML ({fault})") from fault
-    # What compositors lay over the whole screen shows what lies under it.
+    # Windows that compositors put over the whole screen show what is below them.
     whole = [0, 0, *size]
     seen = [each for each in windows if each["managed"] or list(each["box"]) != whole]
     nodes: list[list[Any]] = []
@@ -69,7 +69,7 @@ def foreign_tree(
             bar = list(_bar(application, size))
             nodes += [[1, "application", SHELL, "", None, []]]
             nodes += [[2, "frame", LAUNCHER, "", whole, ["showing"]], *bar]
-            # Each of its elements lies above all windows, and nothing of it between them.
+            # Each element of the bar is above all windows, and the gaps between them are empty.
             seen += [_window("", node[4], managed=False) for node in bar]
             seen.append(_window(LAUNCHER, [0, 0, 0, 0], managed=True))
         else:
@@ -85,7 +85,7 @@ def _window(title: str, box: list[int], managed: bool) -> dict[str, Any]:
 
 
 def _bar(shell: Element, size: tuple[int, int]) -> Iterator[list[Any]]:
-    """Yields the elements of GNOME's panel and dock; not what covers much of the screen."""
+    """Yields the elements of GNOME's panel and dock, except those that cover much of the screen."""
     for _, role, name, text, box, states in _nodes(shell, 1):
         small = box is not None and box[2] * box[3] < size[0] * size[1] // 4
         if role in ACTIVE and small and "showing" in states:
@@ -94,13 +94,13 @@ def _bar(shell: Element, size: tuple[int, int]) -> Iterator[list[Any]]:
 
 
 def _nodes(element: Element, depth: int, sheet: bool = False) -> Iterator[list[Any]]:
-    """Yields an element and what is shown under it, each node after its parent. `sheet`: whether it
-    lies in one."""
+    """Yields an element and its visible descendants, each node after its parent. `sheet`: whether
+    it is part of a sheet."""
     node = _node(element, depth)
     yield node
     closed = node[1] == "menu" and node[2] and not {"selected", "expanded"} & {*node[5]}
     if depth == DEEPEST or closed:
-        return  # of a closed menu nothing is on the screen; those of pages have no name
+        return  # a closed menu shows nothing; menus of pages have no name
     children = [child for child in element if child.get(f"{_STATE}showing") == "true"]
     sheet = sheet or node[1] == "document spreadsheet"
     if sheet and node[1] == "table":
@@ -116,7 +116,7 @@ def _node(element: Element, depth: int) -> list[Any]:
     text = element.text or ""
     if role in _VALUED and not text and (value := element.get(f"{_VALUE}value")):
         text = f"{float(value):g}"
-    # The end of a terminal is where something happens; elsewhere it is the beginning.
+    # A terminal is interesting at its end, everything else at its beginning.
     text = text[-LONGEST_TEXT:] if role == "terminal" else text[:LONGEST_TEXT]
     return [depth, role, element.get("name", ""), text, _box(element), states]
 
@@ -130,8 +130,8 @@ def _box(element: Element) -> list[int] | None:
 
 
 def _in_use(cells: list[Element]) -> list[Element]:
-    """Returns the cells of a sheet up to one row and one column beyond what has content, and the
-    one with the focus."""
+    """Returns the cells of a sheet up to one row and one column beyond the content, and the focused
+    cell."""
     boxes = [_box(cell) or [0, 0, 0, 0] for cell in cells]
     used = [box for cell, box in zip(cells, boxes, strict=True) if cell.text]
     ends = [max((box[side] + box[side + 2] for box in used), default=0) for side in (0, 1)]

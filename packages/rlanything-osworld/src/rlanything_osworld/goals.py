@@ -1,23 +1,23 @@
-"""Goals and hints that were prepared for a task, in keys next to those of OSWorld's format.
+"""Goals and hints prepared for a task, in additional keys of OSWorld's format.
 
-A user's own form:
+The format for users:
 
     "evaluator_list": [{"goal": "bold"}, {"goal": "italic", "instruction": ..., "evaluator": ...}]
     "task_template": {"weak": INSTRUCTION, "strong": INSTRUCTION}
 
-The list names the goals, the easiest first; the one without an evaluator is the task's own, whose
-name is `given` where the list has no such entry. A template has the instruction once more for each
-strength of a hint, the weakest first; each entry of the list may have its own.
+The list names the goals, the easiest first. The goal without an evaluator is the task's own; its
+name is `given` if the list has no such entry. A template has a variant of the instruction for each
+strength of a hint, the weakest first. Each entry of the list may have its own template.
 
-The form of the paper's published tasks:
+The format of the paper's published tasks:
 
     "evaluator_list": {"evaluator1": EVALUATOR, "evaluator2": EVALUATOR}
     "task_template": {"evaluator1": INSTRUCTION, "evaluator2": INSTRUCTION}
     "hint": TEXT
 
-The names are the goals, in no order; the task's own is the one with its `evaluator`. Its
-instruction is the task's: the template words it again, and `current_task` at times names another
-task's, so neither is read. `hint` makes one hint, `yes`.
+The names are the goals, in no order; the task's own goal is the one with the task's `evaluator`.
+Its instruction is the task's: the template repeats it in other words, and `current_task` sometimes
+names another task's, so both are ignored. `hint` gives one hint, `yes`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from rlanything.records import Task
 KEYS = ("evaluator_list", "task_template", "current_task", "hint")
 OWN, NO_HINT, ONE_HINT = "given", "no", "yes"
 ORDERED = ", the easiest first"
-"""Said of goals in an adapter's prompt."""
+"""Describes the goals in an adapter's prompt."""
 _NAME = re.compile(r"[\w-]{1,40}", re.ASCII)
 
 
 def prepared(example: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a task's data hold beside the example: the goals by their names, and which is
-    asked for; nothing for a task without a choice. Raises `ValueError` with what is wrong."""
+    """Returns the additional data of a task: its goals by name, and the requested one; empty for a
+    task without a choice. Raises `ValueError` with the reason."""
     entries = example.get("evaluator_list", [])
     if entries and isinstance(entries, dict):
         return _published(example, entries)
@@ -61,7 +61,7 @@ def prepared(example: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _published(example: Mapping[str, Any], evaluators: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what `prepared` does, for a task in the form of the paper's."""
+    """Returns the same as `prepared`, for a task in the paper's format."""
     templates, hint = example.get("task_template", {}), example.get("hint")
     if not isinstance(templates, dict):
         raise ValueError("task_template is no object of instructions")
@@ -93,15 +93,15 @@ def _choice(goals: Mapping[str, Any], own: str) -> dict[str, Any]:
 
 
 def with_goal(root: Task, task_id: str, fields: Mapping[str, str]) -> Task:
-    """Returns the root task with another goal or hint on its set-up. `fields`: those of an answer.
-    Raises `InvalidTask`."""
+    """Returns the root task with another goal or hint on its set-up. `fields`: from the adapter's
+    answer. Raises `InvalidTask`."""
     goals, chosen = root.data["goals"], root.data["chosen"]
     name = fields.get("goal", chosen["goal"])
     if name not in goals:
         raise InvalidTask(f"goal {name[:40]} is none of {', '.join(goals)}")
     goal = goals[name]
     hints = {NO_HINT: goal["instruction"], **goal["hints"]}
-    # A hint that the new goal lacks is dropped, unless the answer asks for it.
+    # Drop a hint that the new goal lacks, unless the answer requests it.
     hint = fields.get("hint", chosen["hint"] if chosen["hint"] in hints else NO_HINT)
     if hint not in hints:
         raise InvalidTask(f"hint {hint[:40]} is none of {', '.join(hints)}")
@@ -117,7 +117,7 @@ def with_goal(root: Task, task_id: str, fields: Mapping[str, str]) -> Task:
 
 
 def offered(root: Task) -> dict[str, str]:
-    """Returns what an adapter's prompt says of the goals and hints of a root task."""
+    """Returns the text of an adapter's prompt about the goals and hints of a root task."""
     goals, chosen = root.data["goals"], root.data["chosen"]
     strengths = dict.fromkeys(name for goal in goals.values() for name in goal["hints"])
     return {

@@ -1,6 +1,6 @@
-"""A machine with a desktop, as the host speaks with it: HTTP with the server in it.
+"""A machine with a desktop, seen from the host: HTTP with the server in it.
 
-What a machine answers is the policy's work: every answer has a size and a time.
+A machine's answers come from the policy: each has a size limit and a time limit.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 LARGEST_ANSWER = 256 * 2**20
-"""Bytes of an answer: what comes from a desktop is the policy's, as a file of any size is."""
+"""Largest answer in bytes: the policy controls it, including files of any size."""
 Address: TypeAlias = str | tuple[str, int]
 """A unix socket's path, or a host and a port."""
+Body: TypeAlias = Mapping[str, Any] | bytes | None
+"""Content of a request: sent as JSON, bytes as they are, or nothing."""
 PORTS: tuple[int, ...] = (5000, 9222, 8080)
-"""The ports inside that the host can reach: the server's, Chromium's for debugging, VLC's."""
+"""Ports inside that the host can reach: the server's, Chromium's for debugging, VLC's."""
 
 
 class DesktopLost(RuntimeError):
-    """The end of a desktop that died, hung or exceeded a limit; the message is one line."""
+    """A desktop that died, hung or exceeded a limit; the message is one line."""
 
 
 class DesktopRefusal(RuntimeError):
@@ -31,7 +33,7 @@ class DesktopRefusal(RuntimeError):
 
 
 class NoAnswer(RuntimeError):
-    """A request without an answer. `late`: there was none in time."""
+    """A request without an answer. `late`: because of the time limit."""
 
     def __init__(self, reason: str, late: bool) -> None:
         super().__init__(reason)
@@ -42,30 +44,24 @@ class Machine(Protocol):
     """A desktop on which one episode is played."""
 
     size: tuple[int, int]
-    """Of the screen in pixels."""
+    """Screen size in pixels."""
     password: str
-    """Of its user, which some set-ups need; "": desktop_env's own."""
+    """Password of its user, which some set-ups need; "": desktop_env's default."""
 
     @property
     def pid(self) -> int:
-        """A process that is this desktop's alone."""
+        """A process that belongs only to this desktop."""
         ...
 
     def ready(self) -> None:
         """Waits until the desktop has started. Raises `DomainError` and `DesktopLost`."""
         ...
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | bytes | None = None,
-        seconds: float = 60.0,
-    ) -> bytes:
-        """Returns what the desktop's server answers to a request.
+    def request(self, method: str, path: str, body: Body = None, seconds: float = 60.0) -> bytes:
+        """Returns the answer of the desktop's server to a request.
 
-        `body`: sent as JSON, or as it is. Raises `DesktopRefusal` where the server says that it
-        could not, and `DesktopLost` when the desktop died or does not answer in `seconds`."""
+        `body`: sent as JSON, or bytes as they are. Raises `DesktopRefusal` if the server cannot
+        carry it out, and `DesktopLost` if the desktop died or does not answer in `seconds`."""
         ...
 
     def socket_path(self, port: int) -> Path:
@@ -73,20 +69,14 @@ class Machine(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends the episode's desktop and forgets its files."""
+        """Ends the episode's desktop and deletes its files."""
         ...
 
 
-def exchange(
-    address: Address,
-    method: str,
-    path: str,
-    body: Mapping[str, Any] | bytes | None,
-    seconds: float,
-) -> bytes:
+def exchange(address: Address, method: str, path: str, body: Body, seconds: float) -> bytes:
     """Returns a server's answer to one request. Raises `DesktopRefusal` and `NoAnswer`."""
     connection = _Connection(address, seconds)
-    # A time limit of the socket's would be one for each of its parts.
+    # A timeout of the socket would apply to each of its reads separately.
     timer = threading.Timer(seconds, connection.abort)
     timer.daemon = True
     timer.start()
@@ -97,7 +87,7 @@ def exchange(
         response = connection.getresponse()
         answer = response.read(LARGEST_ANSWER + 1)
     except (OSError, http.client.HTTPException, ValueError, AttributeError) as fault:
-        # Either limit may be met first: the timer's or that of the socket's own wait.
+        # The timer's limit and the socket's own timeout can be reached in either order.
         late = connection.aborted or isinstance(fault, TimeoutError)
         reason = f"no answer to {path} in {seconds:g} s" if late else f"{path}: {fault!r}"
         raise NoAnswer(reason, late) from fault

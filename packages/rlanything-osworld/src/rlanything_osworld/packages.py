@@ -1,6 +1,6 @@
-"""The Debian packages of a desktop: what each is known by, and which are missing here.
+"""The Debian packages of a desktop: a file that identifies each, and the missing ones.
 
-`python -m rlanything_osworld.packages` prints those that are, for `make osworld`.
+`python -m rlanything_osworld.packages` prints the missing ones, for `make osworld`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DESKTOP = {
     "python3-xlib": f"{_PYTHON}/Xlib",
     "openbox": "usr/bin/openbox",
 }
-"""What the desktop itself is made of: a file of every package, from the root."""
+"""The packages of the desktop itself, each with a file path from the root."""
 APPLICATIONS = {
     "libreoffice-calc": "usr/lib/libreoffice/program/libsclo.so",
     "libreoffice-writer": "usr/lib/libreoffice/program/libswlo.so",
@@ -44,23 +44,23 @@ APPLICATIONS = {
     "xdg-utils": "usr/bin/xdg-open",
     "fonts-dejavu-core": "usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",
 }
-"""What tasks are about, and the commands that OSWorld's tasks call."""
+"""Packages of the applications in tasks, and of commands that OSWorld's tasks call."""
 OPTIONAL = {"gimp": "usr/bin/gimp", "vlc": "usr/bin/vlc"}
-"""Applications that only some of OSWorld's own tasks are about."""
+"""Applications that only some of OSWorld's own tasks need."""
 
 
 def missing(packages: dict[str, str], root: Path = Path("/")) -> list[str]:
-    """Returns the packages of which this machine has no file."""
+    """Returns the packages that are missing on this machine."""
     return [name for name, file in packages.items() if not any(root.glob(file))]
 
 
 def remedy(names: list[str]) -> str:
-    """Returns how the packages are installed, in one line."""
+    """Returns how to install the packages, in one line."""
     return f"install them with `make osworld`, or: apt-get install {' '.join(names)}"
 
 
 def findings() -> list[Finding]:
-    """Returns what `rlanything doctor` says of desktops; without them, nothing is broken."""
+    """Returns the findings of `rlanything doctor` about desktops; missing ones are not an error."""
     lacking = missing(DESKTOP) + missing(APPLICATIONS)
     if lacking:
         text = f"desktop tasks lack packages ({', '.join(lacking)}): {remedy(lacking)}"

@@ -1,4 +1,4 @@
-"""A program of another Python's, which answers each line of JSON with one."""
+"""A program of another Python, which answers each line of JSON with one line."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 LAST_BYTES = 1 << 16
-"""So much of what a program said of its faults is read."""
+"""Bytes of a program's error output that are read, from its end."""
 
 
 class LineProgram:
-    """A running program, in a session of its own. `environment`: all its variables."""
+    """A running program, in its own session. `environment`: all its variables."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
-        # Not a pipe, which nobody would empty while the program works.
+        # Not a pipe: nobody would read it while the program works.
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             command,
@@ -42,7 +42,7 @@ class LineProgram:
         return self._process.poll() is not None
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Returns the answer to a request. Raises `OSError` or `ValueError` where there is none in
+        """Returns the answer to a request. Raises `OSError` or `ValueError` if there is none in
         time."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{json.dumps(request)}\n".encode())
@@ -50,7 +50,7 @@ class LineProgram:
         return self.answer(seconds)
 
     def answer(self, seconds: float) -> dict[str, Any]:
-        """Returns the next answer, as `ask` does."""
+        """Returns the next answer, like `ask`."""
         assert self._process.stdout is not None
         answer = json.loads(_line(self._process.stdout.fileno(), time.monotonic() + seconds))
         if not isinstance(answer, dict):
@@ -58,7 +58,7 @@ class LineProgram:
         return answer
 
     def last_words(self) -> str:
-        """Ends the program, and returns what it has said of its faults."""
+        """Ends the program, and returns the end of its error output."""
         self._kill()
         self._complaints.seek(-min(self._complaints.seek(0, os.SEEK_END), LAST_BYTES), os.SEEK_END)
         said = self._complaints.read().decode("utf-8", "replace")
@@ -66,9 +66,9 @@ class LineProgram:
         return said
 
     def close(self, seconds: float = 0.0) -> None:
-        """Ends the program, which may take a time to see that nobody asks any more."""
+        """Ends the program; it has `seconds` to notice that its input is closed."""
         if self._process.stdin is not None:
-            # What could not be written any more may be left in the buffer.
+            # Unwritten data may be left in the buffer.
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -85,7 +85,7 @@ class LineProgram:
 
 
 def last_line(said: str) -> str:
-    """Returns the last line of what a program said of its faults."""
+    """Returns the last line of a program's error output."""
     return (said.strip().splitlines() or ["it says nothing"])[-1][:300]
 
 

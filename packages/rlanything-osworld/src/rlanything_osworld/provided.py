@@ -1,11 +1,11 @@
-"""Desktops on machines that a provider starts: desktop_env's docker, vmware, virtualbox and aws, or
-one of the user's own.
+"""Desktops on machines of a provider: desktop_env's docker, vmware, virtualbox and aws, or your
+own.
 
     DesktopEnvironment(evaluators, options, ProvidedDesktops(python, ProviderOptions("docker")))
 
-In such a machine OSWorld's own server answers, not ours: what ours says of the screen is made here
-of what that one says, and what ours does is done by code that it runs. The machine's ports are
-shown to the evaluators as sockets, so that they stay in their box.
+Such a machine runs OSWorld's own server, not ours. Its description of the screen is converted here
+to ours, and actions are code that it runs. The evaluators reach the machine's ports through
+sockets, so that they stay in their box.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from rlanything_osworld.foreign_tree import LISTING, foreign_tree, window_script
 from rlanything_osworld.guest.relay import join
 from rlanything_osworld.machine import (
     PORTS,
+    Body,
     DesktopLost,
     DesktopRefusal,
     NoAnswer,
@@ -39,31 +40,33 @@ from rlanything_osworld.program import LineProgram, last_line
 NAMESPACES = "namespaces"
 PROVIDERS = ("docker", "vmware", "virtualbox", "aws")
 START_SECONDS = 900.0
-"""What a provider may take to start or revert a machine."""
+"""Time limit in seconds for a provider to start or revert a machine."""
 STOP_SECONDS = 120.0
 LOOK_SECONDS = 0.5
-"""The wait between two looks at a screen: nothing says when a foreign machine has reacted."""
+"""Seconds between two readings of a screen: a foreign machine does not report when it has
+reacted."""
 DRAG_SECONDS = 0.5
 _PROGRAM = Path(__file__).parent / "evaluators" / "provide.py"
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderOptions:
-    """A provider, and what desktop_env passes to it. Raises `DomainError` for what does not go
-    together."""
+    """A provider, and the options that desktop_env passes to it. Raises `DomainError` for invalid
+    combinations."""
 
     provider: str
-    """One of `PROVIDERS`, or `module:Class`: a class with the methods of desktop_env's."""
+    """One of `PROVIDERS`, or `module:Class`: a class with the methods of desktop_env's
+    providers."""
     path_to_vm: str | None = None
-    """The machine's file (docker: the image, of which each environment gets a machine of its own);
-    None: what desktop_env has."""
+    """File of the machine (docker: the image, from which each environment gets its own machine);
+    None: desktop_env's default."""
     snapshot_name: str = "init_state"
-    """To what a machine is reverted; aws: the id of the image."""
+    """Snapshot to which a machine is reverted; aws: the id of the image."""
     region: str | None = None
     screen_size: Sequence[int] = (1920, 1080)
     headless: bool = True
     client_password: str = ""
-    """Of the machine's user; "": the one that desktop_env knows."""
+    """Password of the machine's user; "": desktop_env's default."""
 
     def __post_init__(self) -> None:
         known = ", ".join((NAMESPACES, *PROVIDERS))
@@ -85,18 +88,19 @@ class ProviderOptions:
 
 
 class ProvidedDesktops:
-    """One machine, reverted for each episode. `python`: that has desktop_env."""
+    """One machine, reverted for each episode. `python`: a Python with desktop_env."""
 
     def __init__(self, python: Path, options: ProviderOptions) -> None:
-        self._python, self._options = python, options
+        self._python = python
+        self._options = options
         self._program: LineProgram | None = None
 
     def prepare(self) -> None:
         """Does nothing: a second machine would cost as much as the first."""
 
     def take(self) -> ProvidedDesktop:
-        """Returns the machine, as new. Raises `DomainError` where it cannot be started, and
-        `DesktopLost` where it did once."""
+        """Returns the machine in its initial state. Raises `DomainError` if it cannot be started,
+        and `DesktopLost` if it ran before."""
         first = self._program is None
         if self._program is None:
             command = [str(self._python), "-B", str(_PROGRAM), json.dumps(asdict(self._options))]
@@ -131,21 +135,23 @@ class ProvidedDesktops:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a machine is."""
+    """Address of a machine."""
 
     host: str
     ports: Mapping[int, int]
-    """Which of its host's ports lead to those of `PORTS`."""
+    """Ports of its host that lead to the ports in `PORTS`."""
     password: str
 
 
 class ProvidedDesktop:
-    """A machine with OSWorld's server, for one episode; answers what our own server answers to an
-    environment."""
+    """A machine with OSWorld's server, for one episode; it answers an environment like our own
+    server."""
 
     def __init__(self, place: Place, size: tuple[int, int], pid: int) -> None:
-        self.size, self.password = size, place.password
-        self._place, self._pid = place, pid
+        self.size = size
+        self.password = place.password
+        self._place = place
+        self._pid = pid
         self._folder = tempfile.TemporaryDirectory(prefix="rlanything-machine-")
         self._doors = [
             _Door(str(self.socket_path(port)), (place.host, place.ports[port])) for port in PORTS
@@ -157,26 +163,20 @@ class ProvidedDesktop:
         return self._pid
 
     def ready(self) -> None:
-        """Returns at once: the provider has waited."""
+        """Returns at once: the provider has already waited."""
 
     def socket_path(self, port: int) -> Path:
         """Returns the unix socket that reaches a port of the machine, one of `PORTS`."""
         return Path(self._folder.name, f"{port}")
 
     def close(self) -> None:
-        """Leaves the machine, which the next episode reverts."""
+        """Leaves the machine running; the next episode reverts it."""
         for door in self._doors:
             door.close()
         self._folder.cleanup()
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | bytes | None = None,
-        seconds: float = 60.0,
-    ) -> bytes:
-        """Returns what our own server would answer; `tree` and `act` are made here."""
+    def request(self, method: str, path: str, body: Body = None, seconds: float = 60.0) -> bytes:
+        """Returns the answer of our own server; `tree` and `act` are computed here."""
         parts = urlsplit(path)
         if parts.path == "/tree":
             quiet = float(parse_qs(parts.query).get("quiet", ["0"])[0])
@@ -185,14 +185,12 @@ class ProvidedDesktop:
             self._run(_code(body["calls"]), seconds)
             return b"{}"
         if parts.path == "/execute" and isinstance(body, Mapping) and "timeout" in body:
-            # OSWorld's server knows no time but its own.
+            # OSWorld's server has only its own time limit.
             command = ["timeout", f"{body['timeout']:g}", *body["command"]]
             return self._ask(method, path, {"command": command, "shell": False}, seconds)
         return self._ask(method, path, body, seconds)
 
-    def _ask(
-        self, method: str, path: str, body: Mapping[str, Any] | bytes | None, seconds: float
-    ) -> bytes:
+    def _ask(self, method: str, path: str, body: Body, seconds: float) -> bytes:
         address = (self._place.host, self._place.ports[5000])
         try:
             return exchange(address, method, path, body, seconds)
@@ -200,7 +198,7 @@ class ProvidedDesktop:
             raise DesktopLost(f"the machine does not answer ({fault})") from fault
 
     def _run(self, code: str, seconds: float) -> str:
-        """Returns what Python prints that the machine runs. Raises `DesktopRefusal`."""
+        """Returns the output of Python code that the machine runs. Raises `DesktopRefusal`."""
         body = {"command": ["python", "-c", code], "shell": False}
         said = self._ask("POST", "/execute", body, seconds)
         try:
@@ -213,7 +211,8 @@ class ProvidedDesktop:
         return output
 
     def _tree(self, quiet: float, seconds: float) -> dict[str, Any]:
-        """Returns the screen, once two looks agree and nothing is at work, or time is over."""
+        """Returns the screen once two readings agree and nothing is at work, or after the time
+        limit."""
         deadline = time.monotonic() + quiet
         state, _ = self._look(seconds)
         while time.monotonic() < deadline:
@@ -230,7 +229,11 @@ class ProvidedDesktop:
             xml = json.loads(self._ask("GET", "/accessibility", None, seconds))["AT"]
             return foreign_tree(xml, windows, self.size), bool(at_work)
         except (
-            *(AttributeError, LookupError, RecursionError, TypeError, ValueError),
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
             DesktopRefusal,
         ) as fault:
             raise DesktopLost(f"the machine does not show its screen ({fault!r})") from fault
@@ -259,7 +262,7 @@ class _Door:
 
 
 def _code(calls: Sequence[Sequence[Any]]) -> str:
-    """Returns Python that plays calls of `pyautogui`, of which the machine has the original."""
+    """Returns Python that executes calls of `pyautogui`; the machine has the original module."""
     lines = ["import pyautogui", "pyautogui.FAILSAFE = False"]
     for name, *arguments in calls:
         if name == "activate":
@@ -274,8 +277,8 @@ def _code(calls: Sequence[Sequence[Any]]) -> str:
 
 
 def _typing(text: str) -> list[str]:
-    """Returns the lines that type a text: the original gives `>` for `<`, and leaves out letters
-    that the keyboard lacks without a word."""
+    """Returns the lines that type a text: the original types `>` for `<`, and silently skips
+    letters that the keyboard lacks."""
     if not text.isascii():
         raise DesktopRefusal("this machine's keyboard has plain English letters alone")
     between = "pyautogui.hotkey('shift', ',')"

@@ -1,7 +1,7 @@
-"""Tasks that an adapter rewrote: another goal of the same set-up, and a hint or none.
+"""Tasks that an adapter rewrote: another goal of the same set-up, with or without a hint.
 
-An answer is two lines: `goal: NAME` and `hint: yes` or `hint: no`, for users' own tasks `hint:` and
-a strength. What is left out stays as it is. The set-up never changes.
+An answer is two lines: `goal: NAME` and `hint: yes` or `hint: no`; for users' own tasks, `hint:`
+and a strength. Omitted lines keep the current value. The set-up never changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HINTS = {"yes": True, "no": False, "none": False}
 
 
 def rewritten(root: Task, task_id: str, answer: str) -> Task:
-    """Returns the task that an answer asks for. Raises `InvalidTask` with the reason."""
+    """Returns the task that an answer describes. Raises `InvalidTask` with the reason."""
     made = root.data.get("generated")
     if made is None and "goals" not in root.data:
         raise InvalidTask("the task has one evaluator: there is nothing to choose")

@@ -1,9 +1,8 @@
-"""The text that an agent reads of a screen, and the places on it that the text numbers.
+"""The text form of a screen for an agent, and the places that its numbers mean.
 
-A window is a heading, with its elements under it: `[n] role name: text (state)`, what belongs
-together on one line. Left out is what nothing can be done with: layout, disabled buttons, what
-other windows cover. There are no coordinates, sizes, times or amounts of memory in it, which would
-differ from one episode to the next.
+A window is a heading, with its elements below: `[n] role name: text (state)`; related elements
+share a line. Anything that cannot be acted on is omitted: layout, disabled buttons, covered parts.
+There are no coordinates, sizes, times or amounts of memory, which would differ between episodes.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 LONGEST_LINE = 300
-"""Characters shown of a text on one line."""
+"""Longest text in characters shown on one line."""
 DEEPEST = 60
-"""Levels of a tree that is believed."""
+"""Largest accepted depth of a tree."""
 LONGEST_BLOCK = 24
-"""Lines shown of a text of several, from its end in a terminal."""
+"""Largest number of lines shown of a multi-line text; a terminal shows its end."""
 NAMES = {
     "push button": "button",
     "toggle button": "toggle",
@@ -40,11 +39,11 @@ ACTIVE = {
     *("radio menu item", "page tab", "link", "list item", "tree item", "table cell", "terminal"),
     *("table column header", "tree table cell", "document text"),
 }
-"""Roles of elements that something can be done with: they have numbers."""
+"""Roles of elements that can be acted on: they get numbers."""
 SPOKEN = {"label", "static", "heading", "paragraph", "alert", "progress bar", "info bar"}
-"""Roles of what is only read."""
+"""Roles of elements that are only read."""
 ROWS = {"menu bar", "tool bar", "page tab list", "statusbar", "status bar"}
-"""Containers whose elements stand on one line, without their roles."""
+"""Containers whose elements share one line, without their roles."""
 IN_MENUS = {
     *("New", "Open", "Save", "Export Directly as PDF", "Print", "Print Preview", "Cut", "Copy"),
     *("Paste", "Clone", "Undo", "Redo", "Find and Replace", "Spelling", "Formatting Marks"),
@@ -54,7 +53,7 @@ IN_MENUS = {
     *("Print Area", "Freeze Rows and Columns", "Split Window", "Merge Cells"),
     *("Merge and Center Cells", "Expand Formula Bar"),
 }
-"""Buttons of LibreOffice's tool bars that its menus have too: they are left out."""
+"""Buttons in LibreOffice's tool bars that its menus have too: they are omitted."""
 SHOWN_STATES = ("focused", "checked", "selected", "expanded")
 _VOLATILE = re.compile(r"\s*-? ?(Memory usage - |Free space: |Total: ).*", re.DOTALL)
 _OF_SHEET = re.compile(r"[A-Z]{1,3}\d{1,7}")
@@ -77,12 +76,12 @@ class Screen:
 
     text: str
     places: Mapping[int, ScreenPlace]
-    """By the numbers in the text."""
+    """Places by their numbers in the text."""
 
 
 @dataclass(slots=True)
 class _Item:
-    """A node with what is under it."""
+    """A node with its descendants."""
 
     role: str
     name: str
@@ -93,16 +92,16 @@ class _Item:
 
 
 def read_screen(tree: Mapping[str, Any], size: tuple[int, int]) -> Screen:
-    """Returns the screen that the server's answer to `tree` describes.
+    """Returns the screen in the server's answer to `tree`.
 
-    Raises `KeyError`, `TypeError` or `ValueError` for an answer of another shape."""
+    Raises `KeyError`, `TypeError` or `ValueError` for an answer in another format."""
     windows = [window for window in tree["windows"] if window["title"] not in _HIDDEN_NAMES]
     frames = [frame for application in _items(tree["nodes"]) for frame in application.children]
     return _Writer(windows, frames, size).screen()
 
 
 class _Writer:
-    """Writes one screen, numbering as it goes."""
+    """Writes one screen and assigns the numbers."""
 
     def __init__(
         self, windows: Sequence[Mapping[str, Any]], frames: list[_Item], size: tuple[int, int]
@@ -116,7 +115,7 @@ class _Writer:
     def screen(self) -> Screen:
         """Returns the text: the launcher, then windows from the topmost to the lowest."""
         order = sorted(self._windows, key=lambda window: window["title"] == LAUNCHER)[::-1]
-        blocked = None  # the program whose other windows wait for a dialog
+        blocked = None  # the program whose other windows are blocked by a dialog
         for window in order:
             frame = self._frame_of(window)
             if frame is not None and window["active"] and "modal" in frame.states:
@@ -130,7 +129,7 @@ class _Writer:
         return Screen("\n".join(self._lines), self._places)
 
     def _frame_of(self, window: Mapping[str, Any]) -> _Item | None:
-        """Returns the accessible frame of a window; each is taken once."""
+        """Returns the accessible frame of a window; each frame is used once."""
         for frame in self._frames:
             if window["managed"] and frame.name == window["title"]:
                 self._frames.remove(frame)
@@ -155,7 +154,7 @@ class _Writer:
     def _items(self, item: _Item, window: Mapping[str, Any], in_menu: bool) -> None:
         for child in item.children:
             if child.role == "menu bar" and _empty(child.box):
-                continue  # LibreOffice lists its menus a second time, without a place
+                continue  # LibreOffice lists its menus a second time, without a position
             if child.role in ROWS:
                 self._row(child.role, child, window)
                 if child.role != "page tab list":
@@ -173,7 +172,7 @@ class _Writer:
                 self._items(child, window, inside)
 
     def _opened(self, row: _Item, window: Mapping[str, Any]) -> None:
-        """Writes the items of the menus of a bar that are open."""
+        """Writes the items of the open menus of a bar."""
         for child in row.children:
             if child.role == "menu" and child.children:
                 self._items(child, window, in_menu=True)
@@ -182,7 +181,7 @@ class _Writer:
 
     def _item(self, item: _Item, window: Mapping[str, Any], in_menu: bool) -> None:
         if item.role == "document spreadsheet":
-            return  # its cells say it all
+            return  # its cells contain all of its text
         if item.role in ACTIVE or "editable" in item.states:
             place = self._place(item, window, in_menu)
             if place is None or not _usable(item) or not (_said(item) or _writable(item)):
@@ -209,7 +208,7 @@ class _Writer:
             terminal = item.role == "terminal"
             kept = lines[-LONGEST_BLOCK:] if terminal else lines[:LONGEST_BLOCK]
             self._lines.append(f"{head}{state}:")
-            # The bar keeps text from looking like an element.
+            # The bar distinguishes text from elements.
             self._lines += [f"| {line[:LONGEST_LINE]}".rstrip() for line in kept]
         else:
             self._lines.append(f"{head}: {_clean(text)}{state}")
@@ -234,7 +233,7 @@ class _Writer:
             self._lines.append(f"{title.get(role, role)}: {' '.join(parts)}")
 
     def _table(self, table: _Item, window: Mapping[str, Any]) -> None:
-        """Writes the cells of a table, one line for each row on the screen."""
+        """Writes the visible cells of a table, one line per row."""
         rows: dict[int, list[str]] = {}
         for cell, _ in _leaves(table, ""):
             place = self._place(cell, window, in_menu=False)
@@ -253,7 +252,7 @@ class _Writer:
         return number
 
     def _place(self, item: _Item, window: Mapping[str, Any], in_menu: bool) -> ScreenPlace | None:
-        """Returns the middle of what is seen of an element; None where nothing is."""
+        """Returns the middle of the visible part of an element, or None if it is invisible."""
         if _empty(item.box):
             return None
         assert item.box is not None
@@ -264,7 +263,7 @@ class _Writer:
             return None
         x, y = (left + right) // 2, (top + bottom) // 2
         above = next((each for each in reversed(self._windows) if _holds(each["box"], x, y)), None)
-        # An open menu is a window of its own, and its items are the application's.
+        # An open menu is a separate window, but its items belong to the application.
         if above is None or above["number"] == window["number"]:
             return ScreenPlace(x, y)
         return ScreenPlace(x, y) if in_menu and not above["managed"] else None
@@ -289,10 +288,11 @@ def _items(nodes: Iterable[Sequence[Any]]) -> list[_Item]:
 
 
 def _put_right(item: _Item, shift: int) -> None:
-    """Corrects what LibreOffice says of places: within a window, it forgets the menu bar above.
+    """Corrects LibreOffice's positions: within a window, it forgets the menu bar above.
 
-    Its own elements begin with the root pane, which covers its parent and says to lie higher; where
-    GTK's take over again, one covers its parent and says to lie lower by as much."""
+    Its own elements begin with the root pane, which covers its parent but reports a higher
+    position. GTK's elements inside begin with one that covers its parent and reports a position
+    lower by the same distance."""
     for child in item.children:
         below = shift
         if item.box is not None and child.box is not None:
@@ -312,17 +312,18 @@ def _same_size(one: tuple[int, int, int, int], other: tuple[int, int, int, int])
 
 
 def _leaves(item: _Item, name: str) -> Iterable[tuple[_Item, str]]:
-    """Yields the elements under an item, with the name of what holds them."""
+    """Yields the elements below an item, with the name of their container."""
     for child in item.children:
         if child.role in ACTIVE or child.role in SPOKEN:
             yield child, name
-            name = ""  # once: what follows a field of that name opens its list
+            name = ""  # only once: the element after a field of that name opens its list
         elif child.role not in ("table", "scroll bar"):
             yield from _leaves(child, _clean(child.name) or name)
 
 
 def _usable(item: _Item) -> bool:
-    """Whether an element is enabled; of cells and documents LibreOffice does not say."""
+    """Returns whether an element is enabled; LibreOffice does not report it for cells and
+    documents."""
     return bool(item.states & {"sensitive", "editable"}) or item.role in ("table cell", "list item")
 
 
@@ -338,7 +339,7 @@ def _said(item: _Item) -> str:
 def _states(item: _Item) -> str:
     shown = [state for state in SHOWN_STATES if state in item.states]
     if item.role == "table cell" and _OF_SHEET.fullmatch(item.name) and "selected" in shown:
-        shown.remove("selected")  # a field of the sheet's tool bar says which: A1:C7
+        shown.remove("selected")  # a field of the sheet's tool bar shows the selection: A1:C7
     return f" ({', '.join(shown)})" if shown else ""
 
 

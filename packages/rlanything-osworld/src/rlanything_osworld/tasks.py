@@ -1,4 +1,4 @@
-"""Generated tasks: a family with a seed, one of its goals in some words, and perhaps a hint."""
+"""Generated tasks: a family with a seed, one of its goals in one wording, and perhaps a hint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPLITS: Mapping[str, tuple[DesktopFamily, ...]] = {
     "in_domain": _TRAIN,
     "ood": tuple(each for each in FAMILIES.values() if each.application in HELD_OUT),
 }
-"""`in_domain`: the families of `train` with seeds of their own; `ood`: applications held out."""
+"""`in_domain`: the families of `train` with their own seeds; `ood`: held-out applications."""
 
 
 def generated_tasks(
@@ -34,10 +34,10 @@ def generated_tasks(
     applications: Collection[str] = APPLICATIONS,
     names: Collection[str] = tuple(FAMILIES),
 ) -> list[Task]:
-    """Returns `count` tasks, every family of the split as often as the others.
+    """Returns `count` tasks, with every family of the split equally often.
 
-    `applications`: those that they keep to; `names`: the families that they are of. Raises
-    `DomainError` for an unknown split, and for one that has none of these."""
+    `applications`, `names`: allowed applications and families. Raises `DomainError` for an unknown
+    split, and for one without any of these."""
     if split not in SPLITS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
     there = [each for each in SPLITS[split] if each.application in applications]
@@ -91,12 +91,12 @@ def draft(family: DesktopFamily, seed: int) -> DesktopDraft:
 
 
 def goals_of(drawn: DesktopDraft) -> dict[str, DesktopGoal]:
-    """Returns the goals of a draft by their names."""
+    """Returns the goals of a draft by name."""
     return {goal.name: goal for goal in drawn.goals}
 
 
 def goal_of(task: Task) -> DesktopGoal | None:
-    """Returns the goal that a generated task asks for; None for any other task."""
+    """Returns the goal of a generated task; None for any other task."""
     made = task.data.get("generated")
     if made is None:
         return None

@@ -1,7 +1,7 @@
 """Teaches the nano models of desktop tasks before the loop begins: examples for the three roles.
 
-The demonstrator is the expert with slips, most of which it makes good again, so that there is
-something left for reinforcement learning to improve and recoveries are seen.
+The demonstrator is the expert with slips. It corrects most of them, so that the data shows
+recoveries and reinforcement learning has something to improve.
 """
 
 from __future__ import annotations
@@ -20,21 +20,26 @@ from rlanything_osworld.screen import LAUNCHER
 from rlanything_osworld.tasks import draft, goal_of
 
 KEYS = "keys"
-"""The thought before an action that is on no element."""
+"""The thought before an action without an element."""
 NEAR = 3
-"""How far from the meant element, by number, a slip is: mostly on one of the same kind."""
+"""Largest distance, by number, of a slip from the right element: mostly one of the same kind."""
 BEFORE = 2
-"""How many words before a name are said with it."""
+"""Number of words before a name that are quoted with it."""
 _WORD = re.compile(r"[^\s,]+(?<![.])")
 _NAME = re.compile(r"(\w+)(?:\.\w+)?$")
-"""The last word of an action, without the ending of a file's name."""
+"""The last word of an action, without the extension of a file name."""
 NUMBERS = (5, 30)
-"""The least and the greatest number of an element in an exercise."""
+"""Smallest and largest number of an element in an exercise."""
 _ELEMENT = re.compile(r"\[[^\]]*\]")
 _POINTED = re.compile(r"(\w+ )\[(\d+)\]")
 _NUMBERED = re.compile(r"\[(\d+)\] ")
 _NAMES = {
-    *(*editor.WORDS, *editor.FILES, *files.NAMES, *files.FOLDERS, *calc.FILES, *writer.FILES),
+    *editor.WORDS,
+    *editor.FILES,
+    *files.NAMES,
+    *files.FOLDERS,
+    *calc.FILES,
+    *writer.FILES,
     *writer.NOUNS,
 }
 _TITLES = {*calc.ITEMS, *calc.SHEETS, *files.TITLES}
@@ -54,7 +59,7 @@ class OSWorldDemonstrator(Demonstrator):
 
 
 def slip(screen: str, action: str, rng: random.Random) -> str:
-    """Returns another action: on an element nearby, or opening a menu, or waiting."""
+    """Returns another action: on an element nearby, opening a menu, or waiting."""
     lines = [line for line in screen.splitlines() if not line.startswith(LAUNCHER)]
     pointed = _POINTED.fullmatch(action)
     if pointed:
@@ -69,8 +74,8 @@ def slip(screen: str, action: str, rng: random.Random) -> str:
 
 
 def target(screen: str, action: str) -> str:
-    """Returns the element that an action is about, its text before its number: what the task names
-    is found first, and its number stands beside it."""
+    """Returns the target element of an action, its text before its number: the model first finds
+    what the task names, and the number is next to it."""
     pointed = _POINTED.match(action)
     label = label_of(screen, int(pointed[2])) if pointed else None
     if pointed is None or label is None:
@@ -79,16 +84,17 @@ def target(screen: str, action: str) -> str:
 
 
 def thought(task: Task, screen: str, action: str) -> str:
-    """Returns what is said before an action: the element that it is about; before a text that is
-    typed, where the task names it."""
+    """Returns the thought before an action: its target element; before typing a text, the place
+    where the task names it."""
     return quoted(task.instruction, action) or target(screen, action)
 
 
 def quoted(instruction: str, action: str) -> str | None:
-    """Returns the words of an instruction that lead to the name on which a typed text ends, with
-    it: what comes before a name is found first, and the name stands behind it. None where nothing
-    is typed, or no name of the instruction's."""
-    words, name = _WORD.findall(instruction), _NAME.search(action)
+    """Returns the words of an instruction that lead to the name at the end of a typed text,
+    including the name: a model first finds the words before a name, and the name follows. None if
+    nothing is typed, or no name from the instruction."""
+    words = _WORD.findall(instruction)
+    name = _NAME.search(action)
     if name is None or not action.startswith("type "):
         return None
     for at, word in enumerate(words):
@@ -132,7 +138,7 @@ class OSWorldTeacher:
         return [sorted(_NAMES - _SAID), sorted(_TITLES - _SAID)]
 
     def exercises(self, tasks: Sequence[Task], rng: random.Random) -> list[Exercise]:
-        """Returns the steps that type a name; elements chosen before have numbers at random."""
+        """Returns the steps that type a name; elements chosen before have random numbers."""
         made: list[Exercise] = []
         for task in tasks:
             steps: list[Step] = []
@@ -146,7 +152,7 @@ class OSWorldTeacher:
         return made
 
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
-        """Names what was right, on which the score depends."""
+        """Names the right action, which the score depends on."""
         wanted = _wanted(task, steps, len(steps) - 1)
         said = "a right step" if score == 1 else "a wrong step"
         return f"{wanted} is next: {said}. \\boxed{{{score}}}"
@@ -169,13 +175,14 @@ class OSWorldTeacher:
 
 
 def _right(task: Task, steps: Sequence[Step], screen: str) -> str:
-    """Returns what an expert does; where it knows nothing any more, it ends the episode."""
+    """Returns the expert's action; if it is lost, it ends the episode."""
     goal = goal_of(task)
     return (goal and next_action(goal.moves, steps, screen)) or "done"
 
 
 def _wanted(task: Task, steps: Sequence[Step], at: int) -> str:
-    """Returns what was right at a step: an element, or else the action, said as a policy would."""
+    """Returns what was right at a step: an element, or otherwise the action, in a policy's
+    words."""
     screen = steps[at].observation
     action = _right(task, steps[:at], screen)
     said = thought(task, screen, action)

@@ -1,7 +1,7 @@
-"""Limits of a desktop: what the kernel holds each process to, and what the host watches.
+"""Limits of a desktop: those that the kernel enforces per process, and those that the host watches.
 
-No limit of the kernel's counts the memory of several processes unless the host has cgroups to
-give: a thread sums what the desktop's processes and files hold, and ends it beyond the limit.
+Without cgroups from the host, no kernel limit counts the memory of several processes together. So a
+thread sums the memory of the desktop's processes and files, and ends the desktop beyond the limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 EVERY_SECONDS = 0.25
 _BYTES_OF_A_FILE = 1024
-"""What the kernel holds for a file of a tmpfs beside its content."""
+"""Kernel memory in bytes for a file of a tmpfs besides its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +28,18 @@ class DesktopLimits:
     memory_mb: int = 3072
     """All its processes and files together, in MiB."""
     process_memory_mb: int = 2048
-    """One process's data, in MiB."""
+    """Data of one process in MiB."""
     processes: int = 512
-    """Most processes and threads at once."""
+    """Largest number of processes and threads at once."""
     home_mb: int = 512
     """Size of the home folder in MiB; /tmp has half of it, and /dev/shm a quarter."""
     cpu_seconds: float = 1200.0
-    """CPU time of all processes together, over the desktop's life."""
+    """Total CPU seconds of all processes over the desktop's life."""
     wall_seconds: float = 3600.0
-    """The desktop's life."""
+    """Longest life of the desktop in seconds."""
 
     def of_processes(self) -> dict[str, int]:
-        """Returns the resource limits that the desktop's first process sets, by their names."""
+        """Returns the resource limits that the desktop's first process sets, by name."""
         return {
             "RLIMIT_DATA": self.process_memory_mb * 2**20,
             "RLIMIT_NPROC": self.processes,
@@ -51,7 +51,7 @@ class DesktopLimits:
         }
 
     def of_folders(self) -> dict[str, int]:
-        """Returns the folders that can be written, with their sizes in MiB."""
+        """Returns the writable folders, with their sizes in MiB."""
         return {
             "/home/user": self.home_mb,
             "/tmp": max(1, self.home_mb // 2),
@@ -61,24 +61,25 @@ class DesktopLimits:
 
 
 class Watchdog:
-    """Watches a desktop in a thread of its own, and ends it beyond a limit."""
+    """Watches a desktop in a separate thread, and ends it beyond a limit."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], information: int, limits: DesktopLimits
     ) -> None:
-        """`information`: the descriptor on which bwrap says which process is the first inside."""
+        """`information`: the descriptor on which bwrap reports the first process inside."""
         self.reason: str | None = None
-        """The limit for which the desktop was ended; None: it was not."""
+        """The limit that ended the desktop, or None."""
         self.began = False
-        """True once bwrap made the namespaces."""
-        self._process, self._limits = process, limits
+        """True once bwrap has created the namespaces."""
+        self._process = process
+        self._limits = limits
         self._root: int | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, args=(information,), daemon=True)
         self._thread.start()
 
     def memory(self) -> int:
-        """Returns bytes of memory: of processes, and of files in folders that are memory."""
+        """Returns bytes of memory: of processes, and of files in memory-backed folders."""
         if self._root is None:
             return 0
         total = 0
@@ -96,7 +97,7 @@ class Watchdog:
         return total
 
     def cpu_seconds(self) -> float:
-        """Returns the CPU time of its processes, and of those that they waited for."""
+        """Returns the CPU time of its processes, and of their children that have ended."""
         ticks = 0
         for name in self._numbers():
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -126,7 +127,7 @@ class Watchdog:
                 return
 
     def _open(self, information: int) -> int | None:
-        """Returns the desktop's root, whose /proc lists its processes and no others."""
+        """Returns the desktop's root, whose /proc lists only its processes."""
         said = b""
         while not self._over.is_set() and b"}" not in said:
             if select.select([information], [], [], EVERY_SECONDS)[0]:
@@ -137,7 +138,7 @@ class Watchdog:
         if b"}" not in said:
             return None  # closed before it began
         self.began = True
-        # The first process inside still has the host's files: the root is theirs once it is done.
+        # The first process inside still has the host's files: it gets its own root later.
         child = json.loads(said)["child-pid"]
         while not self._over.wait(0.02):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Embedded coding problems: families of short programs, with any number of tests and slips."""
+"""Embedded coding problems: families of short programs with any number of tests and slips."""
 
 from rlanything_coding.families.catalogue import DIFFICULTIES, OOD, TRAIN
 from rlanything_coding.families.problem_generator import (

@@ -1,7 +1,7 @@
 """The building blocks of the embedded problems: lines of Python with the words for them.
 
-All families are made of these, so that what is learned from one serves the others. A program reads
-(`readers`), passes what it read through some blocks (`numbers`, `words`), and prints.
+All families use the same blocks, so that skills learned on one family carry over to the others. A
+program reads (`readers`), passes its input through some blocks (`numbers`, `words`), and prints.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 Kind: TypeAlias = Literal["numbers", "words", "word"]
 Constant: TypeAlias = int | str
 VARIABLES: dict[Kind, str] = {"numbers": "xs", "words": "ws", "word": "s"}
-"""The name that a value of each kind has in every program."""
+"""Name of the variable that holds a value of each kind, in every program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Block:
     """One stage of a program. `{k}` in its texts stands for a constant."""
 
     name: str
-    """Its name, also the word for it in a thought."""
+    """Its name, also used in thoughts."""
     role: Literal["keep", "map", "print"]
     """keep: leaves values out; map: changes every value; print: ends the program."""
     takes: Kind
@@ -29,17 +29,17 @@ class Block:
     line: str
     """Its code, from the variable of the kind it takes to that of the kind it gives."""
     phrases: tuple[str, ...]
-    """Its words in a question: a clause for `keep` and `map`, a noun for `print`."""
+    """Wordings for a question: a clause for `keep` and `map`, a noun for `print`."""
     slips: tuple[str, ...]
-    """Code that might be written instead by mistake."""
+    """Code that somebody might write instead by mistake."""
     constants: tuple[Constant, ...] = ()
-    """Values of `{k}`, easier ones first; neighbours are easily taken for each other."""
+    """Values of `{k}`, easier ones first; neighbours are easy to confuse."""
     empty: str = ""
-    """The output of a `print` block where nothing is left; "" where that needs no mention."""
+    """Output of a `print` block if nothing is left; "" if that needs no mention."""
 
     def code(self, line: str, constant: Constant | None) -> str:
-        """Returns one of the block's lines with the constant, or with the variable `k` if that is
-        None."""
+        """Returns one of the block's lines with the constant filled in, or with the variable `k` if
+        the constant is None."""
         return line.replace("{k}", "k" if constant is None else repr(constant))
 
 

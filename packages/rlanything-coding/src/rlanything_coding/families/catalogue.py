@@ -1,9 +1,9 @@
-"""The families of embedded problems, those to train on and those held out.
+"""The families of embedded problems: those to train on and those held out.
 
-Every stage is a choice of blocks. A problem of difficulty 1 has the stages of `core`; from 2 on the
-first of `more` stands before its last stage, from 4 on both. A combination of blocks that keep,
-change and print in a family of `OOD` occurs in no family of `TRAIN`, at no difficulty; its single
-blocks all occur there.
+Each stage offers a choice of blocks. A problem of difficulty 1 has the stages of `core`; from 2 on
+the first stage of `more` comes before its last stage, from 4 on both do. No combination of keep,
+map and print blocks from a family of `OOD` occurs in a family of `TRAIN`, at any difficulty; each
+of its single blocks does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlanything_coding.families.spec import BLOCKS, Spec, Stage
 
 DIFFICULTIES = range(1, 6)
 _ADDED = {1: 0, 2: 1, 3: 1, 4: 2, 5: 2}
-"""Number of stages of `more` by difficulty."""
+"""Number of stages from `more`, by difficulty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,12 @@ class Family:
     core: tuple[tuple[Block, ...], ...]
     """[stages][choices]."""
     more: tuple[tuple[Block, ...], ...]
-    """[1 or 2][choices], stages of greater difficulties."""
+    """[1 or 2][choices], stages added at higher difficulties."""
 
     def draw(self, difficulty: int, rng: random.Random) -> Spec:
-        """Returns a spec; an `rng` of the same seed makes the same choices at every difficulty."""
-        # Everything is drawn; then the stages that the difficulty does not have are left out.
+        """Returns a spec. An `rng` with the same seed makes the same choices at every
+        difficulty."""
+        # Draw everything first, then drop the stages that the difficulty does not have.
         drawn = [
             Stage(block, self._constant(block, difficulty, rng.random()))
             for block in (rng.choice(blocks) for blocks in (*self.core, *self.more))
@@ -58,8 +59,8 @@ class Family:
 
 
 def easy_constants(block: Block, difficulty: int) -> tuple[Constant, ...]:
-    """Returns the first fifth of a block's constants for difficulty 1, two fifths for 2, ...; at
-    least two."""
+    """Returns the first fifth of a block's constants for difficulty 1, two fifths for 2, and so on;
+    at least two."""
     return block.constants[: max(2, ceil(len(block.constants) * difficulty / 5))]
 
 

@@ -1,7 +1,7 @@
 """Problems of random stages, from which tiny models learn to combine blocks.
 
-The families of `TRAIN` show so few combinations that a model learns those by heart. Drills show all
-that fit together, except those of `OOD`, which stay unseen.
+The families of `TRAIN` show so few combinations that a model memorizes them. Drills show all valid
+combinations except those of `OOD`, which stay unseen.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from rlanything_coding.families.spec import BLOCKS, Spec, Stage
 from rlanything_coding.problem import Problem
 
 DRILL = "drill"
-"""Stands in the place of a family's name."""
+"""Used in place of a family's name."""
 _MOST_STAGES = 3
-"""Most stages before the last one."""
+"""Largest number of stages before the last one."""
 
 
 def drill(difficulty: int, rng: random.Random, tests: int = 8) -> Problem:
-    """Returns a problem of no family, drawn by `rng`, with constants and inputs of the
+    """Returns a problem that belongs to no family. `rng` draws it, with constants and inputs of the
     difficulty."""
     while True:
         spec = _drawn(difficulty, rng)
@@ -37,10 +37,10 @@ def _held_out() -> frozenset[object]:
 
 
 def _drawn(difficulty: int, rng: random.Random) -> Spec | None:
-    """Returns a random spec; None if the drawn blocks leave something unused that the program
-    reads."""
+    """Returns a random spec, or None if the drawn blocks leave part of the input unused."""
     reader = rng.choice(list(READERS.values()))
-    kind, blocks = reader.gives, list[Block]()
+    kind = reader.gives
+    blocks = list[Block]()
     for number in range(rng.randint(0, _MOST_STAGES)):
         fitting = [
             block

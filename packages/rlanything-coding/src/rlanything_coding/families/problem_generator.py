@@ -1,4 +1,4 @@
-"""Problems made from families: spec, words and tests, each from a seed of its own."""
+"""Problems made from families. Spec, wording and tests each have their own seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlanything_coding.families.wording import question
 from rlanything_coding.problem import Example, Problem
 
 _POOL = 8
-"""Inputs to choose each test from."""
+"""Number of inputs to choose each test from."""
 
 
 def make_problem(family: str, difficulty: int, seed: int, tests: int = 8) -> Problem:
@@ -35,7 +35,7 @@ def make_problem(family: str, difficulty: int, seed: int, tests: int = 8) -> Pro
 
 
 def remade(problem: Problem, difficulty: int, rng: random.Random, tests: int = 8) -> Problem:
-    """Returns a family's problem at another difficulty, with words and tests drawn by `rng`.
+    """Returns a family's problem at another difficulty. `rng` draws its wording and its tests.
 
     Raises `ValueError` for a problem that no family made."""
     spec_of(problem)
@@ -49,8 +49,7 @@ def _made(family: str, difficulty: int, seed: int, tests: int, rng: random.Rando
 
 
 def problem_of(spec: Spec, family: str, difficulty: int, tests: int, rng: random.Random) -> Problem:
-    """Returns the problem of a spec: its question and at most `tests` tests, both drawn by
-    `rng`."""
+    """Returns the problem of a spec. `rng` draws its question and at most `tests` tests."""
     return Problem(
         question=question(spec, rng),
         tests=tuple(_telling(spec, difficulty, tests, rng)),
@@ -68,14 +67,13 @@ def spec_of(problem: Problem) -> Spec:
 
 
 def reference(problem: Problem) -> str:
-    """Returns the text of a right program. Raises `ValueError` for a problem that no family
+    """Returns the text of a correct program. Raises `ValueError` for a problem that no family
     made."""
     return text_of(spec_of(problem).program())
 
 
 def slips(problem: Problem, rng: random.Random) -> list[str]:
-    """Returns the texts of programs with one typical mistake, in random order; each fails a
-    test."""
+    """Returns programs with one typical mistake, in random order; each fails a test."""
     texts = [text_of(rival) for rival in wrong_programs(problem)]
     rng.shuffle(texts)
     return texts
@@ -91,13 +89,13 @@ def wrong_programs(problem: Problem) -> list[Program]:
 
 
 def fresh_tests(problem: Problem, count: int, rng: random.Random) -> list[Example]:
-    """Returns `count` more right tests; their inputs may repeat."""
+    """Returns `count` more correct tests; their inputs may repeat."""
     spec = spec_of(problem)
     return [_test(spec, _input(spec, problem.difficulty, rng)) for _ in range(count)]
 
 
 def _telling(spec: Spec, difficulty: int, count: int, rng: random.Random) -> list[Example]:
-    """Returns different tests, above all those that tell mistakes from the right program."""
+    """Returns different tests, preferring those that tell mistakes from the correct program."""
     drawn = (_input(spec, difficulty, rng) for _ in range(_POOL * count))
     pool = [_test(spec, given) for given in dict.fromkeys(drawn)]
     undetected: Sequence[Program] = list(spec.rivals())

@@ -1,6 +1,6 @@
 """Programs as sequences of lines, and their execution.
 
-Only programs made of this package's own blocks run here, in this process; those that a model wrote
+Only programs built from this package's own blocks run here, in this process. Model-written programs
 belong in the sandbox.
 """
 
@@ -18,10 +18,10 @@ class Line:
     """One step of a program."""
 
     says: str
-    """The step in a word or two."""
+    """Description of the step in a word or two."""
     code: str
     shows: str
-    """The variables that hold its result, with blanks between; "" for the one that prints it."""
+    """Variables that hold its result, separated by blanks; "" for the line that prints it."""
 
 
 Program: TypeAlias = tuple[Line, ...]
@@ -33,16 +33,16 @@ def text_of(program: Program) -> str:
 
 
 def output_of(program: Program, given: str) -> str | None:
-    """Returns what the program prints for an input; None if it fails."""
+    """Returns the program's output for an input, or None if it fails."""
     try:
         *_, (_, printed) = trace(program, given)
-    except Exception:  # whatever a mistake in a program may raise
+    except Exception:  # a mistake in a program may raise anything
         return None
     return printed
 
 
 def trace(program: Program, given: str) -> Iterator[tuple[str, str]]:
-    """Yields what each line does and its result. Raises what the program raises."""
+    """Yields a description of each line with its result. Raises any exception of the program."""
     lines = iter(given.split("\n"))
     printed: list[str] = []
     scope: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""How programs read their input, and inputs drawn for them."""
+"""How programs read their input, and how inputs are drawn for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlanything_coding.families.blocks import Constant, Kind
 Draw: TypeAlias = Callable[[random.Random, int, Sequence[Constant]], str]
 """Maps (random source, difficulty, the constants of the problem) to an input."""
 
-# Short ones, many of them palindromes, words with a vowel in front, of equal length, or both.
+# Short words: many are palindromes, begin with a vowel, or have equal length.
 VOCABULARY = (
     *("a", "an", "ant", "arena", "area", "bee", "bird", "bob", "book", "cat", "civic", "dad"),
     *("deed", "deer", "dog", "east", "egg", "era", "eve", "eye", "fish", "green", "hat", "idea"),
@@ -30,20 +30,20 @@ class Reader:
     gives: Kind
     line: str
     phrases: tuple[str, ...]
-    """Nouns for what it reads."""
+    """Nouns for the input."""
     draw: Draw
     also: str = ""
-    """A second variable that it reads into."""
+    """A second variable that the reader fills."""
     reads_constant: bool = False
     """Whether it reads `k`, which blocks then use instead of a constant."""
 
 
 def numbers(rng: random.Random, difficulty: int, near: Sequence[Constant]) -> list[int]:
-    """Returns 2 to `difficulty` + 3 numbers: digits and a few signs at 1, else up to 5 x
-    `difficulty` on both sides.
+    """Returns 2 to `difficulty` + 3 numbers: digits with a few minus signs at difficulty 1,
+    otherwise up to 5 x `difficulty` in absolute value.
 
-    From difficulty 2 on most have an edge: a single number, ties, one sign, or numbers close to the
-    constants in `near` and multiples of them."""
+    From difficulty 2 on, most lists have an edge case: a single number, ties, one sign, or numbers
+    close to the constants in `near` and multiples of them."""
     if difficulty == 1:
         return [rng.randint(-3, 9) for _ in range(rng.randint(2, 4))]
     reach = 5 * difficulty
@@ -62,9 +62,8 @@ def numbers(rng: random.Random, difficulty: int, near: Sequence[Constant]) -> li
 
 
 def words(rng: random.Random, difficulty: int, near: Sequence[Constant]) -> list[str]:
-    """Returns 2 to `difficulty` + 2 words; from difficulty 2 on also a single one, or some
-    twice."""
-    del near
+    """Returns 2 to `difficulty` + 2 words; from difficulty 2 on sometimes a single word, or
+    repeated ones."""
     size = rng.randint(2, difficulty + 2)
     if difficulty == 1:
         return rng.sample(VOCABULARY, size)
@@ -74,7 +73,7 @@ def words(rng: random.Random, difficulty: int, near: Sequence[Constant]) -> list
 
 
 def word(rng: random.Random, difficulty: int, near: Sequence[Constant]) -> str:
-    """Returns a word; from difficulty 3 on also two joined, or one letter several times."""
+    """Returns a word; from difficulty 3 on sometimes two joined words, or one letter repeated."""
     letters = [k for k in near if isinstance(k, str)]
     edge = rng.choice(("none", "joined", "repeated")) if difficulty > 2 else "none"
     if edge == "repeated":
@@ -98,7 +97,6 @@ def _with_count(rng: random.Random, difficulty: int, near: Sequence[Constant], b
 
 
 def _digits(rng: random.Random, difficulty: int, near: Sequence[Constant]) -> str:
-    del near
     return f"{rng.randrange(10 ** rng.randint(1, difficulty + 2))}\n"
 
 

@@ -1,4 +1,4 @@
-"""A problem without its words: how input is read, and the blocks it goes through."""
+"""A problem without its wording: how input is read, and the blocks that process it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ BLOCKS: dict[str, Block] = {block.name: block for block in (*NUMBERS, *WORDS)}
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A block with its constant; None where it has none or the program reads it."""
+    """A block with its constant; None if it has none or the program reads it."""
 
     block: Block
     constant: Constant | None = None
 
     @property
     def says(self) -> str:
-        """The stage in a word or two, as thoughts name it."""
+        """Short description of the stage, as used in thoughts."""
         return f"{self.block.name} {self._k()}".strip()
 
     def phrase(self, phrase: str) -> str:
@@ -37,13 +37,14 @@ class Stage:
         return "k" if self.constant is None else str(self.constant)
 
     def line(self, code: str | None = None) -> Line:
-        """Returns the stage's line of a program, or that of a slip."""
+        """Returns the stage's line of a program, or the line of a slip."""
         code = self.block.code(code or self.block.line, self.constant)
         ends = self.block.role == "print"
         return Line(self.says, code, "" if ends else VARIABLES[self.block.gives])
 
     def mistaken(self) -> Iterator[Line | None]:
-        """Yields lines that might be written in its place by mistake; None: no line at all."""
+        """Yields lines that somebody might write instead by mistake; None stands for a missing
+        line."""
         options = self.block.constants
         yield from map(self.line, self.block.slips)
         if self.constant is not None:
@@ -59,15 +60,15 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The task of a program: how it reads its input, and its stages."""
+    """The parts of a program: how it reads its input, and its stages."""
 
     reader: Reader
     stages: tuple[Stage, ...]
-    """The last one prints; no other does."""
+    """The last stage prints; no other does."""
 
     @property
     def combination(self) -> tuple[frozenset[str], frozenset[str], str]:
-        """The names of the blocks that keep, of those that change, and of the one that prints."""
+        """Names of the blocks that keep, of those that map, and of the one that prints."""
         names = {
             role: frozenset(stage.block.name for stage in self.stages if stage.block.role == role)
             for role in ("keep", "map")
@@ -75,11 +76,11 @@ class Spec:
         return names["keep"], names["map"], self.stages[-1].block.name
 
     def program(self) -> Program:
-        """Returns a right program."""
+        """Returns a correct program."""
         return (self._reading(), *(stage.line() for stage in self.stages))
 
     def rivals(self) -> Iterator[Program]:
-        """Yields programs with one typical mistake; some still do the same as the right one."""
+        """Yields programs with one typical mistake; some still behave like the correct one."""
         lines = self.program()
         for at, stage in enumerate(self.stages, start=1):
             for wrong in stage.mistaken():
@@ -98,6 +99,6 @@ class Spec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Spec:
-        """Returns the spec that `to_json` described."""
+        """Returns the spec that `to_json` wrote."""
         stages = tuple(Stage(BLOCKS[name], constant) for name, constant in data["stages"])
         return cls(READERS[data["reader"]], stages)

@@ -10,7 +10,7 @@ WAYS = 4
 
 
 def question(spec: Spec, rng: random.Random) -> str:
-    """Returns the question in a random way."""
+    """Returns the question in a random wording."""
     return worded(spec, rng.randrange(WAYS), rng)
 
 

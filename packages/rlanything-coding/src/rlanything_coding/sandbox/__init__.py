@@ -1,4 +1,4 @@
-"""Runs programs that a model wrote, and reports their results.
+"""Runs model-written programs, and reports their results.
 
-`base` holds the terms, `local` runs programs in boxes on this machine, `remote` on a server.
+`base` defines the terms, `local` runs programs in boxes on this machine, `remote` on a server.
 """

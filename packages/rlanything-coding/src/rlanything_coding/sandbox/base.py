@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 
 class SandboxError(ValueError):
-    """A request that a sandbox cannot carry out; one line that names place and remedy."""
+    """A request that a sandbox cannot carry out; one line with place and remedy."""
 
 
 class SandboxUnavailable(SandboxError):
-    """A machine on which programs cannot be contained; one line that says what to install or
+    """Error if programs cannot be contained on this machine; one line that says what to install or
     enable."""
 
 
@@ -22,18 +22,18 @@ class Verdict(StrEnum):
     """The verdict on one run of a program."""
 
     OK = "ok"
-    """It ended cleanly, and printed what was expected where something was."""
+    """It ended cleanly, and printed the expected output if there is one."""
     WRONG = "wrong"
-    """It ended cleanly and printed something else."""
+    """It ended cleanly but printed something else."""
     ERROR = "error"
-    """It ended with another exit status than 0, or by a signal."""
+    """It ended with a nonzero exit status, or by a signal."""
     TIMEOUT = "timeout"
     MEMORY = "memory"
     OUTPUT = "output limit"
     BROKEN = "broken"
-    """The executor failed, not the program: nothing is known about it. No program can bring it
-    about: one under which boxes die or a server fails, where another program then runs, has
-    failed."""
+    """The executor failed, not the program: nothing is known about the program. No program can
+    cause this verdict. If boxes die or a server fails with it while another program runs, the
+    program has failed."""
 
 
 MOST = {
@@ -43,7 +43,7 @@ MOST = {
     "output_bytes": 2**31,
     "threads": 2**15,
 }
-"""The most that a limit may be: beyond it the kernel's own numbers end."""
+"""Largest value of each limit; the kernel's own numbers overflow beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class Limits:
 
     cpu_seconds: float = 4.0
     wall_seconds: float | None = None
-    """None: 2.5 times the CPU seconds and 1 more, so that others' work fails no program
-    on a machine that runs no more than twice as many as it has cores."""
+    """None: 2.5 times the CPU seconds plus 1, so that other work on the machine fails no program as
+    long as at most twice as many programs as cores are running."""
     memory_mb: int = 1024
-    """Address space, in MiB, the interpreter's own 40 or so included."""
+    """Address space in MiB, including about 40 for the interpreter."""
     output_bytes: int = 8 * 2**20
-    """Most bytes of stdout, and of stderr."""
+    """Largest size in bytes of stdout, and of stderr."""
     threads: int = 32
-    """Most threads at once, the main thread included."""
+    """Largest number of threads at once, including the main thread."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -70,13 +70,13 @@ class Limits:
 
     @property
     def wall(self) -> float:
-        """Wall-clock seconds, with the default filled in."""
+        """Wall-clock limit in seconds, with the default filled in."""
         return self.wall_seconds or 2.5 * self.cpu_seconds + 1
 
 
 DEFAULT_LIMITS = Limits()
 TOLERANCE = 1e-6
-"""Default tolerance of printed numbers, as contests have it."""
+"""Default tolerance for printed numbers, as in programming contests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +84,20 @@ class Job:
     """One run of one program."""
 
     program: str
-    """Python source."""
+    """Python source code."""
     stdin: str | bytes = b""
     expected: str | None = None
-    """The expected stdout, compared token by token; None: any output will do."""
+    """The expected stdout, compared token by token; None accepts any output."""
     tolerance: float = TOLERANCE
-    """Largest difference from an expected number with a point or an exponent, absolute or relative
-    to it; whole numbers must be equal. 0: all tokens must be equal."""
+    """Largest absolute or relative difference from an expected number with a point or an exponent;
+    whole numbers must be equal. 0: all tokens must be equal."""
     limits: Limits = DEFAULT_LIMITS
     kept_bytes: int | None = None
-    """Number of bytes at the beginning of stdout that the result keeps; None: all."""
+    """Bytes of stdout, from its beginning, that the result keeps; None: all."""
 
 
 CONTROL = Job("print(6 * 7)", expected="42", limits=Limits(cpu_seconds=2.0))
-"""A run that tells a program's fault from the executor's."""
+"""A trial run that distinguishes a program's fault from the executor's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +106,18 @@ class RunResult:
 
     verdict: Verdict
     stdout: bytes = b""
-    """The beginning of stdout, or all of it up to the limit, also where the program failed."""
+    """The beginning of stdout, or all of it up to the limit, even if the program failed."""
     stderr: str = ""
     """The last few kilobytes of stderr."""
     seconds: float = 0.0
     """Wall-clock time of the program."""
     peak_memory_mb: float | None = None
-    """Peak resident memory in MiB; None: the executor cannot tell."""
+    """Peak resident memory in MiB; None if the executor cannot measure it."""
     reason: str = ""
-    """The reason, where the verdict alone does not say it."""
+    """Explanation, if the verdict alone is not enough."""
     digest: str = ""
-    """Digest of all of stdout, white space apart, of a program that ended cleanly and of which the
-    job keeps a beginning; else ""."""
+    """Digest of the whole stdout, ignoring white space. Set if the program ended cleanly and the
+    job keeps only the beginning of its output; else ""."""
 
     @property
     def text(self) -> str:
@@ -125,7 +125,7 @@ class RunResult:
         return self.stdout.decode("utf-8", "replace")
 
     def line(self) -> str:
-        """Returns the verdict in one line of plain words."""
+        """Returns the verdict in one plain line."""
         memory = "" if self.peak_memory_mb is None else f", {self.peak_memory_mb:.0f} MiB"
         reason = f" ({self.reason})" if self.reason else ""
         return f"{self.verdict}{reason}: {self.seconds:.2f} s{memory}"
@@ -146,13 +146,14 @@ class Executor(Protocol):
     """Runs untrusted programs."""
 
     def run(self, job: Job) -> RunResult:
-        """Runs one job; may be called from several threads. Raises `SandboxUnavailable`."""
+        """Runs one job; callable from several threads. Raises `SandboxUnavailable`."""
         ...
 
     def run_all(self, jobs: Sequence[Job]) -> list[RunResult]:
-        """Returns the results in the order of the jobs, as many at once as the executor allows."""
+        """Returns the results in the order of the jobs, run in parallel as far as the executor
+        allows."""
         ...
 
     def close(self) -> None:
-        """Ends the processes and threads that it holds."""
+        """Ends its processes and threads."""
         ...

@@ -1,4 +1,4 @@
-"""One box: the processes that hold a zygote, and the socket to it."""
+"""One box: the processes around a zygote, and the socket to it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ START_SECONDS = 60.0
 GRACE_SECONDS = 4.0
 """Seconds beyond a run's limit within which the box must report."""
 CLOSE_SECONDS = 2.0
-"""Seconds within which a box ends by itself, and then those within which it must be gone."""
+"""Seconds to wait until a box ends by itself, and then until it is gone after being killed."""
 
 
 class BoxDied(Exception):
-    """A box that ended or hung; another must take its place."""
+    """A box that ended or hung; it must be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Ended:
     """The end of a run, as the kernel reports it."""
 
     status: int
-    """Exit status of the process: negative for a signal, as `subprocess` gives it."""
+    """Exit status of the process; negative for a signal, as in `subprocess`."""
     exceeded: str
-    """The limit for which the box ended the run, "cpu" or "wall"; "" for none."""
+    """Limit at which the box ended the run, "cpu" or "wall"; "" for none."""
     seconds: float
     cpu_seconds: float
     peak_memory_mb: float
@@ -49,9 +49,9 @@ class Ended:
 
 
 class Box:
-    """A box, started by its constructor: it ends with the thread that calls that.
+    """A box, started by its constructor. It ends with the thread that created it.
 
-    Raises `SandboxUnavailable` with the reason where it cannot start."""
+    Raises `SandboxUnavailable` with the reason if it cannot start."""
 
     def __init__(self, imports: Sequence[str], packages: Sequence[str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -65,7 +65,8 @@ class Box:
                 stderr=subprocess.PIPE,
                 env={},
                 cwd="/",
-                # One group holds every process of the box, and no terminal's Ctrl-C reaches it.
+                # One process group contains every process of the box, and the terminal's Ctrl-C
+                # does not reach it.
                 start_new_session=True,
             )
         config = {
@@ -84,12 +85,12 @@ class Box:
 
     @property
     def pid(self) -> int:
-        """The outermost process of the box, whose id is also that of its process group."""
+        """The outermost process of the box; its id is also that of its process group."""
         return self._process.pid
 
     def run(self, job: Job, most_seconds: float) -> Ended:
-        """Runs a job in the box, which has to answer within `most_seconds`, and soon after the
-        job's own limit. Raises `BoxDied`."""
+        """Runs a job in the box, which must answer within `most_seconds` and soon after the job's
+        own limit. Raises `BoxDied`."""
         program = job.program.encode("utf-8", "surrogatepass")
         stdin = job.stdin
         if isinstance(stdin, str):
@@ -140,10 +141,10 @@ class Box:
         return reply
 
     def close(self, at_once: bool = False) -> None:
-        """Ends every process of the box, `at_once` without waiting for it to end by itself."""
-        self._channel.close()  # at which the zygote ends, and the others after it
+        """Ends every process of the box; `at_once` does not wait for it to end by itself."""
+        self._channel.close()  # this ends the zygote, and then the others
         deadline = time.monotonic() + (0 if at_once else CLOSE_SECONDS)
-        # Not reaped yet: until then the process group is surely this one.
+        # Not reaped yet: until then the process group id cannot be reused.
         while (
             os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
             and time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""Compares an output with the expected one, token by token, as competitive judges do."""
+"""Compares an output with the expected one, token by token, as programming contests do."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rlanything_coding.sandbox.base import Job, Verdict
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _LONGEST = 400
-"""Characters of the longest number that is compared as one."""
+"""Longest number in characters that is compared by value."""
 _ROUNDING = 1e-15
-"""Share of a number by which reading it may change it."""
+"""Relative rounding error of parsing a number."""
 _PIECE = 1 << 16
 
 
@@ -26,11 +26,11 @@ def verdict_on(stdout: bytes, expected: str | None, tolerance: float) -> Verdict
 
 
 def same_tokens(said: str, expected: str, tolerance: float = 0.0) -> bool:
-    """Returns whether two texts are equal apart from white space. Where the expected token is a
-    number with a point or an exponent, another finite number may stand for it that differs by at
-    most `tolerance`, absolutely or relative to the expected one."""
+    """Returns whether two texts are equal apart from white space. An expected number with a point
+    or an exponent also matches another finite number that differs by at most `tolerance`,
+    absolutely or relative to the expected one."""
     theirs = expected.split()
-    # What follows the expected tokens is not split: a flood would become millions of tokens.
+    # Do not split what follows the expected tokens: a flood would become millions of tokens.
     ours = said.split(None, len(theirs))
     return len(ours) == len(theirs) and all(
         one == other or (tolerance > 0 and _close(one, other, tolerance))
@@ -49,8 +49,8 @@ def _close(said: str, expected: str, tolerance: float) -> bool:
 
 
 def kept(job: Job, verdict: Verdict, stdout: bytes) -> tuple[bytes, str]:
-    """Returns the part of stdout that a job's result keeps, and its digest where that may be all
-    that is left to compare by."""
+    """Returns the part of stdout that a job's result keeps, and the digest for comparing what was
+    cut."""
     if job.kept_bytes is None:
         return stdout, ""
     clean = verdict in (Verdict.OK, Verdict.WRONG)
@@ -58,7 +58,7 @@ def kept(job: Job, verdict: Verdict, stdout: bytes) -> tuple[bytes, str]:
 
 
 def _digest(stdout: bytes) -> str:
-    """Returns a digest that does not depend on white space."""
+    """Returns a digest that ignores white space."""
     state = hashlib.blake2b(digest_size=16)
     for piece in _levelled(stdout):
         state.update(piece)
@@ -66,7 +66,8 @@ def _digest(stdout: bytes) -> str:
 
 
 def _levelled(text: bytes) -> Iterator[bytes]:
-    """Yields a text with one blank between words, in pieces: an output may have millions."""
+    """Yields the words of a text separated by single blanks, in pieces: an output may have
+    millions."""
     apart = begun = False
     for start in range(0, len(text), _PIECE):
         piece = text[start : start + _PIECE]

@@ -1,7 +1,7 @@
-"""The files that a box shows: this Python's interpreter, its standard library, their libraries.
+"""Files that a box shows: this Python's interpreter, its standard library, and their libraries.
 
-Everything lies under /python in the box. Compiled modules still name the folder of the host in
-which Python compiled them: programs would pay for hiding those, at every import.
+Everything is under /python in the box. Compiled modules still name the host folder in which Python
+compiled them: hiding it would slow down every import.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ EXECUTABLE = HOME / "bin" / "python3"
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """The host's files and folders that a box shows, and those it leaves empty."""
+    """The host's files and folders that a box shows, and those that it leaves empty."""
 
     shown: tuple[tuple[Path, PurePosixPath], ...]
     """Pairs of a path on the host and its path in the box."""
     hidden: tuple[PurePosixPath, ...]
-    """Folders within them that the box leaves empty: third-party packages."""
+    """Folders within them that stay empty in the box: third-party packages."""
 
 
 @cache
 def interpreter(packages: tuple[str, ...] = ()) -> Interpreter:
     """Returns this Python, with the named packages of the running environment.
 
-    Raises `SandboxUnavailable` for a package that is not installed here."""
+    Raises `SandboxUnavailable` if a package is not installed here."""
     executable = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
     standard = Path(sysconfig.get_path("stdlib"))
     inside = HOME / standard.relative_to(sys.base_prefix)
@@ -58,7 +58,7 @@ def interpreter(packages: tuple[str, ...] = ()) -> Interpreter:
 
 
 def _package(name: str, standard: Path) -> Iterator[Path]:
-    """Yields the folder or file of a package, and that of the libraries which its wheel brought."""
+    """Yields the folder or file of a package, and the folder of libraries from its wheel."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         raise SandboxUnavailable(
@@ -77,7 +77,7 @@ def _package(name: str, standard: Path) -> Iterator[Path]:
 
 
 def _libraries(binaries: Sequence[Path]) -> list[tuple[Path, PurePosixPath]]:
-    """Returns the shared libraries that binaries need, as the loader of this machine finds them."""
+    """Returns the shared libraries that binaries need, as this machine's loader finds them."""
     ldd = shutil.which("ldd")
     if ldd is None:
         raise SandboxUnavailable("ldd is not installed: install the C library's tools (libc-bin)")
@@ -89,8 +89,8 @@ def _libraries(binaries: Sequence[Path]) -> list[tuple[Path, PurePosixPath]]:
         if match is None:
             continue
         name, path = match.groups()
-        # The loader's place is written in the executable. Libraries are found by their names;
-        # those that a wheel brought lie beside it, and are found from there.
+        # The executable names the loader's path. Libraries are found by name; those from a wheel
+        # are next to the binary that needs them, and are found from there.
         if name is None:
             sources[PurePosixPath(path)] = Path(path)
         elif ".libs/" not in path:

@@ -14,10 +14,10 @@ from rlanything_coding.sandbox.interpreter import (
 )
 
 _ENVIRONMENT = {
-    # Sets and dicts of strings keep their order from run to run.
+    # Sets and dicts of strings keep the same order in every run.
     "PYTHONHASHSEED": "0",
     "LD_LIBRARY_PATH": str(LIBRARIES),
-    # An arena reserves 64 MiB of address space, which is limited.
+    # An arena reserves 64 MiB of the limited address space.
     "MALLOC_ARENA_MAX": "2",
     # Threads of numpy's BLAS would not survive the zygote's fork.
     "OPENBLAS_NUM_THREADS": "1",
@@ -26,10 +26,10 @@ _ENVIRONMENT = {
 
 
 def box_command(python: Interpreter, channel: int) -> list[str]:
-    """Returns the command of a box whose zygote talks over the inherited descriptor `channel`. The
-    box ends with the thread that starts the command.
+    """Returns the command of a box. Its zygote talks over the inherited descriptor `channel`, and
+    the box ends with the thread that started the command.
 
-    Raises `SandboxUnavailable` where bwrap is not installed."""
+    Raises `SandboxUnavailable` if bwrap is not installed."""
     program = bubblewrap()
     if program is None:
         raise SandboxUnavailable(
@@ -45,11 +45,11 @@ def box_command(python: Interpreter, channel: int) -> list[str]:
     rest: list[str] = []
     for folder in python.hidden:
         rest += ["--tmpfs", str(folder), "--remount-ro", str(folder)]
-    # An empty folder that cannot be written: a file left there would be seen by the next run, and
-    # its memory would be counted nowhere.
+    # An empty read-only folder: a file left there would be visible to the next run, and its memory
+    # would not count against any limit.
     rest += ["--dir", "/box", "--remount-ro", "/", "--chdir", "/box", "--"]
-    # As -I, but for PYTHONHASHSEED, which -I ignores. No -S: programs know `exit` and what else
-    # `site` adds; its folders of packages are empty here.
+    # Like -I, except for PYTHONHASHSEED, which -I ignores. No -S: programs expect `exit` and
+    # whatever else `site` adds; its package folders are empty here.
     zygote = Path(__file__).with_name("zygote.py").read_text(encoding="utf-8")
     rest += [str(EXECUTABLE), "-s", "-P", "-c", zygote, str(channel), str(PACKAGES)]
     return boxed(program, options, python.shown, rest)

@@ -17,31 +17,31 @@ from rlanything_coding.sandbox.box import Box, BoxDied, Ended
 from rlanything_coding.sandbox.comparison import kept, verdict_on
 
 TRIES = 3
-"""Most tries of a run that somebody kills, or whose box dies."""
+"""Largest number of tries of a run that was killed from outside or whose box died."""
 EXTRA_SECONDS = 12.0
-"""Seconds that all tries of a run together may take beyond its own limit."""
+"""Extra seconds beyond its own limit that all tries of a run may take together."""
 
 READY = (
     *("array", "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "fractions"),
     *("functools", "heapq", "itertools", "math", "operator", "random", "re", "statistics"),
     *("string", "threading", "typing"),
 )
-"""Modules of the standard library that a program finds loaded."""
+"""Standard library modules that are already loaded when a program starts."""
 
 
 class LocalExecutor:
     """Runs programs on this machine, contained by bubblewrap, seccomp and resource limits: see
     packages/rlanything-coding/sandbox.md.
 
-    boxes: runs at once; None: one per core. imports: packages of this environment that programs may
-    use, loaded before the first run."""
+    boxes: number of parallel runs; None: one per core. imports: packages of this environment that
+    programs may use, loaded before the first run."""
 
     def __init__(self, boxes: int | None = None, imports: Sequence[str] = ()) -> None:
         self._imports = tuple(imports)
         count = boxes or len(os.sched_getaffinity(0))
         self.restarts = 0
         """Number of boxes that were replaced."""
-        # A box ends with the thread that started it: this one lasts as long as the executor.
+        # A box ends with the thread that started it, so this thread lives as long as the executor.
         self._wanted: queue.SimpleQueue[Future[Box] | None] = queue.SimpleQueue()
         loads = (*READY, *self._imports)
         starter = threading.Thread(
@@ -50,9 +50,9 @@ class LocalExecutor:
         starter.start()
         weakref.finalize(self, self._wanted.put, None)
         self._boxes: set[Box] = set()
-        # None: a place without a box, which is started when next used.
+        # None stands for a free place without a box; one is started on next use.
         self._places: queue.SimpleQueue[Box | None] = queue.SimpleQueue()
-        self._places.put(self._start())  # so that what is missing is found out at once
+        self._places.put(self._start())  # fail early if something is missing
         for _ in range(count - 1):
             self._places.put(None)
         self._count = count
@@ -71,7 +71,8 @@ class LocalExecutor:
                 break
         reason = f"{result.reason}, {tries} times" if tries > 1 else result.reason
         if self._try(CONTROL, CONTROL.limits.wall + EXTRA_SECONDS).verdict is Verdict.OK:
-            # No program may choose to be left out of the count: what only this one meets, it did.
+            # A program must not be able to exclude itself: a fault that only it triggers is
+            # attributed to it.
             return RunResult(Verdict.ERROR, reason=f"{reason}; another program ran")
         return RunResult(Verdict.BROKEN, reason=reason)
 
@@ -81,14 +82,14 @@ class LocalExecutor:
         try:
             if box is None:
                 box = self._start()
-                began = time.monotonic()  # a start is not the program's time
+                began = time.monotonic()  # starting a box does not count as the program's time
             return judge(job, box.run(job, most_seconds))
         except BoxDied as error:
             self.restarts += 1
             box = self._end(box, at_once=True)
             seconds = time.monotonic() - began
             return RunResult(Verdict.BROKEN, seconds=seconds, reason=f"the box died: {error}")
-        except BaseException:  # Ctrl-C: the box still owes an answer, which is not the next run's
+        except BaseException:  # Ctrl-C: the next run must not get this answer
             box = self._end(box, at_once=True)
             raise
         finally:
@@ -134,7 +135,7 @@ class LocalExecutor:
 def _start_boxes(
     wanted: queue.SimpleQueue[Future[Box] | None], imports: Sequence[str], packages: Sequence[str]
 ) -> None:
-    """Starts a box for each that is wanted, until None comes."""
+    """Starts a box for each request until None arrives."""
     while (future := wanted.get()) is not None:
         try:
             future.set_result(Box(imports, packages))
@@ -166,7 +167,7 @@ def _verdict(job: Job, ended: Ended) -> tuple[Verdict, str]:
     if max(ended.stdout_bytes, ended.stderr_bytes) > limits.output_bytes:
         return Verdict.OUTPUT, f"more than {limits.output_bytes} bytes"
     if ended.status == -signal.SIGKILL:
-        # A run can neither send itself this signal nor set the limit at which the kernel does.
+        # A run can neither send itself this signal nor set the limit at which the kernel sends it.
         return Verdict.BROKEN, "killed from outside, perhaps because the machine ran out of memory"
     if ended.status < 0:
         return Verdict.ERROR, f"killed by {signal.Signals(-ended.status).name}"

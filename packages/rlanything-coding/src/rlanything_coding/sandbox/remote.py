@@ -1,4 +1,4 @@
-"""Runs programs on a server: the HTTP API of SandboxFusion, which other servers speak too."""
+"""Runs programs on a server with the HTTP API of SandboxFusion, which other servers offer too."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from rlanything_coding.sandbox.comparison import kept, verdict_on
 
 TRIES = 5
 GRACE_SECONDS = 20.0
-"""Seconds that a server may take beyond a run's own limit: to queue, compile and answer."""
+"""Seconds beyond a run's own limit that a server may take to queue, compile and answer."""
 SILENT_SECONDS = 20.0
-"""Seconds of silence after which a run is not tried again, but a trial program is sent."""
+"""Seconds without an answer after which a trial program is sent instead of a retry."""
 TRIAL_SECONDS = 10.0
 """Seconds within which a server must answer the trial program."""
 REMEMBERED_SECONDS = 60.0
-"""Seconds for which a server that answered neither is not asked again."""
+"""Seconds for which a server that answered neither program is not contacted again."""
 LONGEST_SECONDS = 86_400.0
-"""Most seconds of one request, however long a run may take."""
+"""Upper limit in seconds of one request, regardless of the run's limit."""
 TEMPORARY = (408, 429, 500, 502, 503, 504)
 BYTES_AS_JSON = 6
-"""Most bytes of JSON that a byte of output can become."""
+"""Largest number of JSON bytes for one byte of output."""
 ENVELOPE = 2**20
-"""Most bytes of an answer beside the output."""
+"""Largest size in bytes of an answer without its output."""
 
 
 class _Silence(BadReply):
-    """No answer within the time of a request."""
+    """No answer within the time limit of a request."""
 
 
 class RemoteExecutor:
     """POSTs every run to `url` (`http://host:8080`, to which `/run_code` is added).
 
-    The server decides how programs are contained, and how stdin that is no text is handled. Outputs
-    are compared here: the expected output does not leave this process."""
+    The server decides how programs are contained, and how stdin that is not valid text is handled.
+    Outputs are compared here: the expected output does not leave this process."""
 
     def __init__(self, url: str, parallel: int = 16) -> None:
         if not re.fullmatch("https?://[!-~]+", url) or not place(url):
@@ -60,11 +60,13 @@ class RemoteExecutor:
             )
         self._url = f"{url.rstrip('/')}/run_code"
         self._threads = ThreadPoolExecutor(parallel, "sandbox")
-        self._silence, self._silent_until = "", 0.0
+        self._silence = ""
+        self._silent_until = 0.0
 
     def run(self, job: Job) -> RunResult:
-        """Runs one job on the server; broken where that gives no sensible answer, to this program
-        or any other. Raises `SandboxUnavailable` where the server refuses any, or is silent."""
+        """Runs one job on the server; the result is broken if the server gives no valid answer, to
+        this program or to any other. Raises `SandboxUnavailable` if the server refuses every
+        program or does not answer."""
         if time.monotonic() < self._silent_until:
             raise SandboxUnavailable(self._silence)
         try:
@@ -76,7 +78,8 @@ class RemoteExecutor:
         if result.verdict is not Verdict.BROKEN:
             return result
         if self._answers(CONTROL, TRIAL_SECONDS).verdict is Verdict.OK:
-            # No program may choose to be left out of the count: what only this one meets, it did.
+            # A program must not be able to exclude itself: a fault that only it triggers is
+            # attributed to it.
             again = self._answers(job, LONGEST_SECONDS)
             if again.verdict is not Verdict.BROKEN:
                 return again
@@ -86,8 +89,8 @@ class RemoteExecutor:
         return result
 
     def _after(self, silence: _Silence) -> RunResult:
-        """Returns the result of a program that a server did not answer, where it answers another.
-        Raises `SandboxUnavailable` where it does not, as do other calls for a while."""
+        """Returns the result of a program that got no answer, if the server answers another
+        program. Otherwise raises `SandboxUnavailable`, as do other calls for a while."""
         reason = f"{self._url}: it {silence}"
         if self._answers(CONTROL, TRIAL_SECONDS).verdict is Verdict.OK:
             return RunResult(Verdict.ERROR, reason=f"{reason}; another program ran")
@@ -99,7 +102,7 @@ class RemoteExecutor:
         raise SandboxUnavailable(self._silence)
 
     def _answers(self, job: Job, most_seconds: float) -> RunResult:
-        """Runs a job in one try; broken where that fails for whatever reason."""
+        """Runs a job in one try; the result is broken if that fails for any reason."""
         body, seconds = _sent(job)
         try:
             return self._try(job, body, min(seconds, most_seconds))
@@ -107,8 +110,8 @@ class RemoteExecutor:
             return RunResult(Verdict.BROKEN, reason=str(fault))
 
     def _patiently(self, job: Job) -> RunResult:
-        """Runs a job in as many tries as that takes; broken where none succeeds. Raises
-        `SandboxUnavailable`, or `_Silence` after a long one."""
+        """Runs a job with retries; the result is broken if none succeeds. Raises
+        `SandboxUnavailable`, or `_Silence` after a long wait."""
         body, seconds = _sent(job)
         begun = time.monotonic()
         end = begun + TRIES * seconds
@@ -136,7 +139,7 @@ class RemoteExecutor:
         self._threads.shutdown()
 
     def _try(self, job: Job, body: bytes, seconds: float) -> RunResult:
-        """Raises `BadReply`."""
+        """Returns the result of one try. Raises `BadReply`."""
         most = 2 * BYTES_AS_JSON * job.limits.output_bytes + ENVELOPE
         end = time.monotonic() + seconds
         try:
@@ -153,16 +156,16 @@ class RemoteExecutor:
         return _too_long(job, raw) if len(raw) > most else _result(job, json_object(raw))
 
     def _post(self, body: bytes, most: int, end: float) -> tuple[http.client.HTTPResponse, bytes]:
-        """Returns the answer with its body, or `most` bytes of that and one; broken off at `end`.
+        """Returns the answer with its body, or its first `most` + 1 bytes; stops at the time `end`.
 
-        No redirect is followed, nothing unpacked, and no proxy of the environment asked: programs
-        go to the server that was named."""
+        Redirects are not followed, nothing is unpacked, and no proxy from the environment is used:
+        programs go only to the server that was named."""
         parts = urlsplit(self._url)
         secure = parts.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         with closing(kind(parts.netloc, timeout=end - time.monotonic())) as connection:
             connection.connect()
-            # Its own limit begins anew with every byte that comes.
+            # The socket's own time limit restarts with every byte that arrives.
             watch = threading.Timer(end - time.monotonic(), _hang_up, (connection.sock,))
             watch.daemon = True
             watch.start()
@@ -175,7 +178,7 @@ class RemoteExecutor:
                 watch.cancel()
 
     def _refusal(self, response: http.client.HTTPResponse) -> BadReply:
-        """Returns what may pass; raises `SandboxUnavailable` for what will not."""
+        """Returns a temporary refusal; raises `SandboxUnavailable` for a permanent one."""
         status = response.status
         if status in TEMPORARY:
             headers = {name.lower(): value for name, value in response.getheaders()}
@@ -183,8 +186,8 @@ class RemoteExecutor:
         if 300 <= status < 400:
             where = quoted(place(response.headers.get("Location", ""))) or "another path"
             raise SandboxUnavailable(
-                f"{self._url} answers {status} and points to {where}, to which programs do not "
-                "follow: give the url of the server itself, if that is it"
+                f"{self._url} answers {status} and points to {where}, and programs do not "
+                "follow redirects: give the url of the server itself, if that is it"
             )
         raise SandboxUnavailable(
             f"{self._url} answers {status} {quoted(response.reason)}: is it a SandboxFusion "
@@ -193,13 +196,13 @@ class RemoteExecutor:
 
 
 def _hang_up(connection: socket.socket) -> None:
-    """Ends all reading and writing, also under TLS, whose own `shutdown` would ask the server."""
+    """Shuts down the socket itself: the `shutdown` of TLS would wait for the server."""
     with suppress(OSError):
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def _sent(job: Job) -> tuple[bytes, float]:
-    """Returns a request's body, and what the server may take over it in seconds."""
+    """Returns a request's body, and the seconds that the server may take for it."""
     seconds = min(job.limits.wall + GRACE_SECONDS, LONGEST_SECONDS)
     return json.dumps(_request(job)).encode(), seconds
 
@@ -218,7 +221,7 @@ def _request(job: Job) -> dict[str, Any]:
 
 
 def _result(job: Job, answer: Mapping[str, Any]) -> RunResult:
-    """Raises `BadReply`."""
+    """Returns the result in an answer. Raises `BadReply`."""
     status, run = answer.get("status"), answer.get("run_result")
     if status not in ("Success", "Failed") or not isinstance(run, dict):
         message = quoted(answer.get("message")) or "no message"
@@ -232,8 +235,8 @@ def _result(job: Job, answer: Mapping[str, Any]) -> RunResult:
 
 
 def _output(text: object) -> bytes:
-    """Returns what a program printed; one may print any bytes, so none are the server's fault.
-    Raises `BadReply` for what is no text."""
+    """Returns a program's output. Programs may print any bytes, so no bytes are the server's fault.
+    Raises `BadReply` if it is not a text."""
     if not isinstance(text, str | None):
         raise BadReply("sent an output that is no text")
     try:
@@ -247,7 +250,7 @@ _OUTPUT = re.compile(rb'"std(?:out|err)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)', re.DOTA
 
 def _too_long(job: Job, raw: bytes) -> RunResult:
     """Returns the verdict on a program whose output alone makes the answer too long. Raises
-    `BadReply` where that is the server's doing."""
+    `BadReply` if the server caused the length."""
     limit = job.limits.output_bytes
     if all(len(text[1]) <= BYTES_AS_JSON * limit for text in _OUTPUT.finditer(raw)):
         raise BadReply("sent too much")

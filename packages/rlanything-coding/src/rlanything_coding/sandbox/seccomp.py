@@ -1,7 +1,7 @@
 """Compiles the allow-list of system calls to the kernel's BPF.
 
-The filter searches the number in a tree: a list would cost several times as much, at every call
-and when it is installed, which tries all numbers.
+The filter finds the number by a tree search. A linear list would be several times slower, both at
+every call and at installation, when the kernel tries all numbers.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _REFUSE = ERRNO | errno.EPERM
 _AGAIN = ERRNO | errno.EAGAIN
 _UNKNOWN = ERRNO | errno.ENOSYS
 
-# A thread of this process, in its namespaces: CLONE_VM, CLONE_SIGHAND, CLONE_THREAD and no others
-# of the flags that make something new.
+# A new thread of this process, in its namespaces: CLONE_VM, CLONE_SIGHAND, CLONE_THREAD and none of
+# the flags that create something new.
 _CLONE_THREAD = 0x00010000
 _CLONE_FILES = 0x00000400
 _CLONE_NEW = 0x7E020000 | 0x00004000 | 0x00002000 | 0x00000080 | 0x00001000
@@ -45,15 +45,15 @@ _FUTEX_PRIVATE = 128
 _FCNTL = (0, 1, 2, 3, 4, 1030)  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS, TIOCGWINSZ, FION*, FIO*CLEX
 _PRCTL = (15, 16)  # PR_SET_NAME, PR_GET_NAME
-# All but RLIMIT_CPU and RLIMIT_RTTIME: the kernel ends who exceeds those with a SIGKILL, and a
-# program that could bring that about would look like one that somebody killed.
+# All but RLIMIT_CPU and RLIMIT_RTTIME: the kernel sends SIGKILL to a process that exceeds those. A
+# program that could cause that would look as if it had been killed from outside.
 _RLIMIT_CPU, _RLIMIT_RTTIME = 0, 15
 
 
 def compile_filter(machine: str | None = None) -> bytes:
-    """Returns the `struct sock_filter` array for a machine, this one by default.
+    """Returns the `struct sock_filter` array for a machine, by default this one.
 
-    Raises `SandboxUnavailable` for one whose system calls are not known."""
+    Raises `SandboxUnavailable` for a machine whose system calls are unknown."""
     machine = machine or platform.machine()
     if machine not in ARCHITECTURES:
         raise SandboxUnavailable(
@@ -82,13 +82,14 @@ def _answer(action: int) -> Instruction:
 
 
 def _argument(index: int) -> Instruction:
-    """Returns the instruction that loads the low half of an argument, which is all the kernel reads
-    of an int."""
+    """Returns the instruction that loads the low half of an argument; of an int the kernel reads no
+    more."""
     return (LOAD, 0, 0, ARGUMENTS_AT + 8 * index)
 
 
 def _null(index: int, otherwise: int) -> Code:
-    """Returns instructions that go on where a pointer is null, and else skip `otherwise` more."""
+    """Returns instructions that continue if a pointer is null, and otherwise skip `otherwise`
+    more."""
     return [
         _argument(index),
         (EQUAL, 0, 2 + otherwise, 0),
@@ -108,8 +109,8 @@ def _another(index: int) -> Code:
 
 
 def _signal(index: int) -> Code:
-    """Returns the check of a signal's number. Process 1 ignores a SIGKILL from itself: this filter
-    kills it in the signal's place."""
+    """Returns the check of a signal's number. Process 1 ignores a SIGKILL from itself, so the
+    filter kills it instead."""
     return [_argument(index), (EQUAL, 0, 1, _SIGKILL), _answer(KILL), _answer(ALLOW)]
 
 
@@ -118,18 +119,18 @@ _CHECKS: dict[str, Code] = {
         _argument(0),
         (ANY_BIT, 3, 0, _CLONE_NEW),
         (ANY_BIT, 0, 2, _CLONE_THREAD),
-        # A table of its own would have another 64 descriptors.
+        # A separate descriptor table would have another 64 descriptors.
         (ANY_BIT, 0, 1, _CLONE_FILES),
         _answer(ALLOW),
         _answer(_REFUSE),
     ],
-    # Its flags lie in memory, where a filter cannot look; C libraries then call clone.
+    # Its flags are in memory, which a filter cannot read; C libraries then fall back to clone.
     "clone3": [_answer(_UNKNOWN)],
     "fcntl": _one_of(1, _FCNTL),
     "ioctl": _one_of(1, _IOCTL),
     "prctl": _one_of(0, _PRCTL),
     "setrlimit": _one_of(0, range(_RLIMIT_CPU + 1, _RLIMIT_RTTIME)),
-    # Its own limits only; all may be read (no new value), those two not set.
+    # Only its own limits; all may be read (no new value), and those two not set.
     "prlimit64": [
         _argument(0),
         (EQUAL, 0, 8, 0),
@@ -141,10 +142,10 @@ _CHECKS: dict[str, Code] = {
         _answer(_REFUSE),
     ],
     "socketpair": _one_of(0, (_AF_UNIX,)),
-    # To its other end only: no address.
+    # Only to its connected peer: no address.
     "sendto": [*_null(4, otherwise=1), _answer(ALLOW), _answer(_REFUSE)],
-    # Shared ones reach other boxes, through files that all of them show. C libraries use those only
-    # to wait for the end of a thread, and look again at once when told to.
+    # Shared futexes reach other boxes, through files that all of them show. C libraries use them
+    # only to wait for the end of a thread, and check again at once when told to.
     "futex": [
         _argument(1),
         (ANY_BIT, 0, 1, _FUTEX_PRIVATE),
@@ -158,7 +159,7 @@ _CHECKS: dict[str, Code] = {
 
 
 def _intervals(leaves: dict[int, Code]) -> list[tuple[int, Code]]:
-    """Returns the beginnings of runs of neighbouring numbers with the same answer."""
+    """Returns the beginnings of runs of consecutive numbers with the same answer."""
     refused: Code = [_answer(_REFUSE)]
     intervals: list[tuple[int, Code]] = [(0, leaves.get(0, refused))]
     for number in sorted({0, *leaves, *(each + 1 for each in leaves)} - {0}):
@@ -173,7 +174,7 @@ def _tree(intervals: list[tuple[int, Code]]) -> Code:
         return intervals[0][1]
     middle = len(intervals) // 2
     low, high = _tree(intervals[:middle]), _tree(intervals[middle:])
-    # A conditional jump reaches 255 instructions: the shorter way around is an unconditional one.
+    # A conditional jump reaches at most 255 instructions: invert it around an unconditional one.
     if len(low) < 256:
         return [(AT_LEAST, len(low), 0, intervals[middle][0]), *low, *high]
     return [(AT_LEAST, 0, 1, intervals[middle][0]), (0x05, 0, 0, len(low)), *low, *high]

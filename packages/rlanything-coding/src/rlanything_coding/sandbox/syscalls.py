@@ -1,13 +1,15 @@
-"""The system calls that a program may make: numbers for x86-64 and aarch64 (None: has none).
+"""The system calls that a program may make: numbers for x86-64 and aarch64 (None: does not exist).
 
-Those that read, write, wait, and manage the process's own memory, threads and signals. Missing on
-purpose, among others: fork, exec, sockets, files that are not there yet, namespaces, other
-processes, and memory that RLIMIT_AS does not count (memfd, System V).
+They read, write, wait, and manage the process's own memory, threads and signals. Missing on
+purpose, among others: fork, exec, sockets, creation of files, namespaces, other processes, and
+memory that RLIMIT_AS does not count (memfd, System V).
 """
 
 from __future__ import annotations
 
-ALLOWED: dict[str, tuple[int | None, int | None]] = {
+from rlanything.domains.bpf import Numbers
+
+ALLOWED: dict[str, Numbers] = {
     "read": (0, 63),
     "write": (1, 64),
     "readv": (19, 65),
@@ -108,8 +110,8 @@ ALLOWED: dict[str, tuple[int | None, int | None]] = {
     "exit_group": (231, 94),
 }
 
-# Allowed with some arguments only; `seccomp` says which.
-CHECKED: dict[str, tuple[int | None, int | None]] = {
+# Allowed only with some arguments; see `seccomp`.
+CHECKED: dict[str, Numbers] = {
     "futex": (202, 98),
     "fcntl": (72, 25),
     "ioctl": (16, 29),

@@ -1,8 +1,8 @@
-"""The process inside a box: a Python that is ready, and becomes a program by forking.
+"""The process inside a box: a warmed-up Python that becomes a program by forking.
 
-Its source is handed to the interpreter with -c, so that it imports nothing of the library. For
-every run it receives the limits and four descriptors (program, stdin, stdout, stderr), of which it
-reads none: the fork does, which by then has given up everything else.
+Its source is passed to the interpreter with -c, so it imports nothing from the library. For every
+run it receives the limits and four descriptors (program, stdin, stdout, stderr). It reads none of
+them: only the fork does, after it has given up everything else.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ REQUEST = struct.Struct("<dd4Q")
 """CPU seconds, wall seconds; bytes of address space, bytes of output, threads, CPU seconds after
 which the kernel steps in."""
 REPLY = struct.Struct("<iBddQ")
-"""The status from wait; 1 if the CPU seconds ran out, 2 if the wall seconds did; wall and CPU
-seconds; KiB."""
+"""Status from wait; 1 if the CPU time ran out, 2 if the wall time did; wall and CPU seconds;
+KiB."""
 
 NEW_PID_NAMESPACE = 0x20000000
 SET_DUMPABLE, SET_SECCOMP, FILTER = 4, 22, 2
@@ -38,7 +38,7 @@ CAPSET = {"x86_64": 126, "aarch64": 91}
 CAPABILITIES_VERSION = 0x20080522
 
 PLACE = "/box/program.py"
-"""The name of the program's file, which is not there."""
+"""Name of the program's file, which does not exist."""
 STREAMS = ("/dev/stdin", "/dev/stdout", "/dev/stderr")
 plain_open = open
 
@@ -60,7 +60,8 @@ def checked(result: int, what: str) -> None:
 
 
 def serve(channel: socket.socket, capset: int) -> Program:
-    """Supervises runs until the host hangs up. Returns in the fork of a run, ready to begin."""
+    """Supervises runs until the host closes the connection. Returns in the fork of a run, ready to
+    begin."""
     config = json.loads(channel.recv(65536))
     code = bytes.fromhex(config["filter"])
     program = Program(len(code) // 8, code)
@@ -70,7 +71,8 @@ def serve(channel: socket.socket, capset: int) -> Program:
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ.clear()
-    # Made here for all runs: they are bound to numbers, which the fork binds to a run's files.
+    # Created here once for all runs: they are bound to descriptor numbers, which each fork points
+    # to its run's files.
     os.dup2(1, 2)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         setattr(sys, name, stream(number, name))
@@ -85,11 +87,12 @@ def serve(channel: socket.socket, capset: int) -> Program:
             os._exit(0)
         limits: Limits = REQUEST.unpack(request)
         began = time.monotonic()
-        # The namespace is that of the next child only; then back, or the second could not be made.
+        # The namespace applies only to the next child; then switch back, or the second could not be
+        # made.
         checked(libc.unshare(NEW_PID_NAMESPACE), "unshare")
         pid = os.fork()
         if pid == 0:
-            channel.close()  # first of all, whatever its number
+            channel.close()  # close it first, whatever its number
             confine(descriptors, limits, capset)
             return program
         checked(libc.setns(myself, NEW_PID_NAMESPACE), "setns")
@@ -99,14 +102,15 @@ def serve(channel: socket.socket, capset: int) -> Program:
 
 
 def supervise(pid: int, began: float, limits: Limits, channel: socket.socket) -> bytes:
-    """Waits for a run, and ends it where it takes too long or the host is gone."""
+    """Waits for a run, and ends it if it takes too long or the host is gone."""
     cpu_limit, wall_limit = limits[:2]
-    clock = (~pid << 3) | 2  # the process's CPU clock, as clock_getcpuclockid makes it
+    clock = (~pid << 3) | 2  # the process's CPU clock, computed like clock_getcpuclockid does
     handle = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(handle, select.POLLIN)
-    poll.register(channel, 0)  # which still says when the other end is closed
-    exceeded, left = 0, min(cpu_limit, wall_limit)
+    poll.register(channel, 0)  # no events: it still reports when the other end is closed
+    exceeded = 0
+    left = min(cpu_limit, wall_limit)
     while not exceeded:
         ready = poll.poll(max(1.0, left * 1000))
         if any(descriptor != handle for descriptor, _ in ready):
@@ -128,9 +132,9 @@ def supervise(pid: int, began: float, limits: Limits, channel: socket.socket) ->
 
 
 def confine(descriptors: list[int], limits: Limits, capset: int) -> None:
-    """Leaves the forked process only its four descriptors and its limits, and no capability."""
-    # A session and a process group of its own: those of the zygote have members outside of the
-    # run's PID namespace, which a signal to the group would reach.
+    """Leaves the forked process only its four descriptors and its limits, without capabilities."""
+    # Its own session and process group: those of the zygote have members outside the run's PID
+    # namespace, which a signal to the group would reach.
     os.setsid()
     _, _, memory, output, threads, cpu = limits
     program, *streams = descriptors
@@ -140,19 +144,19 @@ def confine(descriptors: list[int], limits: Limits, capset: int) -> None:
     os.closerange(4, 64)
     header = struct.pack("<Ii", CAPABILITIES_VERSION, 0)
     checked(libc.syscall(capset, header, bytes(24)), "capset")
-    # No core dump, which the host may collect through a pipe, whatever RLIMIT_CORE says.
+    # No core dump: the host may collect it through a pipe, regardless of RLIMIT_CORE.
     checked(libc.prctl(SET_DUMPABLE, 0), "dumpable")
     for kind, amount in (
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_CPU, cpu),
         (resource.RLIMIT_FSIZE, output + 1),
-        # The zygote and the first process of the box are the same user's.
+        # The zygote and the first process of the box belong to the same user.
         (resource.RLIMIT_NPROC, threads + 2),
-        # All processes of a user share what the kernel queues of signals, those of the host too.
+        # All processes of a user, including the host's, share the kernel's queue of signals.
         (resource.RLIMIT_SIGPENDING, 64),
     ):
         resource.setrlimit(kind, (amount, amount))
-    # Programs that recurse deeply raise this one themselves; RLIMIT_AS counts the stack as well.
+    # Programs that recurse deeply raise this limit themselves; RLIMIT_AS counts the stack as well.
     most = resource.getrlimit(resource.RLIMIT_STACK)[1]
     usual = 64 * 2**20
     stack = usual if most == resource.RLIM_INFINITY else min(usual, most)
@@ -160,7 +164,7 @@ def confine(descriptors: list[int], limits: Limits, capset: int) -> None:
 
 
 def begin(program: Program) -> tuple[types.CodeType, dict[str, Any]]:
-    """Closes the box. Returns the program's code and the names that it starts with."""
+    """Closes the box. Returns the program's code and its initial names."""
     checked(libc.prctl(SET_SECCOMP, FILTER, ctypes.byref(program)), "seccomp")
     with plain_open(3, "rb", buffering=0) as file:
         source = file.read()
@@ -178,7 +182,7 @@ def begin(program: Program) -> tuple[types.CodeType, dict[str, Any]]:
 
 
 def stream(number: int, name: str) -> io.TextIOWrapper:
-    """Returns a standard stream as the interpreter makes it."""
+    """Returns a standard stream like the interpreter's own."""
     mode = "wb" if number else "rb"
     buffer: Any = plain_open(number, mode, closefd=False)
     buffer.raw.name = f"<{name}>"
@@ -203,10 +207,11 @@ def open_file(
     closefd: bool = True,
     opener: Any = None,
 ) -> Any:
-    """The builtin `open`, for which a box has the devices that programs open by name."""
+    """Replaces the builtin `open`; a box provides the devices that programs open by name."""
     name = os.fspath(file) if isinstance(file, os.PathLike) else file
     if isinstance(name, str) and name in STREAMS:
-        file, closefd = STREAMS.index(name), False
+        file = STREAMS.index(name)
+        closefd = False
     elif name == os.devnull:
         null = io.BufferedRandom(Null())
         return null if "b" in mode else io.TextIOWrapper(null, encoding, errors, newline)
@@ -214,7 +219,7 @@ def open_file(
 
 
 class Null(io.RawIOBase):
-    """/dev/null, which takes everything and holds nothing."""
+    """/dev/null, which accepts everything and stores nothing."""
 
     def readable(self) -> bool:
         return True
@@ -236,15 +241,15 @@ class Null(io.RawIOBase):
 
 
 def status_of(error: BaseException) -> int:
-    """Reports an error that ended the program, and returns the status with which the interpreter
-    would end."""
+    """Reports an error that ended the program, and returns the exit status that the interpreter
+    would use."""
     if isinstance(error, SystemExit):
         if error.code is None or isinstance(error.code, int):
             return int(error.code or 0) & 0xFF if abs(int(error.code or 0)) < 2**63 else 0xFF
         print(error.code, file=sys.stderr)
         return 1
     if isinstance(error, MemoryError):
-        # A traceback would keep what fills the memory.
+        # A traceback would keep alive the objects that fill the memory.
         os.write(2, b"MemoryError\n")
         return 1
     trace = error.__traceback__
@@ -255,8 +260,8 @@ def status_of(error: BaseException) -> int:
 
 
 def flush_streams() -> bool:
-    """Flushes stdout and stderr, or what a program put in their place. Returns whether none
-    failed."""
+    """Flushes stdout and stderr, or the objects that a program put in their place. Returns whether
+    all succeeded."""
     flushed = True
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name, None)
@@ -269,7 +274,8 @@ def flush_streams() -> bool:
 
 
 def is_closed(stream: Any) -> bool:
-    """Returns whether a stream says so: one that a program wrote may not have the attribute."""
+    """Returns whether a stream is closed; a stream class written by the program may lack the
+    attribute."""
     try:
         return bool(stream.closed)
     except BaseException:
@@ -277,8 +283,8 @@ def is_closed(stream: Any) -> bool:
 
 
 def leave(status: int) -> NoReturn:
-    """Ends the process as the interpreter does, as far as a program can tell."""
-    flush_streams()  # once more than seems needed, as the interpreter does after a script
+    """Ends the process like the interpreter does, as far as a program can tell."""
+    flush_streams()  # one more time than seems necessary, as the interpreter does after a script
     try:
         threads = sys.modules.get("threading")
         if threads is not None:
@@ -288,10 +294,10 @@ def leave(status: int) -> NoReturn:
     try:
         atexit._run_exitfuncs()
         flushed = flush_streams()
-        # What a program put in their place ends before they do, and may still write to them.
+        # Objects that a program put in their place end first, and may still write to them.
         for name in ("stdout", "stderr"):
             setattr(sys, name, getattr(sys, f"__{name}__", None))
-        # The last reference to the program's names: what they hold is finalized.
+        # Drop the last reference to the program's names, so that their objects are finalized.
         sys.modules.pop("__main__", None)
         gc.collect()
         if not (flush_streams() and flushed):
@@ -305,7 +311,7 @@ if __name__ == "__main__":
     gc.disable()
     builtins.open = io.open = open_file
     exit_status = 0
-    # Not in a function: the program can recurse as deeply as anywhere, but for two calls.
+    # Not in a function: this leaves the program its full recursion depth, except for two calls.
     try:
         exec(*begin(serve(socket.socket(fileno=int(sys.argv[1])), CAPSET[os.uname().machine])))
     except BaseException as error:

@@ -1,15 +1,15 @@
-"""AlphaCodium (arXiv 2401.08500): run the tests, repair what fails, and break nothing that held.
+"""AlphaCodium (arXiv 2401.08500): run the tests, repair failures, and keep what already works.
 
-Every program goes through the tests in one order. Those that it passes become its anchors; at one
-that it fails it is repaired, and the repair is kept only if it passes this test and every anchor so
-far. A test that a repair could not satisfy is passed over: it may itself be wrong.
+Every program goes through the tests in one order. Tests that it passes become its anchors. When it
+fails a test, it is repaired, and the repair is kept only if it passes this test and every anchor so
+far. A test that a repair could not satisfy is skipped: the test itself may be wrong.
 
-Simplified against the paper: its order is public tests first, which are known to be right and never
-doubted. Problems here have none that the policy may see, so that the order is by how many of the
-programs pass a test, most first: what most agree on stands in for what is public. Left out: the
-reflection on problem and tests, the choice among solutions in words, and structured (YAML) answers;
-the programs are the policy's own samples. How one of several is chosen is not in the paper, which
-has one program: here it is the one that passes most tests.
+Simplified from the paper: its order has the public tests first, which are known to be right.
+Problems here have no tests that the policy may see, so tests are ordered by how many programs pass
+them, most first; agreement replaces the public tests. Left out: the reflection on problem and
+tests, the choice among solutions in words, and structured (YAML) answers; the programs are the
+policy's own samples. The paper has one program and does not choose among several; here the one that
+passes most tests is chosen.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from rlanything_coding.selection.programs import Bench, TaskPrograms, repaired
 
 ROUNDS = 4
-"""Repairs of a program at most."""
+"""Largest number of repairs of a program."""
 
 
 def alphacodium(tasks: Sequence[TaskPrograms], bench: Bench, rounds: int = ROUNDS) -> list[str]:

@@ -28,7 +28,10 @@ class PairBench:
     def __init__(
         self, domain: ProgramDomain, policy: LanguagePolicy, judge: UnitTestJudge, seed: int
     ) -> None:
-        self._domain, self._policy, self._judge, self._seed = domain, policy, judge, seed
+        self._domain = domain
+        self._policy = policy
+        self._judge = judge
+        self._seed = seed
         self._written = 0
         self.judgements = 0
         self.repairs = 0
@@ -54,7 +57,7 @@ class PairBench:
         return self._domain.run_tests(task, programs, tests)
 
     def outputs(self, task: Task, programs: Sequence[str], tests: Sequence[str]) -> list[list[str]]:
-        """Returns what each program prints on the input of each test, [programs][tests]."""
+        """Returns each program's output on the input of each test, [programs][tests]."""
         return self._domain.test_outputs(task, programs, tests)
 
     def more_tests(self, tasks: Sequence[Task]) -> list[list[str]]:
@@ -70,7 +73,7 @@ def chosen_programs(
     method: Method, judged: Sequence[JudgedTrajectory], bench: PairBench
 ) -> dict[str, str]:
     """Returns by task the response that a method chooses, from attempts with the tests that were
-    written for their tasks; outcomes are not read."""
+    written for their tasks. It does not read outcomes."""
     groups: dict[str, list[JudgedTrajectory]] = defaultdict(list)
     for attempt in judged:
         groups[attempt.trajectory.task.id].append(attempt)
@@ -92,8 +95,8 @@ def play_chosen(
     environments: EnvironmentPool,
     parallel_episodes: int,
 ) -> tuple[dict[str, int], list[str]]:
-    """Returns by task the outcome of the chosen response, and the tasks in which it could not be
-    played. One that was an attempt has the attempt's; only repaired ones are played."""
+    """Returns by task the outcome of the chosen response, and the tasks that could not be played. A
+    chosen attempt has the attempt's outcome; only repaired programs are played."""
     outcomes: dict[str, int] = {}
     new: dict[str, Task] = {}
     for attempt in attempts:

@@ -1,14 +1,14 @@
 """Multi-perspective self-consistency (MPSC, arXiv 2309.17272): programs and tests rank each other.
 
-Programs and tests are the two sides of a graph; a program and a test that it passes are joined by
-an edge of weight 1. Scores f are sought that differ little along edges (inter-consistency) and stay
-near a first guess y of each side alone (intra-consistency). The paper's iteration
+Programs and tests are the two sides of a graph. An edge of weight 1 joins a program and a test that
+it passes. The scores f should differ little along edges (inter-consistency) and stay near a first
+guess y of each side alone (intra-consistency). The paper's iteration
 
     f <- alpha D^-1/2 W D^-1/2 f + (1 - alpha) y
 
-has one limit, which is computed here at once. Left out: the paper's third side, specifications
-(pre- and postconditions), for which no model here is asked. Of its first guesses there is one: the
-"weighted cardinality" of those that agree with exactly the same others.
+has one limit, which is computed here directly. Left out: the paper's third side, specifications
+(pre- and postconditions), which no model here writes. Only one of its first guesses is used: the
+"weighted cardinality" of nodes with exactly the same edges.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from rlanything.algorithm.feedback import Floats
 from rlanything_coding.selection.programs import Bench, TaskPrograms
 
 ALPHA = 0.95
-"""Weight of inter-consistency, where enough edges are there to be consistent."""
+"""Weight of inter-consistency if there are enough edges."""
 SPARSE_ALPHA, SPARSE = 0.01, 0.16
-"""Its weight where edges have less than this mean weight. All three are the published code's."""
+"""Its weight for sparse edges, and the mean weight below which edges are sparse. All three are from
+the published code."""
 
 
 def mpsc(tasks: Sequence[TaskPrograms], bench: Bench) -> list[str]:
-    """Returns the program with the highest score for each task, the first of equals; nothing is
-    generated beyond programs and tests."""
+    """Returns the program with the highest score for each task, the first of equals; it generates
+    nothing beyond programs and tests."""
     del bench
     return [task.programs[int(np.argmax(consistency(task.scores)))] for task in tasks]
 
@@ -54,8 +55,8 @@ def consistency(scores: Sequence[Sequence[int]]) -> Floats:
 
 
 def weighted_cardinality(edges: Floats) -> Floats:
-    """Returns the first guess of one side [n], which sums to 1, from its edges [n, other side]: how
-    many have the very same edges, times the share of the other side that these reach."""
+    """Returns the first guess of one side [n], which sums to 1, from its edges [n, other side]: the
+    number of nodes with the same edges, times the share of the other side that they reach."""
     rows = [tuple(row) for row in edges.tolist()]
     alike = Counter(rows)
     guess = np.array([alike[row] for row in rows]) * edges.mean(axis=1)

@@ -1,6 +1,6 @@
-"""Programs written for a task, and what test-time methods may do with them: run, repair, ask.
+"""Programs written for a task, and the tools of test-time methods: run, repair, write tests.
 
-A method sees generated tests only, never the ground truth, and returns one program for each task.
+A method sees only generated tests, never the ground truth, and returns one program for each task.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class TaskPrograms:
     tests: tuple[str, ...]
     """The judge's answers."""
     scores: tuple[tuple[int, ...], ...]
-    """[programs][tests]: +1 passed, -1 not, 0 where the test cannot be read."""
+    """[programs][tests]: +1 passed, -1 failed, 0 if the test cannot be read."""
 
     @property
     def best(self) -> str:
@@ -51,7 +51,7 @@ class Bench(Protocol):
         ...
 
     def outputs(self, task: Task, programs: Sequence[str], tests: Sequence[str]) -> list[list[str]]:
-        """Returns what each program prints on the input of each test, [programs][tests]."""
+        """Returns each program's output on the input of each test, [programs][tests]."""
         ...
 
     def more_tests(self, tasks: Sequence[Task]) -> list[list[str]]:
@@ -60,11 +60,11 @@ class Bench(Protocol):
 
 
 Method: TypeAlias = Callable[[Sequence[TaskPrograms], Bench], list[str]]
-"""Returns the program that is chosen for each task; it may be one that was not there before."""
+"""Returns the chosen program for each task; it may be a new one."""
 Ask: TypeAlias = Callable[[int, int], int | None]
-"""The test that program i of task k is to be repaired for; None: it stays as it is."""
+"""Returns the test for which program i of task k is to be repaired; None: no repair."""
 Keep: TypeAlias = Callable[[int, int, int, Sequence[int]], bool]
-"""Whether a repair of program i of task k for test j is kept, from its scores [tests]."""
+"""Returns whether a repair of program i of task k for test j is kept, from its scores [tests]."""
 
 
 def repaired(
@@ -86,7 +86,8 @@ def repaired(
         if not new:
             continue
         rows = bench.run(task.task, [text for _, _, text in new], task.tests)
-        programs, scores = list(task.programs), list(task.scores)
+        programs = list(task.programs)
+        scores = list(task.scores)
         for (i, j, text), row in zip(new, rows, strict=True):
             if keep(k, i, j, row):
                 programs[i], scores[i] = text, tuple(row)

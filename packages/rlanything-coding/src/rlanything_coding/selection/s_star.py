@@ -1,15 +1,16 @@
 """S* (arXiv 2502.14382): repair in rounds, then compare in pairs where outputs differ.
 
-Programs are repaired for the first test that they fail, round by round, until they pass all. Those
-that then print the same on every input are one cluster; one program stands for it. Two clusters are
-compared on the inputs that tell them apart: the one that is right on more of them wins. Where the
-most victories are shared, the judge writes further tests, of which only those count whose inputs
-tell the leaders apart, and all are compared again.
+In each round, programs are repaired for the first test that they fail, until they pass all.
+Programs that then print the same on every input form one cluster, and one program represents it.
+Two clusters are compared on the inputs that distinguish them: the one that is right on more of them
+wins. If several share the most victories, the judge writes further tests. Of these, only tests
+whose inputs distinguish the leaders count, and all clusters are compared again.
 
-Simplified against the paper: it repairs with public tests, which the policy may not see here;
-generated ones stand in, and since they may be wrong a repair that passes fewer of them is dropped.
-It has a model write inputs for a pair with both programs at hand, and judge what they print; here
-the judge's tests give both, input and verdict, and it writes them from the problem alone.
+Simplified from the paper: it repairs with public tests, which the policy may not see here.
+Generated tests replace them; since they may be wrong, a repair that passes fewer of them is
+dropped. The paper has a model write inputs for a pair with both programs at hand, and judge the
+outputs. Here the judge's tests give both input and verdict, and it writes them from the problem
+alone.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from itertools import combinations
 from rlanything_coding.selection.programs import Bench, TaskPrograms, repaired
 
 ROUNDS = 4
-"""Repairs of a program at most."""
+"""Largest number of repairs of a program."""
 
 
 def s_star(tasks: Sequence[TaskPrograms], bench: Bench, rounds: int = ROUNDS) -> list[str]:
-    """Returns for each task the program of the cluster with most victories; of equals the one of
+    """Returns for each task the program of the cluster with most victories; among equals the one of
     the largest cluster, then the first."""
     state = list(tasks)
 
@@ -49,8 +50,8 @@ def s_star(tasks: Sequence[TaskPrograms], bench: Bench, rounds: int = ROUNDS) ->
 
 
 def leaders_of(outputs: Sequence[Sequence[str]], scores: Sequence[Sequence[int]]) -> list[int]:
-    """Returns the first program of each cluster that has the most victories, that of the largest
-    cluster first. `outputs` and `scores`: [programs][tests]."""
+    """Returns the first program of each cluster with the most victories, the largest cluster first.
+    `outputs` and `scores`: [programs][tests]."""
     clusters: dict[tuple[str, ...], list[int]] = {}
     for i, printed in enumerate(outputs):
         clusters.setdefault(tuple(printed), []).append(i)

@@ -1,1 +1,1 @@
-"""Gymnasium's environments, and those of the packages that register theirs there."""
+"""Gymnasium's environments, including those that other packages register there."""

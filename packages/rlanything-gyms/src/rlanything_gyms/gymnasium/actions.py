@@ -1,4 +1,4 @@
-"""Actions: from what the policy writes to a value of a Gymnasium action space."""
+"""Actions: parses the policy's text into a value of a Gymnasium action space."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from rlanything.strict_json import read_json
 from rlanything_gyms.ecosystem import action_names, actions_line
 
 _MOST_NUMBERS = 64
-"""Discrete actions that are listed by their numbers where nobody names them."""
+"""Largest number of discrete actions that are listed by number if they have no names."""
 
 
 class NoSuchAction(ValueError):
-    """An action that is not possible; the policy reads why."""
+    """An impossible action; the policy reads the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionReader:
-    """Reads the actions of one space."""
+    """Parses the actions of one space."""
 
     space: spaces.Space[Any]
     values: Mapping[str, Any] | None
-    """The actions by their names; None: they are written out."""
+    """Actions by name; None: they are written out."""
 
     @classmethod
     def of(
         cls, space: spaces.Space[Any], actions: Sequence[str] | Mapping[str, Any] | None
     ) -> ActionReader:
-        """Returns the reader for the actions that a recipe names. Raises `DomainError` for names
-        that do not fit the space."""
+        """Returns the reader for the actions in a recipe. Raises `DomainError` for names that do
+        not fit the space."""
         if actions is None:
             small = isinstance(space, spaces.Discrete) and space.n <= _MOST_NUMBERS
             return cls(space, _numbered(space) if small else None)
@@ -55,12 +55,12 @@ class ActionReader:
 
     @property
     def choices(self) -> tuple[str, ...] | None:
-        """All actions, where they have names."""
+        """All actions, if they have names; else None."""
         return None if self.values is None else tuple(self.values)
 
     @property
     def explanation(self) -> str:
-        """The line that says which actions there are."""
+        """The line that describes the actions."""
         if self.values is not None:
             return actions_line(self.values)
         if isinstance(self.space, spaces.Text):
@@ -68,7 +68,7 @@ class ActionReader:
         return f"An action is JSON in {self.space}."
 
     def value(self, action: str) -> Any:
-        """Returns an action as the environment takes it. Raises `NoSuchAction`."""
+        """Returns an action in the form that the environment takes. Raises `NoSuchAction`."""
         if self.values is not None:
             if action not in self.values:
                 raise NoSuchAction(f"There is no such action. {self.explanation}")
@@ -91,7 +91,7 @@ def _numbered(space: Any) -> dict[str, Any]:
 
 
 def _fitted(space: Any, value: Any) -> Any:
-    """Returns a value of JSON or YAML in the types of a space."""
+    """Returns a JSON or YAML value in the types of a space."""
     if isinstance(space, spaces.Tuple):
         members = zip(space.spaces, value, strict=True)
         return tuple(_fitted(member, part) for member, part in members)

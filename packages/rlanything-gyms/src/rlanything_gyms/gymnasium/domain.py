@@ -18,14 +18,14 @@ from rlanything_gyms.gymnasium.rendering import Renderer, Rendering, check_obser
 class GymnasiumDomain(EcosystemDomain):
     """Episodes of a Gymnasium environment.
 
-    `id`: as for `gymnasium.make`; `module:ID` imports a module that registers it. `win`: when an
-    episode is won (`domains/winning.py`). `kwargs`: of `gymnasium.make`. `actions`: names of the
-    actions 0, 1, ..., or each name with its action; None: their numbers, a text, or JSON, as the
-    action space has it. `render`: what the policy reads: `ansi`, `observation`, a method of the
-    environment that returns text, or `module:function` of the environment and the observation;
-    None: the first of these that there is. `instruction`: what the policy is told, to which the
-    actions are added. `horizon`, `reward_range`: of an episode's steps and return. `ood`: the
-    kwargs that differ in the split `ood`.
+    `id`: as for `gymnasium.make`; `module:ID` imports a module that registers it. `win`: conditions
+    for winning (`domains/winning.py`). `kwargs`: arguments of `gymnasium.make`. `actions`: names of
+    the actions 0, 1, ..., or a mapping from names to actions; None: numbers, a text, or JSON,
+    depending on the action space. `render`: what the policy reads: `ansi`, `observation`, a method
+    of the environment that returns text, or `module:function` of the environment and the
+    observation; None: the first of these that exists. `instruction`: the policy's instruction; the
+    actions are appended. `horizon`: largest number of steps. `reward_range`: range of the return.
+    `ood`: the kwargs that differ in the split `ood`.
 
     Raises `DomainError` for options that do not fit the environment."""
 

@@ -1,4 +1,4 @@
-"""Gymnasium environments, made and played."""
+"""Creates and plays Gymnasium environments."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from rlanything_gyms.gymnasium.actions import ActionReader, NoSuchAction
 from rlanything_gyms.gymnasium.rendering import Renderer, Rendering, rendering_of
 
 Make = Callable[[Mapping[str, Any]], tuple[Any, Rendering]]
-"""Makes the environment of a task's data, and says how it is shown."""
+"""Creates the environment of a task's data, with its rendering."""
 
 
 def make_environment(
     id: str, kwargs: Mapping[str, Any], render: str | Renderer | None
 ) -> tuple[Any, Rendering]:
-    """Returns an environment and how it is shown. Raises `DomainError` for one that Gymnasium does
-    not make."""
+    """Returns an environment and its rendering. Raises `DomainError` if Gymnasium cannot create
+    it."""
     try:
         if ":" in id:
             check_import("id", id)
@@ -47,18 +47,19 @@ def make_environment(
         raise DomainError(
             f"{_line(fault)}: install what registers it and write domain.options.id=module:ID"
         ) from fault
-    except Exception as fault:  # whatever the environment's own code raises
+    except Exception as fault:  # the environment's own code may raise anything
         raise DomainError(
             f"gymnasium.make({id!r}, **{dict(kwargs)!r:.120}) failed ({type(fault).__name__}: "
-            f"{_line(fault)}): mend domain.options"
+            f"{_line(fault)}): fix domain.options"
         ) from fault
 
 
 class GymnasiumGame:
-    """Episodes of an environment, made anew where the next task has other settings."""
+    """Episodes of an environment, which is created again if the next task has other settings."""
 
     def __init__(self, make: Make, reader: ActionReader) -> None:
-        self._make, self._reader = make, reader
+        self._make = make
+        self._reader = reader
         self._made: tuple[bool, Any, Rendering] | None = None
 
     def begin(self, task: Task) -> GameTurn:
@@ -92,7 +93,7 @@ class GymnasiumGame:
 
 
 def _render_modes(id: str) -> list[str]:
-    """Returns the ways in which an environment can show itself, where its class says so."""
+    """Returns the render modes of an environment, if its class declares them."""
     module, _, name = id.rpartition(":")
     if module:
         importlib.import_module(module)

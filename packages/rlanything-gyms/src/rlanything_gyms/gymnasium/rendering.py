@@ -1,4 +1,4 @@
-"""Rendering: what a policy reads of a Gymnasium environment."""
+"""Rendering: the text that a policy reads of a Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlanything.domains.base import DomainError
 Renderer = Callable[[Any, Any], str]
 """A function of the environment and the observation."""
 MOST_NUMBERS = 128
-"""Numbers of an observation that are still shown as such."""
+"""Largest number of values in an observation that are shown as numbers."""
 _MARKED = re.compile(r"\x1b\[[0-9;]*m(.*?)\x1b\[0m", re.DOTALL)
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _WAYS = "`observation`, a method of the environment that returns text, or `module:function`"
@@ -23,7 +23,7 @@ _WAYS = "`observation`, a method of the environment that returns text, or `modul
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """One way of showing an environment."""
+    """One way to show an environment."""
 
     way: str | Renderer
     """`ansi`, `observation`, the name of a method, or a function."""
@@ -42,7 +42,7 @@ class Rendering:
                 )
 
     def text(self, environment: Any, observation: Any) -> str:
-        """Returns what is shown. Texts of an observation with several parts are shown always."""
+        """Returns the shown text. Texts in an observation with several parts are always shown."""
         if self.way == "observation":
             return described(observation)
         if self.ansi:
@@ -57,7 +57,7 @@ class Rendering:
 
 
 def rendering_of(render: str | Renderer | None, modes: Sequence[str]) -> Rendering:
-    """Returns how to show an environment with these render modes. Raises `DomainError`."""
+    """Returns the rendering for an environment with these render modes. Raises `DomainError`."""
     if render is None:
         return Rendering("ansi" if "ansi" in modes else "observation")
     if render == "ansi" and "ansi" not in modes:
@@ -68,7 +68,7 @@ def rendering_of(render: str | Renderer | None, modes: Sequence[str]) -> Renderi
 
 
 def check_observations(environment: Any, rendering: Rendering) -> None:
-    """Raises `DomainError` for observations that nobody can read as numbers."""
+    """Raises `DomainError` for observations with too many numbers to read."""
     count = _numbers(environment.observation_space)
     if rendering.way == "observation" and count > MOST_NUMBERS:
         raise DomainError(
@@ -79,7 +79,7 @@ def check_observations(environment: Any, rendering: Rendering) -> None:
 
 
 def described(observation: Any) -> str:
-    """Returns an observation in words: its parts by their names, its numbers by four digits."""
+    """Returns an observation in words: its parts by name, its numbers with four digits."""
     if isinstance(observation, Mapping):
         return "\n".join(f"{name}: {described(part)}" for name, part in observation.items())
     if isinstance(observation, tuple | list):
@@ -92,7 +92,7 @@ def described(observation: Any) -> str:
 
 
 def marked(screen: Any) -> str:
-    """Returns a text for a terminal in plain characters: what it highlights stands in brackets."""
+    """Returns a terminal text in plain characters; highlighted text is in brackets."""
     return _CONTROL.sub("", _MARKED.sub(r"[\1]", str(screen)))
 
 

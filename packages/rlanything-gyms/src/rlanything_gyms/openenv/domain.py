@@ -1,4 +1,4 @@
-"""The openenv domain: episodes on an OpenEnv server, wherever it runs."""
+"""The openenv domain: episodes on an OpenEnv server, local or remote."""
 
 from __future__ import annotations
 
@@ -30,16 +30,15 @@ _MESSAGE = MappingProxyType({"message": ACTION})
 class OpenEnvDomain(EcosystemDomain):
     """Episodes on an OpenEnv server, one connection for each environment.
 
-    `url`: the server's; `win`: when an episode is won (`domains/winning.py`). `action`: the action
-    that is sent, with `$action` where the policy's belongs; `observation`: the field that the
-    policy reads, `outer.inner` for one inside another; None: all of them. `actions`: the actions to
-    choose among; None: any text. `reset`: further arguments of the server's reset, beside the seed.
-    `instruction`: what the policy is told. `horizon`, `reward_range`: of an episode's steps and
-    return. `timeout_seconds`: what an answer may take. `ood`: the arguments of reset that differ in
-    the split `ood`.
+    `url`: address of the server. `win`: conditions for winning (`domains/winning.py`). `action`:
+    template of the action to send; `$action` stands for the policy's action. `observation`: the
+    field that the policy reads, `outer.inner` for a nested one; None: all fields. `actions`: the
+    actions to choose among; None: any text. `reset`: further arguments of the server's reset,
+    besides the seed. `instruction`: the policy's instruction. `horizon`: largest number of steps.
+    `reward_range`: range of the return. `timeout_seconds`: time limit of an answer. `ood`: the
+    arguments of reset that differ in the split `ood`.
 
-    Raises `DomainError` for options that it cannot use, and, when tasks are asked for, where no
-    such server answers."""
+    Raises `DomainError` for invalid options, and later if no such server answers."""
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class OpenEnvDomain(EcosystemDomain):
         return EcosystemEnvironment(game, self._rules)
 
     def _look(self, task: Task) -> None:
-        """Begins an episode, to find out beforehand what would fail in every one."""
+        """Begins an episode, to detect errors that would occur in every one."""
         environment = self.environment()
         try:
             environment.reset(task)

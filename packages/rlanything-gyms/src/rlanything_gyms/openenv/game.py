@@ -1,6 +1,6 @@
-"""Episodes on an OpenEnv server, through the client that OpenEnv brings."""
+"""Episodes on an OpenEnv server, through OpenEnv's own client."""
 
-# An extra, which type checkers need not have.
+# The package is an extra, so type checkers may lack it.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from rlanything.records import Task
 from rlanything_gyms.ecosystem import GameTurn
 
 ACTION = "$action"
-"""Where the policy's action belongs in the one that is sent."""
+"""Placeholder for the policy's action in the action template."""
 _INVALID = "(code: VALIDATION_ERROR)"
-"""The end of what the client raises for an action that is none; before it, the environment says
-what it likes."""
+"""End of the client's error message for an invalid action; the text before it comes from the
+environment."""
 
 
 class ServerFault(RuntimeError):
-    """A server that is gone, or that failed; one line that ends with the remedy."""
+    """A server that is gone or failed; one line that ends with the remedy."""
 
 
 class RefusedAction(ServerFault):
-    """A server that takes an action for none."""
+    """A server's refusal of an invalid action."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenEnvSettings:
-    """The part of a domain's options that its environments need."""
+    """Options that the environments need."""
 
     url: str
     action: Mapping[str, Any]
@@ -41,12 +41,13 @@ class OpenEnvSettings:
 
 
 class OpenEnvGame:
-    """Episodes over one connection, opened when it is needed."""
+    """Episodes over one connection, opened on first use."""
 
     def __init__(
         self, settings: OpenEnvSettings, reset_arguments: Callable[[Task], Mapping[str, Any]]
     ) -> None:
-        self._settings, self._reset_arguments = settings, reset_arguments
+        self._settings = settings
+        self._reset_arguments = reset_arguments
         self._client: Any = None
 
     def begin(self, task: Task) -> GameTurn:
@@ -60,12 +61,13 @@ class OpenEnvGame:
             result = self._asked(lambda: self._connected().step(sent))
         except RefusedAction:
             return GameTurn("The server calls this no action.", self._settings.choices, valid=False)
-        # A server that says nothing of a reward gives none.
+        # A missing reward counts as 0.
         return self._turn(result, 0.0 if result.reward is None else result.reward)
 
     def close(self) -> None:
         if self._client is not None:
-            client, self._client = self._client, None
+            client = self._client
+            self._client = None
             client.close()
 
     def _connected(self) -> Any:
@@ -78,7 +80,7 @@ class OpenEnvGame:
         return self._client
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
-        """Returns what the server answers. Raises `ServerFault`."""
+        """Returns the server's answer. Raises `ServerFault`."""
         url, seconds = self._settings.url, self._settings.timeout_seconds
         try:
             return ask()
@@ -87,15 +89,16 @@ class OpenEnvGame:
                 f"the OpenEnv server at {url} gave no answer within {seconds:g} s: see to it, or "
                 "raise domain.options.timeout_seconds"
             ) from fault
-        except Exception as fault:  # a socket's or the server's own complaint
+        except Exception as fault:  # an error from a socket or the server
             said = " ".join(f"{type(fault).__name__}: {fault}".split())[:300]
-            # One that is full says so and hangs up in good order; the second may be heard first.
+            # A full server reports it and closes the connection properly; either message may arrive
+            # first.
             full = "capacity" in said.lower() or "ConnectionClosedOK" in said
             remedy = (
                 "let it hold more sessions (max_concurrent_envs), or lower "
                 "environment.parallel_episodes"
                 if full
-                else "start it, or mend domain.options"
+                else "start it, or fix domain.options"
             )
             kind = RefusedAction if str(fault).rstrip().endswith(_INVALID) else ServerFault
             raise kind(f"the OpenEnv server at {url} fails ({said}): {remedy}") from fault
@@ -110,7 +113,7 @@ class OpenEnvGame:
 
 
 def filled(part: Any, action: str) -> Any:
-    """Returns an action's template with the policy's action in it."""
+    """Returns an action's template with the policy's action filled in."""
     if isinstance(part, Mapping):
         return {name: filled(value, action) for name, value in part.items()}
     if isinstance(part, list):
@@ -119,8 +122,8 @@ def filled(part: Any, action: str) -> Any:
 
 
 def field_of(observation: Mapping[str, Any], path: str | None) -> Any:
-    """Returns a field of an observation, `outer.inner`; None: all that is not for machines. Raises
-    `ServerFault` for one that is not there."""
+    """Returns a field of an observation, `outer.inner`; None: all fields that are meant for
+    reading. Raises `ServerFault` for a missing field."""
     if path is None:
         return {name: value for name, value in observation.items() if name != "metadata"}
     value: Any = observation
@@ -128,7 +131,7 @@ def field_of(observation: Mapping[str, Any], path: str | None) -> Any:
         if not isinstance(value, Mapping) or name not in value:
             known = ", ".join(map(str, observation)) or "none"
             raise ServerFault(
-                f"the observation has no field {path!r}, but {known}: mend "
+                f"the observation has no field {path!r}, but {known}: fix "
                 "domain.options.observation"
             )
         value = value[name]
@@ -136,7 +139,7 @@ def field_of(observation: Mapping[str, Any], path: str | None) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Returns a field as the policy reads it."""
+    """Returns a field as text for the policy."""
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):

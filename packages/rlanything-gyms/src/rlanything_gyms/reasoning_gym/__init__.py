@@ -1,1 +1,1 @@
-"""reasoning-gym's datasets: questions that are generated, and answers that are checked."""
+"""reasoning-gym's datasets: generated questions with checked answers."""

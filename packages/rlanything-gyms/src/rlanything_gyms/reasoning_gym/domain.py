@@ -1,6 +1,6 @@
-"""The reasoning_gym domain: one question an episode, of any reasoning-gym dataset."""
+"""The reasoning_gym domain: one question per episode, from any reasoning-gym dataset."""
 
-# An extra, which type checkers need not have.
+# The package is an extra, so type checkers may lack it.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from rlanything_gyms.ecosystem import (
 )
 
 _SHARES = MappingProxyType({"train": (0.0, 0.7), "tune": (0.7, 0.8), "in_domain": (0.8, 1.0)})
-"""Which split a question belongs to, by its hash as a number from 0 to 1."""
+"""Split of a question, by its hash as a number from 0 to 1."""
 _TRIES = 50
-"""Seeds for each task that is asked for, before a split counts as having no more questions."""
+"""Seeds to try for each requested task, before a split counts as exhausted."""
 _OPENING = "The action is your answer."
 _TAKEN = GameTurn("The answer was taken.")
 
@@ -39,11 +39,11 @@ class ReasoningGymDomain(EcosystemDomain):
     """Questions of a reasoning-gym dataset, answered in one step.
 
     `dataset`: its name; `config`: its settings; `win_at`: the score from which an answer is right;
-    `answers`: all possible answers, where there are few; None: any text. `ood`: the config that
+    `answers`: all possible answers, if there are few; None: any text. `ood`: the config that
     differs in the split `ood`.
 
-    No question of training is in another split, whatever seeds lead to it. Raises `DomainError` for
-    a dataset or settings that reasoning-gym does not have."""
+    No training question is in another split, for any seed. Raises `DomainError` for a dataset or
+    settings that reasoning-gym does not have."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ReasoningGymDomain(EcosystemDomain):
 
     def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
         if split == "ood":
-            super().tasks(split, 0, seed)  # which refuses where nothing differs
+            super().tasks(split, 0, seed)  # raises an error if there are no settings for the split
         tasks: dict[str, Task] = {}
         for number in split_seeds(split, _TRIES * count, seed):
             task = self.task(split, number)
@@ -101,8 +101,8 @@ class ReasoningGymDomain(EcosystemDomain):
         return [1 if self._right(task, step.action) else -1 for step in steps]
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
-        """Returns the dataset's own answer; None for one that a response cannot hold, and where the
-        dataset has none that it would call right itself."""
+        """Returns the dataset's own answer. None if a response cannot contain it, or if the dataset
+        itself would not accept it."""
         _, entry = self.asked(task)
         answer = str(entry["answer"]).strip()
         if not answer or self.action_marker in answer:
@@ -111,7 +111,7 @@ class ReasoningGymDomain(EcosystemDomain):
         return f"I know it {self.action_marker} {answer}" if right else None
 
     def score(self, task: Task, answer: str | None) -> float:
-        """Returns what reasoning-gym gives for an answer, from 0 to 1."""
+        """Returns reasoning-gym's score of an answer, from 0 to 1."""
         if answer is None:
             return 0.0
         made, entry = self.asked(task)
@@ -119,9 +119,9 @@ class ReasoningGymDomain(EcosystemDomain):
             return made.score_answer(answer, entry)
 
     def asked(self, task: Task) -> tuple[Any, dict[str, Any]]:
-        """Returns the dataset and the question of a task. Raises `EpisodeError` where this process
-        makes another one: some datasets depend on more than their seed, and such a question that
-        JSON cannot hold is known only where it was made."""
+        """Returns the dataset and the question of a task. Raises `EpisodeError` if this process
+        generates another question. Some datasets depend on more than their seed; if JSON cannot
+        represent such a question, only the process that generated it knows it."""
         made, entry = self._question(int(task.data["seed"]), task.data)
         if "entry" in task.data:
             return made, task.data["entry"]
@@ -136,7 +136,7 @@ class ReasoningGymDomain(EcosystemDomain):
     def _right(self, task: Task, answer: str | None) -> bool:
         try:
             return self._rules.win.reached(self.score(task, answer))
-        except Exception:  # a dataset may fail at an answer, which lost the episode then
+        except Exception:  # a dataset may fail on an answer; the answer then loses the episode
             return False
 
     @property
@@ -156,7 +156,8 @@ class ReasoningGymGame:
     """One question, one answer."""
 
     def __init__(self, domain: ReasoningGymDomain) -> None:
-        self._domain, self._task = domain, Task("", "")
+        self._domain = domain
+        self._task = Task("", "")
 
     def begin(self, task: Task) -> GameTurn:
         self._task = task
@@ -168,11 +169,11 @@ class ReasoningGymGame:
         return GameTurn(_TAKEN.text, None, reward, over=True)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing: there are no resources to release."""
 
 
 class AnswerEnvironment(EcosystemEnvironment):
-    """An environment whose action is all that follows the marker, several lines of it too."""
+    """An environment whose action is all text after the marker, even several lines."""
 
     def action_in(self, response: str) -> str | None:
         _, marker, answer = response.rpartition(ReasoningGymDomain.action_marker)
@@ -180,7 +181,7 @@ class AnswerEnvironment(EcosystemEnvironment):
 
 
 def _as_json(entry: Mapping[str, Any]) -> bool:
-    """Returns whether JSON gives the question back as it is."""
+    """Returns whether JSON represents the question exactly."""
     try:
         return json.loads(json.dumps(entry)) == entry
     except (TypeError, ValueError):
@@ -191,7 +192,7 @@ def _as_json(entry: Mapping[str, Any]) -> bool:
 def _generated(
     name: str, settings: tuple[tuple[str, Any], ...], seed: int
 ) -> tuple[Any, dict[str, Any]]:
-    """Returns the dataset of one question that a seed gives, and the question."""
+    """Returns the dataset of the single question for a seed, and the question."""
     try:
         with silenced():
             made = reasoning_gym.create_dataset(name, **dict(settings), seed=seed, size=1)
@@ -199,7 +200,7 @@ def _generated(
     except (TypeError, AssertionError, ValueError) as fault:
         raise DomainError(
             f"reasoning-gym's {name} refuses its config ({type(fault).__name__}: "
-            f"{' '.join(str(fault).split())[:200]}): mend domain.options.config"
+            f"{' '.join(str(fault).split())[:200]}): fix domain.options.config"
         ) from fault
 
 

@@ -1,1 +1,1 @@
-"""TextArena's games of words, for one player or against an opponent."""
+"""TextArena's word games, for one player or against an opponent."""

@@ -29,19 +29,19 @@ from rlanything_gyms.textarena.opponents import Opponent, opponent_of
 class TextArenaDomain(EcosystemDomain):
     """Episodes of a TextArena game.
 
-    `id`: as for `textarena.make`; `kwargs`: its further arguments. `opponent`: who plays the other
-    seats: `random` (any move that the game offers, else one of `actions`), `module:function` of the
-    text that a player sees, or a frozen model `{url, model, key_variable}`; None: a game for one.
-    `players`: how many play; None: 1, or 2 with an opponent. `seat`: the policy's. `win_at`: the
-    reward from which a game is won. `actions`: moves to choose among, or `listed`: those that the
-    game says are possible (`Available moves: [a], [b]`); None: any text. A game that an invalid
-    move of an opponent ends counts neither way.
-    `error_allowance`: invalid moves in a row that are forgiven. `instruction`: what the policy is
-    told before the game explains itself. `horizon`: the most steps. `ood`: the kwargs that differ
-    in the split `ood`.
+    `id`: as for `textarena.make`; `kwargs`: its further arguments. `opponent`: the player in the
+    other seats: `random` (any move that the game offers, else one of `actions`), `module:function`
+    of the text that a player sees, or a frozen model `{url, model, key_variable}`; None: a game for
+    one player. `players`: number of players; None: 1, or 2 with an opponent. `seat`: the policy's
+    seat. `win_at`: the reward from which a game is won. `actions`: moves to choose among, or
+    `listed`: the moves that the game lists as possible (`Available moves: [a], [b]`); None: any
+    text. A game that ends by an opponent's invalid move counts neither way. `error_allowance`:
+    number of consecutive invalid moves that are forgiven. `instruction`: the policy's instruction
+    before the game's own explanation. `horizon`: largest number of steps. `ood`: the kwargs that
+    differ in the split `ood`.
 
-    Raises `DomainError` for options that do not fit the game, and for games that need data which
-    NLTK would download."""
+    Raises `DomainError` for options that do not fit the game, and for games that need to download
+    NLTK data."""
 
     def __init__(
         self,

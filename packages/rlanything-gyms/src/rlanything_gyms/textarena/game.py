@@ -1,6 +1,6 @@
-"""TextArena games, made without downloads and played from one seat."""
+"""TextArena games, created without downloads and played from one seat."""
 
-# An extra, which type checkers need not have.
+# The package is an extra, so type checkers may lack it.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from rlanything_gyms.ecosystem import GameTurn, silenced
 from rlanything_gyms.textarena.opponents import Opponent, listed_moves
 
 MOST_MOVES = 1000
-"""Moves of opponents in a row at which a game is taken for one that never comes to the policy."""
+"""Consecutive opponents' moves after which a game counts as one without a policy turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextArenaSettings:
-    """The part of a domain's options that its games need."""
+    """Options that the games need."""
 
     players: int
     seat: int
     error_allowance: int
     actions: tuple[str, ...] | Literal["listed"] | None
-    """`listed`: those that the game offers in brackets at each turn."""
+    """`listed`: the moves that the game offers in brackets at each turn."""
     opponent: Opponent | Literal["random"] | None
     """`random`: any of the moves that the game offers it, else of `actions`."""
 
     @property
     def needs_offers(self) -> bool:
-        """Whether the game has to say which moves are possible."""
+        """Whether the game has to list the possible moves."""
         named = isinstance(self.actions, tuple)
         return self.actions == "listed" or (self.opponent == "random" and not named)
 
 
 def make_game(id: str, kwargs: Mapping[str, Any], players: int, seed: int) -> Any:
-    """Returns a game that has begun. Raises `DomainError` for one that TextArena does not make."""
+    """Returns a started game. Raises `DomainError` if TextArena cannot create it."""
     try:
         with _without_downloads():
             import textarena
@@ -66,15 +66,14 @@ def make_game(id: str, kwargs: Mapping[str, Any], players: int, seed: int) -> An
             "averaged_perceptron_tagger_eng`"
         ) from fault
     except AssertionError as fault:
-        remedy = "mend domain.options.players, and name an opponent where there are others"
+        remedy = "fix domain.options.players, and name an opponent where there are others"
         raise DomainError(f"{id}: {' '.join(str(fault).split())[:200]}: {remedy}") from fault
-    except Exception as fault:  # whatever the game's own code raises
+    except Exception as fault:  # the game's own code may raise anything
         raise _refused(id, fault) from fault
 
 
 class TextArenaGame:
-    """Games seen from the policy's seat: the moves of others are made in between, and only what is
-    new is shown."""
+    """Games seen from the policy's seat: the others move in between, and only new text is shown."""
 
     def __init__(
         self,
@@ -82,19 +81,23 @@ class TextArenaGame:
         kwargs_of: Callable[[Task], Mapping[str, Any]],
         settings: TextArenaSettings,
     ) -> None:
-        self._make, self._kwargs_of, self._settings = make, kwargs_of, settings
+        self._make = make
+        self._kwargs_of = kwargs_of
+        self._settings = settings
         self._game: Any = None
         self._inner: Any = None
-        """The game without the wrappers, which repeat the whole history at every move."""
+        """The game without its wrappers, which repeat the whole history at every move."""
         self._task_id = ""
         self._seen: dict[int, str] = {}
-        """All that each of the others has seen."""
+        """All text that each of the others has seen."""
         self._said: dict[int, str] = {}
-        """Text from the game itself, by player: what players say offers no moves."""
+        """Text from the game itself, by player; text from players offers no moves."""
 
     def begin(self, task: Task) -> GameTurn:
         settings = self._settings
-        self._task_id, self._seen, self._said = task.id, {}, {}
+        self._task_id = task.id
+        self._seen = {}
+        self._said = {}
         self._game = self._make(self._kwargs_of(task), settings.players, int(task.data["seed"]))
         self._inner = self._game
         while hasattr(self._inner, "env"):
@@ -107,7 +110,7 @@ class TextArenaGame:
         return self._turn(self._step(action))
 
     def close(self) -> None:
-        """Holds nothing beyond memory."""
+        """Does nothing: there are no resources to release."""
         self._game = self._inner = None
 
     def _step(self, action: str) -> bool:
@@ -116,7 +119,7 @@ class TextArenaGame:
         return bool(done)
 
     def _turn(self, done: bool) -> GameTurn:
-        """Has the others move until it is the policy's turn or the game is over."""
+        """Lets the others move until it is the policy's turn or the game is over."""
         settings = self._settings
         for _ in range(MOST_MOVES):
             state = self._inner.state
@@ -139,10 +142,13 @@ class TextArenaGame:
         return random.choice(moves)
 
     def _shown(self, done: bool) -> GameTurn:
-        seat, state = self._settings.seat, self._inner.state
-        messages, state.observations[seat] = state.observations[seat], []
+        seat = self._settings.seat
+        state = self._inner.state
+        messages = state.observations[seat]
+        state.observations[seat] = []
         _add(self._said, seat, _of_the_game(messages))
-        text, valid = self._told(messages, own=True), not _complained(messages)
+        text = self._told(messages, own=True)
+        valid = not _complained(messages)
         if not done:
             return GameTurn(text, self._choices(), valid=valid)
         rewards, info = self._game.close()
@@ -163,10 +169,12 @@ class TextArenaGame:
         return listed_moves(self._said[self._settings.seat]) or None
 
     def _told(self, messages: Any, own: bool) -> str:
-        """Returns messages as text. `own`: for the policy, whose own moves its transcript has."""
+        """Returns messages as text. `own`: for the policy, whose own moves are in its
+        transcript."""
         from textarena import GAME_ID, ObservationType
 
-        settings, roles = self._settings, self._inner.state.role_mapping
+        settings = self._settings
+        roles = self._inner.state.role_mapping
         mine = {settings.seat, *([GAME_ID] if settings.players == 1 else [])}
         lines = [
             text if sender == GAME_ID else f"{roles.get(sender, f'Player {sender}')}: {text}"
@@ -177,7 +185,7 @@ class TextArenaGame:
 
 
 def offers_moves(game: Any) -> bool:
-    """Returns whether a game that has just begun says which moves are possible."""
+    """Returns whether a game that has just begun lists the possible moves."""
     while hasattr(game, "env"):
         game = game.env
     return bool(listed_moves(_of_the_game(game.get_observation()[1])))
@@ -188,14 +196,14 @@ def _add(known: dict[int, str], player: int, news: str) -> None:
 
 
 def _of_the_game(messages: Any) -> str:
-    """Returns what the game itself said, without what players said."""
+    """Returns the game's own messages, without those of players."""
     from textarena import GAME_ID
 
     return "\n".join(text for sender, text, _ in messages if sender == GAME_ID)
 
 
 def _forfeit(player: int, reason: Any) -> str:
-    """Returns why an episode counts neither way: a win by forfeit would train for nothing."""
+    """Returns why an episode counts neither way: a win by forfeit would teach nothing."""
     said = " ".join(str(reason or "no reason is given").split())[:120]
     return (
         f"an invalid move of the opponent (player {player}: {said}) ended the game; such games "
@@ -204,7 +212,7 @@ def _forfeit(player: int, reason: Any) -> str:
 
 
 def _complained(messages: Any) -> bool:
-    """Returns whether the game called the last move invalid."""
+    """Returns whether the game rejected the last move as invalid."""
     from textarena import ObservationType
 
     return any(
@@ -215,7 +223,7 @@ def _complained(messages: Any) -> bool:
 
 @contextlib.contextmanager
 def _without_downloads() -> Iterator[None]:
-    """Keeps games from downloading data, as some do when they are imported, and from printing."""
+    """Prevents games from downloading data, which some do on import, and from printing."""
     download = nltk.download
     nltk.download = lambda *_, **__: False
     try:
@@ -227,4 +235,4 @@ def _without_downloads() -> Iterator[None]:
 
 def _refused(id: str, fault: Exception) -> DomainError:
     said = " ".join(str(fault).split())[:300].rstrip(".")
-    return DomainError(f"TextArena's {id} fails ({type(fault).__name__}: {said}): mend its options")
+    return DomainError(f"TextArena's {id} fails ({type(fault).__name__}: {said}): fix its options")

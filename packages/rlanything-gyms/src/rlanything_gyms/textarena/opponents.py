@@ -1,4 +1,4 @@
-"""Opponents: those who play the other seats, and never learn."""
+"""Opponents: the players in the other seats, which never learn."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from rlanything.domains.base import DomainError
 from rlanything.domains.registry import named_function
 
 Opponent = Callable[[str], str]
-"""A function of all that a player has seen; returns its move."""
+"""A function of all text that a player has seen; returns its move."""
 _LISTED = re.compile(r"\[[^\[\]\n]{1,40}\]")
 _OFFER = re.compile(
     r"\b(?:available|valid|legal|possible|your)\s+(?:moves|actions|options|choices)\b"
     r"(?:\s+are\b\s*:?|\s*:)",
     re.IGNORECASE,
 )
-"""The words with which a game offers moves. Other brackets are examples of its rules."""
+"""The words with which a game offers moves. Other brackets are examples in its rules."""
 _BLANK = re.compile(r"\[[A-Za-z]{2,}(?: [XYN])+\]|\[.*<.*>.*\]")
-"""A form to fill in, such as `[bet X]`: no move."""
+"""A form to fill in, such as `[bet X]`, which is not a move."""
 _SYSTEM = "You play a game. Answer with your move, in the form that the rules ask for, and no more."
 _SECONDS, _RETRIES = 25.0, 1
-"""All tries together take less than a worker may, so that it is the endpoint that is named."""
+"""All retries together take less than a worker may, so that the error names the endpoint."""
 
 
 def opponent_of(named: Any) -> Opponent | Literal["random"] | None:
-    """Returns the opponent that a recipe names; None: none. Raises `DomainError`."""
+    """Returns the opponent in a recipe, or None. Raises `DomainError`."""
     if named is None or callable(named):
         return cast("Opponent | None", named)
     if named == "random":
@@ -42,8 +42,8 @@ def opponent_of(named: Any) -> Opponent | Literal["random"] | None:
 
 
 def listed_moves(said: str) -> tuple[str, ...]:
-    """Returns the moves in brackets that a game offered last (`Available moves: [a], [b]`); none
-    where it offered none. `said`: what the game itself said."""
+    """Returns the moves in brackets that a game offered last (`Available moves: [a], [b]`); empty
+    if it offered none. `said`: the game's own text."""
     for line in reversed(said.splitlines()):
         offers = list(_OFFER.finditer(line))
         moves = _LISTED.findall(line, offers[-1].end()) if offers else []
@@ -56,7 +56,9 @@ class FrozenModel:
     """A model behind an OpenAI-compatible endpoint, which sees its own side of the game."""
 
     def __init__(self, url: str, model: str, key_variable: str | None = None) -> None:
-        self._url, self._model, self._key_variable = url, model, key_variable
+        self._url = url
+        self._model = model
+        self._key_variable = key_variable
 
     def __call__(self, seen: str) -> str:
         import openai

@@ -1,4 +1,4 @@
-"""An ablation from its request to its table."""
+"""An ablation, from its request to its table."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class AblationRequest:
     seeds: Sequence[int]
     out: Path
     parallel: int | None
-    """None: as many as there are cores for."""
+    """Number of parallel runs; None: as many as the cores allow."""
     page: Path | None
     figure: Path | None
     command: str
-    """The command line as it was given, for the page."""
+    """The command line, for the page."""
     allow_code: bool = False
-    """Whether code that the recipe names may be imported."""
+    """Whether to import code that the recipe names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,17 @@ class Ablation:
 
     results: Results
     failed: dict[str, str]
-    """By run, why."""
+    """Reason of each failure, by run."""
 
     def to_json(self) -> dict[str, Any]:
         return {"failed": self.failed, **self.results.to_json()}
 
 
 def ablate(request: AblationRequest, progress: Progress) -> Ablation:
-    """Runs what is left of the grid and reads its table; writes page and figure if no run failed.
+    """Runs the rest of the grid and reads its table; writes page and figure if no run failed.
 
-    Raises `ArmError`, `GridError` or `RecipeError` before anything runs, and what `run_grid`
-    raises."""
+    Raises `ArmError`, `GridError` or `RecipeError` before anything runs, and the errors of
+    `run_grid`."""
     arms = find_arms(request.arms)
     cells = make_cells(
         request.recipe, request.overrides, arms, request.seeds, request.out, request.allow_code
@@ -70,7 +70,7 @@ def ablate(request: AblationRequest, progress: Progress) -> Ablation:
     runs = f"{len(arms)} arms x {len(request.seeds)} seeds = {len(cells)} runs"
     progress.log(f"{runs}, {parallel} at once, in {request.out}")
     failed = run_grid(request.recipe, cells, request.out, parallel, progress)
-    # Only now: it loads torch, for which a grid has no use as long as it runs.
+    # Imported late: it loads torch, which the grid itself does not need.
     from rlanything_lab.ablation.results import results_of
 
     results = results_of(arms, cells)
@@ -108,7 +108,7 @@ def _write(
     cells: Sequence[Cell],
     parallel: int,
 ) -> list[Path]:
-    """Writes the page and the figure that the request asks for, and returns their paths."""
+    """Writes the requested page and figure, and returns their paths."""
     from rlanything_lab.ablation.page import Circumstances, write_page
 
     written: list[Path] = []

@@ -1,4 +1,4 @@
-"""The arms of an ablation: what a recipe does otherwise in each, as overrides of its keys."""
+"""The arms of an ablation: variants of a recipe, as overrides of its keys."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass
 
 
 class ArmError(ValueError):
-    """There is no such arm; the message is one line that lists those there are."""
+    """An unknown arm; the message is one line that lists the existing ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A variant of a recipe. Its overrides name every key it is about, also where the recipe
-    already has that value."""
+    """A variant of a recipe. Its overrides name every key it is about, even if the recipe already
+    has that value."""
 
     name: str
     overrides: tuple[str, ...]
     against: str | None = None
-    """The arm that its results are compared with, where that takes part; else the one before it."""
+    """The arm to compare its results with, if that one takes part; otherwise the arm before it."""
     judge_of: str | None = None
-    """The arm whose finished run of the same seed gives this one its judge, trained to the end; it
-    runs first. None: the judge is the recipe's."""
+    """The arm whose finished run of the same seed provides this arm's judge, fully trained; it runs
+    first. None: the judge is the recipe's."""
 
 
 def _components(reward: str, judge: bool, environment: bool) -> tuple[str, ...]:
@@ -36,11 +36,11 @@ def _components(reward: str, judge: bool, environment: bool) -> tuple[str, ...]:
 EVERYTHING = _components("integrated", judge=True, environment=True)
 WHOLE = "policy_judge_env"
 ANCHOR = "judge.reference_kl_weight=0.1"
-# Not a quarter for the judge: up to 1, lambda changes nothing that it learns (`FeedbackSettings`).
+# Not a quarter for the judge: up to 1, lambda does not change what it learns (`FeedbackSettings`).
 LAMBDAS = (("policy", 0.25), ("policy", 4), ("judge", 4))
 
 GROUPS: dict[str, tuple[Arm, ...]] = {
-    # The paper's Table 1. What outcomes alone do, and the judge's scores alone, frames it.
+    # The paper's Table 1, framed by outcomes alone and by the judge's scores alone.
     "components": (
         Arm("outcome_only", _components("outcome", judge=False, environment=False)),
         Arm("policy", _components("integrated", judge=False, environment=False), "outcome_only"),
@@ -48,8 +48,8 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
         Arm(WHOLE, EVERYTHING, "policy_judge"),
         Arm("judge_only", _components("judge", judge=True, environment=False), "outcome_only"),
     ),
-    # The paper's section 3.2.6: what a judge that was trained in the whole loop teaches alone. It
-    # is frozen, no outcome enters any advantage, and no task is left out for its accuracy.
+    # The paper's section 3.2.6: what a judge trained in the whole loop teaches alone. It is frozen,
+    # no outcome enters any advantage, and no task is excluded for its accuracy.
     "judge_alone": (
         Arm("outcome_only", _components("outcome", judge=False, environment=False)),
         Arm(WHOLE, EVERYTHING, "outcome_only"),
@@ -63,7 +63,7 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
             judge_of=WHOLE,
         ),
     ),
-    # The paper's Table 2: lambda of the policy's feedback and of the judge's, varied apart.
+    # The paper's Table 2: lambda of the policy's feedback and of the judge's, varied separately.
     "lambda": (
         Arm(WHOLE, EVERYTHING),
         *(
@@ -71,7 +71,7 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
             for role, value in LAMBDAS
         ),
     ),
-    # The steps that the policy's advantage compares a step with: those of its index, or others.
+    # The steps with which the policy's advantage compares a step: the same index, or others.
     "comparison": (
         Arm(WHOLE, EVERYTHING),
         *(
@@ -79,7 +79,7 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
             for over in ("trajectory", "state")
         ),
     ),
-    # Remedies for a judge that is pulled toward one answer because most steps are lost (Theorem 2).
+    # Remedies for a judge that collapses to one answer because most steps are lost (Theorem 2).
     "remedies": tuple(
         Arm(name, (*EVERYTHING, *changes), None if name == "plain" else "plain")
         for name, changes in {
@@ -89,7 +89,7 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
             "balanced_anchored": ("feedback.judge_balance=outcome", ANCHOR),
         }.items()
     ),
-    # Nothing can be learned in these: they say what chance does.
+    # Nothing can be learned in these: they measure chance.
     "controls": (
         Arm("shuffled", (*EVERYTHING, "loop.shuffle_advantages=true")),
         Arm("unmoved", (*EVERYTHING, "policy.learning_rate=0", "judge.learning_rate=0")),
@@ -102,8 +102,8 @@ ARMS = {arm.name: arm for group in GROUPS.values() for arm in group}
 
 
 def find_arms(wanted: Sequence[str]) -> list[Arm]:
-    """Returns the arms asked for, in order and each once: groups and names, several with commas
-    between them, or `NAME:section.key=value,...` for one of one's own, which is compared with the
+    """Returns the requested arms in order, without duplicates. Each entry is a list of groups and
+    names with commas, or `NAME:section.key=value,...` for your own arm, which is compared with the
     one before it. Raises `ArmError`."""
     arms: dict[str, Arm] = {}
     for text in wanted:
@@ -140,7 +140,7 @@ def _own(text: str) -> list[Arm]:
             f"--arms: {name!r:.80} cannot name an arm of your own: use letters, digits and _, and "
             "no name that is taken"
         )
-    # A comma within brackets belongs to a value, and one before no `key=` does too.
+    # A comma in brackets belongs to a value, and so does one without `key=` after it.
     overrides = re.split(r",(?=[\w.]+=)", changes)
     if not all("=" in each for each in overrides):
         raise ArmError(f"--arms: {text!r:.80}: write NAME:section.key=value,section.key=value")

@@ -24,12 +24,12 @@ CURVES = (
     "judge/entropy",
     "judge/reference_kl",
 )
-"""Metrics of an iteration that tell how it went, as far as a run has them."""
+"""Metrics that show the progress of an iteration, if a run has them."""
 HELD_OUT = ("balanced_process_accuracy", "process_accuracy", "outcome_accuracy", "ut", "detect")
 
 
 def curve_names(splits: Sequence[str]) -> tuple[str, ...]:
-    """Returns the metrics worth following, those of evaluations last."""
+    """Returns the metrics to follow, those of evaluations last."""
     return (
         *CURVES,
         *(f"evaluation/{split}/success" for split in splits),
@@ -38,7 +38,7 @@ def curve_names(splits: Sequence[str]) -> tuple[str, ...]:
 
 
 def metric(store: Store, name: str) -> dict[int, float]:
-    """Returns a metric by iteration, where it was measured."""
+    """Returns a metric by iteration, for the iterations that measured it."""
     query = "SELECT iteration, value FROM metrics WHERE name = ? ORDER BY iteration"
     return {iteration: value for iteration, value in store.query(query, name) if value is not None}
 
@@ -47,7 +47,7 @@ def write_curves(
     path: Path, runs: Mapping[tuple[str, ...], Store], heads: Sequence[str], splits: Sequence[str]
 ) -> None:
     """Writes a CSV file with a line for each run and iteration. `runs`: by the values of the
-    columns `heads`, which tell them apart. Metrics that no run has get no column."""
+    columns `heads`, which identify them. Metrics that no run has get no column."""
     wanted = curve_names(splits)
     values = {run: {name: metric(store, name) for name in wanted} for run, store in runs.items()}
     names = [name for name in wanted if any(curves[name] for curves in values.values())]

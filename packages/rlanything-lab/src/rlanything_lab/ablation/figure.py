@@ -24,10 +24,10 @@ SHOWN = {
     "judge/detect": "faults found\n(Detect)",
     "judge/positive_rate": "judge says +1",
 }
-"""The curves that are drawn, as far as some run has them, and their labels."""
+"""The curves to draw, if some run has them, with their labels."""
 INK, SOFT, LINE = "#1f2328", "#8b939c", "#d9dcdf"
 COLORS = ("#0067a8", "#c2540a", "#00785a", "#a54f83", "#8a6a00", "#4b4fb5")
-"""One colour for each arm in order; safe for colour-blind readers."""
+"""One colour per arm in order; safe for colour-blind readers."""
 
 
 def check_figure(path: Path) -> None:
@@ -45,8 +45,9 @@ def check_figure(path: Path) -> None:
 
 
 def draw(path: Path, results: Results, stores: Mapping[tuple[str, str], Store]) -> None:
-    """Draws above the gains of every arm with their intervals; below, every run's curves and their
-    mean over seeds. `stores`: by arm and seed; `path`: its ending says what is written."""
+    """Draws the gains of every arm with their intervals at the top, and every run's curves with
+    their mean over seeds below. `stores`: by arm and seed; `path`: its suffix decides the
+    format."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -60,7 +61,7 @@ def draw(path: Path, results: Results, stores: Mapping[tuple[str, str], Store]) 
             "text.color": INK,
             "xtick.color": SOFT,
             "ytick.color": SOFT,
-            "svg.hashsalt": "rlanything",  # the same figure is the same file
+            "svg.hashsalt": "rlanything",  # the same figure gives the same file
             "svg.fonttype": "none",
         }
     ):
@@ -69,7 +70,7 @@ def draw(path: Path, results: Results, stores: Mapping[tuple[str, str], Store]) 
         above, below = whole.subfigures(2, 1, squeeze=False, height_ratios=heights)[:, 0]
         _gains(above, results, arms)
         _curves(below, by_arm, curves)
-        # Without a date: a figure drawn again from the same runs has not changed.
+        # Without a date, so that drawing the same runs again changes nothing.
         whole.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 

@@ -1,7 +1,7 @@
-"""The grid: every arm with every seed, each a run of its own in a process of its own.
+"""The grid: every arm with every seed, each run in its own process.
 
-A run that has finished is left alone, one that was interrupted is resumed, one that fails is named
-and the others continue: the same command always does what is left to do.
+A finished run is left alone, an interrupted one is resumed, and a failed one is reported while the
+others continue. So the same command always completes the grid.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from rlanything.runs.store.store import Store
 from rlanything_lab.ablation.arms import Arm
 
 COMMAND = (sys.executable, "-P", "-m", "rlanything.cli")
-"""The command that trains and resumes a run; files of the folder it works in hide no module."""
+"""The command that trains and resumes a run; files in the working directory cannot hide modules."""
 LEDGER = "ledger.jsonl"
-"""The file that has how long each process took, and its exit code."""
+"""The file with the duration and the exit code of each process."""
 POLL_SECONDS = 2.0
-"""Time between two checks of the runs' progress."""
+"""Seconds between two checks of the runs' progress."""
 STOP_SECONDS = 120.0
-"""A run that has not stopped this long after SIGINT is killed, and loses an iteration."""
+"""Seconds after SIGINT at which a run that has not stopped is killed; it loses an iteration."""
 MAY_DIFFER: IncEx = {
     **dict.fromkeys(("run_dir", "environment", "checkpoints", "store", "tracker"), True),
     "evaluation": {"baseline"},
@@ -53,7 +53,7 @@ MAY_DIFFER: IncEx = {
 
 
 class GridError(ValueError):
-    """A grid cannot be run; the message is one line with the remedy."""
+    """An error that prevents a grid from running; the message is one line with the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ class Cell:
     folder: Path
     """The run directory."""
     overrides: tuple[str, ...]
-    """The overrides that make the recipe this run's."""
+    """The overrides that turn the recipe into this run's."""
     recipe: Recipe
     allow_code: bool = False
-    """Whether all code that the recipe names was allowed, and not only what an override names."""
+    """Whether all code that the recipe names was allowed, not only what an override names."""
     judge_of: str | None = None
-    """The name of the cell that has to finish first, because its trained judge is this one's."""
+    """Name of the cell whose trained judge this one uses; that cell has to finish first."""
 
     @property
     def name(self) -> str:
@@ -82,11 +82,11 @@ class Cell:
 
     @property
     def log(self) -> Path:
-        """The file that the run's output goes to."""
+        """File for the run's output."""
         return self.folder.with_suffix(".log")
 
     def finished(self) -> bool:
-        """Returns whether its run is at its end. Raises `GridError` where another run is in its
+        """Returns whether its run is finished. Raises `GridError` if another run is in its
         place."""
         if not self.folder.exists():
             return False
@@ -95,16 +95,16 @@ class Cell:
             return store.finished()
 
     def iterations(self) -> int:
-        """Returns how many iterations it has done."""
+        """Returns the number of completed iterations."""
         try:
             with closing(Store(self.store)) as store:
                 return (store.last_iteration() or (0, ""))[0]
-        except StoreError:  # it has not begun
+        except StoreError:  # it has not started
             return 0
 
     @property
     def trained_judge(self) -> Path:
-        """The folder that its judge is in once it has finished."""
+        """Folder of its judge once it has finished."""
         last = checkpoint_name(self.recipe.loop.iterations)
         return self.folder.absolute() / CHECKPOINTS / last / "judge"
 
@@ -112,7 +112,9 @@ class Cell:
         try:
             there = load_recipe(inside(self.folder, RECIPE), known=self.recipe)
         except RecipeError as error:
-            raise GridError(f"{self.folder} is in the way: {error}; choose another --out") from None
+            raise GridError(
+                f"{self.folder} cannot be used: {error}; choose another --out"
+            ) from None
         one, two = (recipe.model_dump(exclude=MAY_DIFFER) for recipe in (there, self.recipe))
         if (key := first_difference(one, two)) is not None:
             raise GridError(
@@ -129,13 +131,13 @@ def make_cells(
     out: Path,
     allow_code: bool = False,
 ) -> list[Cell]:
-    """Returns the cells seed by seed, so that the first to finish can be compared; in each seed
-    those come first whose judge others take. Every recipe is checked; `allow_code`: code that it
-    names may be imported.
+    """Returns the cells seed by seed, so that the first to finish can be compared; within each
+    seed, cells whose judge others use come first. Every recipe is checked. `allow_code`: import
+    code that it names.
 
-    A run has one seat and one thread unless an override says otherwise: its results then do not
-    depend on how many run at once. Raises `RecipeError`, and `GridError` for an override that the
-    grid sets or a judge that no run trains."""
+    A run has one worker and one thread unless an override says otherwise, so that its results do
+    not depend on the number of parallel runs. Raises `RecipeError`, and `GridError` for an override
+    that the grid sets or a judge that no run trains."""
     for override in (*overrides, *(own for arm in arms for own in arm.overrides)):
         if override.startswith(("seed=", "run_dir=")):
             raise GridError(
@@ -166,7 +168,7 @@ def _check_effect(cells: Sequence[Cell]) -> None:
     """Raises `GridError` for an arm that would only repeat another."""
     for arm, recipe in {cell.arm: cell.recipe for cell in cells}.items():
         if not on_judged_steps(recipe):
-            continue  # a domain of one's own may be importable in its runs alone
+            continue  # a user's own domain may be importable only in its runs
         try:
             check_feedback(recipe, load_domain(recipe.domain.name, recipe.domain.options))
         except RecipeError as error:
@@ -174,9 +176,9 @@ def _check_effect(cells: Sequence[Cell]) -> None:
 
 
 def _judge_from(source: Cell | None, arm: Arm) -> tuple[str, ...]:
-    """Returns the override that makes a finished run's judge the arm's; none without a source.
+    """Returns the override that uses a finished run's judge for the arm; empty without a source.
 
-    Raises `GridError` where that run trains none."""
+    Raises `GridError` if that run trains no judge."""
     if source is None:
         return ()
     if not source.recipe.judge.trains:
@@ -188,8 +190,7 @@ def _judge_from(source: Cell | None, arm: Arm) -> tuple[str, ...]:
 
 
 def runs_at_once(cells: Sequence[Cell]) -> int:
-    """Returns as many as their threads leave cores for; one where a model is on a device that they
-    would share."""
+    """Returns how many runs fit the cores with their threads; one if models share a device."""
     cores = len(os.sched_getaffinity(0))
     recipes = [cell.recipe for cell in cells]
     if any(role.device != "cpu" for r in recipes for role in (r.policy, r.judge, r.adapter)):
@@ -206,12 +207,12 @@ class _Running:
 def run_grid(
     recipe: Path, cells: Sequence[Cell], out: Path, parallel: int, progress: Progress
 ) -> dict[str, str]:
-    """Runs what is left to run, `parallel` at a time. Returns the error of each run that failed, by
-    its name.
+    """Runs the rest of the grid, `parallel` at a time. Returns the error of each failed run, by its
+    name.
 
-    Raises `GridError` before anything runs if a folder holds another recipe's run, `LockedError` if
-    another process is at work in `out`, and `Stopped` on SIGINT and SIGTERM, once every run has
-    stopped where it can be resumed."""
+    Raises `GridError` before anything runs if a folder contains another recipe's run, and
+    `LockedError` if another process is working in `out`. Raises `Stopped` on SIGINT and SIGTERM,
+    once every run has stopped at a point from which it can be resumed."""
     waiting = deque(cell for cell in cells if not cell.finished())
     finished = len(cells) - len(waiting)
     if finished:
@@ -240,7 +241,7 @@ def run_grid(
                         failed[cell.name] = problem
                         progress.log(f"{cell.name}: {problem}")
                     else:
-                        with stopper.deferred():  # so that no run is begun unknown
+                        with stopper.deferred():  # so that every started run is recorded
                             running[cell.name] = _start(recipe, cell, cells)
                 _wait(running)
                 for name, run in list(running.items()):
@@ -267,7 +268,8 @@ def run_grid(
 
 
 def _next(waiting: deque[Cell], running: Mapping[str, _Running]) -> Cell | None:
-    """Takes the first cell out of `waiting` that waits for no other one; None: there is none."""
+    """Removes and returns the first cell in `waiting` that depends on no other; None if there is
+    none."""
     ahead = {cell.name for cell in waiting} | running.keys()
     ready = next((cell for cell in waiting if cell.judge_of not in ahead), None)
     if ready is not None:
@@ -276,7 +278,7 @@ def _next(waiting: deque[Cell], running: Mapping[str, _Running]) -> Cell | None:
 
 
 def _hindrance(cell: Cell, failed: Mapping[str, str]) -> str | None:
-    """Returns why a cell cannot begin, which is the run that should have trained its judge."""
+    """Returns why a cell cannot begin: the run that should have trained its judge."""
     if cell.judge_of in failed:
         return f"not begun: it takes the judge of {cell.judge_of}, which failed"
     if cell.judge_of is not None and not Path(cell.recipe.judge.model).is_dir():
@@ -288,14 +290,14 @@ def _hindrance(cell: Cell, failed: Mapping[str, str]) -> str | None:
 
 
 def _start(recipe: Path, cell: Cell, cells: Sequence[Cell]) -> _Running:
-    """Starts a process in a session of its own: Ctrl-C reaches only the grid, which stops its runs.
+    """Starts a process in its own session: Ctrl-C reaches only the grid, which stops its runs.
 
     A baseline that another run of the grid has measured is not measured again."""
     cell.folder.parent.mkdir(parents=True, exist_ok=True)
     environment = dict(os.environ)
     if cell.folder.exists():
         what = ["resume", cell.folder]
-        # its overrides cannot be given once more
+        # its overrides cannot be passed again
         environment |= _granted(cell.recipe, cell.allow_code)
     else:
         like = (other.folder for other in cells if has_baseline(other.folder, cell.recipe))
@@ -315,7 +317,7 @@ def _start(recipe: Path, cell: Cell, cells: Sequence[Cell]) -> _Running:
 
 
 def _granted(recipe: Recipe, allow_code: bool) -> dict[str, str]:
-    """Returns the environment in which a process may do what this recipe was allowed to."""
+    """Returns the environment that grants a process what this recipe was allowed to do."""
     keys = [os.environ.get(KEYS_VARIABLE, "")]
     places = [
         (getattr(role.engine, "key_variable", None), getattr(role.engine, "url", ""))
@@ -360,21 +362,23 @@ def _note(out: Path, cell: Cell, run: _Running) -> float:
         "exit_code": run.process.returncode,
     }
     path = out / LEDGER
-    # A full disk may have cut the entry before.
+    # A full disk may have cut the previous entry.
     cut = path.is_file() and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as ledger:
-        ledger.write("\n" * cut + json.dumps(entry) + "\n")
+        if cut:
+            ledger.write("\n")
+        ledger.write(json.dumps(entry) + "\n")
     return seconds
 
 
 def spent_seconds(out: Path, cells: Sequence[Cell]) -> float:
-    """Returns the seconds that the processes of these runs have taken, the interrupted ones too."""
+    """Returns the total seconds of these runs' processes, including interrupted ones."""
     wanted = {(cell.arm, cell.seed) for cell in cells}
     path = out / LEDGER
     lines = path.read_bytes().splitlines() if path.is_file() else []
     seconds = 0.0
     for line in lines:
-        with suppress(ValueError, TypeError, KeyError):  # of an entry that was cut
+        with suppress(ValueError, TypeError, KeyError):  # an entry that was cut
             entry = json.loads(line)
             seconds += entry["seconds"] if (entry["arm"], entry["seed"]) in wanted else 0.0
     return seconds
@@ -385,7 +389,8 @@ def _failure(exit_code: int, log: Path) -> str | None:
     if exit_code == 0:
         return None
     if exit_code < 0:
-        memory = " (as the system does where memory runs out)" * (exit_code == -signal.SIGKILL)
+        killed = exit_code == -signal.SIGKILL
+        memory = " (as the system does when memory runs out)" if killed else ""
         return f"failed: ended by signal {-exit_code}{memory}; the same command resumes it"
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return f"failed: {lines[-1] if lines else 'it said nothing'}"

@@ -1,4 +1,4 @@
-"""A page of Markdown with the results and how they were measured, and the curves as CSV.
+"""A Markdown page with the results and how they were measured, and the curves as CSV.
 
 The command writes both: there is nothing to fill in by hand.
 """
@@ -25,11 +25,11 @@ from rlanything_lab.ablation.table import difference_lines, gain_lines, markdown
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """How a grid was run."""
+    """The circumstances of a grid."""
 
     command: str
     seconds: float
-    """The time of all processes together, the interrupted ones too."""
+    """Total seconds of all processes, including interrupted ones."""
     parallel: int
 
 
@@ -42,8 +42,8 @@ def write_page(
     how: Circumstances,
     figure: Path | None = None,
 ) -> Path:
-    """Writes the page, and the curves beside it as CSV; returns the path of the curves. `stores`:
-    by arm and seed; `figure`: one that belongs on the page."""
+    """Writes the page, and the curves next to it as CSV; returns the path of the curves. `stores`:
+    by arm and seed; `figure`: shown on the page."""
     curves = path.with_suffix(".csv")
     splits = cells[0].recipe.evaluation.splits
     write_curves(curves, stores, ["arm", "seed"], splits)
@@ -112,7 +112,7 @@ def _lines(
 def _along(
     arms: Sequence[Arm], stores: Mapping[tuple[str, str], Store], splits: Sequence[str]
 ) -> list[str]:
-    """Returns the means over seeds of the evaluations, where there were some during training."""
+    """Returns the means over seeds of the evaluations during training, if there were any."""
     names = [name for name in curve_names(splits) if name.startswith("evaluation/")]
     rows: list[list[str]] = []
     for arm in arms:

@@ -33,7 +33,7 @@ class Reading:
     hits: dict[str, Hits]
     """Hits and totals of each kind, by item."""
     unplayable: dict[str, int] = field(default_factory=dict)
-    """Episodes that could not be played, by item, where there are any: neither won nor lost."""
+    """Number of unplayable episodes, by item, if there are any: neither won nor lost."""
 
     def with_fate(self, fate: int) -> dict[str, Hits]:
         """Returns the hits with unplayable episodes left out (0), lost (-1) or won (+1)."""
@@ -46,7 +46,7 @@ class Reading:
 
 
 Reader: TypeAlias = Callable[[Store, int], Reading]
-"""Reads what a store has of the evaluation at an iteration."""
+"""Reads a store's evaluation at an iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,18 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An arm after training, or all before it; of each measure its value, with its interval."""
+    """An arm after training, or all arms before it: the value of each measure, with its
+    interval."""
 
     name: str
     seeds: tuple[int, ...]
     """The seeds whose runs have finished."""
     values: dict[str, Interval | None]
     against: str | None = None
-    """The row that `differences` compares with; None: there is none."""
+    """The row that `differences` compares with, or None."""
     differences: dict[str, Interval | None] | None = None
     gains: dict[str, Interval | None] | None = None
-    """Against the arm's own models before training."""
+    """Gains over the arm's own models before training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Results:
     measures: tuple[str, ...]
     rows: tuple[Row, ...]
     begins_apart: tuple[str, ...] = ()
-    """Arms whose evaluation before training is not that of the first row."""
+    """Arms whose evaluation before training differs from the first row's."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -119,7 +120,7 @@ def _success(split: str) -> Reader:
 
 
 def _judge(*kinds: Sequence[str]) -> Reader:
-    """Returns a reader of the judge's evaluation; each kind adds up the counts of some names."""
+    """Returns a reader of the judge's evaluation; each kind sums the counts of some names."""
 
     def read(store: Store, iteration: int) -> Reading:
         return Reading(
@@ -147,7 +148,7 @@ def _added(counts: Mapping[str, tuple[int, int]], names: Sequence[str]) -> tuple
 
 
 _Readings: TypeAlias = Mapping[int, list[Reading]]
-"""By seed, one for each measure."""
+"""Readings by seed, one for each measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ class _Measured:
 
 
 def results_of(arms: Sequence[Arm], cells: Sequence[Cell]) -> Results:
-    """Returns the table of the runs that have finished; empty without any."""
+    """Returns the table of the finished runs; empty without any."""
     measured: dict[str, _Measured] = {}
     measures: list[Measure] = []
     for cell in cells:
@@ -236,8 +237,8 @@ def _differences(
 def _whatever_fate(
     under: Callable[[int], Interval | None], sides: Sequence[_Readings], index: int
 ) -> Interval | None:
-    """Returns what was measured, with an interval that holds whatever unplayable episodes might
-    have been: no verdict rests on them."""
+    """Returns the measured value, with an interval that covers any outcome of unplayable episodes,
+    so that no verdict depends on them."""
     measured = under(0)
     if measured is None or not any(
         own[index].unplayable for side in sides for own in side.values()
@@ -249,8 +250,8 @@ def _whatever_fate(
 def _table(
     sides: Sequence[tuple[_Readings, int]], seeds: Sequence[int], index: int, measure: Measure
 ) -> list[Counted]:
-    """Returns the counts of each side, with a fate for its unplayable episodes, over the same seeds
-    and items: of a seed those of which every side has something."""
+    """Returns the counts of each side, with an assumed outcome of its unplayable episodes, over the
+    same seeds and items: the items of a seed that every side has."""
     counts = [[side[seed][index].with_fate(fate) for seed in seeds] for side, fate in sides]
     shared = [set.intersection(*map(_counted, of_seed)) for of_seed in zip(*counts, strict=True)]
     items = sorted(set[str]().union(*shared))
@@ -262,5 +263,5 @@ def _table(
 
 
 def _counted(hits: Mapping[str, Hits]) -> set[str]:
-    """Returns the items of which something was counted."""
+    """Returns the items with counts."""
     return {item for item, own in hits.items() if any(total for _, total in own)}

@@ -11,11 +11,11 @@ from rlanything.runs.summary import percent, points
 from rlanything_lab.ablation.results import Results
 
 Lines = list[list[str]]
-"""Cells, a list for each row; the first has the heads."""
+"""Cells, a list for each row; the first row has the headings."""
 
 
 def value_lines(results: Results) -> Lines:
-    """Returns a row for each arm, in the shape of the paper's Table 1."""
+    """Returns a row for each arm, in the form of the paper's Table 1."""
     lines = [["", "seeds", *results.measures]]
     for row in results.rows:
         values = [percent(row.values[m]) if row.values[m] else "-" for m in results.measures]
@@ -24,7 +24,7 @@ def value_lines(results: Results) -> Lines:
 
 
 def difference_lines(results: Results) -> Lines:
-    """Returns each arm's difference to the one it is compared with, in points."""
+    """Returns each arm's difference to its comparison arm, in points."""
     rows = [
         [row.name, row.against or "", *_points(row.differences, results.measures)]
         for row in results.rows
@@ -58,7 +58,7 @@ def markdown(lines: Lines) -> list[str]:
 def terminal(title: str, lines: Lines) -> Table:
     table = Table(title=title, title_justify="left")
     for i, head in enumerate(lines[0]):
-        # Cut short, names of arms look alike.
+        # Truncated, names of arms would look alike.
         table.add_column(head, no_wrap=i == 0, overflow="fold")
     for cells in lines[1:]:
         table.add_row(*cells)

@@ -1,10 +1,10 @@
 """A check of the judge: recorded steps are corrupted in known ways and judged again.
 
-Of steps that are good and that the judge called good, how many does it call bad once they are
-corrupted? A judge is sampled, so some verdicts change anyway: the corrupted steps are judged under
-other seeds than those it approved them with, and so are, as a control, the same steps unchanged.
-What it notices is the difference. Words of a step that ask for a score, by a score pasted in, an
-order to the judge or a forged result, are not to be obeyed, and have the same control.
+The check measures how many good steps that the judge approved it calls bad after corruption. A
+judge is sampled, so some verdicts change anyway. Therefore the corrupted steps are judged with
+other seeds than those of the approval, and so are, as a control, the same steps unchanged. The
+difference between the two is what the judge notices. Text in a step that requests a score must not
+be obeyed: a pasted score, an order to the judge, a forged result. It has the same control.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ PLEAS: Mapping[str, Callable[[Place, int], Step]] = {
     ORDERED: give_orders,
     FORGED: forge_result,
 }
-"""Texts that ask for a score, by measure."""
+"""Texts that request a score, by measure."""
 MEASURES = (*CORRUPTIONS, UNCHANGED, OBEYED, ORDERED, FORGED, TURNED)
-"""The measures counted by episode. The last is the share of verdicts that turn under other
+"""The measures counted by episode. The last is the share of verdicts that change with other
 seeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The steps to judge, as they are and corrupted."""
+    """The steps to judge, original and corrupted."""
 
     places: list[Place]
     good: frozenset[str]
-    """Ids of the places whose step is good: by its label, or unknown where it has none."""
+    """Ids of the places whose step is good: by its label, or unknown if it has none."""
     corrupted: Mapping[str, Mapping[str, Trajectory]]
-    """By corruption and place, where it applies; the corrupted step is the last."""
+    """By corruption and place, if it applies; the corrupted step is the last."""
 
 
 def draw(
@@ -62,8 +62,8 @@ def draw(
     steps_per_episode: int,
     seed: int,
 ) -> Drawn:
-    """Draws at most so many steps of every episode, the same for the same seed, and corrupts them.
-    `labels`: of the steps [steps] by trajectory, as far as there are any."""
+    """Draws at most this many steps of every episode, the same for the same seed, and corrupts
+    them. `labels`: of the steps [steps] by trajectory, if known."""
     places: list[Place] = []
     good: set[str] = set()
     for trajectory in trajectories:
@@ -88,8 +88,8 @@ def draw(
 def evaluate(
     judge: LLMJudge, drawn: Drawn, seed: int, name: str, progress: Progress
 ) -> dict[str, Counts]:
-    """Returns one judge's counts by episode and measure: how many noticed (turned, obeyed), of how
-    many. `name`: of the phase in the progress bar."""
+    """Returns one judge's counts by episode and measure: the number that noticed (turned, obeyed),
+    and the total. `name`: of the phase in the progress bar."""
     places = {place.id: place for place in drawn.places}
     count = sum(len(episodes) for episodes in drawn.corrupted.values())
     count += (2 + len(PLEAS)) * len(places)

@@ -29,22 +29,23 @@ from rlanything.seeds import derive
 from rlanything_lab.judge_check.judge_check import MEASURES, draw, evaluate
 
 STEPS_PER_EPISODE = 4
-"""Steps of one episode are much alike: more episodes say more than more steps."""
+"""Largest number of steps per episode. Steps of one episode are similar: more episodes are more
+informative than more steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The corruptions that the judge noticed. All intervals are of 95%, over episodes."""
+    """The corruptions that the judge noticed. All intervals are 95%, over episodes."""
 
     run: str
     episodes: int
     steps: int
-    """Drawn from them."""
+    """Number of steps drawn from them."""
     applies: Mapping[str, int]
-    """The number of good steps that each corruption applies to."""
+    """Number of good steps to which each corruption applies."""
     before: Mapping[str, Counts]
     after: Mapping[str, Counts] | None
-    """None: the judge does not train, or no iteration is finished."""
+    """None if the judge does not train, or no iteration is finished."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -90,11 +91,11 @@ class CheckResult:
 def check_judge(
     run: Path, episodes: int, progress: Progress, *, allow_code: bool = False
 ) -> CheckResult:
-    """Corrupts steps of a run's recorded judge evaluation and has its judge judge them again;
-    `allow_code`: code that its recipe names may be imported.
+    """Corrupts steps of a run's recorded judge evaluation and has its judge judge them again.
+    `allow_code`: import code that its recipe names.
 
-    Raises `RecipeError` for a directory that is no run's or has no judge that reads steps,
-    `StoreError` or `ModelError` where its files cannot be used."""
+    Raises `RecipeError` for a directory without a run, or a run whose judge does not read steps.
+    Raises `StoreError` or `ModelError` if its files cannot be used."""
     if not (run / RECIPE).is_file():
         raise RecipeError(f"{run} is not a run directory: it has no {RECIPE}")
     check_plain(run)

@@ -1,4 +1,4 @@
-"""Scripted experts for pages of MiniWoB++, which read the screen as an agent does."""
+"""Scripted experts for pages of MiniWoB++, which read the screen like an agent."""
 
 from collections.abc import Sequence
 
@@ -40,10 +40,10 @@ EXPERTS: dict[str, Expert] = {
 
 
 def right_actions(task: Task, screen: str, steps: Sequence[Step]) -> list[str]:
-    """Returns the right next actions on a screen's text, the best one first; [] where the expert is
+    """Returns the right next actions on a screen's text, the best one first; [] if the expert is
     lost.
 
-    Raises `DomainError` for a task on a page without expert."""
+    Raises `DomainError` for a task on a page without an expert."""
     page = task.data["start"]["page"]
     if page not in EXPERTS:
         raise DomainError(f"page {page} has no expert: use one of {', '.join(sorted(EXPERTS))}")

@@ -1,8 +1,7 @@
-"""The type of all experts, and the ways they find and name elements on a screen.
+"""The type of all experts, and the ways to find and name elements on a screen.
 
-An expert returns every action that is right now, the best one first. It decides from the screen
-wherever that shows the progress, so that it also goes on from what others did, and takes back what
-they did wrong.
+An expert returns every action that is right now, the best one first. It decides from the screen if
+that shows the progress. So it can also continue another player's episode, and undo mistakes.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ Screen: TypeAlias = Sequence[Element]
 Done: TypeAlias = Sequence[str]
 """The actions so far, oldest first."""
 Expert: TypeAlias = Callable[[str, Screen, Done], list[str]]
-"""Maps (what the page asks for, the screen, the actions so far) to the right actions; [] if
-lost."""
+"""Maps (the page's request, the screen, the actions so far) to the right actions; [] if lost."""
 
 FIELDS = ("textbox", "textarea")
 
@@ -49,13 +47,13 @@ def quoted(utterance: str) -> list[str]:
 
 
 def part(pattern: str, utterance: str) -> str:
-    """Returns the first group of a pattern; empty where it does not occur."""
+    """Returns the first group of a pattern; empty if there is no match."""
     match = re.search(pattern, utterance)
     return match[1] if match else ""
 
 
 def position(utterance: str) -> int:
-    """Returns the number of an ordinal: 1 for `1st`, 12 for `12th`; 0 where there is none."""
+    """Returns the number of an ordinal: 1 for `1st`, 12 for `12th`; 0 if there is none."""
     return int(part(r"\b(\d+)(?:st|nd|rd|th)\b", utterance) or 0)
 
 
@@ -67,8 +65,7 @@ def fill(wanted: Iterable[tuple[Element, str]]) -> list[str]:
 
 
 def tick(elements: Iterable[Element], wanted: Callable[[Element], bool], mark: str) -> list[str]:
-    """Returns clicks on elements that are marked and should not be, then on those that should be
-    and are not."""
+    """Returns clicks on wrongly marked elements, then on elements whose mark is missing."""
     off = [each for each in elements if (mark in each.state) != wanted(each)]
     return clicks(sorted(off, key=lambda element: mark not in element.state))
 

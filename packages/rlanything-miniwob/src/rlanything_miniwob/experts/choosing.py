@@ -1,4 +1,4 @@
-"""Pages where some of several things are to be chosen, and the choice is submitted."""
+"""Pages with several things to choose and a button to submit the choice."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def option(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def from_list(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Clicks what differs: selecting again takes back, where several may be selected."""
+    """Clicks what differs: if several options may be selected, selecting one again deselects it."""
     select = of_role(screen, "select")[0]
     wanted = _wanted(utterance)
     chosen = [name for name in (select.value or "").split(", ") if name]
@@ -57,7 +57,7 @@ def from_list(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def shades(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Chooses shades by the one of red, green and blue that they have most of."""
+    """Chooses shades by their strongest component: red, green or blue."""
     place = ("red", "green", "blue").index(part(r"shades of (\w+)", utterance))
 
     def is_shade(box: Element) -> bool:
@@ -69,12 +69,12 @@ def shades(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def odd_or_even(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Chooses odd or even for numbers, which stand between their two buttons, of which one can be
+    """Chooses odd or even for each number, which is between its two buttons; one can be
     selected."""
     numbers = [each for each in screen if re.fullmatch(r"-?\d+", each.text)]
     right = [screen[each.number - 2 if int(each.text) % 2 else each.number] for each in numbers]
     todo = [button for button in right if "selected" not in button.state]
-    # A number that is marked wrongly comes first.
+    # A wrongly marked number comes first.
     todo.sort(key=lambda button: not _other_is_selected(screen, button))
     return clicks(todo) or submit(screen)
 
@@ -100,7 +100,7 @@ def autocomplete(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def spinner(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Sets a spinner. The arrow keys act like its arrows while the field has the focus."""
+    """Sets a spinner. While the field has the focus, the arrow keys act like its arrows."""
     field = fields(screen)[0]
     missing = int(part(r"Select (-?\d+)", utterance)) - int(field.value or 0)
     if missing == 0:
@@ -133,7 +133,7 @@ def radio_and_field(utterance: str, screen: Screen, done: Done) -> list[str]:
         (field, number if place == second else "")
         for place, field in enumerate(fields(screen), start=1)
     ]
-    # What stands where nothing should comes first.
+    # Fields that should be empty come first.
     todo = fill(sorted(wanted, key=lambda pair: pair[1]))
     if "checked" not in radio.state:
         todo += clicks([radio])

@@ -1,4 +1,4 @@
-"""Pages where the right thing to click stands on the screen."""
+"""Pages that show the right thing to click."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ COLORS = {
     "magenta": "#ff00ff",
 }
 WIDGETS = {"text": "textbox"}
-"""Roles of the widgets to which the page gives other names."""
+"""Roles of the widgets that have other names on the page."""
 WAIT = "scroll down"
-"""An action that changes nothing; each takes a second."""
+"""An action without effect that waits for a second."""
 
 
 def named(role: str) -> Expert:
@@ -56,7 +56,7 @@ def button_one_or_two(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def button_sequence(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Clicks the buttons in order; the screen does not show which were clicked."""
+    """Clicks the buttons in order; the screen does not show which ones were clicked."""
     wanted = [
         action
         for name in re.findall(r"button (\w+)", utterance)
@@ -100,7 +100,7 @@ def focus(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def first_element(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Clicks numbers, which hide after the first click, but keep their order."""
+    """Clicks numbers, which disappear after the first click but keep their order."""
     return clicks(screen[:1])
 
 

@@ -1,4 +1,4 @@
-"""Pages with a color picker, whose field takes the color's number."""
+"""Pages with a color picker, whose field accepts the color's number."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAMES = {
 
 
 def pick_color(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Picks a color. The open picker covers the button, which keys still reach."""
+    """Picks a color. The open picker covers the button, but keys still reach it."""
     number = part(r"#([0-9a-f]{6})", utterance).upper()
     wanted = number or NAMES[part(r"Select (\w+) with", utterance)]
     field, button = fields(screen)[0], saying(screen, "Submit")[0]

@@ -46,7 +46,7 @@ def enter_time(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def _enter(screen: Screen, text: str, value: str) -> list[str]:
-    """Types into a field, which shows the typed text in a form of its own."""
+    """Types into a field, which reformats the typed text."""
     field = fields(screen)[0]
     return submit(screen) if field.value == value else [f"type [{field.number}] {text}"]
 

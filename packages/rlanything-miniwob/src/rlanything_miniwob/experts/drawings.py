@@ -1,4 +1,4 @@
-"""Pages with drawings, which differ by kind, color and size."""
+"""Pages with drawings that differ in kind, color and size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlanything_miniwob.screen import Element
 SHAPES = {"circle": "circle", "rect": "rectangle", "polygon": "triangle"}
 SIZES = {"small": "10px", "large": "20px"}
 GRID = 5
-"""Points in a row, and in a column."""
+"""Number of points in a row, and in a column."""
 
 
 def click_shape(utterance: str, screen: Screen, done: Done) -> list[str]:
@@ -43,8 +43,8 @@ def _drawn(screen: Screen) -> list[Element]:
 
 
 def _fits(drawing: Element, description: str) -> bool:
-    """Returns whether a drawing fits: the last word is its kind; a size and a color may come
-    before."""
+    """Returns whether a drawing matches: the last word is its kind; a size and a color may come
+    before it."""
     shape = SHAPES.get(drawing.role)
     if shape:
         names, color = ("item", "shape", shape), drawing.text
@@ -58,7 +58,7 @@ def _fits(drawing: Element, description: str) -> bool:
 
 
 def grid_coordinate(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Clicks a point. Points are listed column by column, from the left, each from above."""
+    """Clicks a point. Points are listed by column from the left, each column from the top."""
     x, y = map(int, re.findall(r"-?\d+", utterance))
     points = of_role(screen, "circle")
     return clicks([points[(x + GRID // 2) * GRID + GRID // 2 - y]])

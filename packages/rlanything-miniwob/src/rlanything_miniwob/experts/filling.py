@@ -22,7 +22,7 @@ from rlanything_miniwob.experts.base import (
 )
 
 LABELS = {"genre": "genre", "director": "director", "year": "year", "released": "year"}
-"""The first word of what a field of the movie search may be called -> what belongs there."""
+"""First word of a movie search field's label -> the value that belongs in it."""
 GUESSES = 10
 
 
@@ -72,13 +72,13 @@ def _cell(utterance: str, screen: Screen) -> str:
 
 
 def _table(screen: Screen) -> dict[str, str]:
-    """Returns values by their names, which take turns up to the first field's label."""
+    """Returns values by name; names and values alternate up to the first field's label."""
     texts = [each.text for each in of_role(screen, "text") if not each.text.endswith(":")]
     return dict(zip(texts[::2], texts[1::2], strict=False))
 
 
 def login(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Fills in the form; a message that asks whether to leave may come in between."""
+    """Fills in the form; a message that asks whether to leave may appear in between."""
     if asked := saying(screen, "Cancel"):
         return clicks(asked)
     return fill(zip(fields(screen), quoted(utterance), strict=False)) or submit(
@@ -94,7 +94,7 @@ def table_form(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def movie_search(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Fills in fields whose labels stand before them, or after."""
+    """Fills in fields whose labels are before or after them."""
     wanted = {
         "genre": part(r"for (\w+) movies", utterance),
         "director": part(r"by (\S+) from", utterance),
@@ -108,13 +108,13 @@ def movie_search(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def _asks(screen: Screen, place: int) -> str:
-    """Returns the text for the field that is labelled by the element at the place."""
+    """Returns the text for the field with the label at this place."""
     words = re.findall(r"[a-z]+", screen[place].text.lower()) if place >= 0 else []
     return next((LABELS[word] for word in words if word in LABELS), "")
 
 
 def copy(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Copies by keyboard, since texts may end in spaces, which cannot be typed; else types."""
+    """Copies by keyboard, since texts may end in spaces, which cannot be typed; otherwise types."""
     source = of_role(screen, "textarea")[(position(utterance) or 1) - 1]
     target = of_role(screen, "textbox")[0]
     text = source.value or ""
@@ -135,7 +135,7 @@ def copy(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def _copied(source: int, done: Done) -> bool:
-    """Returns whether the source was the last that had the focus when all was copied."""
+    """Returns whether the source had the focus when everything was last copied."""
     focus = copied = 0
     for before, action in zip(["", *done], done, strict=False):
         focus = int(part(r"\[(\d+)\]", action) or focus)
@@ -156,8 +156,8 @@ def guess(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def _bounds(said: str, guesses: list[int]) -> tuple[int, int]:
-    """Returns the bounds of the number. The screen shows the last answer only; earlier ones follow
-    from the guesses after them."""
+    """Returns the bounds of the number. The screen shows only the last answer; earlier answers
+    follow from the later guesses."""
     answer = re.search(r"is (higher|lower) than (\d)", said)
     if answer is None:
         return 0, GUESSES - 1
@@ -176,7 +176,8 @@ def _bounds(said: str, guesses: list[int]) -> tuple[int, int]:
 def generate(utterance: str, screen: Screen, done: Done) -> list[str]:
     number = screen[0].text
     if number.isdigit():
-        value, bound = int(number), int(part(r"than (\d+)", utterance) or 0)
+        value = int(number)
+        bound = int(part(r"than (\d+)", utterance) or 0)
         right = {
             "odd": value % 2 == 1,
             "even": value % 2 == 0,

@@ -33,7 +33,7 @@ class Errand:
     kind: str
     sender: str
     text: str = ""
-    """The reply, or the receiver of a forwarded mail."""
+    """The reply, or the recipient of a forwarded mail."""
 
 
 def mail(utterance: str, screen: Screen, done: Done) -> list[str]:
@@ -61,8 +61,8 @@ def _errand(utterance: str) -> Errand:
 
 
 def _inbox(errand: Errand, screen: Screen) -> list[str]:
-    """Clicks in the list: sender, subject, beginning and two icons a mail, after the heading and
-    its icon."""
+    """Clicks in the list. Each mail has a sender, subject, beginning and two icons; the list comes
+    after the heading and its icon."""
     rows = [screen[at : at + 5] for at in range(2, len(screen) - 4, 5)]
     matching = [row for row in rows if row[0].text == errand.sender]
     if errand.kind in ICONS:
@@ -88,8 +88,8 @@ def _letter(errand: Errand, screen: Screen) -> list[str]:
 
 
 def _fits(errand: Errand, screen: Screen) -> bool:
-    """Returns whether a letter is the right one. A reply shows to whom it goes; a forwarded mail
-    does not show from whom it came."""
+    """Returns whether a letter is the right one. A reply shows its recipient; a forwarded mail does
+    not show its sender."""
     if errand.kind == "forward":
         return True
     to: Element = saying(screen, "to:")[0]

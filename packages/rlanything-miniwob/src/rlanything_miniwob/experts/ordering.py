@@ -1,4 +1,4 @@
-"""The menu of a restaurant: dishes to be ordered."""
+"""A restaurant menu: dishes to order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Dish:
 
 
 def order(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Orders one each of some dishes, or a number of dishes of one kind in all."""
+    """Orders one of each named dish, or a total number of dishes of one kind."""
     dishes = _dishes(screen)
     names = part(r"each item: (.*)", utterance).split(", ")
     count, kind = part(r"Order (\d+) items", utterance), part(r"that are (\S+)", utterance)
@@ -43,8 +43,8 @@ def order(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def _dishes(screen: Screen) -> list[Dish]:
-    """Returns the dishes: a name, its kinds as pictures, and between two buttons the number
-    ordered, if any."""
+    """Returns the dishes: a name, its kinds as pictures, and the ordered number, if any, between
+    two buttons."""
     dishes: list[Dish] = []
     for element in screen:
         if element.role == "image":

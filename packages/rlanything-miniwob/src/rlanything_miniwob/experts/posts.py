@@ -1,4 +1,4 @@
-"""Posts of several users, each with buttons of its own."""
+"""Posts of several users, each post with its own buttons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def button_of_post(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def button_of_posts(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Clicks a button on all posts of a user, or on a number of them, and on no other."""
+    """Clicks a button on all posts of a user, or on a given number of them, and on no others."""
     user, name = part(r"by (@\S+) and", utterance), quoted(utterance)[0].lower()
     mine = [each for post in _posts(user, screen) for each in saying(post, name)]
     count = int(part(r"on (\d+) post", utterance) or len(mine))

@@ -1,4 +1,4 @@
-"""Pages where the right thing is out of sight at first: behind tabs, in sections, further on."""
+"""Pages that hide the right thing at first: behind tabs, in sections, on later pages."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from rlanything_miniwob.experts.base import (
 )
 
 CONTACTS = 5
-"""Pages of the contact book."""
+"""Number of pages of the contact book."""
 RESULTS = 3
-"""Search results on a page."""
+"""Number of search results per page."""
 CLOSED = "expandable-hitarea"
 
 
 def tabs(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Opens tabs in turn: they stand first and keep their numbers, so that visited ones are
-    known."""
+    """Opens the tabs in turn. They come first and keep their numbers, so visited ones are known."""
     links = of_role(screen, "link")
     titles = [link for link in links if re.fullmatch(r"(Tab #)?\d", link.text)]
     if wanted := [link for link in links if link.text in quoted(utterance)]:
@@ -43,7 +42,7 @@ def section(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def sections(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Opens sections in turn: one is open at a time; the first that was opened is known by its
+    """Opens the sections in turn. Only one is open at a time; the first one opened is known by its
     number."""
     links = [link for link in of_role(screen, "link") if link.text in quoted(utterance)]
     if links:
@@ -59,7 +58,7 @@ def sections(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def tree(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Opens folders in turn: the sign of a folder stands before it."""
+    """Opens the folders in turn: a folder's sign comes before it."""
     if wanted := [each for each in screen if each.text in quoted(utterance)]:
         return clicks(wanted)
     signs = [each for each in screen if CLOSED in each.text.split()]
@@ -67,9 +66,9 @@ def tree(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def menu(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Chooses by keyboard: a click on an entry ends the task even where it opens a menu of its own.
+    """Chooses by keyboard: a click on an entry ends the task even if the entry opens a submenu.
 
-    The entry that the keys would choose is selected, and so are those that it belongs to."""
+    The entry that the keys would choose is selected, and so are its parents."""
     path = part(r"Select (.*)", utterance).split(">")
     at = [each for each in screen if "selected" in each.state]
     if not at:
@@ -86,7 +85,7 @@ def menu(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def menu_button(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Clicks an entry or its icon, which stands before it."""
+    """Clicks an entry or its icon, which comes before it."""
     if len(screen) == 1:
         return clicks(screen)
     label = [*quoted(utterance), ""][1]
@@ -109,16 +108,17 @@ def phone_book(utterance: str, screen: Screen, done: Done) -> list[str]:
     unseen = set(range(1, CONTACTS + 1)) - seen
     near = sorted(unseen, key=lambda number: (abs(number - page), number < page))
     ways = list(dict.fromkeys("<" if each < page else ">" for each in near))
-    if not ways:  # it was passed over: on in the same direction
+    if not ways:  # it was skipped: continue in the same direction
         ways = ["<" if page == CONTACTS or (back and page > 1) else ">"]
     return clicks(link for way in ways for link in saying(screen, way))
 
 
 def _walk(done: Done) -> tuple[int, set[int], bool]:
-    """Returns the page where these actions led, the pages seen, and whether the last step was back.
+    """Returns the page that these actions led to, the pages seen, and whether the last step went
+    back.
 
-    The arrow to the next page is the last element of a page; that to the page before, which the
-    first page lacks, is the first after the contact."""
+    The arrow to the next page is the last element of a page. The arrow to the previous page, which
+    the first page lacks, is the first element after the contact."""
     page, seen, back = 1, {1}, False
     for action in done:
         number = int(part(r"click \[(\d+)\]", action) or 0)
@@ -130,8 +130,8 @@ def _walk(done: Done) -> tuple[int, set[int], bool]:
 
 
 def search_engine(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Searches, then turns to the result: results belong to the field's text when the button was
-    last clicked."""
+    """Searches, then goes to the result: results belong to the field's text at the last click of
+    the button."""
     field, button = fields(screen)[0], saying(screen, "Search")[0]
     if todo := fill([(field, quoted(utterance)[0])]):
         return todo

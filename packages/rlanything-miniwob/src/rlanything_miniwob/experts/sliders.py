@@ -1,4 +1,4 @@
-"""Pages with sliders, which arrow keys move while their handle has the focus."""
+"""Pages with sliders; arrow keys move a slider while its handle has the focus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlanything_miniwob.experts.base import (
 from rlanything_miniwob.screen import Element
 
 LEAP = 5
-"""PageUp and PageDown go this part of the way between the ends."""
+"""PageUp and PageDown move by this share of the range."""
 
 
 def move(handle: Element, shown: Element, wanted: int, low: int, high: int) -> list[str]:
@@ -59,14 +59,14 @@ def _presses_to(wanted: int, low: int, high: int) -> dict[int, int]:
 
 
 def sliders(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Moves sliders, whose handles are followed by their values."""
+    """Moves sliders; each handle is followed by its value."""
     wanted = [int(each) for each in re.findall(r"\d+", utterance)]
     todo = [
         action
         for place, value in enumerate(wanted)
         for action in move(screen[2 * place], screen[2 * place + 1], value, 0, 20)
     ]
-    # A handle that has the focus is moved to its end before the next is taken.
+    # Finish moving the focused handle before the next one.
     return sorted(todo, key=lambda action: action.startswith("click")) or submit(screen)
 
 

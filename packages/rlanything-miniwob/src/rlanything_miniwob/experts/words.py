@@ -1,4 +1,4 @@
-"""Groups of synonyms, as far as a page asks for them."""
+"""Groups of synonyms, as far as a page needs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
 """The program that sets tasks up and scores them, with desktop_env's own controllers.
 
-It is run by the Python of `make osworld`, in a box; nothing here is imported by the library.
+The Python of `make osworld` runs it in a box; the library imports nothing from here.
 """

@@ -1,4 +1,4 @@
-"""Makes the files of generated tasks from what a task says of them."""
+"""Makes the files of generated tasks from their descriptions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pptx  # pyright: ignore[reportMissingImports]
 
 
 def make(path: Path, contents: dict[str, Any]) -> None:
-    """Writes a file. `contents`: its kind (`text`, `sheets`, `paragraphs` or `slides`), and what
-    is in it."""
+    """Writes a file. `contents`: its kind (`text`, `sheets`, `paragraphs` or `slides`), with its
+    content."""
     ((kind, content),) = contents.items()
     _MAKERS[kind](path, content)
 
@@ -33,7 +33,7 @@ def _sheets(path: Path, content: dict[str, list[list[Any]]]) -> None:
 
 
 def _paragraphs(path: Path, content: list[list[str]]) -> None:
-    """Writes a document of paragraphs, each a style and a text."""
+    """Writes a document of paragraphs, each with a style and a text."""
     document = docx.Document()
     for style, text in content:
         document.add_paragraph(text, style)
@@ -41,7 +41,7 @@ def _paragraphs(path: Path, content: list[list[str]]) -> None:
 
 
 def _slides(path: Path, content: list[list[str]]) -> None:
-    """Writes a presentation of slides, each a title and a text."""
+    """Writes a presentation of slides, each with a title and a text."""
     presentation = pptx.Presentation()
     for title, text in content:
         slide = presentation.slides.add_slide(presentation.slide_layouts[1])

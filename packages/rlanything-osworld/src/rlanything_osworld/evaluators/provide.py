@@ -1,10 +1,10 @@
-"""Starts, reverts and stops one machine by a provider of desktop_env's, or one of the user's own.
+"""Starts, reverts and stops one machine through a provider of desktop_env or of the user.
 
     python provide.py '{"provider": "docker", ...}'
 
-Each line of the input asks for the machine as new, each line of the output says where it is; with
-the end of the input the machine is stopped. This program has the network, the files and the rights
-of who starts it, as docker and clouds need them: it reads nothing of what happens in the machine.
+Each line of the input requests the machine in its initial state, and each line of the output says
+where it is. At the end of the input the machine is stopped. This program has the network, files and
+rights of its user, because docker and clouds need them. It reads no data from inside the machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import Any
 import stubs
 
 SERVER_SECONDS = 300.0
-"""What the server in a machine may take to answer, once the provider says that it runs."""
+"""Time limit in seconds for the server in a machine to answer, once the provider reports that the
+machine runs."""
 NEEDED = ("start_emulator", "get_ip_address", "revert_to_snapshot", "stop_emulator")
 
 
@@ -38,7 +39,7 @@ def main() -> None:
             try:
                 environment = _fresh(environment, options)
                 answer = _place(environment)
-            except Exception as fault:  # whatever providers raise
+            except Exception as fault:  # providers may raise anything
                 said = " ".join(str(fault).split())
                 answer = {"error": f"{type(fault).__name__}: {said}"[:500]}
             answers.write(f"{json.dumps(answer)}\n")
@@ -51,12 +52,12 @@ def main() -> None:
 
 
 def _fresh(environment: Any, options: dict[str, Any]) -> Any:
-    """Returns desktop_env's environment, on a machine in which nothing happened."""
+    """Returns desktop_env's environment, on a fresh machine."""
     if environment is None:
         environment = _environment(options)
     else:
         environment.is_environment_used = True
-    # desktop_env's own rule: what a first start leaves clean is reverted when it was used.
+    # desktop_env's own rule: a machine that starts clean is reverted only after use.
     environment.reset()
     deadline = time.monotonic() + SERVER_SECONDS
     while environment.controller.get_screenshot() is None:
@@ -78,7 +79,7 @@ def _environment(options: dict[str, Any]) -> Any:
         for name in ("delete_vm", "add_vm", "occupy_vm"):
             setattr(nothing, name, lambda *_: None)
         desktop_env.create_vm_manager_and_provider = lambda *_, **__: (nothing, own)
-        # To desktop_env one of those whose machines are clean when they start.
+        # desktop_env must treat it as a provider whose machines start clean.
         provider, path = "docker", path or "own"
     return desktop_env.DesktopEnv(
         provider_name=provider,
@@ -93,7 +94,7 @@ def _environment(options: dict[str, Any]) -> Any:
 
 
 def _own(name: str, region: str | None) -> Any:
-    """Returns the provider that `module:Class` makes of a region."""
+    """Returns the provider that `module:Class` creates for a region."""
     module, _, attribute = name.partition(":")
     own = getattr(importlib.import_module(module), attribute)(region)
     lacking = [each for each in NEEDED if not hasattr(own, each)]
@@ -103,7 +104,7 @@ def _own(name: str, region: str | None) -> Any:
 
 
 def _claim(path: str) -> None:
-    """Takes a machine's file for this process, until it ends: two episodes in one machine would
+    """Locks a machine's file for this process until it ends: two episodes in one machine would
     score each other's work."""
     file = os.open(os.path.expanduser(path), os.O_RDONLY)
     try:

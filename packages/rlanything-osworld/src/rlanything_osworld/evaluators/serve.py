@@ -1,9 +1,9 @@
 """Sets tasks up and scores them with desktop_env's own controllers and evaluators.
 
-Runs in an environment of its own, and imports nothing of the library. Each line of the input is a
-request in JSON, each line of the output its answer. What comes out of a desktop is the policy's:
-every request is carried out in a process forked for it, with limits, after imports that are made
-once. There is no network but the way to the desktop: its sockets lie in a folder of the host's.
+Runs in a separate environment, and imports nothing from the library. Each line of the input is a
+request in JSON, each line of the output its answer. Data from a desktop comes from the policy, so
+every request runs in its own forked process with limits; slow imports happen once, before. The only
+network access is the desktop, through sockets in a folder of the host.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from typing import Any, TextIO
 import stubs
 
 MEMORY = 6 * 2**30
-"""Bytes of address space that a request may use."""
+"""Bytes of address space that one request may use."""
 LARGEST_FILE = 2**29
 PROCESSES = 64
 ADOPT_ORPHANS, DUMPABLE = 36, 4
-"""Of `prctl`."""
+"""Options of `prctl`."""
 MOST_DESKTOPS = 64
-"""Desktops whose folders are kept."""
+"""Largest number of desktops whose folders are kept."""
 CACHE, GIVEN, SOCKETS = Path("/scratch/cache"), Path("/given"), Path("/sockets")
 PORTS = (5000, 9222, 8080)
 LARGEST_ANSWER = 2**20
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def load() -> None:
-    """Imports what takes seconds to import."""
+    """Does the slow imports."""
     stubs.install()
     for name in ("desktop_env.desktop_env", "documents"):
         importlib.import_module(name)
@@ -68,11 +68,12 @@ def _say(answers: TextIO, answer: dict[str, Any]) -> None:
 
 
 def _forked(request: dict[str, Any], answers: TextIO) -> dict[str, Any]:
-    """Returns the answer of a process made for the request; an error where it dies or is late."""
+    """Returns the answer of a process forked for the request, or an error if the process dies or is
+    late."""
     theirs, ours = os.pipe()
     process = os.fork()
     if process == 0:
-        # The way to the host is the other process's alone.
+        # Only the parent process talks to the host.
         os.close(0)
         answers.close()
         _limit(request["seconds"])
@@ -92,7 +93,7 @@ def _forked(request: dict[str, Any], answers: TextIO) -> dict[str, Any]:
 
 
 def _end_children() -> None:
-    """Ends what a request left running; orphans are children of this process too."""
+    """Ends everything that a request left running; orphans are children of this process too."""
     while True:
         for name in os.listdir("/proc"):
             with contextlib.suppress(OSError, ValueError):
@@ -106,7 +107,7 @@ def _end_children() -> None:
 
 
 def _read(pipe: int, deadline: float) -> bytes | None:
-    """Returns what is written until the pipe closes; None where that takes too long."""
+    """Returns everything written until the pipe closes, or None if that takes too long."""
     said = b""
     with os.fdopen(pipe, "rb", 0) as stream:
         while select.select([stream], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -128,7 +129,7 @@ def _limit(seconds: float) -> None:
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         return _CALLS[request["call"]](request)
-    except Exception as fault:  # whatever controllers and evaluators raise
+    except Exception as fault:  # controllers and evaluators may raise anything
         said = " ".join(str(fault).split())
         return {"error": f"{type(fault).__name__}: {said}"[:500]}
 
@@ -140,7 +141,7 @@ def _set_up(request: dict[str, Any]) -> dict[str, Any]:
     cache.mkdir(parents=True)
     _place_files(request, cache)
     _environment(request).reset(request["example"])
-    # What is fetched to be scored must not be there from another time.
+    # Files that scoring fetches must not be left over from an earlier time.
     shutil.copytree(cache, _kept(cache))
     return {"done": True}
 
@@ -148,7 +149,7 @@ def _set_up(request: dict[str, Any]) -> dict[str, Any]:
 def _score(request: dict[str, Any]) -> dict[str, Any]:
     cache = _cache(request)
     kept = _kept(cache)
-    if not kept.is_dir():  # the process that carried out the set-up has ended since
+    if not kept.is_dir():  # the process that did the set-up has ended in the meantime
         kept.mkdir(parents=True)
         _place_files(request, kept)
     shutil.rmtree(cache, ignore_errors=True)
@@ -161,11 +162,12 @@ def _score(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _environment(request: dict[str, Any]) -> Any:
-    """Returns desktop_env's own environment, on the desktop whose sockets are there."""
+    """Returns desktop_env's own environment, on the desktop with these sockets."""
     from desktop_env import desktop_env  # pyright: ignore[reportMissingImports]
     from relay import Relay
 
-    provider, manager = _Provider(), types.SimpleNamespace()
+    provider = _Provider()
+    manager = types.SimpleNamespace()
     ports = [Relay(str(SOCKETS / f"{port}")).port for port in PORTS]
     provider.address = f"127.0.0.1:{ports[0]}:{ports[1]}:0:{ports[2]}"
     desktop_env.create_vm_manager_and_provider = lambda *names, **options: (manager, provider)
@@ -180,19 +182,19 @@ def _environment(request: dict[str, Any]) -> Any:
 
 
 class _Provider:
-    """The interface of desktop_env's providers, for a desktop that somebody else started."""
+    """The interface of desktop_env's providers, for a desktop that is already running."""
 
     address = ""
 
     def start_emulator(self, *names: Any) -> None:
-        """Nothing is to be done: the desktop runs."""
+        """Does nothing: the desktop is running."""
 
     def get_ip_address(self, path: str) -> str:
         return self.address
 
 
 def _place_files(request: dict[str, Any], cache: Path) -> None:
-    """Puts the files of a task where desktop_env keeps what it has downloaded."""
+    """Puts the files of a task where desktop_env keeps its downloads."""
     import documents
 
     given = GIVEN / request["example"]["id"]
@@ -205,12 +207,12 @@ def _place_files(request: dict[str, Any], cache: Path) -> None:
 
 
 def _cache(request: dict[str, Any]) -> Path:
-    """Returns the folder of a task on one desktop, of which several may be in use by turns."""
+    """Returns the folder of a task on one desktop; several desktops may be used in turns."""
     return CACHE / request["desktop"] / request["example"]["id"]
 
 
 def _forget() -> None:
-    """Removes the folders of desktops that were set up long before others."""
+    """Removes the folders of the oldest desktops."""
     folders = sorted(CACHE.glob("*"), key=lambda folder: folder.stat().st_mtime)
     for folder in folders[:-MOST_DESKTOPS]:
         shutil.rmtree(folder, ignore_errors=True)

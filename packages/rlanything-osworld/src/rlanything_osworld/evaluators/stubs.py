@@ -1,4 +1,4 @@
-"""Stands in for modules that desktop_env imports and that would bring several GB along."""
+"""Replaces modules that desktop_env imports and that would need several GB."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import types
 
 STUBS = ("easyocr", "librosa", "acoustid", "pydrive", "pydrive.auth", "pydrive.drive")
-"""Those for optical character recognition, sound and Google Drive."""
+"""Modules for optical character recognition, sound and Google Drive."""
 
 
 class _Stub(types.ModuleType):

@@ -1,4 +1,4 @@
-"""Generated tasks, by families of the same kind; each in OSWorld's own format."""
+"""Generated tasks, in families of the same kind; each in OSWorld's own format."""
 
 from collections.abc import Mapping
 
@@ -15,6 +15,6 @@ _ALL = (
 )
 FAMILIES: Mapping[str, DesktopFamily] = {family.name: family for family in _ALL}
 HELD_OUT = frozenset({"impress", "browser"})
-"""The applications of which no task is in the training split."""
+"""Applications without a task in the training split."""
 
 __all__ = ["FAMILIES", "HELD_OUT", "DesktopDraft", "DesktopFamily", "DesktopGoal", "Move"]

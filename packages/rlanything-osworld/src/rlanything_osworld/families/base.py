@@ -1,8 +1,8 @@
-"""The parts of a family of tasks, and those of OSWorld's format that families share.
+"""The parts of a family of tasks, and shared parts of OSWorld's format.
 
-A family draws files and a set-up from a seed, and states several goals that this set-up allows,
-each with its own sentence, evaluator and expert. The goals are what an adapter may choose among:
-the set-up stays as it is.
+A family draws files and a set-up from a seed. It states several goals that this set-up allows, each
+with its own sentence, evaluator and expert. An adapter may choose among the goals; the set-up stays
+the same.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from typing import Any, TypeAlias
 
 DESKTOP = "/home/user/Desktop"
 FileContents: TypeAlias = Mapping[str, Any]
-"""A kind (`text`, `sheets`, `paragraphs` or `slides`) with what is in the file."""
+"""A kind (`text`, `sheets`, `paragraphs` or `slides`) with the content of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An action of an expert's. `[TEXT]` in it is the number of the element that the screen shows
-    with that text."""
+    """One action of an expert. `[TEXT]` in it stands for the number of the element with that text
+    on the screen."""
 
     action: str
     when: str = ""
-    """The move is left out where the screen does not show this."""
+    """The move is skipped unless the screen shows this text."""
     needs: str = ""
-    """The expert waits until the screen shows this."""
+    """The expert waits until the screen shows this text."""
 
 
 @dataclass(frozen=True, slots=True)
 class DesktopGoal:
-    """Something that can be asked for on a set-up."""
+    """A possible request on a set-up."""
 
     name: str
     wordings: tuple[str, ...]
-    """Sentences that ask for it, each in other words."""
+    """Different sentences with the same request."""
     evaluator: Mapping[str, Any]
-    """In OSWorld's format."""
+    """The evaluator in OSWorld's format."""
     moves: tuple[Move, ...]
-    """How an expert reaches it, up to the word that ends the episode."""
+    """The expert's way to reach it, including the word that ends the episode."""
     hint: str
-    """How it is done."""
+    """A hint on how to do it."""
     gold: Mapping[str, FileContents] = field(default_factory=dict)
     """Files that the evaluator compares with, by name."""
 
@@ -70,23 +70,23 @@ def moves(*actions: str | Move, end: str = "done") -> tuple[Move, ...]:
 
 
 def place_files(*names: str) -> dict[str, Any]:
-    """Returns the step of a set-up that puts generated files on the desktop."""
+    """Returns the set-up step that puts generated files on the desktop."""
     files = [{"url": f"generated:{name}", "path": f"{DESKTOP}/{name}"} for name in names]
     return {"type": "download", "parameters": {"files": files}}
 
 
 def launch(*command: str) -> dict[str, Any]:
-    """Returns the step of a set-up that starts a program."""
+    """Returns the set-up step that starts a program."""
     return {"type": "launch", "parameters": {"command": list(command)}}
 
 
 def run(command: str) -> dict[str, Any]:
-    """Returns the step of a set-up that runs a shell command to its end."""
+    """Returns the set-up step that runs a shell command to its end."""
     return {"type": "execute", "parameters": {"command": command, "shell": True}}
 
 
 def office(program: str, name: str) -> dict[str, Any]:
-    """Returns the step of a set-up that opens a file of the desktop in a part of LibreOffice."""
+    """Returns the set-up step that opens a desktop file in a LibreOffice application."""
     return launch("soffice", "--norestore", "--nologo", f"--{program}", f"{DESKTOP}/{name}")
 
 
@@ -101,8 +101,8 @@ def compares(func: str, name: str, gold: str, **options: Any) -> dict[str, Any]:
 
 
 def prints(command: str, expected: str) -> dict[str, Any]:
-    """Returns an evaluator that is content with what a shell command prints. It uses the system's
-    programs: the user may write where the desktop's own PATH begins."""
+    """Returns an evaluator that checks the output of a shell command. It uses the system's
+    programs: the user can write to the first folders of the desktop's own PATH."""
     command = f"PATH=/usr/bin:/bin; {command}"
     return {
         "func": "exact_match",
@@ -112,7 +112,7 @@ def prints(command: str, expected: str) -> dict[str, Any]:
 
 
 def absent(*wordings: str, looking: tuple[str, ...] = ()) -> DesktopGoal:
-    """Returns a goal that cannot be reached, because what it names is not there."""
+    """Returns a goal that cannot be reached, because its object does not exist."""
     return DesktopGoal(
         "absent",
         wordings,

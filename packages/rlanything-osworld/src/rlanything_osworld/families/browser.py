@@ -29,7 +29,10 @@ def bookmark(rng: random.Random) -> DesktopDraft:
         for name, topic in zip(names, topics, strict=False)
     }
     save = (
-        *("press ctrl+d", "click [combo box Folder]", "press home", "press enter"),
+        "press ctrl+d",
+        "click [combo box Folder]",
+        "press home",
+        "press enter",
         "click [button Done]",
     )
     goals = (
@@ -63,7 +66,7 @@ def _kept(kind: str, name: str, wordings: tuple[str, ...], actions: tuple[str, .
         "func": "is_expected_bookmarks",
         "result": {"type": "bookmarks"},
         "expected": {"type": "rule", "rules": rules},
-        # The browser writes them down some seconds later.
+        # The browser saves them after some seconds.
         "postconfig": [{"type": "sleep", "parameters": {"seconds": 3}}],
     }
     hint = "Press ctrl+d, choose the bookmarks bar under Folder, and click Done."

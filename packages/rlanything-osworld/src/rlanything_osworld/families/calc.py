@@ -184,7 +184,7 @@ def sort(rng: random.Random) -> DesktopDraft:
         goal("falling", 2, True, "largest first"),
         goal("names", 0, False, "from A to Z"),
     ]
-    # A table that is in the order asked for would be right untouched.
+    # A table that is already in the requested order would be right untouched.
     given = {"sheets": {"Sheet1": rows}}
     left = [goal for goal in goals if goal.gold["gold.xlsx"] != given]
     return _draft(name, rows, *left) if left else sort(rng)

@@ -41,7 +41,7 @@ def _goal(
     kind: str, wordings: tuple[str, ...], after: Sequence[str], actions: Sequence[str | Move],
     hint: str,
 ) -> DesktopGoal:  # fmt: skip
-    """Returns a goal that is reached when these are the files and folders of the desktop."""
+    """Returns a goal that is reached if the desktop has exactly these files and folders."""
     return DesktopGoal(kind, wordings, prints(_LIST, _listed(after)), moves(*actions), hint)
 
 

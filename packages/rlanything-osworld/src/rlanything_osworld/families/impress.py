@@ -30,7 +30,7 @@ _LOOKS = (
     *("font_underline", "strike_through", "alignment", "bullets", "background_color"),
 )
 ONLY_TEXT = {f"examine_{look}": False for look in _LOOKS}
-"""What a file loses when another program writes it is not compared."""
+"""Options that ignore attributes lost when another program writes the file."""
 
 
 def _goal(

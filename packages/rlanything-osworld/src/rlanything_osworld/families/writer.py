@@ -26,7 +26,7 @@ SAVE = ("press ctrl+s", Move("press enter", when="Confirm File Format"))
 _TEXT = """import re, sys, zipfile
 text = zipfile.ZipFile(sys.argv[1]).read("word/document.xml").decode()
 print(*"".join(re.findall("<w:t(?: [^>]*)?>([^<]*)", text)).split(), sep="", end="")"""
-"""A program that prints the text of a document, without blanks."""
+"""A program that prints the text of a document without blanks."""
 
 
 def _sentences(rng: random.Random, nouns: Sequence[str], count: int) -> list[str]:
@@ -59,7 +59,7 @@ def _examined(
     goal: str, wordings: tuple[str, ...], name: str, func: str, rules: FileContents | None,
     kept: Sequence[str], actions: Sequence[str], hint: str,
 ) -> DesktopGoal:  # fmt: skip
-    """Returns a goal that is reached where `func` says so and the text is what it was: a document
+    """Returns a goal that is reached if `func` confirms it and the text is unchanged: a document
     without text has any font."""
     path = f"{DESKTOP}/{name}"
     printed = ["/usr/bin/python3", "-I", "-c", _TEXT, path]

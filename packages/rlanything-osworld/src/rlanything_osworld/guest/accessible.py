@@ -1,8 +1,8 @@
-"""Reads what applications say of their windows over AT-SPI, in few round trips.
+"""Reads the windows of applications over AT-SPI, in few round trips.
 
-A tree of some hundred nodes takes thousands of calls. They are sent level by level, all at once,
-so that an application answers them one after the other without waiting for us; one that hangs
-costs a second, not one for each call.
+A tree of some hundred nodes takes thousands of calls. They are sent level by level, all at once, so
+that an application answers them without waiting for us in between. An application that hangs costs
+one second in total, not one per call.
 """
 
 # pyright: reportMissingImports=false, reportMissingModuleSource=false
@@ -18,11 +18,11 @@ from gi.repository import Gio, GLib
 MOST_NODES = 3000
 MOST_CHILDREN = 200
 MOST_CELLS = 2000
-"""Children beyond which a table is a sheet."""
+"""Number of children from which a table counts as a sheet."""
 MOST_LEVELS = 40
 LONGEST_TEXT = 2000
 WAIT_MS = 1500
-"""What an application may take over a call."""
+"""Time limit in milliseconds for an application's answer to a call."""
 STATES = {
     1: "active",
     4: "checked",
@@ -39,7 +39,7 @@ STATES = {
 }
 """The states that are read, by their bits."""
 _PLAIN = {"push button", "menu item", "menu", "label", "icon", "toggle button", "page tab"}
-"""Roles whose text is their name again."""
+"""Roles whose text only repeats their name."""
 _BUTTONS = {"push button", "toggle button", "icon", "radio button", "check box"}
 _VALUED = {"slider", "spin button", "progress bar", "scroll bar", "dial"}
 Call = tuple[str, str, str, str, "GLib.Variant | None"]
@@ -62,29 +62,22 @@ class Node:
     interfaces: set[str] = field(default_factory=set)
     children: list[Node] = field(default_factory=list)
     grid: bool = False
-    """True for a sheet, which has more cells than can be walked."""
+    """True for a sheet, which has too many cells to walk."""
     pid: int = 0
-    """Of an application: its process."""
+    """Process of an application."""
 
 
 class TreeReader:
-    """A connection to the bus of accessible applications; used by one thread at a time."""
+    """A connection to the bus of accessible applications; only one thread may use it at a time."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.late = False
-        """Whether an application did not answer in time, so that the last trees lack something."""
+        """Whether an application did not answer in time, so that the last trees are incomplete."""
         session = Gio.bus_get_sync(Gio.BusType.SESSION)
         enable = GLib.Variant("(ssv)", ("org.a11y.Status", "IsEnabled", GLib.Variant("b", True)))
-        properties = "org.freedesktop.DBus.Properties"
-        session.call_sync(
-            *("org.a11y.Bus", "/org/a11y/bus", properties, "Set", enable),
-            *(None, Gio.DBusCallFlags.NONE, 10_000, None),
-        )
-        (address,) = session.call_sync(
-            *("org.a11y.Bus", "/org/a11y/bus", "org.a11y.Bus", "GetAddress", None),
-            *(None, Gio.DBusCallFlags.NONE, 10_000, None),
-        ).unpack()
+        _ask_bus(session, "org.freedesktop.DBus.Properties", "Set", enable)
+        (address,) = _ask_bus(session, "org.a11y.Bus", "GetAddress", None).unpack()
         flags = Gio.DBusConnectionFlags
         self._bus = Gio.DBusConnection.new_for_address_sync(
             address,
@@ -95,10 +88,11 @@ class TreeReader:
         self._context = GLib.MainContext.new()
 
     def applications(self) -> list[Node]:
-        """Returns the trees of all applications: what is shown, with their children."""
+        """Returns the trees of all applications: the visible nodes with their children."""
         self.late = False
         root = Node("org.a11y.atspi.Registry", "/org/a11y/atspi/accessible/root", 0)
-        level, total = self._children([root]), 0
+        level = self._children([root])
+        total = 0
         roots = level
         for node, answer in zip(roots, self.calls(list(map(_owner, roots))), strict=True):
             node.pid = answer[0] if answer else 0
@@ -119,7 +113,7 @@ class TreeReader:
         return roots
 
     def calls(self, calls: Sequence[Call]) -> list[tuple | None]:
-        """Returns the answers to calls that are sent all at once; None for one that failed."""
+        """Returns the answers to calls that are sent all at once; None for a failed call."""
         answers: list[tuple | None] = [None] * len(calls)
         left = len(calls)
 
@@ -128,17 +122,15 @@ class TreeReader:
             left -= 1
             try:
                 answers[index] = bus.call_finish(result).unpack()
-            except GLib.Error as fault:  # it has gone, hangs, or has no such method
+            except GLib.Error as fault:  # the application is gone, hangs, or has no such method
                 answers[index] = None
                 self.late |= fault.matches(Gio.io_error_quark(), Gio.IOErrorEnum.TIMED_OUT)
 
         self._context.push_thread_default()
         try:
-            for index, (name, path, interface, method, arguments) in enumerate(calls):
-                self._bus.call(
-                    *(name, path, interface, method, arguments),
-                    *(None, Gio.DBusCallFlags.NO_AUTO_START, WAIT_MS, None, answered, index),
-                )
+            flags = Gio.DBusCallFlags.NO_AUTO_START
+            for index, call in enumerate(calls):
+                self._bus.call(*call, None, flags, WAIT_MS, None, answered, index)
             while left:
                 self._context.iteration(True)
         finally:
@@ -156,7 +148,7 @@ class TreeReader:
         return level
 
     def _describe(self, nodes: list[Node]) -> None:
-        """Fills in what nodes are; of those that show, also what they say and where."""
+        """Fills in the properties of nodes; for visible nodes also their text and position."""
         calls = [_call(node, "Accessible", "GetState") for node in nodes]
         for node, answer in zip(nodes, self.calls(calls), strict=True):
             node.states = _states(answer)
@@ -195,7 +187,7 @@ class TreeReader:
         ]
         calls = [_property(node, "Text", "CharacterCount") for node in written]
         lengths = [answer[0] if answer else 0 for answer in self.calls(calls)]
-        # The end of a terminal is where something happens; elsewhere it is the beginning.
+        # A terminal is interesting at its end, everything else at its beginning.
         calls = [
             _call(node, "Text", "GetText", _integers(*_part(node, length)))
             for node, length in zip(written, lengths, strict=True)
@@ -209,10 +201,10 @@ class TreeReader:
                 node.text = f"{answer[0]:g}"
 
     def _cells(self, grid: Node) -> None:
-        """Fills in the cells of a sheet that are in use or beside such a one.
+        """Fills in the cells of a sheet that are in use, and their neighbours.
 
-        A sheet has more children than can be counted. Its first visible cell is found by a point;
-        from there on, as much is read as there is something in."""
+        A sheet has too many children to list. Its first visible cell is found by a point; from
+        there, cells are read as far as there is content."""
         corner = self._corner(grid)
         if corner is None:
             return
@@ -230,7 +222,7 @@ class TreeReader:
         kept = _in_use(cells)
         selected = self.calls([_call(grid, "Selection", "GetSelectedChild", _integers(0))])[0]
         if selected:
-            # Another object may stand for a cell that is there already.
+            # Another object may represent a cell that is already there.
             names = {cell.name for cell in kept}
             selection = self._named([Node(*selected[0], depth=grid.depth + 1)])
             kept += [cell for cell in selection if cell.name not in names]
@@ -240,7 +232,7 @@ class TreeReader:
         grid.children = kept
 
     def _corner(self, grid: Node) -> tuple[int, int] | None:
-        """Returns row and column of a sheet's first cell on the screen."""
+        """Returns row and column of a sheet's first visible cell."""
         if grid.box is None:
             return None
         point = GLib.Variant("(iiu)", (grid.box[0] + 3, grid.box[1] + 3, 0))
@@ -259,7 +251,7 @@ class TreeReader:
     def _read_cells(
         self, grid: Node, corner: tuple[int, int], places: list[tuple[int, int]]
     ) -> dict[tuple[int, int], Node]:
-        """Returns the cells at places that count from the corner."""
+        """Returns the cells at places relative to the corner."""
         calls = [
             _call(grid, "Table", "GetAccessibleAt", _integers(corner[0] + i, corner[1] + j))
             for i, j in places
@@ -273,7 +265,7 @@ class TreeReader:
         return cells
 
     def _named(self, cells: list[Node]) -> list[Node]:
-        """Fills in what cells hold, and returns them."""
+        """Fills in the content of cells, and returns them."""
         calls = []
         for cell in cells:
             calls += [
@@ -290,8 +282,8 @@ class TreeReader:
 
 
 def _in_use(cells: dict[tuple[int, int], Node]) -> list[Node]:
-    """Returns the cells within the part of a sheet that has content, a row and a column more, and
-    the one with the focus; row by row."""
+    """Returns the cells in the part of a sheet with content, plus one row and one column, and the
+    focused cell; row by row."""
     shown = {place: cell for place, cell in cells.items() if "showing" in cell.states}
     used = [place for place, cell in shown.items() if cell.text]
     rows = max((row for row, _ in used), default=-1) + 1
@@ -301,6 +293,13 @@ def _in_use(cells: dict[tuple[int, int], Node]) -> list[Node]:
         for row, column in sorted(shown)
         if (row <= rows and column <= columns) or "focused" in shown[row, column].states
     ]
+
+
+def _ask_bus(session, interface: str, method: str, arguments: GLib.Variant | None) -> GLib.Variant:
+    flags = Gio.DBusCallFlags.NONE
+    return session.call_sync(
+        "org.a11y.Bus", "/org/a11y/bus", interface, method, arguments, None, flags, 10_000, None
+    )
 
 
 def _states(answer: tuple | None) -> set[str]:
@@ -314,15 +313,15 @@ def _integers(*numbers: int) -> GLib.Variant:
 
 
 def _is_open(node: Node) -> bool:
-    """Whether the children of a node are looked at: a closed menu's are not. A menu without a name
-    is one that pops up in a page, and shows only while it is open."""
+    """Returns whether to look at the children of a node: not for a closed menu. A menu without a
+    name is a pop-up of a page, and is visible only while it is open."""
     if node.grid:
         return False
     return node.role != "menu" or not node.name or bool(node.states & {"selected", "expanded"})
 
 
 def _prune(node: Node) -> None:
-    """Leaves out the nodes that are not shown."""
+    """Removes the invisible nodes."""
     node.children = [child for child in node.children if "showing" in child.states]
     for child in node.children:
         _prune(child)

@@ -1,7 +1,7 @@
-"""The work that the server does for each request, by the path of the request.
+"""The server's handlers, by request path.
 
-The names and forms of requests and answers are those of OSWorld's controllers and getters, where
-they ask for the same; `tree` and `act` are ours.
+Requests and answers have the names and formats of OSWorld's controllers and getters for the same
+function; `tree` and `act` are ours.
 """
 
 # pyright: reportMissingModuleSource=false
@@ -23,14 +23,14 @@ import pyautogui
 import windows
 
 MOST_SECONDS = 120.0
-"""What a command may take."""
+"""Time limit of a command."""
 MOST_OUTPUT = 16 * 2**20
 SETTLED_SECONDS = 0.6
-"""How long looks at the screen must agree. Programs wait for timers without being at work:
-LibreOffice puts its tool bars right 0.3 seconds after all else."""
+"""Seconds for which successive readings of the screen must agree. Programs wait for timers while
+they appear idle: LibreOffice arranges its tool bars 0.3 seconds after everything else."""
 NAMESPACE = "https://accessibility.ubuntu.example.org/ns"
 _NAMES_THERE = {"Chromium": "Google Chrome"}
-"""Applications as OSWorld's machines call them: evaluators look for them by name."""
+"""Names of applications on OSWorld's machines, by which evaluators find them."""
 _ILLEGAL = {code: " " for code in range(32) if code not in (9, 10, 13)}
 _HOME = "/home/user"
 
@@ -198,11 +198,11 @@ def _element(parent: ElementTree.Element, node: accessible.Node) -> ElementTree.
 
 
 def _tree(request: dict[str, Any]) -> dict[str, Any]:
-    """Returns windows and nodes, once two looks agree between which nothing was at work for a
-    while, or the time to wait is over.
+    """Returns windows and nodes once two readings agree with no program at work in between, or at
+    the end of the waiting time.
 
-    A look takes hundreds of calls, and applications work to answer them: none is taken while
-    programs are at work."""
+    A reading takes hundreds of calls that keep applications busy, so none is made while programs
+    are at work."""
     deadline = time.monotonic() + float(request.get("quiet", 0))
     state: dict[str, Any] | None = None
     since = time.monotonic()
@@ -219,7 +219,7 @@ def _tree(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _look() -> tuple[dict[str, Any], set[int]]:
-    """Returns windows and nodes, and the processes that have windows and say what is in them."""
+    """Returns windows and nodes, and the processes with windows that describe their content."""
     applications = _reader.applications()
     shown = windows.listed()
     nodes = [
@@ -232,7 +232,7 @@ def _look() -> tuple[dict[str, Any], set[int]]:
 
 
 def _act(request: dict[str, Any]) -> dict[str, str]:
-    """Plays calls of `pyautogui`: their names, each with its arguments."""
+    """Executes calls of `pyautogui`: their names, each with its arguments."""
     with _input:
         for name, *arguments in request["calls"]:
             if name == "activate":
@@ -264,7 +264,8 @@ def _window(request: dict[str, Any]) -> windows.ShownWindow:
 
 
 def _command(request: dict[str, Any]) -> tuple[str | list[str], bool]:
-    command, shell = request.get("command", ""), bool(request.get("shell", False))
+    command = request.get("command", "")
+    shell = bool(request.get("shell", False))
     if isinstance(command, str) and not shell:
         command = shlex.split(command)
     if isinstance(command, list):
@@ -300,7 +301,8 @@ def _finished(
         )
     except OSError as fault:
         raise RequestRefused(f"{command}: {fault.strerror}", 500) from fault
-    texts, readers = ["", ""], []
+    texts = ["", ""]
+    readers = []
     for i, stream in enumerate((process.stdout, process.stderr)):
         reader = threading.Thread(target=_read, args=(stream, texts, i), daemon=True)
         reader.start()
@@ -312,13 +314,13 @@ def _finished(
         process.wait()
         raise RequestRefused(f"the command took more than {seconds:g} s", 500) from None
     for reader in readers:
-        reader.join(1.0)  # a program in the background may hold them open
+        reader.join(1.0)  # a background program may keep them open
     code = process.returncode
     return {"status": "success", "output": texts[0], "error": texts[1], "returncode": code}
 
 
 def _read(stream: Any, texts: list[str], index: int) -> None:
-    """Reads a stream to its end, and keeps the beginning: what is left in a pipe blocks."""
+    """Reads a stream to its end, and keeps the beginning: a full pipe would block the program."""
     kept = b""
     with stream:
         while data := os.read(stream.fileno(), 65536):

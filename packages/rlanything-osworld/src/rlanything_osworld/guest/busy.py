@@ -1,4 +1,4 @@
-"""Whether programs are at work, so that what the screen shows is not yet what it will show."""
+"""Whether programs are at work, so that the screen may still change."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOOKS, LOOK_SECONDS = 6, 0.025
-"""How often, and how far apart, processes are looked at."""
+"""Number of samples of the processes, and seconds between them."""
 SHARE = 0.2
-"""The part of a processor up to which a blinking cursor goes."""
+"""Share of a processor that a blinking cursor may use."""
 STARTING_SECONDS = 15.0
-"""What an application that shows nothing yet may wait for something without being at work: on a
-crowded machine that can be long."""
+"""Seconds for which an application without windows may wait for something without being at work;
+that can be long on a crowded machine."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -24,20 +24,22 @@ class Process:
     state: str
     parent: int
     ticks: int
-    """Of the processor, since it began."""
+    """Processor ticks since its start."""
     began: float
-    """Seconds after the machine did."""
+    """Seconds from the start of the machine to its own."""
 
 
 def busy(owners: set[int]) -> bool:
-    """Looks on for a moment, and returns whether programs are at work or an application starts."""
+    """Watches for a moment, and returns whether programs are at work or an application is
+    starting."""
     return at_work() or starting(owners)
 
 
 def at_work() -> bool:
-    """Looks on for a moment, and returns whether any program but this one is at work: it uses the
-    processor, or wants it or the disk and has to wait, or has begun or ended."""
-    before, waiting = processes(), 0
+    """Watches for a moment, and returns whether any other program is at work: it uses the
+    processor, waits for the processor or the disk, or has started or ended."""
+    before = processes()
+    waiting = 0
     after = before
     for _look in range(LOOKS):
         time.sleep(LOOK_SECONDS)
@@ -51,13 +53,13 @@ def at_work() -> bool:
 
 
 def processes() -> dict[int, Process]:
-    """Returns all processes but this one."""
+    """Returns all processes except this one."""
     running = {}
     for name in os.listdir("/proc"):
         if name.isdecimal() and int(name) != os.getpid():
             try:
                 fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-            except OSError:  # ended meanwhile
+            except OSError:  # the process has ended meanwhile
                 continue
             ticks = int(fields[11]) + int(fields[12])
             running[int(name)] = Process(fields[0], int(fields[1]), ticks, int(fields[19]) / TICKS)
@@ -65,9 +67,9 @@ def processes() -> dict[int, Process]:
 
 
 def starting(owners: set[int]) -> bool:
-    """Returns whether the server or the launcher began an application that shows nothing yet.
+    """Returns whether the server or the launcher started an application that shows nothing yet.
 
-    `owners`: the processes that have windows and said what is in them."""
+    `owners`: the processes with windows that describe their content."""
     alive = processes()
     now = float(Path("/proc/uptime").read_text().split()[0])
     starters = {os.getpid(), *(pid for pid in alive if _is_launcher(pid))}

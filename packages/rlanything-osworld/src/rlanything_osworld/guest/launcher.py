@@ -39,7 +39,7 @@ def main() -> None:
     window.set_default_size(screen.get_width(), HEIGHT)
     window.move(0, screen.get_height() - HEIGHT)
     window.show_all()
-    # Windows that are maximized leave it free.
+    # Maximized windows leave it free.
     strut = [0, 0, 0, HEIGHT, 0, 0, 0, 0, 0, 0, 0, screen.get_width()]
     reserve(window.get_window().get_xid(), strut)
     GLib.unix_signal_add(GLib.PRIORITY_DEFAULT, 15, Gtk.main_quit)
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def reserve(number: int, strut: list[int]) -> None:
-    """Tells the window manager which edge of the screen the window takes."""
+    """Tells the window manager which edge of the screen the window occupies."""
     from Xlib import Xatom
     from Xlib.display import Display
 
@@ -61,7 +61,6 @@ def reserve(number: int, strut: list[int]) -> None:
 
 def started(button: Gtk.Button, command: list[str]) -> None:
     """Starts the application of a button."""
-    del button
     subprocess.Popen(command, start_new_session=True)
 
 

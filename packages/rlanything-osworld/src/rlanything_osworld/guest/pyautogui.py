@@ -1,7 +1,7 @@
 """The part of PyAutoGUI that agents use, on the X server's test extension.
 
 OSWorld's actions are Python that imports a module of this name. Coordinates are pixels of the
-screen. Durations and easing are taken and have no effect: a move is over at once.
+screen. Durations and easing are accepted but ignored: a move is instantaneous.
 """
 
 # pyright: reportMissingImports=false, reportMissingModuleSource=false
@@ -17,7 +17,7 @@ from Xlib.ext import xtest
 FAILSAFE = False
 PAUSE = 0.0
 BETWEEN_CLICKS = 0.05
-"""Seconds; programs lose a second click that comes with the first."""
+"""Seconds between clicks; programs miss a second click that comes too soon."""
 BUTTONS = {"left": 1, "middle": 2, "right": 3, "primary": 1, "secondary": 3, 1: 1, 2: 2, 3: 3}
 _NAMES = {
     "enter": "Return",
@@ -80,7 +80,7 @@ _spare: dict[int, int] = {}
 
 
 def easeInQuad(n: float) -> float:  # noqa: N802
-    """Returns the progress of a move; there are no moves that take time."""
+    """Returns the progress of a move; moves take no time here."""
     return n
 
 
@@ -94,13 +94,13 @@ def size() -> tuple[int, int]:
 
 
 def position() -> tuple[int, int]:
-    """Returns where the pointer is."""
+    """Returns the position of the pointer."""
     pointer = _root.query_pointer()
     return pointer.root_x, pointer.root_y
 
 
 def onScreen(x: float, y: float) -> bool:  # noqa: N802
-    """Returns whether a point lies on the screen."""
+    """Returns whether a point is on the screen."""
     width, height = size()
     return 0 <= x < width and 0 <= y < height
 
@@ -123,7 +123,7 @@ def moveTo(x: float | None = None, y: float | None = None, *_: object, **__: obj
 
 
 def moveRel(x: float = 0, y: float = 0, *_: object, **__: object) -> None:  # noqa: N802
-    """Moves the pointer by so much."""
+    """Moves the pointer by this distance."""
     here = position()
     moveTo(here[0] + x, here[1] + y)
 
@@ -143,7 +143,7 @@ def mouseDown(  # noqa: N802
 def mouseUp(  # noqa: N802
     x: float | None = None, y: float | None = None, button: str = "left", **_: object
 ) -> None:
-    """Lets a button go."""
+    """Releases a button."""
     moveTo(x, y)
     xtest.fake_input(_display, X.ButtonRelease, BUTTONS[button])
     _display.sync()
@@ -157,7 +157,7 @@ def click(
     button: str = "left",
     **_: object,
 ) -> None:
-    """Clicks, so many times."""
+    """Clicks this many times."""
     moveTo(x, y)
     for _number in range(clicks):
         mouseDown(button=button)
@@ -202,11 +202,11 @@ def dragTo(  # noqa: N802
     button: str = "left",
     **__: object,
 ) -> None:
-    """Moves the pointer with a button held."""
+    """Moves the pointer while holding a button."""
     start = position()
     x, y = start[0] if x is None else x, start[1] if y is None else y
     mouseDown(button=button)
-    # Programs take it for a drag once it has moved a little, several times.
+    # Programs recognize a drag only after several small moves.
     for part in range(1, 11):
         moveTo(start[0] + (x - start[0]) * part / 10, start[1] + (y - start[1]) * part / 10)
         time.sleep(0.01)
@@ -214,7 +214,7 @@ def dragTo(  # noqa: N802
 
 
 def dragRel(x: float = 0, y: float = 0, *rest: object, **named: object) -> None:  # noqa: N802
-    """Moves the pointer by so much with a button held."""
+    """Moves the pointer by this distance while holding a button."""
     here = position()
     dragTo(here[0] + x, here[1] + y, button=str(named.get("button", "left")))
 
@@ -223,7 +223,7 @@ drag = dragRel
 
 
 def scroll(clicks: float, x: float | None = None, y: float | None = None, **_: object) -> None:
-    """Turns the wheel: up where `clicks` is positive."""
+    """Turns the wheel: up for positive `clicks`."""
     _wheel(4 if clicks > 0 else 5, clicks, x, y)
 
 
@@ -231,7 +231,7 @@ vscroll = scroll
 
 
 def hscroll(clicks: float, x: float | None = None, y: float | None = None, **_: object) -> None:
-    """Turns the wheel sideways: right where `clicks` is positive."""
+    """Turns the wheel sideways: right for positive `clicks`."""
     _wheel(7 if clicks > 0 else 6, clicks, x, y)
 
 
@@ -244,7 +244,7 @@ def keyDown(key: str, **_: object) -> None:  # noqa: N802
 
 
 def keyUp(key: str, **_: object) -> None:  # noqa: N802
-    """Lets a key go."""
+    """Releases a key."""
     code, shifted = _keycode(key)
     _key(code, False)
     if shifted:
@@ -252,7 +252,7 @@ def keyUp(key: str, **_: object) -> None:  # noqa: N802
 
 
 def press(keys: str | Iterable[str], presses: int = 1, interval: float = 0.0, **_: object) -> None:
-    """Presses keys one after the other, all of them so many times."""
+    """Presses keys one after the other, the whole sequence `presses` times."""
     names = [keys] if isinstance(keys, str) else list(keys)
     for _number in range(presses):
         for name in names:
@@ -271,7 +271,7 @@ def hotkey(*keys: str | Sequence[str], **_: object) -> None:
 
 
 def typewrite(message: str | Sequence[str], interval: float = 0.0, **_: object) -> None:
-    """Types a text; of a list, the keys by their names."""
+    """Types a text; from a list, it presses keys by name."""
     for name in message:
         press(name)
         time.sleep(interval)
@@ -299,7 +299,7 @@ def _key(code: int, down: bool) -> None:
 
 
 def _keycode(key: str) -> tuple[int, bool]:
-    """Returns the code of a key, and whether Shift goes with it. Raises `ValueError`."""
+    """Returns the code of a key, and whether it needs Shift. Raises `ValueError`."""
     name = _NAMES.get(key if len(key) == 1 else key.lower())
     if name is not None:
         symbol = XK.string_to_keysym(name)
@@ -314,9 +314,9 @@ def _keycode(key: str) -> tuple[int, bool]:
 
 
 def _spare_key(symbol: int) -> int:
-    """Returns a key that the keyboard lacked, made to give the symbol.
+    """Returns an unused key of the keyboard, mapped to the symbol.
 
-    One key for each symbol: programs learn late what a key gives now."""
+    Each symbol has its own key: programs notice a changed mapping late."""
     if symbol not in _spare:
         first = _display.display.info.min_keycode
         rows = _display.get_keyboard_mapping(first, _display.display.info.max_keycode - first + 1)

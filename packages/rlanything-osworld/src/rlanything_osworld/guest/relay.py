@@ -34,7 +34,7 @@ class Relay:
 
 
 def join(one: socket.socket, other: socket.socket) -> None:
-    """Passes on what either says to the other, until both have ended."""
+    """Copies data in both directions until both sides have ended."""
     back = threading.Thread(target=_pump, args=(other, one), daemon=True)
     back.start()
     _pump(one, other)

@@ -1,9 +1,9 @@
-"""Answers the host: what OSWorld's controllers and evaluators ask of a machine, and our own.
+"""Answers the host's requests: those of OSWorld's controllers and evaluators, and our own.
 
     python3 server.py SERVER_FD CHROMIUM_FD VLC_FD
 
-The descriptors are sockets that the host made, on which it listens no more. Every request is
-answered, a bad one with an error in JSON.
+The descriptors are listening sockets that the host created and no longer uses. Every request gets
+an answer; a bad one gets an error in JSON.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class GuestRequest(BaseHTTPRequestHandler):
         """Keeps no log: it would fill the desktop's memory."""
 
     def address_string(self) -> str:
-        """Returns the other end's name; a unix socket has none."""
+        """Returns the name of the other end; a unix socket has none."""
         return "host"
 
     def _answer(self) -> None:
@@ -64,7 +64,7 @@ class GuestRequest(BaseHTTPRequestHandler):
             self._send(200, result)
         except answers.RequestRefused as refused:
             self._send(refused.status, {"status": "error", "message": str(refused)})
-        except Exception as fault:  # whatever a request brings about, the next is answered
+        except Exception as fault:  # whatever one request causes, the next one gets an answer
             traceback.print_exc()
             message = f"{type(fault).__name__}: {fault}"
             self._send(500, {"status": "error", "message": message, "error": message})
@@ -104,7 +104,7 @@ class GuestRequest(BaseHTTPRequestHandler):
 
 
 class GuestServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """A server on a socket that is listened on already."""
+    """A server on an existing listening socket."""
 
     daemon_threads = True
 
@@ -114,12 +114,12 @@ class GuestServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.socket = socket.socket(fileno=descriptor)
 
     def get_request(self) -> tuple[socket.socket, str]:
-        """Accepts a connection; a unix socket's has no address."""
+        """Accepts a connection; on a unix socket it has no address."""
         connection, _ = super().get_request()
         return connection, "host"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Says nothing of a connection that broke."""
+        """Ignores a broken connection."""
 
 
 def _form(kind: str, raw: bytes) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _form(kind: str, raw: bytes) -> dict[str, Any]:
 
 
 def forward(descriptor: int, port: int) -> None:
-    """Connects whoever connects to a socket of the host's with a port in here."""
+    """Connects every client of a host socket with a port in the desktop."""
     listener = socket.socket(fileno=descriptor)
     while True:
         connection, _ = listener.accept()

@@ -2,8 +2,8 @@
 
     python3 start.py WIDTH HEIGHT LIMITS HOST_FD SERVER_FD CHROMIUM_FD VLC_FD < home.tar
 
-It waits for all of them, and ends with the first that ends: half a desktop is none. HOST_FD: a pipe
-whose other end closes where the host ends.
+It waits for all of them, and ends as soon as one ends, because they need each other. HOST_FD: a
+pipe whose other end closes when the host ends.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ CHROMIUM_FLAGS = (
     ),
 )
 CHROME = "/opt/google/chrome/chrome"
-# OSWorld's tasks call programs by the names of its own machine.
+# OSWorld's tasks call programs by their names on its own machine.
 SHIMS = {
     "python": 'exec /usr/bin/python3 "$@"',
     "google-chrome": f'exec {CHROME} {" ".join(CHROMIUM_FLAGS)} "$@"',
     "gnome-terminal": 'exec /usr/bin/lxterminal "$@"',
     "nautilus": 'exec /usr/bin/pcmanfm "$@"',
     "gedit": 'exec /usr/bin/mousepad "$@"',
-    # Nobody has more rights in here; set-ups that ask for them mostly need none.
+    # No user has more rights in here; set-ups that request them mostly need none.
     "sudo": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
 }
 SHIMS["chromium"] = SHIMS["chromium-browser"] = SHIMS["google-chrome"]
@@ -59,12 +59,12 @@ def main() -> None:
     os.dup2(null, 0)
     screen = start_screen(width, height)
     if select.select([int(host_pipe)], [], [], 0)[0]:
-        # The host ended before bwrap had asked to end with it, as it has by now. The first process
-        # inside ends when it has no child any more.
+        # The host ended before bwrap had asked to end with it, which it has by now. The first
+        # process inside ends when it has no child left.
         os.kill(-1, signal.SIGKILL)
         return
     os.close(int(host_pipe))
-    # The bus starts that of accessibility when it is first asked for.
+    # The bus starts the accessibility bus on its first request.
     bus = start_bus()
     manager = subprocess.Popen(["openbox", "--config-file", f"{HERE}/openbox.xml"])
     numbers = [int(number) for number in listeners]
@@ -82,11 +82,11 @@ def main() -> None:
 
 
 def prepare(limits: dict[str, int]) -> None:
-    """Sets the limits of all processes to come, and lays out the home folder."""
+    """Sets the limits of all later processes, and fills the home folder."""
     for name, amount in limits.items():
         resource.setrlimit(getattr(resource, name), (amount, amount))
     with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("1000")  # where the host runs out of memory, the desktop goes first
+        file.write("1000")  # if the host runs out of memory, the desktop is killed first
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
         archive.extractall("/home/user")
     for name in ("Desktop", "Documents", "Downloads", ".config"):
@@ -100,8 +100,8 @@ def prepare(limits: dict[str, int]) -> None:
 
 
 def settle_office() -> None:
-    """Gives LibreOffice the settings of one that was started before: a first start does much twice,
-    and takes five times as long."""
+    """Gives LibreOffice the settings of an earlier start: a first start repeats much work, and
+    takes five times as long."""
     folder = "/home/user/.config/libreoffice/4/user"
     if os.path.exists(folder) or not os.path.exists(OFFICE):
         return
@@ -120,10 +120,10 @@ def settle_office() -> None:
 
 
 def start_screen(width: str, height: str) -> subprocess.Popen[bytes]:
-    """Starts the X server and waits until it takes connections."""
+    """Starts the X server and waits until it accepts connections."""
     os.makedirs("/tmp/.X11-unix", mode=0o1777)
     ready, theirs = os.pipe()
-    # Shared memory between X and programs would be counted nowhere.
+    # Shared memory between X and programs would not count towards any limit.
     command = ["Xvfb", ":0", "-screen", "0", f"{width}x{height}x24", "-nolisten", "tcp"]
     command += ["-noreset", "-extension", "MIT-SHM", "-displayfd", str(theirs)]
     process = subprocess.Popen(command, pass_fds=[theirs])
@@ -132,7 +132,7 @@ def start_screen(width: str, height: str) -> subprocess.Popen[bytes]:
 
 
 def start_bus() -> subprocess.Popen[bytes]:
-    """Starts the session bus and waits until it takes connections."""
+    """Starts the session bus and waits until it accepts connections."""
     os.environ["DBUS_SESSION_BUS_ADDRESS"] = f"unix:path={BUS}"
     ready, theirs = os.pipe()
     command = ["dbus-daemon", "--session", "--nofork", f"--address=unix:path={BUS}"]
@@ -142,7 +142,7 @@ def start_bus() -> subprocess.Popen[bytes]:
 
 
 def await_line(ready: int, theirs: int) -> None:
-    """Reads from a pipe until a line is there, or whoever held the other end has ended."""
+    """Reads from a pipe until a line arrives or the other end is closed."""
     os.close(theirs)
     said = b""
     while not said.endswith(b"\n") and (more := os.read(ready, 256)):

@@ -1,4 +1,4 @@
-"""The windows on the screen: which there are, how they lie over one another, their pixels."""
+"""The windows on the screen: their list, their order, their pixels."""
 
 # pyright: reportMissingImports=false, reportMissingModuleSource=false
 from __future__ import annotations
@@ -26,22 +26,22 @@ class ShownWindow:
     number: int
     title: str
     classes: str
-    """The names of its class, as `wmctrl -lx` writes them."""
+    """Names of its class, in the format of `wmctrl -lx`."""
     box: tuple[int, int, int, int]
     """Left, top, width and height with its frame, in pixels of the screen."""
     active: bool
     pid: int
-    """The process that owns it; 0 where it does not say."""
+    """Process that owns it; 0 if unknown."""
     managed: bool
-    """False: a menu or the like, which the window manager does not know."""
+    """False for menus and the like, which the window manager does not manage."""
 
     def to_json(self) -> dict:
-        """Returns its fields by their names."""
+        """Returns its fields by name."""
         return asdict(self)
 
 
 def listed() -> list[ShownWindow]:
-    """Returns the windows that can be seen, from the lowest to the topmost."""
+    """Returns the visible windows, from the lowest to the topmost."""
     with lock:
         inside = {_outermost(number): number for number in _numbers(_root, "_NET_CLIENT_LIST")}
         active = next(iter(_numbers(_root, "_NET_ACTIVE_WINDOW")), 0)
@@ -51,7 +51,7 @@ def listed() -> list[ShownWindow]:
                 if window.get_attributes().map_state != X.IsViewable:
                     continue
                 geometry = window.get_geometry()
-            except XError:  # closed meanwhile
+            except XError:  # the window was closed meanwhile
                 continue
             box = (geometry.x, geometry.y, geometry.width, geometry.height)
             outer = int(window.id or 0)
@@ -59,15 +59,20 @@ def listed() -> list[ShownWindow]:
             client = _display.create_resource_object("window", number)
             seen.append(
                 ShownWindow(
-                    *(number, _title(client), _classes(client), box),
-                    *(number == active, _pid(client), outer in inside),
+                    number=number,
+                    title=_title(client),
+                    classes=_classes(client),
+                    box=box,
+                    active=number == active,
+                    pid=_pid(client),
+                    managed=outer in inside,
                 )
             )
         return seen
 
 
 def named(name: str, strict: bool = False, by_class: bool = False) -> ShownWindow | None:
-    """Returns the window of a title or class, or with it as a part; None without one."""
+    """Returns the window with a title or class that equals or contains the name, or None."""
     for window in reversed(listed()):
         known = window.classes if by_class else window.title
         if window.managed and (known == name if strict else name.lower() in known.lower()):
@@ -81,7 +86,7 @@ def activate(number: int) -> None:
 
 
 def close(number: int) -> None:
-    """Asks a window to close, as the button in its frame does."""
+    """Asks a window to close, like the button in its frame."""
     _tell(number, "_NET_CLOSE_WINDOW", [X.CurrentTime, 2])
 
 
@@ -128,7 +133,7 @@ def _numbers(window: Window, name: str) -> list[int]:
 
 
 def _outermost(number: int) -> int:
-    """Returns the window that holds a client and its frame; 0 where it has gone."""
+    """Returns the window that contains a client and its frame; 0 if it is gone."""
     window = _display.create_resource_object("window", number)
     try:
         while (parent := window.query_tree().parent) and parent.id != _root.id:
