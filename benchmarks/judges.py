@@ -20,14 +20,14 @@ from few import mean_of_few
 
 from rlanything.progress import Progress
 from rlanything.runs.checkpoint import checkpoint_name
-from rlanything.runs.inside import CHECKPOINTS
-from rlanything.runs.judge_target import (
+from rlanything.runs.judging.stored import (
     BALANCED,
     ORACLE,
     PROCESS,
     JudgeEvalRequest,
     run_judge_eval,
 )
+from rlanything.runs.paths import CHECKPOINTS
 from rlanything.runs.summary import points
 from rlanything.terminal import Terminal
 

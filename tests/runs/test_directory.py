@@ -23,9 +23,9 @@ from rlanything.commands import doctor
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.runs.checkpoint import forget, problems, prune, saved_iterations
 from rlanything.runs.directory import check_run, create_run, day_begun, now
-from rlanything.runs.inside import NAMES, RunDirectoryError
 from rlanything.runs.lock import RunLock, find_holder
 from rlanything.runs.open import open_run
+from rlanything.runs.paths import NAMES, RunDirectoryError
 from rlanything.runs.recovery import last_position, recover
 from rlanything.runs.report.writing import write_report
 from rlanything.runs.store.database import StoreError

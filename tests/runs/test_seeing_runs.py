@@ -18,8 +18,8 @@ from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.roles.judges import llm
 from rlanything.runs.eval_target import EvalRequest, run_eval
-from rlanything.runs.inside import IMAGES
-from rlanything.runs.judge_target import JudgeEvalRequest, run_judge_eval
+from rlanything.runs.judging.stored import JudgeEvalRequest, run_judge_eval
+from rlanything.runs.paths import IMAGES
 from rlanything.runs.retention import retain
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer

@@ -16,9 +16,9 @@ import pytest
 from helpers.command import call
 from helpers.report_runs import make_run
 from rlanything.commands.doctor import _store
-from rlanything.runs.inside import RunDirectoryError
 from rlanything.runs.lock import RunLock
 from rlanything.runs.open import open_run
+from rlanything.runs.paths import RunDirectoryError
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.schema import strange_values
 from rlanything.runs.store.store import Store

@@ -69,7 +69,7 @@ def check_installation() -> list[Finding]:
 def check_run(directory: Path, allow_code: bool = False) -> list[Finding]:
     """Checks the recipe, the lock, the store and the checkpoints of a run; nothing else of one with
     links in it."""
-    from rlanything.runs.inside import RunDirectoryError, check_plain
+    from rlanything.runs.paths import RunDirectoryError, check_plain
 
     if not directory.is_dir():
         return [Finding("run", "error", f"{directory}: there is no such directory; check the path")]

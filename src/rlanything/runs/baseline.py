@@ -14,7 +14,7 @@ from rlanything.config.recipe import Recipe, RecipeError, first_difference, load
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines.base import ModelError
 from rlanything.engines.images import ImageBook
-from rlanything.runs.inside import IMAGES, RECIPE, STORE, RunDirectoryError, inside
+from rlanything.runs.paths import IMAGES, RECIPE, STORE, RunDirectoryError, inside
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 

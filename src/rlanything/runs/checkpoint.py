@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from rlanything.algorithm.curriculum import Pool
 from rlanything.config.yaml import visible
 from rlanything.runs.directory import sync
-from rlanything.runs.inside import oddity
+from rlanything.runs.paths import oddity
 
 MANIFEST = "manifest.json"
 POOL = "pool.json"

@@ -20,7 +20,7 @@ from rlanything.config.recipe import Overrides, Recipe, RecipeError
 from rlanything.config.yaml import typed, visible
 from rlanything.engines.base import DivergedError
 from rlanything.files import new_folder, replace_file
-from rlanything.runs.inside import RECIPE, STORE, check_plain, lost
+from rlanything.runs.paths import RECIPE, STORE, check_plain, lost
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 from rlanything.version import __version__

@@ -41,7 +41,7 @@ from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_chat_model, build_judge, build_policy, shows_images
 from rlanything.runs.directory import day_begun
-from rlanything.runs.inside import RECIPE, check_plain
+from rlanything.runs.paths import RECIPE, check_plain
 from rlanything.runs.recovery import last_position
 from rlanything.runs.summary import percent, points
 from rlanything.seeds import derive

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from rlanything.runs.inside import LOCK, STORE, check_single, inside
+from rlanything.runs.paths import LOCK, STORE, check_single, inside
 
 PID_DIGITS = 20
 """No process has a longer number."""

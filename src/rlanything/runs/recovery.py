@@ -15,7 +15,7 @@ from rlanything.runs.checkpoint import (
     problems,
     saved_iterations,
 )
-from rlanything.runs.inside import CHECKPOINTS, inside
+from rlanything.runs.paths import CHECKPOINTS, inside
 from rlanything.runs.store.store import Store
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rlanything.config.recipe import Recipe
 from rlanything.engines.images import IMAGE_NAME
 from rlanything.runs.checkpoint import prune
-from rlanything.runs.inside import CHECKPOINTS, IMAGES, inside
+from rlanything.runs.paths import CHECKPOINTS, IMAGES, inside
 from rlanything.runs.store.store import Store
 
 

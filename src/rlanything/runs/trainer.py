@@ -43,11 +43,11 @@ from rlanything.runs.directory import (
     explain,
     now,
 )
-from rlanything.runs.held_out import HeldOut
-from rlanything.runs.inside import CHECKPOINTS, IMAGES, RECIPE, STORE
+from rlanything.runs.evaluator import HeldOut
 from rlanything.runs.lock import RunLock, find_holder
 from rlanything.runs.metrics.measuring import Meter
 from rlanything.runs.parts import Parts
+from rlanything.runs.paths import CHECKPOINTS, IMAGES, RECIPE, STORE
 from rlanything.runs.recovery import Position, last_position, recover, resuming_line
 from rlanything.runs.report.writing import Reporter
 from rlanything.runs.results import IterationRecord

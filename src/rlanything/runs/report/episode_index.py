@@ -18,7 +18,7 @@ from rlanything.algorithm.feedback import (
     mean_score,
 )
 from rlanything.engines.images import IMAGE_NAME
-from rlanything.runs.inside import IMAGES, inside
+from rlanything.runs.paths import IMAGES, inside
 from rlanything.runs.report.history import Episode
 from rlanything.runs.report.pointing import pointed_at
 from rlanything.runs.report.sampling import Shown

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlanything.engines.base import ModelError
 from rlanything.engines.images import MOST_PIXELS, png_size
-from rlanything.runs.inside import IMAGES, inside
+from rlanything.runs.paths import IMAGES, inside
 
 PAGES: dict[str, tuple[int, int]] = dict.fromkeys(("miniwob", "miniwob-vision"), (160, 210))
 """Width and height that coordinates count in, by the name of the domain; those of others are pixels

@@ -16,7 +16,7 @@ from typing import Any
 from rlanything.algorithm.curriculum import Pool
 from rlanything.config.yaml import visible
 from rlanything.records import Trajectory
-from rlanything.runs.inside import check_plain
+from rlanything.runs.paths import check_plain
 from rlanything.runs.results import EvaluationRecord, IterationRecord
 from rlanything.runs.store.codec import Texts
 from rlanything.runs.store.database import Database, StoreError

@@ -29,8 +29,8 @@ from rlanything.plugins import CODE_VARIABLE, IMPORTS
 from rlanything.progress import Progress
 from rlanything.runs.baseline import has_baseline
 from rlanything.runs.checkpoint import checkpoint_name
-from rlanything.runs.inside import CHECKPOINTS, RECIPE, STORE, inside
 from rlanything.runs.lock import RunLock
+from rlanything.runs.paths import CHECKPOINTS, RECIPE, STORE, inside
 from rlanything.runs.refusals import check_feedback, on_judged_steps
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.database import StoreError

@@ -21,7 +21,7 @@ from rlanything.progress import Progress
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.runs.build import build_chat_model, build_judge
 from rlanything.runs.directory import day_begun
-from rlanything.runs.inside import IMAGES, RECIPE, STORE, check_plain
+from rlanything.runs.paths import IMAGES, RECIPE, STORE, check_plain
 from rlanything.runs.recovery import last_position
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent, points

@@ -24,7 +24,7 @@ from rlanything.runs.eval_target import (
     refuse_models,
     typed_domain,
 )
-from rlanything.runs.inside import RECIPE
+from rlanything.runs.paths import RECIPE
 
 _UNREAD = ("policy", "adapter", "curriculum", "loop", "environment", "evaluation", "tracker")
 _UNREAD += ("cluster", "store", "run_dir")

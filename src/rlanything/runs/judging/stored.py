@@ -27,8 +27,8 @@ from rlanything.roles.judges.unit_test import DETECT, UT
 from rlanything.runs.build import build_chat_model, build_judge, build_labeller
 from rlanything.runs.directory import check_run, day_begun
 from rlanything.runs.eval_target import is_run, refuse_mistyped
-from rlanything.runs.inside import IMAGES, RECIPE, STORE
-from rlanything.runs.judge_source import JudgeSource, recorded_recipe
+from rlanything.runs.judging.source import JudgeSource, recorded_recipe
+from rlanything.runs.paths import IMAGES, RECIPE, STORE
 from rlanything.runs.store.records import recorded_labels, recorded_trajectories
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent

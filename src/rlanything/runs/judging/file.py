@@ -20,7 +20,7 @@ from rlanything.roles.judges.llm import LLMJudge
 from rlanything.rollout.formats import FormatError, LineFormat
 from rlanything.rollout.lines import FilePlace, RolloutsError, open_rollouts, read_texts
 from rlanything.rollout.long_lines import limited_lines
-from rlanything.runs.judge_source import JudgeSource
+from rlanything.runs.judging.source import JudgeSource
 from rlanything.seeds import derive
 from rlanything.strict_json import finite_json
 

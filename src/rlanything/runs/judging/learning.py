@@ -26,9 +26,9 @@ from rlanything.runs.directory import (
     served_from,
 )
 from rlanything.runs.eval_target import checkpoint_of, is_run, refuse_models
-from rlanything.runs.inside import CHECKPOINTS, STORE, inside
-from rlanything.runs.judge_source import JudgeSource
+from rlanything.runs.judging.source import JudgeSource
 from rlanything.runs.lock import RunLock
+from rlanything.runs.paths import CHECKPOINTS, STORE, inside
 from rlanything.runs.recovery import Position, last_position
 from rlanything.runs.store.store import Store
 
