@@ -13,11 +13,11 @@ from helpers.paths import RECIPES, TINY
 from rlanything.config.recipe import RecipeError
 from rlanything.domains.base import DomainError
 from rlanything.progress import Progress
-from rlanything.runs.eval_target import EvalRequest, SelectionRule, run_eval, selection_rule
+from rlanything.runs.eval_target import EvalArgs, SelectionRule, run_eval, selection_rule
 
 
-def request(target: str, split: str = "in_domain") -> EvalRequest:
-    return EvalRequest(target, split, 1, None, None, None, 1, 0)
+def request(target: str, split: str = "in_domain") -> EvalArgs:
+    return EvalArgs(target, split, 1, None, None, None, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ CODING = ["threads=1", "judge.samples_per_step=3"]
 def test_programs_are_chosen_by_every_method_and_what_it_took_is_told(method: str) -> None:
     target = str(RECIPES / "coding-nano.yaml")
     rule = selection_rule(f"{method}-3")
-    chosen = EvalRequest(target, "in_domain", 2, None, None, None, 1, 0, CODING, rule)
+    chosen = EvalArgs(target, "in_domain", 2, None, None, None, 1, 0, CODING, rule)
     result = run_eval(chosen, Progress(Console(quiet=True)))
     assert result.selection is not None
     assert result.cost is not None
