@@ -120,6 +120,7 @@ def test_a_method_that_is_none_is_refused_with_those_there_are(text: str) -> Non
 @pytest.mark.parametrize("key", ["policy.model", "judge.model"])
 def test_a_run_is_asked_with_the_models_that_it_trained(tmp_path: Path, key: str) -> None:
     (tmp_path / "recipe.yaml").write_text(TINY.read_text(), encoding="utf-8")
+    (tmp_path / "run.sqlite").touch()
     asked = replace(request(str(tmp_path)), overrides=[f"{key}=nano"])
     with pytest.raises(RecipeError, match=f"{key}: .* is asked with the model that it trained"):
         run_eval(asked, Progress(Console(quiet=True)))

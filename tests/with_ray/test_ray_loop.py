@@ -82,7 +82,7 @@ def struck(run: Path, blow: Blow) -> list[str]:
     blow.trainer = trainer(run, *ON_RAY, progress=blow)
     train(blow.trainer)
     assert blow.fell == 1
-    return [each for each in blow.warnings if "started anew" in each]
+    return [each for each in blow.warnings if "started again" in each]
 
 
 def answers(run: Path) -> tuple[list[Any], list[Any]]:

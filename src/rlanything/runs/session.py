@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import takewhile
@@ -34,7 +34,7 @@ from rlanything.runs.paths import CHECKPOINTS, IMAGES, STORE
 from rlanything.runs.plan import RunPlan
 from rlanything.runs.recovery import Position, last_position, recover, resuming_line, retain
 from rlanything.runs.report.writing import Reporter
-from rlanything.runs.results import IterationRecord, Numbers
+from rlanything.runs.results import IterationRecord
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import LEGEND, closing_lines, iteration_line, judge_line
@@ -50,29 +50,21 @@ class NothingPlayed(ValueError):
     """No episode could be played for several iterations; the message is one line."""
 
 
-class UnplayedIterations:
-    """Counts consecutive iterations without an episode, and stops the run when there are too
-    many."""
-
-    def __init__(self, history: Mapping[int, Numbers], total: int) -> None:
-        """`history`: metrics of the completed iterations; `total`: planned number of iterations."""
-        episodes = [read(history[t], "rollouts/episodes") for t in sorted(history) if t]
-        self._patience = min(total, MAX_UNPLAYED)
-        self._count = sum(1 for _ in takewhile(lambda played: not played, reversed(episodes)))
-
-    def add(self, result: IterationResult) -> None:
-        """Raises `NothingPlayed` if this and the previous iterations had no episode. The iteration
-        is not kept, so a resumed run repeats it."""
-        self._count = 0 if result.groups else self._count + 1
-        if self._count < self._patience:
-            return
-        why = faults(result.failures, ())
-        if not why:
-            raise NothingPlayed("no task is left that can be played: begin a run on other tasks")
-        lasted = (
-            "this iteration" if self._patience == 1 else f"{self._patience} iterations in a row"
-        )
-        raise NothingPlayed(f"nothing was played in {lasted}: {why[0]}; see to that first")
+def check_played(result: IterationResult, store: Store, total: int) -> None:
+    """Raises `NothingPlayed` if neither this iteration nor the ones before it had an episode. It is
+    not kept, so a resumed run repeats it. `total`: planned number of iterations."""
+    if result.groups:
+        return
+    history = store.history()
+    episodes = [read(history[t], "rollouts/episodes") for t in sorted(history, reverse=True) if t]
+    unplayed = 1 + sum(1 for _ in takewhile(lambda played: not played, episodes))
+    if unplayed < (patience := min(total, MAX_UNPLAYED)):
+        return
+    why = faults(result.failures, ())
+    if not why:
+        raise NothingPlayed("no task is left that can be played: begin a run on other tasks")
+    lasted = "this iteration" if patience == 1 else f"{patience} iterations in a row"
+    raise NothingPlayed(f"nothing was played in {lasted}: {why[0]}; see to that first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +82,8 @@ class LoadedRun:
 class OpenRun:
     """What is open while a run is under way, and closed when it ends or stops."""
 
+    begun: float
+    """Time on the performance counter at which it was opened."""
     stopper: Stopper
     store: Store
     reporter: Reporter
@@ -97,7 +91,6 @@ class OpenRun:
     environments: EnvironmentPool
     meter: Meter
     embedder: Embedder | None
-    """Measures the drift of tasks; None without the extra `drift`."""
 
 
 class Session:
@@ -152,7 +145,7 @@ class Session:
         if self.loaded is not None and not self.loaded.components.models.lost:
             return self.loaded
         position = last_position(self.plan.directory, self._progress.log)
-        return self._load(position, labels=not self._created)
+        return self._load(position, labels=position.checkpoint is None)
 
     def _load(self, position: Position, labels: bool) -> LoadedRun:
         """Loads the run as it stands at a position. `labels`: its judge's held-out steps have no
@@ -182,7 +175,7 @@ class Session:
         self.loaded = LoadedRun(position, domain, evaluator, components, pool)
         return self.loaded
 
-    def _recover(self, store: Store) -> LoadedRun:
+    def _recover(self, store: Store) -> None:
         """Goes back to the last complete iteration, on disk, in the store and in memory."""
         plan, log = self.plan, self._progress.log
         position = recover(plan.directory, store, log)
@@ -194,7 +187,6 @@ class Session:
         log(resuming_line(plan.directory, done, plan.recipe.loop.iterations))
         if any(change.startswith("cluster.seats=") for change in plan.changes):
             log("on another number of seats results are the same up to rounding")
-        return loaded
 
     def _open_environments(self, images: Path | None) -> EnvironmentPool:
         recipe = self.plan.recipe
@@ -208,9 +200,8 @@ class Session:
 
     def _under_way(self, new: bool) -> Iterator[IterationRecord]:
         """Yields the iterations that are left, with everything open that they need."""
-        begun = time.perf_counter()
+        begun, stopper, progress = time.perf_counter(), Stopper(), self._progress
         directory, recipe = self.plan.directory, self.plan.recipe
-        progress, stopper = self._progress, Stopper()
         with ExitStack() as stack:
             stack.enter_context(stopper.listening())
             holder = find_holder(directory)
@@ -221,47 +212,45 @@ class Session:
             reporter = Reporter(store, directory, progress.log)
             # Also if the run stops early: the report shows everything that was kept.
             stack.callback(reporter.write)
-            loaded = self._usable() if new else self._recover(store)
+            if new:
+                self._usable()
+            else:
+                self._recover(store)
             stack.enter_context(progress.live())
             track = stack.enter_context(tracking(recipe, directory, store, progress.warn))
-            with self._open_environments(directory / IMAGES) as environments:
-                meter, embedder = Meter(progress.warn), find_embedder()
-                self.opened = OpenRun(
-                    stopper, store, reporter, track, environments, meter, embedder
-                )
-                try:
-                    loaded = yield from self._iterations(self.opened, loaded)
-                finally:
-                    self.opened = None
-            seconds = time.perf_counter() - begun
-            self.closing = closing_lines(directory, store, recipe, loaded.pool, seconds)
-            store.describe({"closing": json.dumps(self.closing), "finished": now()})
+            environments = stack.enter_context(self._open_environments(directory / IMAGES))
+            meter, embedder = Meter(progress.warn), find_embedder()
+            self.opened = OpenRun(
+                begun, stopper, store, reporter, track, environments, meter, embedder
+            )
+            try:
+                yield from self._iterations(self.opened)
+            finally:
+                self.opened = None
 
-    def _iterations(
-        self, opened: OpenRun, loaded: LoadedRun
-    ) -> Generator[IterationRecord, None, LoadedRun]:
-        """Yields the iterations that are left, and returns the run as it is then. If a worker is
-        lost, all are restarted, and the iteration is repeated from the last checkpoint."""
+    def _iterations(self, opened: OpenRun) -> Iterator[IterationRecord]:
+        """Yields the iterations that are left. If a worker is lost, all are restarted, and the
+        iteration is repeated from the last checkpoint."""
         losses, kept = 0, None
         while True:
             try:
-                yield from self._iterations_left(opened, loaded)
-                return loaded
+                return (yield from self._iterations_left(opened))
             except SeatLost as loss:
                 before, kept = kept, opened.store.last_iteration()
                 losses = losses + 1 if kept == before else 1
                 if losses == MAX_LOSSES:
                     raise
                 self._progress.warn(f"{loss}: all seats are started again")
-                loaded = self._recover(opened.store)
+                self._recover(opened.store)
 
-    def _iterations_left(self, opened: OpenRun, loaded: LoadedRun) -> Iterator[IterationRecord]:
-        recipe, progress = self.plan.recipe, self._progress
+    def _iterations_left(self, opened: OpenRun) -> Iterator[IterationRecord]:
+        recipe, progress, loaded = self.plan.recipe, self._progress, self.loaded
+        assert loaded is not None  # it was loaded, or recovered, before anything else was opened
         done, total = loaded.position.iteration, recipe.loop.iterations
         loop = self._loop(opened, loaded)
         self._evaluate(done, opened, loaded)
         self._report(opened)
-        begun, unplayed = time.perf_counter(), UnplayedIterations(opened.store.history(), total)
+        begun = time.perf_counter()
         progress.seconds.pop("iterations", None)  # of the iterations before a worker was lost
         with progress.phase("iterations", total, "iterations") as advance:
             advance(done)
@@ -269,7 +258,7 @@ class Session:
                 progress.log(LEGEND)
             for iteration in range(done + 1, total + 1):
                 result = loop.iterate(iteration)
-                unplayed.add(result)
+                check_played(result, opened.store, total)
                 seconds = (time.perf_counter() - begun) / (iteration - done)
                 with opened.stopper.deferred():
                     record = self._keep(result, seconds * (total - iteration), opened, loaded)
@@ -278,6 +267,10 @@ class Session:
                 retain(self.plan.directory, opened.store, recipe, iteration)
                 self._report(opened)
                 yield record
+        seconds = time.perf_counter() - opened.begun
+        lines = closing_lines(self.plan.directory, opened.store, recipe, loaded.pool, seconds)
+        opened.store.describe({"closing": json.dumps(lines), "finished": now()})
+        self.closing = lines
 
     def _loop(self, opened: OpenRun, loaded: LoadedRun) -> Loop:
         recipe, components = self.plan.recipe, loaded.components

@@ -135,10 +135,5 @@ def reject_mistyped(name: str) -> None:
 
 def with_weights(recipe: Recipe, checkpoint: Path) -> Recipe:
     """Returns a recipe whose trained roles have the weights of a checkpoint."""
-    trained = {"policy": recipe.policy, **({"judge": recipe.judge} if recipe.judge.trains else {})}
-    return recipe.model_copy(
-        update={
-            name: role.model_copy(update={"model": str(checkpoint / name)})
-            for name, role in trained.items()
-        }
-    )
+    roles = ("policy", "judge") if recipe.judge.trains else ("policy",)
+    return load_recipe(recipe, {f"{role}.model": str(checkpoint / role) for role in roles})
