@@ -20,7 +20,7 @@ from rlanything.evaluation.labels import oracle_labels
 from rlanything.evaluation.success import Evaluation
 from rlanything.loop import IterationResult, Loop
 from rlanything.progress import Progress
-from rlanything.roles.judges.base import NullJudge
+from rlanything.roles.judges.panel import JudgePanel
 from rlanything.rollout.episodes import faults
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.baseline import take_baseline
@@ -279,10 +279,9 @@ class Session:
             domain=loaded.domain,
             pool=loaded.pool,
             policy=components.train_policy,
-            judge=components.scorer if recipe.reads_scores else NullJudge(),
+            judges=components.judges if recipe.reads_scores else JudgePanel({}),
             adapter=components.adapter,
-            policy_learner=components.policy.learner,
-            judge_learner=components.judge.learner if components.judge else None,
+            learners={role: one.learner for role, one in components.trained_models.items()},
             engines=components.engines,
             environments=opened.environments,
             progress=self._progress,
@@ -304,7 +303,7 @@ class Session:
         record = opened.meter.measure(
             loaded.evaluator.evaluate(iteration, loaded.components, opened.environments, store)
         )
-        if record.judge.diagnostics.positive_rate is not None:
+        if any(each.diagnostics.positive_rate is not None for each in record.judges.values()):
             log(judge_line(record))
         with opened.stopper.deferred():
             store.record_evaluation(record)
@@ -326,9 +325,9 @@ class Session:
                 result=result,
                 pool=pool,
                 feedback=recipe.feedback.settings(),
-                judge_learns="judge" in models,
+                judges=tuple(recipe.judges),
                 labels=labels,
-                judge_counts=components.scorer.counts(judged),
+                judge_counts=components.judges.counts(judged),
                 usage=components.pop_usage(),
                 # The store's own seconds are counted with the next iteration's.
                 seconds=progress.pop_seconds(),

@@ -42,10 +42,10 @@ class RunTarget:
         override that names another model than the run's own."""
         check_run(Path(self.name))
         recipe = load_recipe(Path(self.name) / RECIPE, overrides, allow_code=allow_code)
-        own = {"policy", "policy.model"}
-        if recipe.judge.trains:
-            own |= {"judge", "judge.model"}
-        for key in own.intersection(override.partition("=")[0] for override in overrides):
+        own = {"roles"} | {f"{role}{end}" for role in recipe.trained_roles for end in ("", ".model")}
+        for key in (override.partition("=")[0] for override in overrides):
+            if key.removeprefix("roles.") not in own:
+                continue
             raise RecipeError(
                 f"{key}: {self.name} is asked with the model that it trained: leave this out, "
                 "or name single keys"
@@ -135,5 +135,5 @@ def reject_mistyped(name: str) -> None:
 
 def with_weights(recipe: Recipe, checkpoint: Path) -> Recipe:
     """Returns a recipe whose trained roles have the weights of a checkpoint."""
-    roles = ("policy", "judge") if recipe.judge.trains else ("policy",)
-    return load_recipe(recipe, {f"{role}.model": str(checkpoint / role) for role in roles})
+    models = {f"roles.{name}.model": str(checkpoint / name) for name in recipe.trained_roles}
+    return load_recipe(recipe, models)
