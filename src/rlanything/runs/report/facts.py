@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from rlanything.runs.checks import Check, run_checks
+from rlanything.runs.directory import find_holder
 from rlanything.runs.gains import Gain, first_and_last, judge_gains, policy_gains
-from rlanything.runs.lock import find_holder
 from rlanything.runs.metrics.measuring import read
 from rlanything.runs.report.curves import Curve, Curves
 from rlanything.runs.report.history import Disagreement, History, disagreement

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlanything.engines.base import ModelError
 from rlanything.engines.images import MOST_PIXELS, png_size
-from rlanything.runs.inside import IMAGES, inside
+from rlanything.runs.paths import IMAGES, run_path
 
 PAGES: dict[str, tuple[int, int]] = dict.fromkeys(("miniwob", "miniwob-vision"), (160, 210))
 """Width and height that coordinates count in, by the name of the domain; those of others are pixels
@@ -45,7 +45,7 @@ def pointed_at(
     named = [] if action is None else points_of(action)
     if not named or image is None:
         return []
-    size = PAGES.get(domain) or _size(inside(directory, IMAGES, image))
+    size = PAGES.get(domain) or _size(run_path(directory, IMAGES, image))
     if size is None:
         return []
     shares = [(round(x / size[0], 4), round(y / size[1], 4)) for x, y in named]

@@ -29,8 +29,8 @@ from rlanything.plugins import CODE_VARIABLE, IMPORTS
 from rlanything.progress import Progress
 from rlanything.runs.baseline import has_baseline
 from rlanything.runs.checkpoint import checkpoint_name
-from rlanything.runs.inside import CHECKPOINTS, RECIPE, STORE, inside
-from rlanything.runs.lock import RunLock
+from rlanything.runs.directory import run_lock
+from rlanything.runs.paths import CHECKPOINTS, RECIPE, STORE, run_path
 from rlanything.runs.refusals import check_feedback, on_judged_steps
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.database import StoreError
@@ -110,7 +110,7 @@ class Cell:
 
     def _check_recipe(self) -> None:
         try:
-            there = load_recipe(inside(self.folder, RECIPE), known=self.recipe)
+            there = load_recipe(run_path(self.folder, RECIPE), known=self.recipe)
         except RecipeError as error:
             raise GridError(
                 f"{self.folder} cannot be used: {error}; choose another --out"
@@ -228,7 +228,7 @@ def run_grid(
     stopper = Stopper()
     total = sum(cell.recipe.loop.iterations for cell in cells)
     with (
-        RunLock(out),
+        run_lock(out),
         stopper.listening(),
         progress.live(),
         progress.phase("grid", total, "iterations") as advance,
@@ -321,7 +321,7 @@ def _granted(recipe: Recipe, allow_code: bool) -> dict[str, str]:
     keys = [os.environ.get(KEYS_VARIABLE, "")]
     places = [
         (getattr(role.engine, "key_variable", None), getattr(role.engine, "url", ""))
-        for role in recipe.roles
+        for role in recipe.model_sections
     ]
     asked = [each for _, each in mappings_in(recipe.domain.options)]
     places += [(each.get("key_variable"), str(each.get("url", ""))) for each in asked]

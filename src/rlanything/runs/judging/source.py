@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
@@ -15,20 +14,18 @@ from rlanything.engines.shipped import NAMES
 from rlanything.progress import Progress
 from rlanything.roles.judges.base import Judge
 from rlanything.runs.build import build_chat_model, build_judge
-from rlanything.runs.directory import check_run
-from rlanything.runs.eval_target import (
-    checkpoint_of,
-    is_recipe,
-    is_run,
-    refuse_mistyped,
-    refuse_models,
+from rlanything.runs.target import (
+    RecipeTarget,
+    RunTarget,
+    Target,
+    find_target,
     typed_domain,
+    with_weights,
 )
-from rlanything.runs.inside import RECIPE
 
 _UNREAD = ("policy", "adapter", "curriculum", "loop", "environment", "evaluation", "tracker")
 _UNREAD += ("cluster", "store", "run_dir")
-"""Sections of a recipe, and what is none of a judge's."""
+"""Sections and keys of a recipe that a judge alone does not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +37,17 @@ class JudgeSource:
     overrides: Sequence[str] = ()
     """`section.key=value` of its recipe."""
     domain: str | None = None
-    """The domain whose prompts a bare model is asked with; None: that for which a shipped model was
-    made, and the plain ones of `text` for all others."""
+    """Domain whose prompts a bare model gets; None: that of a shipped model, and the plain prompts
+    of `text` for other models."""
     allow_code: bool = False
     """Whether code that the recipe names may be imported."""
 
+    @property
+    def target(self) -> Target:
+        return find_target(self.name)
+
     def refuse_unread(self) -> None:
-        """Raises `RecipeError` for overrides of what a judge alone does not read."""
+        """Raises `RecipeError` for overrides that a judge alone does not read."""
         for override in self.overrides:
             key = override.partition("=")[0]
             if key.partition(".")[0] in _UNREAD:
@@ -54,10 +55,9 @@ class JudgeSource:
 
     def open(self, progress: Progress) -> Judge:
         """Returns the judge, in this process. Raises `RecipeError`, `ModelError`, `DomainError` or
-        `JudgeError` for one that cannot be used, and for those that write tests."""
+        `JudgeError` for one that cannot be used, and for one that writes tests."""
         self.refuse_unread()
-        recipe = recorded_recipe(self.name, self.overrides, self.allow_code, progress)
-        recipe = self.recipe() if recipe is None else recipe
+        recipe = with_judge(self.recipe(), self.target, progress)
         domain = self.prompts(recipe)
         models = Here(recipe.threads)
         return build_judge(
@@ -65,13 +65,11 @@ class JudgeSource:
         )
 
     def recipe(self) -> Recipe:
-        """Returns the recipe in which the judge is described as it was before any training: a
-        run's, that of its name, or one that is made for the model. Raises `RecipeError`."""
-        recipe = written_recipe(self.name, self.overrides, self.allow_code)
-        if recipe is not None:
-            return recipe
-        if self.name not in NAMES:
-            refuse_mistyped(self.name)
+        """Returns the recipe of the judge before any training: that of a run, a recipe, or one that
+        is made for the model. Raises `RecipeError`."""
+        target = self.target
+        if isinstance(target, RunTarget | RecipeTarget):
+            return target.recipe(self.overrides, self.allow_code)
         made = {
             "name": "judge",
             "domain": {"name": _made_for(self.name)},
@@ -81,9 +79,9 @@ class JudgeSource:
         return load_recipe(made, overrides, allow_code=self.allow_code, place=place)
 
     def prompts(self, recipe: Recipe) -> Domain:
-        """Returns the domain whose prompts the judge is asked with. Raises `DomainError`, and
-        `RecipeError` where judges of it score no steps, or another one is asked for."""
-        if self.domain is not None and (is_recipe(self.name) or is_run(self.name)):
+        """Returns the domain whose prompts the judge gets. Raises `DomainError`, and `RecipeError`
+        if judges of the domain score no steps, or a run or recipe is given another domain."""
+        if self.domain is not None and isinstance(self.target, RunTarget | RecipeTarget):
             raise RecipeError("--domain: a run and a recipe have their own; leave it out")
         domain = load_domain(recipe.domain.name, recipe.domain.options)
         if isinstance(domain, UnitTestDomain):
@@ -93,33 +91,16 @@ class JudgeSource:
         return domain
 
 
-def written_recipe(name: str, overrides: Sequence[str], allow_code: bool) -> Recipe | None:
-    """Returns a run's recipe, or the recipe of that name; None where the name is neither's. Raises
-    `RecipeError`."""
-    if is_recipe(name):
-        return load_recipe(name, overrides, allow_code=allow_code)
-    if not is_run(name):
-        return None
-    check_run(Path(name))
-    return load_recipe(Path(name) / RECIPE, overrides, allow_code=allow_code)
-
-
-def recorded_recipe(
-    name: str, overrides: Sequence[str], allow_code: bool, progress: Progress
-) -> Recipe | None:
-    """Returns the recipe in which a judge is described: that of a run, with the model that it
-    trained last, or the recipe of that name; None where the name is neither's."""
-    recipe = written_recipe(name, overrides, allow_code)
-    if recipe is None or not is_run(name):
-        return recipe
-    refuse_models(name, recipe, overrides)
-    if not recipe.judge.trains:
-        return recipe
-    return load_recipe(recipe, {"judge.model": str(checkpoint_of(name, progress) / "judge")})
+def with_judge(recipe: Recipe, target: Target, progress: Progress) -> Recipe:
+    """Returns a target's recipe with the judge that it trained last; unchanged if it trained
+    none."""
+    if isinstance(target, RunTarget) and recipe.judge.trains:
+        return with_weights(recipe, target.checkpoint(progress))
+    return recipe
 
 
 def _made_for(model: str) -> str:
-    """Returns the domain for which a shipped model was made; plain prompts for other models."""
+    """Returns the domain for which a shipped model was made; `text` for other models."""
     if model not in NAMES:
         return "text"
     card = json.loads((NAMES[model] / "card.json").read_text(encoding="utf-8"))
