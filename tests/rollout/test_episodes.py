@@ -190,7 +190,7 @@ def test_an_environment_that_answers_with_something_else_is_told_what_is_due(wor
     assert failure.reason == (
         "TypeError: GymnastEnvironment.reset returned 'begin'; return an rlanything.Observation"
     )
-    assert "GymnastEnvironment.step gave ('an observation', 1.0," in crash.reason
+    assert "GymnastEnvironment.step returned ('an observation', 1.0," in crash.reason
 
 
 class SaysItsSeed:
