@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from rlanything.cluster import seat
 from rlanything.cluster.base import Place
-from rlanything.cluster.gathering import Answers
+from rlanything.cluster.pool import Answers
 from rlanything.cluster.seat import Done, Failed, SamplesDone
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.child import Child

@@ -34,7 +34,7 @@ from torch.distributed import (
 )
 
 from rlanything.cluster.base import Call, Place, SeatLost
-from rlanything.cluster.gathering import Answers
+from rlanything.cluster.pool import Answers
 from rlanything.cluster.seat import Done, Failed, SamplesDone, Seat, answer
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.base import ModelError
