@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.table import Table
 
-from rlanything.cluster.open import Here
+from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.shipped import SUFFIXES, near_recipes, see_shipped, shipped_files
 from rlanything.config.yaml import typed
@@ -344,7 +344,7 @@ def _agent(
     if checkpoint is not None:
         policy = policy.model_copy(update={"model": str(checkpoint / "policy")})
     chosen = recipe.evaluation.temperature if request.temperature is None else request.temperature
-    models, day = Here(recipe.threads), _day(request)
+    models, day = InProcessModels(recipe.threads), _day(request)
     chat_model = build_chat_model(policy, "policy", models, day, (images,))
     return build_policy(chat_model, domain, policy, chosen)
 
@@ -359,7 +359,7 @@ def _judge(
     judge = recipe.judge
     if judge.trains and checkpoint is not None:
         judge = judge.model_copy(update={"model": str(checkpoint / "judge")})
-    models, day = Here(recipe.threads), _day(request)
+    models, day = InProcessModels(recipe.threads), _day(request)
     return build_judge(
         judge, domain, lambda: build_chat_model(judge, "judge", models, day, (images,))
     )

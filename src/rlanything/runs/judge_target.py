@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
-from rlanything.cluster.open import Here
+from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.roles import LabellerConfig
 from rlanything.domains.base import Domain, UnitTestDomain
@@ -142,7 +142,7 @@ def run_judge_eval(request: JudgeEvalRequest, progress: Progress) -> JudgeEvalRe
         )
     judging = _judge_recipe(request, progress)
     played, recorded = _trajectories(request, isinstance(domain, UnitTestDomain))
-    day, models = day_begun(request.run), Here(judging.threads)
+    day, models = day_begun(request.run), InProcessModels(judging.threads)
     config, images = judging.judge, (request.run / IMAGES,)
     judge = build_judge(
         config, domain, lambda: build_chat_model(config, "judge", models, day, images)
@@ -269,7 +269,7 @@ def _labelled(
     if there is not None:  # else as the run's own is asked: none of it is a word of the user's
         chosen = f"evaluation.labeller.model={named}"
     recipe = load_recipe(request.run / RECIPE, [*free, chosen, *own], allow_code=request.allow_code)
-    models = Here(recipe.threads)
+    models = InProcessModels(recipe.threads)
     images = (request.run / IMAGES,)
     labeller = build_labeller(recipe, domain, day_begun(request.run), models, images)
     assert labeller is not None  # it has just been named
