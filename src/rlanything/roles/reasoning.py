@@ -1,4 +1,4 @@
-"""The marks between which a model reasons, as its tokenizer and chat template have them."""
+"""A model's reasoning marks, read from its tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -10,30 +10,28 @@ from rlanything.engines.hf.damage import rendering
 from rlanything.engines.hf.text import ModelText
 
 THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking")
-"""Names by which templates know an assistant's thoughts."""
+"""Templates' keys for an assistant's reasoning."""
 
 
 def find_reasoning(model: ModelText) -> Reasoning:
-    """Returns the marks between which a model reasons; `<think>` where it has none of its own.
+    """Returns the marks around a model's reasoning; `<think>` if it has none of its own.
 
-    Raises `ModelError` where its reasoning could not be told from its answer."""
+    Raises `ModelError` if its reasoning could not be separated from its answer."""
     tokenizer = model.tokenizer
     added = (token.content for token in tokenizer.added_tokens_decoder.values())
     known = "\n".join((tokenizer.get_chat_template(), *added))
-    marks = [each for each in KNOWN if each.begins in known or each.ends in known]
+    marks = [pair for pair in KNOWN if pair.begins in known or pair.ends in known]
     if len(marks) > 1 or (not marks and _shows_reasoning(tokenizer)):
-        names = (
-            " and ".join(f"{each.begins} ... {each.ends}" for each in marks) or "none known here"
-        )
+        names = " and ".join(f"{pair.begins} ... {pair.ends}" for pair in marks) or "none known"
         raise ModelError(
-            f"model {model.name!r}: its reasoning cannot be told from its answers (marks of it: "
+            f"model {model.name!r}: its reasoning cannot be separated from its answers (marks: "
             f"{names}); give it a chat template with <think> and </think>, or choose another model"
         )
     return marks[0] if marks else THINK
 
 
 def _shows_reasoning(tokenizer: Any) -> bool:
-    """Whether the template has a place for what the assistant thought."""
+    """Whether the template renders an assistant's reasoning."""
     thought = "What can it be?"
     for key in THOUGHT_KEYS:
         turns = [
@@ -45,6 +43,5 @@ def _shows_reasoning(tokenizer: Any) -> bool:
                 if thought in str(tokenizer.apply_chat_template(turns, tokenize=False)):
                     return True
         except ModelError:
-            # A template is a program of its own: this chat may be none of those that it takes.
-            continue
+            continue  # the template refuses this chat
     return False
