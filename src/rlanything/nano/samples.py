@@ -20,8 +20,12 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
-from rlanything.roles.chat_template import Chat, Prompt
-from rlanything.roles.looking import before_acting, before_judging
+from rlanything.roles.chat_template import (
+    Chat,
+    Prompt,
+    with_latest_screenshots,
+    with_step_screenshots,
+)
 
 
 def texts_read(
@@ -65,7 +69,7 @@ class SampleWriter:
             )
             if self._screenshots:
                 names = [earlier.image for earlier in trajectory.steps[: i + 1]]
-                messages = before_acting(messages, names, self._screenshots)
+                messages = with_latest_screenshots(messages, names, self._screenshots)
             if prompt is None:
                 prompt = self._chat.prompt(messages)
             else:
@@ -81,14 +85,14 @@ class SampleWriter:
         samples: list[Sample] = []
         for task, text in scene.asked:
             messages = self._domain.policy_prompt(task, (), LOOK)
-            samples.append(self.answer(task.id, before_acting(messages, [name], 1), text))
+            samples.append(self.answer(task.id, with_latest_screenshots(messages, [name], 1), text))
         return samples
 
     def judgement(self, source: str, task: Task, steps: Sequence[Step], text: str) -> Sample:
         """Returns the sample in which `text` judges the last of the steps; `source` is its id."""
         messages = self._domain.judge_prompt(task, steps)
         if self._screenshots:
-            messages = before_judging(messages, steps[-1])
+            messages = with_step_screenshots(messages, steps[-1])
         return self.answer(source, messages, text)
 
     def exercise(self, exercise: Exercise) -> Sample:

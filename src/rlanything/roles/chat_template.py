@@ -10,9 +10,8 @@ from typing import Any
 
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.text import ModelText
-from rlanything.records import Completion, Message, Messages
-from rlanything.roles.reasoning import find_reasoning
-from rlanything.roles.template import ChatTemplate
+from rlanything.records import Completion, Message, Messages, Step
+from rlanything.roles.template import ChatTemplate, find_reasoning
 from rlanything.roles.tools import Tools
 
 # Matches a whole run of backslashes, so that each run is read only once.
@@ -120,3 +119,20 @@ def without_scores(text: str) -> str:
     r"""Returns quoted text without anything that looks like a score: `\boxed{1}` becomes
     `boxed{1}`."""
     return _SCORE_LIKE.sub("", text)
+
+
+def with_latest_screenshots(messages: Messages, names: Sequence[str | None], most: int) -> Messages:
+    """Returns a policy's chat with the latest screenshots of an episode, at most `most` (at least
+    1); `names`: names of all of them in order, None where there was none."""
+    return _with_images(messages, [name for name in names if name is not None][-most:])
+
+
+def with_step_screenshots(messages: Messages, step: Step) -> Messages:
+    """Returns a judge's chat with the screenshots before and after the step it is about."""
+    return _with_images(
+        messages, [name for name in (step.image, step.next_image) if name is not None]
+    )
+
+
+def _with_images(messages: Messages, names: Sequence[str]) -> Messages:
+    return (*messages[:-1], replace(messages[-1], images=tuple(names)))

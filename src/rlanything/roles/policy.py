@@ -9,7 +9,7 @@ from rlanything.domains.requests import RequestsRefused
 from rlanything.engines.base import Sampling
 from rlanything.records import Completion, Messages
 from rlanything.roles.chat_model import Actions, ChatModel, ChatRequest
-from rlanything.roles.looking import before_acting
+from rlanything.roles.chat_template import with_latest_screenshots
 
 _FREE = "this run's policy answers freely: a list of choices needs policy.decoding=choices"
 
@@ -67,7 +67,7 @@ class LanguagePolicy:
         messages = self._domain.policy_prompt(episode.task, episode.steps, seen.text)
         if self._screenshots:
             names = [*(step.image for step in episode.steps), seen.image_name]
-            messages = before_acting(messages, names, self._screenshots)
+            messages = with_latest_screenshots(messages, names, self._screenshots)
         return ChatRequest(
             messages,
             (seed,),

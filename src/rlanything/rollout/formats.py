@@ -16,13 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rlanything.domains.thoughts import answer_start, bare_thought, in_think_marks
+from rlanything.domains.thoughts import THOUGHT_KEYS, answer_start, bare_thought, in_think_marks
 
 Line: TypeAlias = Mapping[str, Any]
 """The object of a line."""
 _CHATS = ("messages", "traj", "conversations", "conversation")
 _SHAREGPT = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant"}
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _NO_REWARDS = ("step", "advantage")
 """TRL's numeric columns that are not rewards."""
 
@@ -254,7 +253,7 @@ def _whole(message: Line) -> str:
     content = message.get("content")
     parts = content if isinstance(content, list) else []
     thoughts = [_thought(part) for part in parts if _thinks(part)]
-    named = next((message[name] for name in _THOUGHTS if isinstance(message.get(name), str)), "")
+    named = next((message[name] for name in THOUGHT_KEYS if isinstance(message.get(name), str)), "")
     if isinstance(content, str):
         start = answer_start(content)
         thoughts.append(bare_thought(content[:start]))
