@@ -28,9 +28,9 @@ from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.cache import RaggedCache
-from rlanything.engines.hf.draft import Draft
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.partial_completion import Draft
 from rlanything.records import Completion, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.llm import LLMJudge

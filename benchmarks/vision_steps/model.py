@@ -9,9 +9,9 @@ import torch
 import transformers as tf
 
 from rlanything.engines import shipped
-from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.engines.hf.vision import tower_weights
+from rlanything.engines.hf.vision_spec import Sight
+from rlanything.engines.hf.vision_tower import tower_weights
 from rlanything.engines.images import ImageBook
 
 MARKS = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")

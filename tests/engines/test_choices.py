@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from helpers.tiny import tiny_model
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
-from rlanything.engines.hf.draft import Draft
 from rlanything.engines.hf.engine import HFEngine
+from rlanything.engines.hf.partial_completion import Draft
 
 END, MARKER = 1, 69
 OPTIONS = ((80, END), (80, 81, END), (82, 80, END))

@@ -19,9 +19,9 @@ from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf import cache as cache_module
 from rlanything.engines.hf.choices import restricted_logprobs
-from rlanything.engines.hf.draft import Draft, draw
 from rlanything.engines.hf.engine import BATCH_ROWS, MIN_COPIED, HFEngine
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.partial_completion import Draft, draw
 from rlanything.learning.learner import Learner
 from rlanything.records import Completion, Sample
 

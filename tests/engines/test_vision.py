@@ -39,12 +39,12 @@ from rlanything.engines.base import Choices, ModelError, Request, Sampling
 from rlanything.engines.hf.attention import ATTENTION
 from rlanything.engines.hf.choices import restricted_logprobs
 from rlanything.engines.hf.engine import HFEngine
-from rlanything.engines.hf.images import Picture, Sight, find_sight
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.hf.plain import PlainEngine
 from rlanything.engines.hf.sharing import seeing_problems
-from rlanything.engines.hf.vision import Kept, tower_weights
+from rlanything.engines.hf.vision_spec import Picture, Sight, find_sight
+from rlanything.engines.hf.vision_tower import Kept, tower_weights
 from rlanything.engines.images import ImageBook, noise_png
 from rlanything.learning.learner import Learner
 from rlanything.learning.packing import pack

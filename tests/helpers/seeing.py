@@ -10,8 +10,8 @@ import transformers as tf
 from torch import Tensor
 
 from helpers.tiny import tiny_tokenizer
-from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.vision_spec import Sight
 from rlanything.engines.images import ImageBook, noise_png
 
 MARKS = (

@@ -12,7 +12,7 @@ import torch
 from rlanything.domains.base import Image
 from rlanything.domains.teaching import SeenScene, SeenThing
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.engines.hf.vision import tower_weights
+from rlanything.engines.hf.vision_tower import tower_weights
 from rlanything.engines.images import blank_png, noise_png
 from rlanything.nano.looking import (
     EMPTY,

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from rlanything.domains.base import Domain
 from rlanything.domains.teaching import SeeingTeacher, SeenScene, SeenThing, StepPlan
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.engines.hf.vision import opened, pixels
+from rlanything.engines.hf.vision_tower import opened, pixels
 from rlanything.nano.seeing import PATCH
 from rlanything.nano.updates import decaying_rates, run_updates
 from rlanything.progress import Progress

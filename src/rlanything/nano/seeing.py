@@ -13,8 +13,8 @@ from transformers import (
     Qwen3VLForConditionalGeneration,
 )
 
-from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.vision_spec import Sight
 from rlanything.engines.images import ImageBook
 from rlanything.nano.making import Shape
 from rlanything.nano.tokenizer import IMAGE_MARKS

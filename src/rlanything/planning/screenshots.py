@@ -13,7 +13,7 @@ from rlanything.config.roles import RoleConfig
 from rlanything.domains.base import Domain, ScreenSizeDomain, SeenDomain
 from rlanything.engines import shipped
 from rlanything.engines.hf.damage import reason_of
-from rlanything.engines.hf.images import FAMILIES
+from rlanything.engines.hf.vision_spec import FAMILIES
 from rlanything.planning.architecture import KNOWN, read_config
 
 Tokens: TypeAlias = dict[str, tuple[float, str]]

@@ -15,8 +15,8 @@ from rlanything.domains.calls import parse_calls
 from rlanything.domains.thoughts import KNOWN, THINK, THOUGHT_KEYS, Reasoning
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.damage import rendering
-from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.text import ModelText
+from rlanything.engines.hf.vision_spec import Sight
 from rlanything.records import ChatRole, Message, Messages, ToolCall
 from rlanything.roles.tools import (
     CALL_MARKS,

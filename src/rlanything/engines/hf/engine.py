@@ -9,8 +9,8 @@ from torch import Tensor
 
 from rlanything.engines.base import ModelError, Request, Sampling
 from rlanything.engines.hf.cache import RaggedCache, shared_length
-from rlanything.engines.hf.draft import Draft, draw
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.partial_completion import Draft, draw
 from rlanything.records import Completion
 
 BATCH_ROWS = 128

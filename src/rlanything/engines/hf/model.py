@@ -15,7 +15,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.attention import trie_arguments
 from rlanything.engines.hf.decoder_cache import cache_arguments
-from rlanything.engines.hf.images import Sight, find_sight
 from rlanything.engines.hf.loading import open_files, put
 from rlanything.engines.hf.probing import (
     SEE_TYPES,
@@ -28,7 +27,8 @@ from rlanything.engines.hf.shards import whole_weights
 from rlanything.engines.hf.sharing import seeing_problems, sharing_problem
 from rlanything.engines.hf.text import ModelText
 from rlanything.engines.hf.turns import end_of_turn
-from rlanything.engines.hf.vision import Eyes, tower_weights
+from rlanything.engines.hf.vision_spec import Sight, find_sight
+from rlanything.engines.hf.vision_tower import Eyes, tower_weights
 from rlanything.engines.images import ImageBook
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from rlanything.engines.base import Request, Sampling
-from rlanything.engines.hf.draft import Draft, draw
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.partial_completion import Draft, draw
 from rlanything.engines.hf.probing import own_settings_aside
 from rlanything.records import Completion
 

@@ -15,8 +15,8 @@ from rlanything.engines.base import DivergedError
 from rlanything.engines.hf.attention import ATTENTION, trie_arguments
 from rlanything.engines.hf.cache import RaggedCache
 from rlanything.engines.hf.decoder_cache import cache_arguments
-from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.probing import TOLERANCE, find_decoder, reason_of
+from rlanything.engines.hf.vision_spec import Sight
 from rlanything.engines.images import ImageBook, noise_png
 
 _PREFIX, _BRANCH = 5, 4

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 from rlanything.engines.hf.damage import reading
-from rlanything.engines.hf.images import Sight
+from rlanything.engines.hf.vision_spec import Sight
 
 
 @dataclass

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rlanything.engines.hf.images import Sight
-from rlanything.engines.hf.vision import opened, pixels
+from rlanything.engines.hf.vision_spec import Sight
+from rlanything.engines.hf.vision_tower import opened, pixels
 from rlanything.engines.images import split_ids
 
 SERVED = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")

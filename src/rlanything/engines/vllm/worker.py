@@ -18,8 +18,8 @@ from typing import Any, TypeAlias, get_args
 
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.channel import Channel
-from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.lora import Adapters
+from rlanything.engines.hf.vision_spec import Sight
 from rlanything.engines.vllm.handover import Place, take_weights
 from rlanything.engines.vllm.prompts import SEEING, Prompts, have_images_taken
 

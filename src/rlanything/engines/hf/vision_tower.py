@@ -17,7 +17,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from rlanything.engines.base import ModelError
-from rlanything.engines.hf.images import Sight
+from rlanything.engines.hf.vision_spec import Sight
 from rlanything.engines.images import split_ids
 
 KEPT_FEATURES, KEPT_PIXELS = 1 << 29, 1 << 28
