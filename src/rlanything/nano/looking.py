@@ -255,7 +255,7 @@ def pretrain_tower(
     nothing where there is none. Returns the mean squared error of things, as a share of their
     variance, over the last tenth of the updates. `on_update` is called with 1 after every
     update."""
-    sight = model.sight
+    sight = model.vision
     body: Any = model.network.base_model
     assert sight is not None
     names = [sight.book.add(scene.image.data) for scene in scenes]

@@ -47,11 +47,11 @@ class Rehearsal:
     ) -> None:
         """`link`: what stands between the words for a thing and its point. The model's book keeps
         the screenshots. Other models may rehearse too, if they share its tokenizer and its book."""
-        assert model.sight is not None
-        self._sight, self._link = model.sight, model.encode(link)
+        assert model.vision is not None
+        self._vision, self._link = model.vision, model.encode(link)
         tokenizer: Any = model.tokenizer
         self._start, self._end = tokenizer.convert_tokens_to_ids([*IMAGE_MARKS[2:]])
-        code, book = ThingCode(model), model.sight.book
+        code, book = ThingCode(model), model.vision.book
         told = [[code.told(thing) for thing in scene.things] for scene in scenes]
         self._scenes = [
             (book.add(scene.image.data), called)
@@ -67,8 +67,8 @@ class Rehearsal:
 
     def _asked(self, name: str, things: Sequence[Told]) -> SFTBatch:
         asked = question_tokens(things, self._link, self._rng)
-        ids = np.array([self._start, *self._sight.virtual(name), self._end, *asked])
-        places = self._sight.positions(ids).astype(np.int32)
+        ids = np.array([self._start, *self._vision.virtual(name), self._end, *asked])
+        places = self._vision.positions(ids).astype(np.int32)
         # Before what is asked for there are more or fewer words in a prompt.
         places[:, -len(asked) :] += self._rng.randint(0, FURTHEST)
         wanted = np.arange(len(ids) - len(asked), len(ids)).reshape(QUESTIONS, -1)[:, -2:].ravel()

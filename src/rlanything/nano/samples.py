@@ -80,8 +80,8 @@ class SampleWriter:
     def scene(self, scene: SeenScene) -> list[Sample]:
         """Returns one sample for each task that could begin with a scene. The model's book keeps
         its image."""
-        assert self._model.sight is not None
-        name = self._model.sight.book.add(scene.image.data)
+        assert self._model.vision is not None
+        name = self._model.vision.book.add(scene.image.data)
         samples: list[Sample] = []
         for task, text in scene.asked:
             messages = self._domain.policy_prompt(task, (), LOOK)

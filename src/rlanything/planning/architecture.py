@@ -92,7 +92,7 @@ class Architecture:
         """Without those of the adapters and of the tower."""
         self.tower = sum(w.numel() for w in tower.values())
         self.adapters = sum(w.numel() for w in network.parameters()) - self.parameters - self.tower
-        self.sight = TowerShape(network, tower) if tower else None
+        self.vision = TowerShape(network, tower) if tower else None
         head = network.get_output_embeddings().weight
         self.layer_matrices = sum(w.numel() for w in linear - {head})
         """Weights that every token is multiplied with, in all layers; not the output layer's."""

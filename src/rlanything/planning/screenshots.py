@@ -71,5 +71,5 @@ def tokens_of(model: str, width: int, height: int) -> int:
             model, backend="pil", trust_remote_code=False
         )
     family = FAMILIES[config.model_type]
-    sight: Any = SimpleNamespace(token="", processor=processor, config=config, family=family)
-    return family.picture(sight, height, width).tokens
+    spec: Any = SimpleNamespace(token="", processor=processor, config=config, family=family)
+    return family.image_tokens(spec, height, width).tokens

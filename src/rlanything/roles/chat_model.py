@@ -111,9 +111,9 @@ class LocalChatModel:
         return self._model.name
 
     @property
-    def blind(self) -> str | None:
+    def no_vision_reason(self) -> str | None:
         """Why the model can be shown no images; None: it can."""
-        return self._model.blind if self._model.sight is None else None
+        return self._model.no_vision_reason if self._model.vision is None else None
 
     def counted_separately(self) -> LocalChatModel:
         """Returns the same model with a usage count of its own, for another role."""

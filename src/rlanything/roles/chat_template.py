@@ -92,9 +92,9 @@ class Chat:
         """Returns a prompt without its tokens."""
         model = self._model
         images = tuple(name for message in messages for name in message.images)
-        if model.sight is None and images:
+        if model.vision is None and images:
             raise ModelError(
-                f"model {model.name!r} cannot be shown images: {model.blind}; choose a model that "
+                f"model {model.name!r} cannot be shown images: {model.no_vision_reason}; choose a model that "
                 "sees, or have the domain show text"
             )
         rendered = self._template.render(messages, tools, options)
@@ -102,17 +102,19 @@ class Chat:
 
     def _encode(self, text: str, images: Sequence[str]) -> list[int]:
         """Returns the token ids of a part of a rendered chat that contains these images."""
-        sight = self._model.sight
-        if sight is None:
+        spec = self._model.vision
+        if spec is None:
             return self._model.encode(text)
-        first, *others = text.split(sight.token)
+        first, *others = text.split(spec.token)
         if len(others) != len(images):
             raise ModelError(
                 f"model {self._model.name!r}: its chat template shows {len(others)} of "
                 f"{len(images)} images; restore the template that the model was published with"
             )
-        shown = (sight.picture(name).text + rest for name, rest in zip(images, others, strict=True))
-        return sight.placed(self._model.encode(first + "".join(shown)), images)
+        shown = (
+            spec.image_tokens(name).text + rest for name, rest in zip(images, others, strict=True)
+        )
+        return spec.placed(self._model.encode(first + "".join(shown)), images)
 
 
 def without_scores(text: str) -> str:

@@ -16,7 +16,7 @@ from rlanything.domains.thoughts import KNOWN, THINK, THOUGHT_KEYS, Reasoning
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.damage import rendering
 from rlanything.engines.hf.text import ModelText
-from rlanything.engines.hf.vision_spec import Sight
+from rlanything.engines.hf.vision_spec import VisionSpec
 from rlanything.records import ChatRole, Message, Messages, ToolCall
 from rlanything.roles.tools import (
     CALL_MARKS,
@@ -107,7 +107,7 @@ class ChatTemplate:
                 "out of chat_template_kwargs"
             )
         self._special: re.Pattern[str] | None = None
-        self._in_parts = model.sight is not None and self._shows_parts(model.sight)
+        self._in_parts = model.vision is not None and self._shows_parts(model.vision)
         marks = sorted(self._marks(reasoning), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, marks))) if marks else None
 
@@ -214,12 +214,12 @@ class ChatTemplate:
         images = [{"type": "image"} for _ in message.images]
         return [{"type": "text", "text": text}, *images]
 
-    def _shows_parts(self, sight: Sight) -> bool:
+    def _shows_parts(self, spec: VisionSpec) -> bool:
         """Whether the template accepts a message that is a list of texts and images."""
         words = "Is it so?"
         parts = [{"type": "text", "text": words}, {"type": "image"}]
         shown = self._tried([{"role": "user", "content": parts}])
-        return shown.count(sight.token) == 1 and shown.count(words) == 1
+        return shown.count(spec.token) == 1 and shown.count(words) == 1
 
     @cached_property
     def _takes_system(self) -> bool:
@@ -354,8 +354,8 @@ class ChatTemplate:
         marks -= CALL_MARKS
         if reasoning.begins[:2] != "<|":  # gpt-oss marks other parts of turns with them too
             marks -= {reasoning.begins, reasoning.ends, THINK.begins, THINK.ends}
-        if model.sight is not None:
-            marks.add(model.sight.token)
+        if model.vision is not None:
+            marks.add(model.vision.token)
         # A single character belongs to the language; it marks nothing.
         return {mark for mark in marks if len(mark.strip()) > 1}
 
