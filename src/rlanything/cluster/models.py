@@ -23,7 +23,7 @@ from rlanything.engines.hf.shards import whole
 from rlanything.learning.base import Statistics
 from rlanything.learning.learner import Learner
 from rlanything.learning.reference import ReferenceModel
-from rlanything.learning.sharding import ALONE, SeatGroup
+from rlanything.learning.sharding import SINGLE, SeatGroup
 from rlanything.learning.shares import Minibatch
 from rlanything.openmp import warn_of_spinning
 
@@ -73,11 +73,11 @@ class TrainedModel(ServedModel):
     ) -> Statistics:
         """Trains on this seat's passes, then copies the new weights to the engine's model."""
         if self.offload:
-            self.learner.wake()
+            self.learner.onload()
         statistics = self.learner.learn(minibatches, on_samples)
         self._hand_over()
         if self.offload:
-            self.learner.rest()
+            self.learner.offload()
         return statistics
 
     def save(self, folder: Path) -> None:
@@ -120,7 +120,7 @@ def prepare_torch(threads: int) -> None:
 
 
 def load_trained(
-    source: RoleSource, group: SeatGroup = ALONE, offload: bool = False
+    source: RoleSource, group: SeatGroup = SINGLE, offload: bool = False
 ) -> TrainedModel:
     """Loads a model that learns, with its engine and its learner. All seats of `group` call it
     together: the first reads the model and broadcasts it.

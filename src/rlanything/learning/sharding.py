@@ -112,7 +112,7 @@ class SeatGroup:
         return value if self.mesh is None else float(self.gathered([value]).sum())
 
 
-ALONE = SeatGroup()
+SINGLE = SeatGroup()
 
 
 def seats_of_world(device_type: str) -> SeatGroup:

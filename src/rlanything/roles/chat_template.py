@@ -94,8 +94,8 @@ class Chat:
         images = tuple(name for message in messages for name in message.images)
         if model.vision is None and images:
             raise ModelError(
-                f"model {model.name!r} cannot be shown images: {model.no_vision_reason}; choose a model that "
-                "sees, or have the domain show text"
+                f"model {model.name!r} cannot be shown images: {model.no_vision_reason}; choose a "
+                "vision model, or have the domain show text"
             )
         rendered = self._template.render(messages, tools, options)
         return Prompt((), rendered.text, images, rendered.unread)

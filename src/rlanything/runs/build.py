@@ -352,8 +352,8 @@ def _check_sight(role: str, chat_model: ChatModel, domain: Domain) -> None:
     ):
         raise RecipeError(
             f"{role}.model: {chat_model.name!r} cannot be shown images, which this domain has: "
-            f"{chat_model.no_vision_reason}; choose a model that sees, such as a Qwen3-VL, or have the domain "
-            "show text (domain.options.observe=text)"
+            f"{chat_model.no_vision_reason}; choose a vision model, such as a Qwen3-VL, or have "
+            "the domain show text (domain.options.observe=text)"
         )
 
 
